@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from labengine.engine.sources import model_path as model_path
     from labengine.engine.static_runner import StaticRunner as StaticRunner
     from labengine.engine.workload import simulate as simulate
+    from labengine.finder.find import find as find
     from labengine.lab import Lab as Lab
     from labengine.notebook import load_ipython_extension as load_ipython_extension
     from labengine.notebook import unload_ipython_extension as unload_ipython_extension
@@ -71,6 +72,7 @@ _HOMES = {
     "bug": "labengine.scenarios",
     "bugs": "labengine.scenarios",
     "compare": "labengine.comparing",
+    "find": "labengine.finder.find",
     "load_ipython_extension": "labengine.notebook",
     "model_path": "labengine.engine.sources",
     "open": "labengine.session.saved.trace",

@@ -1,8 +1,13 @@
-"""Functions that scripts made by `lab.to_code()` call."""
+"""Functions that scripts made by `lab.to_code()` and tests made by `to_test()` call."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from labengine.engine.engine import Phase
+from labengine.finder.limits import ends_soon as ends_soon
+from labengine.finder.tally import Cost, Tally
+from labengine.hooks import Hooks
 from labengine.lab import Lab
 from labengine.session.history import rerun
 
@@ -14,3 +19,21 @@ def break_off(lab: Lab, reached: Phase, reason: str = "KeyboardInterrupt") -> No
     reason: the name of the error that ends the step. ConfigError for another phase, and for what is no name.
     """
     rerun.break_off(lab.session.stepper, reached, reason)
+
+
+def decisions(lab: Lab) -> Sequence[str]:
+    """Return a recorded lab's decisions in order: hits, tokens to compute, merges, and ends, a sentence each."""
+    return _tally(lab).decisions
+
+
+def cost(lab: Lab) -> Cost:
+    """Return what a recorded run has cost: tokens found in the cache, tokens computed, and the peak of used blocks."""
+    return _tally(lab).cost(lab.stats().peak_used_blocks)
+
+
+def _tally(lab: Lab) -> Tally:
+    hooks = Hooks()
+    tally = Tally(hooks)
+    assert lab.timeline is not None, "decisions and costs are read from the recording: Lab(record=True)"
+    hooks.emit_all(lab.timeline.events())
+    return tally

@@ -109,6 +109,12 @@ class Page:
         self.writer: int | None = None
         """The request that wrote last; None for a load whose request is not known yet."""
 
+    def copy(self) -> Page:
+        """Return a page of the same content."""
+        other = Page(self.group, 0)
+        other.slots, other.writer = self.slots[:], self.writer
+        return other
+
 
 class SlotMemory:
     """Pages by block id, made at the first write. A reader has to name its group, as a kernel does.
@@ -147,6 +153,12 @@ class SlotMemory:
         """
         page = self._pages.get(block_id)
         return page.slots[first:end] if page is not None and page.group == group else ()
+
+    def duplicate(self) -> SlotMemory:
+        """Return a memory of the same content that changes on its own; what was saved is shared."""
+        other = SlotMemory(self._block_sizes, self._saved)
+        other._pages = {block_id: page.copy() for block_id, page in self._pages.items()}
+        return other
 
     def page(self, block_id: int) -> Page | None:
         """Return the block's page; None when it was never written."""

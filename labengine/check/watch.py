@@ -12,7 +12,7 @@ from labengine.check.first_event import BrokenState, NearestEvents, Suspicion, f
 from labengine.check.invariants import check_invariants
 from labengine.check.judge import Judge, WatchedEngine
 from labengine.check.plan_rules import judge_progress
-from labengine.check.slot_memory import SavedBlocks
+from labengine.check.slot_memory import SavedBlocks, SlotMemory
 from labengine.check.stream import Stream
 from labengine.core.connector import BlockKV
 from labengine.core.step_plan import Logits, StepPlan
@@ -111,13 +111,18 @@ class Watch:
         """Return the runner with the oracle attached."""
         return WatchedRunner(runner, self)
 
-    def follow(self, engine: WatchedEngine) -> None:
-        """Judge this engine from now on. Clears the violations: the engine is empty."""
+    def follow(self, engine: WatchedEngine, memory: SlotMemory | None = None) -> None:
+        """Judge this engine from now on. Clears the violations.
+
+        memory: the content of the slots, kept from then on; without one the engine is empty.
+        """
         self.close()
         self.violations, self._reported, self._suspicions, self._blamed = [], set(), [], []
         self._step, self._is_open, self._num_before_step = 0, False, 0
         self._engine = engine
         self._judge = judge = Judge(engine, self._saved)
+        if memory is not None:
+            judge.oracle.memory = memory
         self._stream = stream = self._stream_of(engine)
         subscribe = self._hooks.subscribe
         self._subscriptions = [
@@ -139,6 +144,12 @@ class Watch:
         number = 1 if self._timeline is None else self._timeline.end
         pool = engine.scheduler.manager.pool
         return Stream(lambda: Fold.of(engine.snapshot()), number, pool, engine.requests, engine.parts, engine.journal)
+
+    @property
+    def memory(self) -> SlotMemory:
+        """The content of every slot. Only while an engine is followed."""
+        assert self._judge is not None
+        return self._judge.oracle.memory
 
     def close(self) -> None:
         """Stop watching; the violations stay. A second call has no effect."""

@@ -64,9 +64,9 @@ class EndlessLoop:
         stack = _stack(frame_of(self._thread_id))
         common = stack if self._common_frames is None else list(_common(self._common_frames, stack))
         if common:
-            self._place = _place(common[-1], common[-1].f_lineno)
+            self._place = place_of(common[-1], common[-1].f_lineno)
         inside = (frame for frame in stack[len(common) :] if is_users(frame))
-        self._called.update(dict.fromkeys(_place(frame, frame.f_code.co_firstlineno) for frame in inside))
+        self._called.update(dict.fromkeys(place_of(frame, frame.f_code.co_firstlineno) for frame in inside))
         self._common_frames = common
 
     def note(self, error: BaseException) -> None:
@@ -92,5 +92,6 @@ def _common(one: list[FrameType], other: list[FrameType]) -> Iterator[FrameType]
     return (frame for frame, _ in takewhile(lambda pair: is_(*pair), zip(one, other, strict=False)))
 
 
-def _place(frame: FrameType, line: int) -> str:
+def place_of(frame: FrameType, line: int) -> str:
+    """Return a line of a frame's code as "Class.method (file:line)"."""
     return f"{frame.f_code.co_qualname} ({short_path(frame.f_code.co_filename)}:{line})"

@@ -66,7 +66,13 @@ class Engine:
     """True if requests may hold placeholders in the middle of a step; see ahead.py."""
 
     def __init__(
-        self, config: EngineConfig, runner: Runner, parts: Parts, hooks: Hooks, connector: Connector | None = None
+        self,
+        config: EngineConfig,
+        runner: Runner,
+        parts: Parts,
+        hooks: Hooks,
+        connector: Connector | None = None,
+        journal: Journal | None = None,
     ) -> None:
         self.config = config
         self.parts = parts
@@ -83,7 +89,7 @@ class Engine:
         self.failure: BaseException | None = None
         """The exception that a part raised in the newest step, which was rolled back for it; StepFailed carries it."""
         self._open_step = Lock()
-        self.journal = Journal()
+        self.journal = Journal() if journal is None else journal
         """Inverses that roll the open step back."""
         self.scheduler = parts.assemble(config, hooks, self.journal, connector)
         self.requests = self.scheduler.requests

@@ -1,4 +1,4 @@
-"""A model without weights: tokens are a pure function of (request, position), words are tokens."""
+"""A model without weights: tokens are a pure function of (seed or request, position), words are tokens."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 from itertools import count
 
 from labengine.core.connector import BlockKV
-from labengine.core.step_plan import StepPlan
+from labengine.core.step_plan import ScheduledRequest, StepPlan
 from labengine.engine.tokenizer import require_messages
 
 NextToken = Callable[[int, int], int]
-"""next_token(request_id, position): the token that the request will hold at that position."""
+"""next_token(request_id, position): the token that the request will hold at that position.
+
+A request with a seed of its own has that in place of its id: equal seeds give equal tokens."""
 
 
 def default_next_token(request_id: int, position: int) -> int:
@@ -30,13 +32,18 @@ class SimulatedRunner:
 
     def sample(self, plan: StepPlan, logits: None) -> list[int]:
         """Return one token per sampling request."""
-        return [self._next_token(request.request_id, request.end) for request in plan.sampling]
+        return [self._next_token(_number(request), request.end) for request in plan.sampling]
 
     def read_block(self, group: int, block_id: int) -> None:
         """Return None: there is no KV."""
 
     def write_block(self, group: int, block_id: int, kv: BlockKV | None) -> None:
         """Do nothing: there is no KV."""
+
+
+def _number(request: ScheduledRequest) -> int:
+    seed = request.sampling.seed
+    return request.request_id if seed is None else seed
 
 
 class WordTokenizer:

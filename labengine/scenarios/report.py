@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:  # listing the scenarios loads no lab
-    from labengine.scenarios.experiment import Column, Experiment
-    from labengine.scenarios.verdict import Table
+from labengine.scenarios.experiment import Column, Experiment
+from labengine.scenarios.verdict import Table
 
 
 class StorySentence(Protocol):

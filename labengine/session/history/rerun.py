@@ -61,7 +61,7 @@ def _do(engine: Engine, due: Input) -> None:
         case BrokenStep(failed=StepFailed() as failed):
             _fail_again(engine, due, failed)
         case BrokenStep():
-            _break_off(engine, due)
+            break_off_step(engine, due)
         case _:
             raise AssertionError(f"{due} is no input that could be done again")
 
@@ -76,14 +76,14 @@ def break_off(stepper: Stepper, reached: Phase, reason: str = "KeyboardInterrupt
     if reached not in _REACHED or not reason.isidentifier():
         raise ConfigError(f"a step is broken off after one of {', '.join(_REACHED)} by a named error: got {reached!r}")
     with stepper.between_steps():
-        _break_off(stepper.engine, BrokenStep(stepper.engine.num_finished_steps, reached, reason))
+        break_off_step(stepper.engine, BrokenStep(stepper.engine.num_finished_steps, reached, reason))
 
 
 def break_again(stepper: Stepper, broken: BrokenStep) -> None:
     """Break a step off as a recorded one was: by an interrupt, or by an error of the model's runner."""
     with stepper.between_steps():
         if broken.failed is None:
-            _break_off(stepper.engine, broken)
+            break_off_step(stepper.engine, broken)
         else:
             _fail_again(stepper.engine, broken, broken.failed)
 
@@ -104,7 +104,7 @@ def _fail_again(engine: Engine, broken: BrokenStep, failed: StepFailed) -> None:
         engine.runner = runner
 
 
-def _break_off(engine: Engine, broken: BrokenStep) -> None:
+def break_off_step(engine: Engine, broken: BrokenStep) -> None:
     """Take a step up to the recorded phase, and take it back."""
     error = type(broken.reason, (StepBrokenOffError,), {})
     runner, phases = engine.runner, engine.phases()

@@ -40,10 +40,50 @@ def _lines(facts: Mapping[str, Any], token_text: TokenText | None) -> Iterator[s
     yield from _imports(facts, inputs)
     if classes := _classes(facts):
         yield from _definitions(classes)
-    yield from _lab(facts)
+    comments, arguments = _lab(facts)
+    if facts["parts"] is not None:
+        arguments.append(f"parts={_parts(facts['parts'])}")
+    yield from (*comments, *_call("lab = labengine.Lab", arguments), "")
     yield from _session(inputs, int(facts["num_steps"]), token_text)
     yield from _open_step(facts.get("open_step"))
     yield "print(lab)"
+
+
+def to_test(
+    facts: Mapping[str, Any],
+    assertions: Sequence[str],
+    *,
+    name: str,
+    says: str,
+    imports: Iterable[str] = (),
+    external: str = "",
+) -> str:
+    """Return a file for pytest: a test that repeats a session and then asserts.
+
+    It is red with the session's parts, and green where PARTS is None. facts: see labengine.session.saved.facts.
+    assertions: lines of Python on `lab`. says: the file's first sentence. external: Python that makes the session's
+    connector, with names that `imports` brings.
+    """
+    inputs = [_checked(done) for done in facts["inputs"]]
+    _, arguments = _lab(facts)
+    if external:
+        arguments.append(f"external={external}")
+    parts = "None" if facts["parts"] is None else _parts(facts["parts"])
+    body = [*_session(inputs, int(facts["num_steps"]), None), *assertions]
+    lines = [
+        f'"""{_in_a_line(says).replace(chr(92), "").replace(chr(34), chr(39))}"""',
+        "",
+        *_imports(facts, inputs, imports),
+        *(_definitions(classes) if (classes := _classes(facts)) else ()),
+        "# With PARTS = None, the production classes, the test is green.",
+        f"PARTS = {parts}",
+        "",
+        "",
+        f"def test_{name}():",
+        *(f"    {line}" for line in _call("with labengine.Lab", [*arguments, "parts=PARTS"], " as lab:")),
+        *(f"        {line}" for line in body),
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _checked(done: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -52,8 +92,10 @@ def _checked(done: Mapping[str, Any]) -> Mapping[str, Any]:
     return done
 
 
-def _imports(facts: Mapping[str, Any], inputs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    lines = {str(line) for cls in _classes(facts) for line in cls["imports"]}
+def _imports(
+    facts: Mapping[str, Any], inputs: Sequence[Mapping[str, Any]], others: Iterable[str] = ()
+) -> Iterator[str]:
+    lines = {str(line) for cls in _classes(facts) for line in cls["imports"]} | {*others}
     if any(done["do"] == "break_off" for done in inputs):
         lines.add("from labengine.scripts import break_off")
     if any(done["do"] == "fail" for done in inputs):
@@ -74,23 +116,25 @@ def _place(line: str) -> tuple[bool, bool, str]:
     return not line.startswith("from __future__"), line.startswith("from"), line
 
 
-def _lab(facts: Mapping[str, Any]) -> Iterator[str]:
-    settings, parts = facts["settings"], facts["parts"]
-    arguments = [_literal(settings["model"])]
+def _lab(facts: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Return comments on what the script cannot make, and Lab's arguments without the parts."""
+    settings = facts["settings"]
+    comments, arguments = [], [_literal(settings["model"])]
     for name, value in settings.items():
         if isinstance(value, dict):
             made_by = _in_a_line(value.get("made_by"))
-            yield f"# {checked_name(name)}=...: made by {made_by}, which this script cannot make."
+            comments.append(f"# {checked_name(name)}=...: made by {made_by}, which this script cannot make.")
         elif name != "model":
             arguments.append(f"{checked_name(name)}={_setting(value)}")
-    if parts is not None:
-        overrides = [] if parts["name"] == Parts.name else [f"name={_literal(parts['name'])}"]
-        overrides += [f"{checked_name(field)}={checked_name(cls['name'])}" for field, cls in parts["classes"].items()]
-        arguments.append(f"parts=labengine.Parts({', '.join(overrides)})")
     if (runner := facts.get("runner")) is not None:
         arguments.append(f"runner={checked_name(runner['name'])}")
-    yield from _call("lab = labengine.Lab", arguments)
-    yield ""
+    return comments, arguments
+
+
+def _parts(parts: Mapping[str, Any]) -> str:
+    overrides = [] if parts["name"] == Parts.name else [f"name={_literal(parts['name'])}"]
+    overrides += [f"{checked_name(field)}={checked_name(cls['name'])}" for field, cls in parts["classes"].items()]
+    return f"labengine.Parts({', '.join(overrides)})"
 
 
 def _setting(value: object) -> str:
@@ -162,15 +206,15 @@ _CALLS: dict[str, Callable[[Mapping[str, Any], TokenText | None], Iterator[str]]
 }
 
 
-def _call(function: str, arguments: Sequence[str]) -> Iterator[str]:
-    line = f"{function}({', '.join(arguments)})"
+def _call(function: str, arguments: Sequence[str], ending: str = "") -> Iterator[str]:
+    line = f"{function}({', '.join(arguments)}){ending}"
     if len(line) <= WIDTH:
         yield line
         return
     yield f"{function}("
     for argument in arguments:
         yield from (f"    {line}" for line in _wrapped(f"{argument},"))
-    yield ")"
+    yield f"){ending}"
 
 
 def _wrapped(argument: str) -> list[str]:

@@ -1,0 +1,1 @@
+"""The finder: the shortest workload on which parts go wrong."""

@@ -1,0 +1,253 @@
+"""A counterexample: a workload on which parts go wrong, to be opened, told, and taken home as a test."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import fields
+from html import escape
+from textwrap import indent
+from typing import Any, ClassVar
+
+from labengine.core.editions import EDITIONS
+from labengine.core.parts import Parts
+from labengine.finder.as_scenario import scenario_of
+from labengine.finder.judgement import Judgement
+from labengine.finder.limits import EndlessOperationError, ends_soon
+from labengine.finder.liveness import drain
+from labengine.finder.report import SearchReport
+from labengine.finder.sandbox import Kind
+from labengine.finder.search import Found
+from labengine.finder.suspects import base_of
+from labengine.lab import Lab
+from labengine.scenarios.scenario import Scenario
+from labengine.session.compare.comparison import Comparison
+from labengine.session.saved.code import to_test
+from labengine.session.saved.facts import facts_of
+from labengine.wording import counted
+
+MORE_STEPS = 20
+"""Steps that show a run without an end."""
+
+
+class Counterexample:
+    """The smallest workload found on which parts go wrong; truthy.
+
+    Made by find(). Nothing in it is kept running: each lab that it returns plays the workload anew.
+    """
+
+    def __init__(self, found: Found, judgement: Judgement, report: SearchReport) -> None:
+        self.report = report
+        self.is_shortest = found.is_shortest
+        """True if all shorter workloads in its scope were tried, and none goes wrong in this way."""
+        self._case = found.case
+        self._finding = found.finding
+        self._judgement = judgement
+
+    def __bool__(self) -> bool:
+        return True
+
+    @property
+    def kind(self) -> Kind:
+        """What goes wrong: rule, raises, liveness, worse or differs."""
+        return self._finding.kind
+
+    @property
+    def rule(self) -> str:
+        """The broken rule, or the name of the exception; empty for another kind."""
+        return self._finding.rule
+
+    @property
+    def message(self) -> str:
+        """What goes wrong, in a sentence."""
+        return self._finding.message
+
+    @property
+    def operations(self) -> tuple[str, ...]:
+        """The workload, a line of Python each."""
+        return tuple(map(str, self._case.workload))
+
+    @property
+    def num_states(self) -> int:
+        """States that the search had reached."""
+        return self.report.num_states
+
+    @property
+    def parts(self) -> Parts:
+        """The parts that go wrong."""
+        return self._judgement.suspects.parts
+
+    @property
+    def reference(self) -> Parts:
+        """The edition to compare with: the one that the parts replace decisions of, else the one held against."""
+        return self._judgement.suspects.base or self._judgement.suspects.reference
+
+    # -- playing it ----------------------------------------------------------------------------------------------------
+
+    def lab(self, parts: Parts | None = None) -> Lab:
+        """Return a lab in which the workload has been played, with these or other parts. Close it when done."""
+        lab = self._empty_lab(self.parts if parts is None else parts)
+        self.play(lab)
+        return lab
+
+    def play(self, lab: Lab) -> None:
+        """Do the workload in an empty lab. An exception of the last operation is kept out: it is what was found.
+
+        So is an operation without an end: it is ended after a second.
+        """
+        *before, last = self._case.workload
+        for operation in before:
+            operation.play(lab)
+        with suppress(Exception, EndlessOperationError), ends_soon():
+            last.play(lab)
+            if self.rule == "liveness":
+                for _ in range(MORE_STEPS):
+                    lab.step()
+
+    def open(self) -> Any:
+        """Return the dashboard of the played lab, at the first wrong event."""
+        scenario = self.scenario()
+        return scenario.open()
+
+    def compare(self) -> Comparison:
+        """Return a comparison of the parts with the reference, played."""
+        return self.scenario().compare()
+
+    def _empty_lab(self, parts: Parts) -> Lab:
+        lab = Lab("simulated", **self.lab_settings(), **_overriding(parts))
+        lab.session.violation_warnings.is_silent = True
+        return lab
+
+    def lab_settings(self) -> dict[str, Any]:
+        """Return Lab's keywords for the scope."""
+        config, scope = self._case.scope.config, self._case.scope
+        changed = {
+            field.name: value
+            for field in fields(config)
+            if (value := getattr(config, field.name)) != field.default and field.name != "hash_block_size"
+        }
+        if len(config.groups) == 1:
+            del changed["groups"]
+            changed["block_size"] = config.groups[0].block_size
+        maker = self._judgement.suspects.make_connector or (None if scope.tier is None else scope.tier.make)
+        return changed if maker is None else {**changed, "external": maker()}
+
+    # -- taking it home ------------------------------------------------------------------------------------------------
+
+    def scenario(self) -> Scenario:
+        """Return it as a scenario: broken and reference columns, a table, a verdict."""
+        return scenario_of(self)
+
+    def to_code(self) -> str:
+        """Return a script that plays it."""
+        with self.lab() as lab:
+            return lab.to_code()
+
+    def to_test(self) -> str:
+        """Return a file for pytest, with the overrides: red with them, green with production's classes."""
+        tier = self._case.scope.tier
+        imports = [] if tier is None else [f"from labengine.finder.scopes import {', '.join(_names(tier.code))}"]
+        assertions = self._assertions()
+        used = [name for name in ("cost", "decisions", "ends_soon") if any(f"{name}(" in line for line in assertions)]
+        imports += [f"from labengine.scripts import {', '.join(used)}"] if used else []
+        with self._recorded() as lab:
+            return to_test(
+                facts_of(lab.session),
+                assertions,
+                name=re.sub(r"\W+", "_", self.parts.name).strip("_").lower() or "parts",
+                says=f"{self.parts.name}: {self.message}.",
+                imports=imports,
+                external="" if tier is None else tier.code,
+            )
+
+    def _recorded(self) -> Lab:
+        """Return a lab with the session that a test repeats; an operation that does not return is left to the test."""
+        if self.kind != "raises" and self.rule != "endless":
+            return self.lab()
+        lab = self._empty_lab(self.parts)
+        for operation in self._case.workload[:-1]:
+            operation.play(lab)
+        return lab
+
+    def _assertions(self) -> list[str]:
+        if self.rule == "endless":
+            return ["with ends_soon():", f"    {self.operations[-1]}", "assert lab.violations == []"]
+        if self.kind == "liveness":
+            return ['assert all(request.status == "finished" for request in lab.snapshot().requests.values())']
+        if self.kind == "raises":
+            return [self.operations[-1], "assert lab.violations == []"]
+        if self.kind == "rule":
+            return ["assert lab.violations == []"]
+        sandbox = self._judgement.sandbox(self._case.scope, self._judgement.suspects.reference)
+        sandbox.run(self._case.workload)
+        drain(sandbox)
+        if self.kind == "differs":
+            return [f"assert decisions(lab) == {sandbox.tally.decisions!r}"]
+        cost = sandbox.tally.cost()
+        return [
+            f"assert cost(lab).hit_tokens >= {cost.hit_tokens}",
+            f"assert cost(lab).computed_tokens <= {cost.computed_tokens}",
+            f"assert cost(lab).peak_used_blocks <= {cost.peak_used_blocks}",
+        ]
+
+    # -- telling it ----------------------------------------------------------------------------------------------------
+
+    _HEADLINES: ClassVar[Mapping[Kind, str]] = {
+        "rule": "breaks a rule",
+        "raises": "raises",
+        "liveness": "never ends",
+        "worse": "is worse",
+        "differs": "decides otherwise",
+    }
+
+    @property
+    def headline(self) -> str:
+        """One line: the parts, and what they do."""
+        rule = f" ({self.rule})" if self.kind == "rule" else ""
+        length = f"{counted(len(self._case.workload), 'operation')}"
+        shortest = ", the fewest in its scope" if self.is_shortest else ""
+        return f"{self.parts.name} {self._HEADLINES[self.kind]}{rule} after {length}{shortest}."
+
+    def __repr__(self) -> str:
+        settings = ", ".join(f"{name}={value!r}" for name, value in self._shown_settings().items())
+        workload = indent("\n".join(self.operations), "    ")
+        found = f"Found after {counted(self.num_states, 'state')} in {self.report.seconds:.1f} s."
+        return f"{self.headline}\n{self.message}\n\n    Lab('simulated', {settings})\n{workload}\n\n{found}"
+
+    def _repr_html_(self) -> str:
+        head, message, *lines = repr(self).split("\n", 2)
+        return f"<p><b>{escape(head)}</b></p><p>{escape(message)}</p><pre>{escape(''.join(lines))}</pre>"
+
+    def _shown_settings(self) -> dict[str, Any]:
+        settings = self.lab_settings()
+        if (external := settings.get("external")) is not None:
+            settings["external"] = _Code(self._case.scope.tier.code if self._case.scope.tier else repr(external))
+        return settings
+
+
+class _Code(str):
+    """Text that is its own repr."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _names(code: str) -> list[str]:
+    return sorted(set(re.findall(r"[A-Z]\w+", code)))
+
+
+def _overriding(parts: Parts) -> dict[str, Any]:
+    """Return Lab's keywords for parts: the edition, and the fields that differ from it."""
+    for name, one in EDITIONS.items():
+        if parts is one:
+            return {"edition": name}
+    base = base_of(parts)
+    if base is None:
+        return {"parts": parts}
+    changed = {
+        f.name: v
+        for f in fields(Parts)
+        if f.name != "name" and (v := getattr(parts, f.name)) is not getattr(base, f.name)
+    }
+    return {"edition": base.name, "parts": Parts(name=parts.name, **changed)}

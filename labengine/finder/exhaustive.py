@@ -1,0 +1,131 @@
+"""Exhaustive search: every workload of a scope, the shortest first."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from labengine.finder.judgement import Case, Judgement
+from labengine.finder.liveness import drain
+from labengine.finder.operations import Operation, Workload, is_possible
+from labengine.finder.sandbox import Finding, Mark
+from labengine.finder.scopes import Scope
+
+
+@dataclass(slots=True)
+class Progress:
+    """SearchCounts of a search."""
+
+    generated: int = 0
+    """States reached, by every operation tried."""
+    distinct: int = 0
+    queue_left: int = 0
+    depth: int = 0
+    exhausted: bool = False
+
+
+class ExhaustiveSearch:
+    """Breadth first through the states of a scope: the first finding is one of the shortest workloads.
+
+    A state is kept as the operation that led to it and the number of the state before; to expand it, the sandbox walks
+    there from the state expanded last, undoing operations up to their common ancestor.
+    """
+
+    def __init__(self, scope: Scope, judgement: Judgement, *, drains: bool = True) -> None:
+        """drains: from each new state, also take steps to the end; what goes wrong there is no shortest workload."""
+        self.scope = scope
+        self.progress = Progress(distinct=1)
+        self._judgement = judgement
+        self._drains = drains
+        self._sandbox = judgement.sandbox(scope)
+        self._seen = {self._sandbox.key()}
+        self._ending: set[int] = set()
+        """States from which steps alone lead to the end."""
+        self._parents, self._operations = array("q", [-1]), array("h", [-1])
+        self._numbers: dict[Operation, int] = {}
+        self._path: list[tuple[int, Mark]] = []
+        """The states from the root to the sandbox's present one, each with the mark before its operation."""
+
+    def findings(self) -> Iterator[tuple[Finding, Case] | None]:
+        """Yield each finding with its case, and None after each expanded state, so that the caller can stop."""
+        frontier = [0]
+        while frontier and self.progress.depth < self.scope.max_operations:
+            self.progress.depth += 1
+            reached: list[int] = []
+            for place, state in enumerate(frontier):
+                self.progress.queue_left = len(frontier) - place - 1 + len(reached)
+                yield from self._expand(state, reached)
+                yield None
+            frontier = reached
+        self.progress.queue_left = 0
+        self.progress.exhausted = True
+
+    def _expand(self, state: int, reached: list[int]) -> Iterator[tuple[Finding, Case]]:
+        self._walk_to(state)
+        for note in self._judgement.notes:
+            note(Case(self.scope, self._workload(state)))
+        mark = self._sandbox.mark()
+        for operation in self.scope.operations(self._sandbox.engine.num_added):
+            if not is_possible(operation, self._sandbox.engine):
+                continue
+            self.progress.generated += 1
+            finding = self._sandbox.do(operation)
+            if finding is None and (key := self._sandbox.key()) not in self._seen:
+                self._seen.add(key)
+                reached.append(len(self._parents))
+                self._parents.append(state)
+                self._operations.append(self._number(operation))
+                self.progress.distinct += 1
+                finding = self._drained() if self._drains else None
+            if finding is not None:
+                case = Case(self.scope, (*self._workload(state), operation))
+                if (found := self._judgement.of(case)) is not None:
+                    yield found
+            if finding is not None or not self._sandbox.undo(mark):
+                self._rebuild(state)
+                mark = self._sandbox.mark()
+
+    def _drained(self) -> Finding | None:
+        """Take steps up to the end, or to a state from which the end is known to come."""
+        finding, _ = drain(self._sandbox, self._ending)
+        return finding
+
+    def _number(self, operation: Operation) -> int:
+        return self._numbers.setdefault(operation, len(self._numbers))
+
+    def _workload(self, state: int) -> Workload:
+        by_number = list(self._numbers)
+        return tuple(by_number[self._operations[number]] for number in self._chain(state))
+
+    def _chain(self, state: int) -> list[int]:
+        chain = []
+        while state > 0:
+            chain.append(state)
+            state = self._parents[state]
+        return chain[::-1]
+
+    def _walk_to(self, state: int) -> None:
+        """Bring the sandbox to a state: undo up to the common ancestor, and do the rest."""
+        chain = self._chain(state)
+        common = 0
+        while common < min(len(chain), len(self._path)) and chain[common] == self._path[common][0]:
+            common += 1
+        if common < len(self._path):
+            if not self._sandbox.undo(self._path[common][1]):
+                self._rebuild(state)
+                return
+            del self._path[common:]
+        self._go_on(chain[common:])
+
+    def _go_on(self, states: list[int]) -> None:
+        by_number = list(self._numbers)
+        for number in states:
+            self._path.append((number, self._sandbox.mark()))
+            self._sandbox.do(by_number[self._operations[number]])
+
+    def _rebuild(self, state: int) -> None:
+        """Make a new sandbox, and do everything again: undoing would not lead back."""
+        self._sandbox = self._judgement.sandbox(self.scope)
+        self._path = []
+        self._go_on(self._chain(state))

@@ -1,0 +1,159 @@
+"""find(): the shortest workload on which parts go wrong, or a report of what was searched."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from time import monotonic
+from typing import Any
+
+from labengine.config import ConfigError, EngineConfig, checked_int, shown
+from labengine.core.parts import Parts
+from labengine.finder.counterexample import Counterexample
+from labengine.finder.judgement import KINDS, Judgement
+from labengine.finder.report import SearchReport
+from labengine.finder.sandbox import Kind
+from labengine.finder.scopes import ADAPTERS, Scope, large_scopes, small_scopes
+from labengine.finder.search import Found, SearchCounts, Task
+from labengine.finder.suspects import suspects_of
+from labengine.finder.workers import Message, can_fork, in_executor, in_processes, in_this_process
+
+GRAVE: tuple[Kind, ...] = ("rule", "raises", "liveness")
+LONGER_S = 10.0
+"""Seconds that a search goes on after a finding that is not grave: there may be a graver one."""
+
+
+def find(
+    parts: object,
+    against: str | Parts = "labengine",
+    *,
+    seconds: float = 60.0,
+    kinds: Collection[Kind] = KINDS,
+    margin: int = 1,
+    seed: int = 0,
+    max_workloads: int | None = None,
+    workers: int | Executor | None = None,
+    scopes: Sequence[Scope] | None = None,
+    extra_keys: Sequence[Mapping[str, str]] | None = None,
+    show_progress: bool = True,
+    **settings: Any,
+) -> Counterexample | SearchReport:
+    """Search for the shortest workload on which parts go wrong.
+
+    parts: Parts, an edition's name, one class that replaces a part, a Connector's class (or a function that makes a
+    connector), or a module of labengine's that was patched.
+    against: the edition that costs and decisions are held against.
+    kinds: what counts, the gravest first: "rule" (an invariant, the oracle or the events are contradicted), "raises",
+    "liveness" (a step or a run without an end), "worse" (fewer hits, a higher peak or more tokens computed than the
+    reference, by `margin` tokens or blocks), "differs" (another decision than the reference).
+    seconds: of the whole search; a grave finding ends it. seed: of the random workloads; max_workloads: their number
+    for each searcher, so that a search is the same on a slow machine.
+    workers: processes, by default one per core; 0: in this process, in slices; or an Executor of concurrent.futures'
+    interface. scopes: bounds of the workloads, in place of the usual ones; extra_keys: what requests may have, each
+    alone; settings: of EngineConfig, as in retention_interval=0.
+
+    Returns a Counterexample, or a SearchReport, which is falsy. Ctrl-C ends the search, and returns what was found.
+    What also goes wrong with the edition that the parts are made from does not count. Raises ConfigError for what cannot be
+    searched.
+    """
+    wanted = _checked_kinds(kinds)
+    judgement = Judgement(suspects_of(parts, against), wanted, checked_int("margin", margin, 1))
+    if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not seconds > 0:
+        raise ConfigError(f"seconds must be a number above 0, got {shown(seconds)}")
+    if scopes is None:
+        bounds = _checked_settings(settings)
+        keys = ADAPTERS if extra_keys is None else ((), *(tuple(one.items()) for one in extra_keys))
+        small, large = small_scopes(**bounds), large_scopes(keys, **bounds)
+    else:
+        small = large = tuple(scopes)
+    if not set(judgement.kinds) & set(GRAVE):
+        small = ()  # costs and decisions are compared at a run's end
+    tasks = [
+        Task(judgement, () if number else small, large, seed + number, max_workloads)
+        for number in range(_num_searchers(workers))
+    ]
+    counts = [SearchCounts() for _ in tasks]
+    started = monotonic()
+    gravest: Found | None = None
+    with _progress(seconds, show_progress) as show:
+        try:
+            for number, message in _messages(tasks, seconds, workers):
+                if isinstance(message, SearchCounts):
+                    counts[number] = message
+                    show(monotonic() - started, counts)
+                elif gravest is None or message.rank < gravest.rank:
+                    gravest = message
+                if gravest is not None and _is_enough(gravest, wanted, monotonic() - started):
+                    break
+        except KeyboardInterrupt:
+            pass
+    report = SearchReport.of(judgement.suspects, wanted, counts, monotonic() - started, seed)
+    return report if gravest is None else Counterexample(gravest, judgement, report)
+
+
+def _is_enough(gravest: Found, wanted: Collection[Kind], seconds: float) -> bool:
+    """A grave finding is; one of another kind after a while, or at once where nothing graver is wanted."""
+    graver = [kind for kind in wanted if KINDS.index(kind) < KINDS.index(gravest.finding.kind)]
+    return gravest.finding.kind in GRAVE or not graver or seconds > LONGER_S
+
+
+def _messages(tasks: Sequence[Task], seconds: float, workers: int | Executor | None) -> Iterator[Message]:
+    if isinstance(workers, Executor):
+        return in_executor(workers, tasks, seconds)
+    if workers == 0 or not can_fork():
+        return in_this_process(tasks, seconds)
+    return in_processes(tasks, seconds)
+
+
+def _num_searchers(workers: int | Executor | None) -> int:
+    if isinstance(workers, Executor):
+        return max(2, getattr(workers, "_max_workers", 2))
+    if workers is None:
+        return max(2, len(os.sched_getaffinity(0)) if can_fork() else 2)
+    return max(2, checked_int("workers", workers, 0))
+
+
+def _checked_kinds(kinds: Collection[Kind]) -> tuple[Kind, ...]:
+    asked = (kinds,) if isinstance(kinds, str) else tuple(kinds)
+    unknown = [kind for kind in asked if kind not in KINDS]
+    if unknown or not asked:
+        raise ConfigError(f"kinds are {', '.join(KINDS)}; got {shown(kinds)}")
+    return tuple(kind for kind in KINDS if kind in asked)
+
+
+def _checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    known = ("watermark", "long_prefill_token_threshold", "retention_interval", "hash_block_size", "max_num_seqs")
+    for name in settings:
+        if name not in known:
+            raise ConfigError(f"find() has no setting {name!r}; there are {', '.join(known)}")
+    EngineConfig(**settings)
+    return settings
+
+
+@contextmanager
+def _progress(seconds: float, is_shown: bool) -> Iterator[Any]:
+    if not is_shown:
+        yield lambda now, counts: None
+        return
+    from tqdm.auto import tqdm
+
+    with tqdm(
+        total=round(seconds), unit="s", desc="searching", leave=False, bar_format="{desc} {bar} {postfix}"
+    ) as bar:
+
+        def show(now: float, counts: Sequence[SearchCounts]) -> None:
+            bar.n = min(round(now), bar.total)
+            bar.set_postfix_str(_line(now, counts), refresh=True)
+
+        yield show
+
+
+def _line(now: float, counts: Sequence[SearchCounts]) -> str:
+    generated = sum(one.generated for one in counts)
+    first = counts[0]
+    return (
+        f"{generated:,} states, {generated / max(now, 0.1):,.0f} a second; {first.distinct:,} distinct, "
+        f"{first.queue_left:,} left at depth {first.depth}"
+    )

@@ -1,0 +1,103 @@
+"""The judgement on one workload: what goes wrong with the suspects, and not without them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+from labengine.config import ConfigError
+from labengine.core.connector import Connector
+from labengine.core.parts import Parts
+from labengine.finder.liveness import drain
+from labengine.finder.operations import Workload
+from labengine.finder.sandbox import Finding, Kind, Sandbox
+from labengine.finder.scopes import Scope
+from labengine.finder.suspects import Suspects
+from labengine.finder.tally import first_difference, worse
+
+KINDS: tuple[Kind, ...] = ("rule", "raises", "liveness", "worse", "differs")
+"""Kinds of findings, the gravest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A workload in a scope."""
+
+    scope: Scope
+    workload: Workload
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Judges workloads. kinds: those that count; margin: tokens or blocks by which a run has to be worse."""
+
+    suspects: Suspects
+    kinds: Collection[Kind] = KINDS
+    margin: int = 1
+    notes: list[Callable[[Case], object]] = field(default_factory=list, compare=False)
+    """Called with each case before it is run: a process that is lost in one leaves it behind."""
+
+    def sandbox(self, scope: Scope, parts: Parts | None = None) -> Sandbox:
+        """Return an empty sandbox of the suspects, or of other parts."""
+        if parts is None:
+            return Sandbox(scope.config, self.suspects.parts, self.suspects.make_connector or _maker(scope))
+        return Sandbox(scope.config, parts, _maker(scope))
+
+    def of(self, case: Case, sandbox: Sandbox | None = None) -> tuple[Finding, Case] | None:
+        """Run a workload to its end; return the gravest finding that counts, and the workload up to it."""
+        for note in self.notes:
+            note(case)
+        sandbox = sandbox or self.sandbox(case.scope)
+        found = _run(sandbox, case)
+        if found is None:
+            return None
+        finding, case = found
+        if finding is not None:
+            counts = finding.kind in self.kinds and not self._is_of_the_base(finding, case)
+            return (finding, case) if counts else None
+        return self._held_against(sandbox, case)
+
+    def _is_of_the_base(self, finding: Finding, case: Case) -> bool:
+        """Return True if the edition that the parts replace decisions of goes wrong in the same way."""
+        base = self.suspects.base
+        if base is None:
+            return False
+        found = _run(self.sandbox(case.scope, base), case)
+        return found is not None and found[0] is not None and found[0].kind == finding.kind
+
+    def _held_against(self, sandbox: Sandbox, case: Case) -> tuple[Finding, Case] | None:
+        if not {"worse", "differs"} & set(self.kinds) or self.suspects.parts == self.suspects.reference:
+            return None
+        other = self.sandbox(case.scope, self.suspects.reference)
+        try:
+            found = _run(other, case)
+        except ConfigError:
+            return None
+        if found is None or found[0] is not None:
+            return None
+        name = self.suspects.reference.name
+        more = worse(sandbox.tally.cost(), other.tally.cost(), self.margin)
+        if more and "worse" in self.kinds:
+            return Finding("worse", f"it {more} with {name}"), found[1]
+        different = first_difference(sandbox.tally, other.tally)
+        if different and "differs" in self.kinds:
+            return Finding("differs", f"{different[0]}; with {name}, {different[1]}"), found[1]
+        return None
+
+
+def _maker(scope: Scope) -> Callable[[], Connector] | None:
+    return None if scope.tier is None else scope.tier.make
+
+
+def _run(sandbox: Sandbox, case: Case) -> tuple[Finding | None, Case] | None:
+    """Do a workload, then steps to its end; return the finding and all operations. None if a request never fits."""
+    try:
+        finding, length = sandbox.run(case.workload)
+    except ConfigError:
+        return None
+    if finding is not None:
+        return finding, Case(case.scope, case.workload[:length])
+    finding, steps = drain(sandbox)
+    if finding is not None and finding.rule == "liveness":  # the steps of a drain are no part of the workload
+        return finding, case
+    return finding, Case(case.scope, (*case.workload, *steps))

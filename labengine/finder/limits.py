@@ -1,0 +1,59 @@
+"""Limits of a search: processor time for each operation, so that a part that never returns is a finding."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from labengine.engine.endless import place_of
+from labengine.engine.safe_points import is_users
+
+OPERATION_S = 1.0
+"""Processor seconds of one operation: the finder's are over in a thousandth of that."""
+
+
+class EndlessOperationError(BaseException):
+    """Raised inside an operation that took too long. No Exception: a part's `except Exception` must not catch it."""
+
+
+@contextmanager
+def operations_end() -> Iterator[None]:
+    """Have `restart_clock` limit operations inside the block. On the main thread of a Unix process; else no limit."""
+    if not _can_limit():
+        yield
+        return
+    before = signal.signal(signal.SIGVTALRM, _end)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+@contextmanager
+def ends_soon() -> Iterator[None]:
+    """Raise EndlessOperationError in the block when it takes longer than an operation may."""
+    with operations_end():
+        restart_clock()
+        yield
+
+
+def restart_clock() -> None:
+    """Begin an operation: it has OPERATION_S from now on."""
+    if _can_limit() and signal.getsignal(signal.SIGVTALRM) is _end:
+        signal.setitimer(signal.ITIMER_VIRTUAL, OPERATION_S, OPERATION_S)
+
+
+def _can_limit() -> bool:
+    return hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+
+
+def _end(_: int, frame: FrameType | None) -> None:
+    inner = frame
+    while frame is not None and not is_users(frame):
+        frame = frame.f_back
+    frame = frame or inner
+    raise EndlessOperationError("" if frame is None else place_of(frame, frame.f_lineno))

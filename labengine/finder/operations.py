@@ -1,0 +1,134 @@
+"""Operations: everything that a workload does to an engine. A workload is a tuple of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from labengine.config import SamplingParams
+from labengine.core.request import ExtraKeys, RequestStatus
+from labengine.engine.engine import Engine
+from labengine.lab import Lab
+from labengine.session.history.inputs import BrokenStep
+from labengine.session.history.rerun import break_off, break_off_step
+
+BrokenPhase = Literal["schedule", "forward", "sample"]
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """A request is queued. Its tokens are sampled by position alone, so that equal prompts go on alike."""
+
+    token_ids: tuple[int, ...]
+    max_tokens: int = 1
+    salt: str | None = None
+    keys: ExtraKeys = ()
+    """Extra keys, as an adapter's name."""
+
+    def do(self, engine: Engine) -> None:
+        """Queue the request. Raises ConfigError for one that never fits."""
+        sampling = SamplingParams(max_tokens=self.max_tokens, ignore_eos=True, seed=0)
+        engine.add(self.token_ids, sampling, self.salt, self.keys)
+
+    def play(self, lab: Lab) -> None:
+        """Do the same in a lab."""
+        lab.add(
+            token_ids=self.token_ids,
+            max_tokens=self.max_tokens,
+            seed=0,
+            ignore_eos=True,
+            cache_salt=self.salt,
+            extra_keys=dict(self.keys) or None,
+        )
+
+    def __str__(self) -> str:
+        salt = f", cache_salt={self.salt!r}" if self.salt else ""
+        salt += f", extra_keys={dict(self.keys)!r}" if self.keys else ""
+        return f"lab.add(token_ids={list(self.token_ids)}, max_tokens={self.max_tokens}, seed=0, ignore_eos=True{salt})"
+
+
+@dataclass(frozen=True, slots=True)
+class TakeStep:
+    """One step is taken."""
+
+    def do(self, engine: Engine) -> None:
+        """Take the step."""
+        engine.step()
+
+    def play(self, lab: Lab) -> None:
+        """Do the same in a lab."""
+        lab.step()
+
+    def __str__(self) -> str:
+        return "lab.step()"
+
+
+@dataclass(frozen=True, slots=True)
+class BreakOff:
+    """A step is begun, and an interrupt ends it in a phase: it is rolled back. See labengine.scripts.break_off."""
+
+    reached: BrokenPhase
+
+    def do(self, engine: Engine) -> None:
+        """Take the step up to the phase, and roll it back."""
+        break_off_step(engine, BrokenStep(engine.num_finished_steps, self.reached, "KeyboardInterrupt"))
+
+    def play(self, lab: Lab) -> None:
+        """Do the same in a lab."""
+        break_off(lab.session.stepper, self.reached)
+
+    def __str__(self) -> str:
+        return f"break_off(lab, {self.reached!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """A request is aborted."""
+
+    request_id: int
+
+    def do(self, engine: Engine) -> None:
+        """Abort the request."""
+        engine.abort(self.request_id)
+
+    def play(self, lab: Lab) -> None:
+        """Do the same in a lab."""
+        lab.abort(self.request_id)
+
+    def __str__(self) -> str:
+        return f"lab.abort({self.request_id})"
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """The prefix cache is reset; while a request holds blocks nothing happens."""
+
+    def do(self, engine: Engine) -> None:
+        """Reset the prefix cache."""
+        engine.reset_prefix_cache()
+
+    def play(self, lab: Lab) -> None:
+        """Do the same in a lab."""
+        lab.reset_prefix_cache()
+
+    def __str__(self) -> str:
+        return "lab.reset_prefix_cache()"
+
+
+Operation = Add | TakeStep | BreakOff | Abort | Reset
+Workload = tuple[Operation, ...]
+
+
+def is_possible(operation: Operation, engine: Engine) -> bool:
+    """Return False for an operation that would change nothing, or that names no open request."""
+    match operation:
+        case Abort(request_id):
+            request = engine.requests.get(request_id)
+            return request is not None and request.status is not RequestStatus.FINISHED
+        case TakeStep() | BreakOff():
+            return not engine.scheduler.is_idle
+        case Reset():
+            pool = engine.scheduler.manager.pool
+            return bool(pool.prefix_map) and not pool.num_used
+        case _:
+            return True

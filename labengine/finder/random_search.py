@@ -1,0 +1,106 @@
+"""Random search: long workloads in larger scopes; those that reach something new are varied again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from random import Random
+
+from labengine.events import Event, RequestAdded, StepStarted
+from labengine.finder.judgement import Case, Judgement
+from labengine.finder.operations import Abort, Add, BreakOff, Operation, Reset, TakeStep, Workload
+from labengine.finder.sandbox import Finding
+from labengine.finder.scopes import Scope
+
+MAX_KEPT = 400
+"""Workloads kept to be varied."""
+
+
+class RandomSearch:
+    """Random workloads in several scopes, by a seed.
+
+    A workload that brings a new pair of consecutive kinds of events is kept, and later ones vary it.
+    """
+
+    def __init__(self, scopes: Sequence[Scope], judgement: Judgement, seed: int) -> None:
+        self.num_workloads = 0
+        self.num_operations = 0
+        self._scopes = scopes
+        self._judgement = judgement
+        self._random = Random(seed)
+        self._pairs: set[tuple[object, object]] = set()
+        self._kept: list[Case] = []
+
+    def findings(self) -> Iterator[tuple[Finding, Case] | None]:
+        """Yield each finding with its case, and None after each workload without; endless."""
+        while True:
+            case = self._next()
+            self.num_workloads += 1
+            sandbox = self._judgement.sandbox(case.scope)
+            pairs = _Pairs()
+            sandbox.hooks.subscribe(pairs.note)
+            found = self._judgement.of(case, sandbox)
+            self.num_operations += pairs.num_operations
+            if not pairs.seen <= self._pairs:
+                self._pairs |= pairs.seen
+                self._kept.append(case)
+                del self._kept[:-MAX_KEPT]
+            yield found
+
+    def _next(self) -> Case:
+        random = self._random
+        if self._kept and random.random() < 0.4:
+            kept = random.choice(self._kept)
+            return Case(kept.scope, self._varied(kept.scope, list(kept.workload)))
+        scope = random.choice(self._scopes)
+        return Case(scope, self._fresh(scope))
+
+    def _fresh(self, scope: Scope) -> Workload:
+        random = self._random
+        operations: list[Operation] = []
+        num_requests = random.randint(2, 2 * scope.max_requests)
+        favourites = random.sample(scope.adds, min(len(scope.adds), random.randint(1, 4)))
+        disturbance = random.choice((0.0, 0.0, 0.1, 0.3))
+        num_added = 0
+        while num_added < num_requests:
+            if random.random() < 0.5:
+                operations.append(random.choice(favourites))
+                num_added += 1
+            else:
+                operations.append(self._between(scope, num_added, disturbance))
+        return tuple(operations)
+
+    def _between(self, scope: Scope, num_added: int, disturbance: float) -> Operation:
+        random = self._random
+        if random.random() >= disturbance:
+            return TakeStep()
+        disturbing: list[Operation] = [Abort(random.randrange(num_added or 1)), Reset(), *map(BreakOff, scope.broken)]
+        return random.choice(disturbing)
+
+    def _varied(self, scope: Scope, operations: list[Operation]) -> Workload:
+        random = self._random
+        for _ in range(random.randint(1, 3)):
+            place = random.randrange(len(operations) + 1)
+            change = random.random()
+            if change < 0.3 and operations:
+                del operations[place - 1]
+            elif change < 0.6:
+                operations.insert(place, random.choice(scope.adds))
+            else:
+                num_added = sum(isinstance(operation, Add) for operation in operations[:place])
+                operations.insert(place, self._between(scope, num_added, 0.5))
+        return tuple(operations)
+
+
+class _Pairs:
+    """The pairs of consecutive kinds of events in a run."""
+
+    def __init__(self) -> None:
+        self.seen: set[tuple[object, object]] = set()
+        self.num_operations = 0
+        self._before: object = None
+
+    def note(self, event: Event) -> None:
+        now = (type(event), getattr(event, "reason", None))
+        self.seen.add((self._before, now))
+        self._before = now
+        self.num_operations += isinstance(event, (RequestAdded, StepStarted))

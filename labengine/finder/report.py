@@ -1,0 +1,68 @@
+"""The report of a search: what was tried."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from labengine.finder.sandbox import Kind
+from labengine.finder.search import SearchCounts
+from labengine.finder.suspects import Suspects
+from labengine.wording import counted, listed
+
+
+@dataclass(frozen=True)
+class SearchReport:
+    """What a search has tried; falsy, for nothing was found."""
+
+    name: str
+    """Name of the parts."""
+    against: str
+    kinds: tuple[Kind, ...]
+    num_states: int
+    """States reached, over all searchers."""
+    num_distinct: int
+    """Distinct states of the complete searches, up to the names of requests and blocks."""
+    num_workloads: int
+    """Random workloads."""
+    exhausted: tuple[str, ...]
+    """Scopes of which every workload was tried."""
+    seconds: float
+    seed: int
+
+    @classmethod
+    def of(
+        cls, suspects: Suspects, kinds: tuple[Kind, ...], counts: Sequence[SearchCounts], seconds: float, seed: int
+    ) -> SearchReport:
+        """Return the report of searchers that counted this."""
+        return cls(
+            suspects.parts.name,
+            suspects.reference.name,
+            kinds,
+            sum(one.generated for one in counts),
+            sum(one.distinct for one in counts),
+            sum(one.num_workloads for one in counts),
+            tuple(dict.fromkeys(name for one in counts for name in one.exhausted)),
+            seconds,
+            seed,
+        )
+
+    def __bool__(self) -> bool:
+        return False
+
+    @property
+    def states_per_second(self) -> float:
+        """States reached in a second, by all searchers together."""
+        return self.num_states / self.seconds
+
+    def __repr__(self) -> str:
+        searched = (
+            f"{counted(self.num_states, 'state')} in {self.seconds:.0f} s ({self.states_per_second:,.0f} a second), "
+            f"{counted(self.num_workloads, 'random workload')} (seed {self.seed})"
+        )
+        complete = f"Exhausted: {listed([*self.exhausted])}." if self.exhausted else "No scope was exhausted."
+        return f"Nothing found with {self.name}: no {' | '.join(self.kinds)}.\nSearched: {searched}. {complete}"
+
+    def _repr_html_(self) -> str:
+        return "".join(f"<p>{escape(line)}</p>" for line in repr(self).splitlines())

@@ -1,0 +1,171 @@
+"""A sandbox: an engine on the simulated model with every check, in which operations can be done and undone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+from labengine.check.slot_memory import SlotMemory
+from labengine.check.watch import Watch
+from labengine.config import ConfigError, EngineConfig
+from labengine.core.connector import Connector
+from labengine.core.editions import EDITIONS
+from labengine.core.journal import Journal
+from labengine.core.parts import Parts
+from labengine.core.request import Request
+from labengine.engine.engine import Engine, StepReport
+from labengine.engine.simulated import SimulatedRunner
+from labengine.finder.limits import EndlessOperationError, restart_clock
+from labengine.finder.operations import Add, Operation, Workload, is_possible
+from labengine.finder.state_key import attributes_of, parts_of, state_key
+from labengine.finder.tally import Tally
+from labengine.hooks import Hooks
+from labengine.violation import Violation
+
+Kind = Literal["rule", "raises", "liveness", "differs", "worse"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What went wrong in the last operation of a workload."""
+
+    kind: Kind
+    message: str
+    rule: str = ""
+    """The broken rule, or the name of the exception."""
+
+
+class UndoableJournal(Journal):
+    """A journal that keeps a step's inverses after its commit, so that steps can be undone one after the other."""
+
+    __slots__ = ("_base",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._base = 0
+
+    def commit(self) -> None:
+        """End a step; its inverses stay."""
+        self._base = len(self)
+
+    open = commit
+
+    def rollback(self) -> None:
+        """Undo everything since `open`."""
+        self._rollback_to(self._base)
+
+    def undo_to(self, length: int) -> None:
+        """Undo everything since the journal had this length."""
+        self._rollback_to(length)
+        self._base = length
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A state to come back to: the journal's length, and what the journal does not hold."""
+
+    key: int
+    journal_length: int
+    memory: SlotMemory
+    attributes: tuple[int, int, StepReport]
+
+
+class Sandbox:
+    """An engine on parts, watched. A violation or an exception ends its use: make a new one."""
+
+    def __init__(
+        self, config: EngineConfig, parts: Parts, make_connector: Callable[[], Connector] | None = None
+    ) -> None:
+        self.hooks = Hooks()
+        self.tally = Tally(self.hooks)
+        self.watch = Watch(self.hooks)
+        self.journal = UndoableJournal()
+        connector = None if make_connector is None else make_connector()
+        runner: Any = self.watch.wrap(SimulatedRunner())
+        self.engine = Engine(config, runner, parts, self.hooks, connector, self.journal)
+        self.watch.follow(self.engine)
+        self._known = _attributes_of_production(config)
+
+    def do(self, operation: Operation) -> Finding | None:
+        """Do an operation; return what went wrong."""
+        engine = self.engine
+        restart_clock()
+        try:
+            operation.do(engine)
+        except Exception as error:
+            return self._raised(error)
+        except EndlessOperationError as error:
+            return Finding("liveness", f"{operation} does not return: it is in {error}", "endless")
+        if isinstance(operation, Add):
+            self.journal.record((self._unadd, engine.requests[engine.num_added - 1]))
+        else:
+            self.watch.check(engine.snapshot())
+            self.tally.note_step(engine)
+        return self._violated(self.watch.violations)
+
+    def run(self, workload: Workload) -> tuple[Finding | None, int]:
+        """Do operations from the present state on; return what went wrong, and how many were begun.
+
+        Impossible ones are left out.
+        """
+        for number, operation in enumerate(workload, 1):
+            if is_possible(operation, self.engine):
+                finding = self.do(operation)
+                if finding is not None:
+                    return finding, number
+        return None, len(workload)
+
+    def mark(self) -> Mark:
+        """Return the present state, to be undone to."""
+        engine = self.engine
+        return Mark(
+            self.key(),
+            len(self.journal),
+            self.watch.memory.duplicate(),
+            (engine.num_added, engine.step_number, engine.report),
+        )
+
+    def key(self) -> int:
+        """Return the state's key: equal for states that differ only by names."""
+        return state_key(self.engine.scheduler, self.watch.memory, self._known)
+
+    def undo(self, mark: Mark) -> bool:
+        """Come back to a state. False where that is not what came out: a part keeps state outside of the journal."""
+        self.journal.undo_to(mark.journal_length)
+        self.engine.num_added, self.engine.step_number, self.engine.report = mark.attributes
+        self.watch.follow(self.engine, mark.memory.duplicate())
+        return not self.journal.failures and self.engine.scheduler.external.connector is None and self.key() == mark.key
+
+    def _unadd(self, request: Request) -> None:
+        scheduler = self.engine.scheduler
+        if request in scheduler.waiting:
+            scheduler.waiting.remove(request)
+        del scheduler.requests[request.request_id]
+
+    def _raised(self, error: Exception) -> Finding:
+        violated = self._violated(self.watch.violations)
+        name = type(error).__name__
+        return violated or Finding("raises", f"{name}: {error}", name)
+
+    def _violated(self, violations: list[Violation]) -> Finding | None:
+        if not violations:
+            return None
+        first = violations[0]
+        return Finding("rule", first.message, first.rule)
+
+
+@cache
+def _attributes_of_production(config: EngineConfig) -> dict[type, frozenset[str]]:
+    """Return the attributes of each class of labengine's own parts."""
+    found: dict[type, frozenset[str]] = {}
+    for parts in EDITIONS.values():
+        try:
+            scheduler = parts.assemble(config, Hooks(), Journal())
+        except ConfigError:  # an edition without several groups
+            continue
+        for part in parts_of(scheduler):
+            for cls in type(part).__mro__[:-1]:
+                found[cls] = found.get(cls, frozenset()) | attributes_of(part)
+    return found

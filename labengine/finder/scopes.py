@@ -1,0 +1,198 @@
+"""Scopes: small bounds within which every workload is tried."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from labengine.config import ConfigError, EngineConfig, GroupSpec
+from labengine.core.block import Key
+from labengine.core.connector import BlockKV, Connector
+from labengine.core.editions import VLLM
+from labengine.core.request import ExtraKeys
+from labengine.engine.engine import Engine
+from labengine.engine.external import Delayed, HostStore
+from labengine.engine.simulated import SimulatedRunner, default_next_token
+from labengine.finder.operations import Abort, Add, BreakOff, BrokenPhase, Operation, Reset, TakeStep
+from labengine.hooks import Hooks
+
+ADAPTERS: tuple[ExtraKeys, ...] = ((), (("lora", "s"),), (("lora", "t"),))
+"""Extra keys of a search: no adapter, and two adapters; one is called as a salt is."""
+
+OTHER = 60_000
+"""Tokens from here on are in no sampled text."""
+
+
+class FullStore(HostStore):
+    """A tier that another engine has filled: it holds every block that is asked for."""
+
+    def has(self, group: int, block_hash: bytes) -> bool:
+        """Return True."""
+        return True
+
+    def _get(self, key: Key) -> BlockKV | None:
+        return None
+
+
+@dataclass(frozen=True)
+class Tier:
+    """A description of an external tier. max_blocks 0: it was filled by another engine, and holds everything."""
+
+    max_blocks: int = 6
+    steps_late: int = 0
+
+    def make(self) -> Connector:
+        """Return the connector, empty."""
+        store = HostStore(max_blocks=self.max_blocks) if self.max_blocks else FullStore()
+        return Delayed(store, self.steps_late) if self.steps_late else store
+
+    @property
+    def code(self) -> str:
+        """Python that makes it, with names of labengine.finder.scopes."""
+        store = f"HostStore(max_blocks={self.max_blocks})" if self.max_blocks else "FullStore()"
+        return f"Delayed({store}, {self.steps_late})" if self.steps_late else store
+
+
+@dataclass(frozen=True)
+class Scope:
+    """A pool and a step of a size, and the operations that a workload may hold."""
+
+    name: str
+    config: EngineConfig
+    max_requests: int = 3
+    max_operations: int = 8
+    num_prompt_blocks: int = 2
+    """Full blocks of the longest prompt; one more token may follow."""
+    max_tokens: tuple[int, ...] = (1, 3)
+    salts: tuple[str | None, ...] = (None,)
+    keys: tuple[ExtraKeys, ...] = ((),)
+    """Extra keys that a request may have."""
+    broken: tuple[BrokenPhase, ...] = ("forward", "sample")
+    tier: Tier | None = None
+    only: tuple[Add, ...] = ()
+    """The requests that can be added, in place of all that these bounds allow."""
+
+    @cached_property
+    def prompts(self) -> tuple[tuple[int, ...], ...]:
+        """The prompts, shortest first: blocks of two contents, and a rest of up to a block less one token.
+
+        The first content continues as a sampled text would: a prompt can repeat what an answer holds.
+        """
+        size = self.config.scheduler_block_size
+        found = {prompt[:end] for prompt in _contents(self.num_prompt_blocks + 1, size) for end in self._ends(size)}
+        return tuple(sorted(found - {()}, key=lambda prompt: (len(prompt), prompt)))
+
+    def _ends(self, size: int) -> list[int]:
+        full = [number * size for number in range(self.num_prompt_blocks + 1)]
+        return sorted({end for one in full for end in (one, one + 1, one + size - 1)} - {0})
+
+    @cached_property
+    def adds(self) -> tuple[Add, ...]:
+        """Every request that can be added."""
+        if self.only:
+            return self.only
+        every = (
+            Add(prompt, max_tokens, salt, keys)
+            for prompt in self.prompts
+            for max_tokens in self.max_tokens
+            for salt in self.salts
+            for keys in self.keys
+        )
+        engine = Engine(self.config, SimulatedRunner(), VLLM, Hooks())  # of the editions it can hold least
+        return tuple(add for add in every if _fits(add, engine))
+
+    def operations(self, num_added: int) -> Iterator[Operation]:
+        """Yield the operations that may follow `num_added` requests, the most telling first."""
+        yield TakeStep()
+        if num_added < self.max_requests:
+            yield from self.adds
+        for request_id in range(num_added):
+            yield Abort(request_id)
+        for phase in self.broken:
+            yield BreakOff(phase)
+        yield Reset()
+
+
+def _fits(add: Add, engine: Engine) -> bool:
+    """Return whether an empty pool can hold the request."""
+    try:
+        add.do(engine)
+    except ConfigError:
+        return False
+    return True
+
+
+def _contents(num_blocks: int, size: int) -> Iterator[tuple[int, ...]]:
+    """Yield every sequence of num_blocks blocks, each sampled-like or other."""
+    for choice in range(2**num_blocks):
+        tokens: list[int] = []
+        for index in range(num_blocks):
+            is_other = choice >> index & 1
+            first = index * size
+            tokens += (
+                [OTHER + offset for offset in range(size)]
+                if is_other
+                else [default_next_token(0, position) for position in range(first, first + size)]
+            )
+        yield tuple(tokens)
+
+
+# -- the scopes of a search --------------------------------------------------------------------------------------------
+
+
+def small_scopes(**settings: Any) -> tuple[Scope, ...]:
+    """Return scopes that can be searched completely, the smallest first. settings: of EngineConfig, for all of them."""
+    few: dict[str, Any] = {"max_requests": 2, "num_prompt_blocks": 1, "broken": ()}
+    return (
+        Scope("two requests", _config(3, **settings), max_operations=10, max_tokens=(1, 2), **few),
+        Scope("two requests in chunks", _config(3, budget=2, **settings), max_operations=12, max_tokens=(1, 2), **few),
+        Scope("broken steps", _config(3, **settings), max_requests=2, num_prompt_blocks=1, max_tokens=(2,)),
+        Scope("three requests", _config(4, **settings), num_prompt_blocks=1, max_tokens=(1, 2), broken=()),
+        Scope("a window", _config(6, window=3, **settings), max_tokens=(1, 3), **few),
+    )
+
+
+def large_scopes(keys: tuple[ExtraKeys, ...] = ADAPTERS, **settings: Any) -> tuple[Scope, ...]:
+    """Return the scopes of a random search: groups, chunks, salts and tiers in different combinations.
+
+    keys: extra keys that requests may have where they have salts.
+    """
+    long: dict[str, Any] = {"num_prompt_blocks": 3, "max_tokens": (1, 2, 4)}
+    return (
+        Scope("a small pool", _config(5, **settings)),
+        Scope("chunks", _config(7, budget=3, **settings)),
+        Scope("blocks of four", _config(8, size=4, budget=8, **settings), num_prompt_blocks=3, max_tokens=(1, 2, 6)),
+        Scope("a tight pool", _config(4, budget=4, **settings)),
+        Scope("salts", _config(6, budget=8, **settings), salts=(None, "s"), keys=keys),
+        Scope("a window", _config(10, window=3, budget=8, **settings), **long),
+        Scope("a window in chunks", _config(9, window=4, budget=3, **settings), **long),
+        Scope("a window of a block and a half", _config(10, size=4, window=6, budget=8, **settings), **long),
+        Scope("unlike blocks", _config(14, size=4, window=4, window_size=2, **settings), **long),
+        Scope("a tier", _config(5, **settings), tier=Tier()),
+        Scope("a late tier", _config(5, **settings), tier=Tier(steps_late=1)),
+        Scope("a later tier", _config(5, **settings), tier=Tier(steps_late=2)),
+        Scope("a full tier", _config(6, **settings), tier=Tier(0)),
+        Scope("a window and a full tier", _config(10, window=5, **settings), **long, tier=Tier(0)),
+        Scope("a window and a late tier", _config(10, window=3, **settings), **long, tier=Tier(steps_late=1)),
+        Scope("a late full tier", _config(6, **settings), tier=Tier(0, 1)),
+        Scope("a tight pool and a late full tier", _config(4, **settings), tier=Tier(0, 1)),
+        Scope("long prompts and a late full tier", _config(9, **settings), **long, tier=Tier(0, 1)),
+        Scope("a tight pool and a window", _config(7, window=3, budget=2, **settings), **long),
+    )
+
+
+def _config(
+    num_blocks: int,
+    *,
+    size: int = 2,
+    window: int | None = None,
+    window_size: int | None = None,
+    budget: int = 16,
+    **settings: Any,
+) -> EngineConfig:
+    groups: tuple[GroupSpec, ...] = (GroupSpec(size),)
+    if window is not None:
+        groups += (GroupSpec(window_size or size, "sliding_window", window),)
+    return EngineConfig(num_blocks, groups, **{"max_num_seqs": 3, "max_num_batched_tokens": budget, **settings})

@@ -1,0 +1,145 @@
+"""One searcher's work: small scopes completely, then random workloads; each finding shrunk."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from labengine.config import ConfigError
+from labengine.finder.exhaustive import ExhaustiveSearch
+from labengine.finder.judgement import KINDS, Case, Judgement
+from labengine.finder.operations import Add
+from labengine.finder.random_search import RandomSearch
+from labengine.finder.sandbox import Finding
+from labengine.finder.scopes import Scope
+from labengine.finder.shrinking import shrunk, size
+
+SHRINKING_S = 8.0
+"""Seconds for shrinking a finding."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A searcher's share. small: scopes to search completely; large: scopes for random workloads, by the seed."""
+
+    judgement: Judgement
+    small: Sequence[Scope]
+    large: Sequence[Scope]
+    seed: int
+    max_workloads: int | None = None
+    """Random workloads after which the search ends; None: at its deadline."""
+
+
+@dataclass(slots=True)
+class SearchCounts:
+    """SearchCounts of one searcher."""
+
+    generated: int = 0
+    distinct: int = 0
+    queue_left: int = 0
+    depth: int = 0
+    num_workloads: int = 0
+    exhausted: list[str] = field(default_factory=list)
+    """Names of the scopes that were searched completely."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A finding, shrunk. is_shortest: all shorter workloads of the scope were tried, and none goes wrong in its way."""
+
+    finding: Finding
+    case: Case
+    is_shortest: bool
+
+    @property
+    def rank(self) -> tuple[int, tuple[int, int, int]]:
+        """The gravest first, then the smallest."""
+        return KINDS.index(self.finding.kind), size(self.case)
+
+
+def search(task: Task, deadline: float) -> Iterator[Found | SearchCounts]:
+    """Yield findings, and counts in between; both often enough to stop at any. Ends at the deadline (monotonic).
+
+    Of each kind only the first finding is reported.
+    """
+    counts, judgement = SearchCounts(), task.judgement
+    for found in _raw(task, counts):
+        if found is not None and found[0].kind in judgement.kinds:
+            yield _shrunk(found, judgement, min(deadline, time.monotonic() + SHRINKING_S))
+            judgement = replace(judgement, kinds=tuple(k for k in judgement.kinds if k != found[0].kind))
+        yield counts
+        if time.monotonic() >= deadline:
+            return
+
+
+def _raw(task: Task, counts: SearchCounts) -> Iterator[tuple[Finding, Case] | None]:
+    for scope in possible(task.small, task.judgement):
+        searched = ExhaustiveSearch(scope, task.judgement)
+        generated, distinct = counts.generated, counts.distinct
+        for found in searched.findings():
+            progress = searched.progress
+            counts.generated, counts.distinct = generated + progress.generated, distinct + progress.distinct
+            counts.queue_left, counts.depth = progress.queue_left, progress.depth
+            yield found
+        counts.exhausted.append(scope.name)
+    generated, distinct = counts.generated, counts.distinct
+    large = possible(task.large, task.judgement)
+    random = RandomSearch(large, task.judgement, task.seed)
+    for found in random.findings() if large and task.max_workloads != 0 else ():
+        counts.generated = generated + random.num_operations
+        counts.num_workloads = random.num_workloads
+        yield found
+        if random.num_workloads == task.max_workloads:
+            return
+
+
+def possible(scopes: Sequence[Scope], judgement: Judgement) -> list[Scope]:
+    """Return the scopes that these parts and the reference support. Raises ConfigError if there is none."""
+    found, refusal = [], ""
+    for scope in scopes:
+        try:
+            judgement.sandbox(scope)
+            judgement.sandbox(scope, judgement.suspects.reference)
+            found.append(scope)
+        except ConfigError as error:
+            refusal = str(error)
+    if scopes and not found:
+        raise ConfigError(f"no scope of the search suits {judgement.suspects.parts.name}: {refusal}")
+    return found
+
+
+def _shrunk(found: tuple[Finding, Case], judgement: Judgement, deadline: float) -> Found:
+    def may_go_on() -> bool:
+        return time.monotonic() < deadline
+
+    case, finding = shrunk(found[1], found[0], judgement, may_go_on)
+    if finding.kind in ("worse", "differs"):
+        return Found(finding, case, False)
+    is_complete = False
+    for scope in (_same_requests(case), case.scope):
+        finding, case, is_complete = _shortest(scope, finding, case, judgement, may_go_on)
+        if not is_complete:
+            break
+    return Found(finding, case, is_complete)
+
+
+def _same_requests(case: Case) -> Scope:
+    """Return the scope with the case's requests only; they may also end earlier."""
+    adds = [operation for operation in case.workload if isinstance(operation, Add)]
+    shorter = [replace(add, max_tokens=number) for add in adds for number in range(1, min(add.max_tokens, 3))]
+    return replace(case.scope, only=tuple(dict.fromkeys([*adds, *shorter])), max_requests=len(adds))
+
+
+def _shortest(
+    scope: Scope, finding: Finding, case: Case, judgement: Judgement, may_go_on: Callable[[], bool]
+) -> tuple[Finding, Case, bool]:
+    """Return the shortest workload of a scope that goes wrong in the same way, and whether all shorter were tried."""
+    same_kind = replace(judgement, kinds=(finding.kind,))
+    bounded = replace(scope, max_operations=len(case.workload) - 1)
+    for found in ExhaustiveSearch(bounded, same_kind, drains=finding.kind == "liveness").findings():
+        if found is not None and size(found[1]) < size(case):
+            return *found, True
+        if not may_go_on():
+            return finding, case, False
+    return finding, case, True

@@ -1,0 +1,90 @@
+"""Shrinking: from a workload that goes wrong to one of which nothing can be left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from labengine.finder.judgement import Case, Judgement
+from labengine.finder.operations import Abort, Add, Operation, Workload
+from labengine.finder.sandbox import Finding
+
+
+def shrunk(
+    case: Case, finding: Finding, judgement: Judgement, may_go_on: Callable[[], bool] = lambda: True
+) -> tuple[Case, Finding]:
+    """Return the smallest case found that goes wrong by the same kind, and its finding.
+
+    Smaller is: fewer operations, then fewer tokens, then fewer blocks. Every single change is tried until none helps.
+    """
+    same_kind = replace(judgement, kinds=(finding.kind,))
+    has_changed = True
+    while has_changed and may_go_on():
+        has_changed = False
+        for smaller in _smaller(case):
+            if not may_go_on():
+                break
+            found = same_kind.of(smaller)
+            if found is not None and size(found[1]) < size(case):
+                finding, case = found
+                has_changed = True
+                break
+    return case, finding
+
+
+def size(case: Case) -> tuple[int, int, int]:
+    """Return the measure of a case: operations, tokens, blocks."""
+    adds = [operation for operation in case.workload if isinstance(operation, Add)]
+    tokens = sum(len(add.token_ids) + add.max_tokens + (add.salt is not None) + len(add.keys) for add in adds)
+    return len(case.workload), tokens, case.scope.config.num_blocks
+
+
+def _smaller(case: Case) -> Iterator[Case]:
+    scope, workload = case.scope, case.workload
+    for length in (8, 4, 2, 1):
+        for start in range(len(workload) - length, -1, -1):
+            yield Case(scope, _without(workload, start, start + length))
+    for place, operation in enumerate(workload):
+        if isinstance(operation, Add):
+            for smaller in _smaller_adds(operation, scope.config.scheduler_block_size):
+                yield Case(
+                    scope, tuple(smaller if one == operation else one for one in workload)
+                )  # equal ones stay equal
+                yield Case(scope, (*workload[:place], smaller, *workload[place + 1 :]))
+    config = scope.config
+    for num_blocks in range(2, config.num_blocks):
+        yield Case(replace(scope, config=replace(config, num_blocks=num_blocks)), workload)
+
+
+def _without(workload: Workload, start: int, end: int) -> Workload:
+    """Return the workload without [start, end): later aborts name the requests by their new ids."""
+    numbers: dict[int, int] = {}
+    kept: list[Operation] = []
+    num_added = 0
+    for place, operation in enumerate(workload):
+        is_kept = not start <= place < end
+        if isinstance(operation, Add):
+            if is_kept:
+                numbers[num_added] = len(numbers)
+            num_added += 1
+        elif isinstance(operation, Abort):
+            if operation.request_id not in numbers:
+                continue
+            operation = Abort(numbers[operation.request_id])
+        if is_kept:
+            kept.append(operation)
+    return tuple(kept)
+
+
+def _smaller_adds(add: Add, size: int) -> Iterator[Add]:
+    length = len(add.token_ids)
+    for shorter in sorted({1, 2, length // 2, length - size, length - 1}):
+        if 0 < shorter < length:
+            yield replace(add, token_ids=add.token_ids[:shorter])
+    for fewer in sorted({1, 2, add.max_tokens // 2, add.max_tokens - 1}):
+        if 0 < fewer < add.max_tokens:
+            yield replace(add, max_tokens=fewer)
+    if add.salt is not None:
+        yield replace(add, salt=None)
+    if add.keys:
+        yield replace(add, keys=())

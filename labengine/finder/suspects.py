@@ -1,0 +1,105 @@
+"""The parts under suspicion, and the engine that they are held against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from types import ModuleType
+from typing import get_args, get_type_hints
+
+from labengine.config import ConfigError, shown
+from labengine.core.connector import Connector
+from labengine.core.editions import EDITIONS, LABENGINE, edition
+from labengine.core.parts import Parts
+from labengine.core.sliding_window import SlidingWindowGroup
+
+
+@dataclass(frozen=True)
+class Suspects:
+    """What a search is about. Sent to workers as it is: classes of a notebook's cell are known in a forked process."""
+
+    parts: Parts
+    base: Parts | None
+    """The edition whose decisions the parts replace: what goes wrong there too is not the override's fault. None for an
+    edition itself, and where a connector or a patched module is searched."""
+    reference: Parts
+    """The edition whose decisions and costs the parts are held against."""
+    make_connector: Callable[[], Connector] | None = None
+
+
+def suspects_of(wanted: object, against: str | Parts) -> Suspects:
+    """Return the suspects for an argument of find(): an edition's name, Parts, a class, a connector, or a module.
+
+    A module is one that the caller has patched; the search then runs on the production classes as they are now. Raises
+    ConfigError for anything else.
+    """
+    reference = against if isinstance(against, Parts) else edition(against)
+    if isinstance(wanted, ModuleType):
+        return Suspects(replace(reference, name=f"{reference.name}, {wanted.__name__} patched"), None, reference)
+    if isinstance(wanted, type) and issubclass(wanted, Connector):
+        return Suspects(reference, None, reference, wanted)
+    if isinstance(wanted, Connector):
+        raise ConfigError(
+            f"a search needs many connectors: give the class, or a function that makes one, not {wanted!r}"
+        )
+    parts = _parts_of(wanted, reference)
+    if parts is None and callable(wanted):
+        return Suspects(reference, None, reference, wanted)
+    if parts is None:
+        raise ConfigError(
+            f"find() takes Parts, an edition's name, a class that replaces a part, a Connector's class, or a patched "
+            f"module; got {shown(wanted)}"
+        )
+    return Suspects(parts, base_of(parts), reference)
+
+
+def base_of(parts: Parts) -> Parts | None:
+    """Return the edition that has most of these classes; None for an edition."""
+    names = [field.name for field in fields(Parts) if field.name != "name"]
+    if any(all(getattr(parts, name) is getattr(one, name) for name in names) for one in EDITIONS.values()):
+        return None
+    return max(EDITIONS.values(), key=lambda one: _likeness(parts, one, names))
+
+
+def _likeness(parts: Parts, one: Parts, names: list[str]) -> int:
+    """Count the fields whose class is the edition's own (2) or a subclass of it (1)."""
+    likeness = 0
+    for name in names:
+        mine, its = getattr(parts, name), getattr(one, name)
+        likeness += 2 * (mine is its) or issubclass(mine, its)
+    return likeness
+
+
+def _parts_of(wanted: object, reference: Parts) -> Parts | None:
+    if isinstance(wanted, str):
+        return edition(wanted)
+    if isinstance(wanted, Parts):
+        return wanted.overriding(LABENGINE) if wanted.scheduler is None else wanted
+    if isinstance(wanted, type):
+        return part_of(wanted).overriding(reference)
+    return None
+
+
+def part_of(cls: type) -> Parts:
+    """Return Parts with this class in the field of its base class. Raises ConfigError if it is no part."""
+    for name, base in _bases().items():
+        if issubclass(cls, base):
+            kinds = ("full_attention_group", "sliding_window_group")
+            if name in kinds:
+                name = _group_field(cls)
+            return Parts(**{"name": cls.__name__, name: cls})  # type: ignore[arg-type]
+    raise ConfigError(f"{cls.__name__} replaces no part: it is a subclass of none of {_named()}")
+
+
+def _group_field(cls: type) -> str:
+    return "sliding_window_group" if issubclass(cls, SlidingWindowGroup) else "full_attention_group"
+
+
+@cache
+def _bases() -> dict[str, type]:
+    return {name: get_args(hint)[0] for name, hint in get_type_hints(Parts).items() if get_args(hint)}
+
+
+def _named() -> str:
+    return ", ".join(dict.fromkeys(base.__name__ for base in _bases().values()))

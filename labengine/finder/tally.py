@@ -1,0 +1,75 @@
+"""The tally of a run: its decisions in order, and what they cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from labengine import events as ev
+from labengine.engine.engine import Engine
+from labengine.hooks import Hooks
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a run that came to its end has cost."""
+
+    hit_tokens: int
+    computed_tokens: int
+    peak_used_blocks: int
+
+
+class Tally:
+    """Listens to one engine. Blocks are left out of decisions: which block holds what is no difference."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        self.decisions: list[str] = []
+        self._hit_tokens = self._computed_tokens = self._peak = 0
+        hooks.subscribe(self._note_hit, ev.PrefixHit)
+        hooks.subscribe(self._note_scheduled, ev.RequestScheduled)
+        hooks.subscribe(self._note_end, ev.RequestPreempted, ev.RequestFinished)
+        hooks.subscribe(self._note_merge, ev.BlockMerged)
+        hooks.subscribe(self._note_forward, ev.ForwardRan)
+
+    def note_step(self, engine: Engine) -> None:
+        """Take the newest step's peak."""
+        self._peak = max(self._peak, engine.report.peak_used_blocks)
+
+    def cost(self, peak_used_blocks: int = 0) -> Cost:
+        """Return the costs so far; a peak that was counted elsewhere counts too."""
+        return Cost(self._hit_tokens, self._computed_tokens, max(self._peak, peak_used_blocks))
+
+    def _note_hit(self, event: ev.PrefixHit) -> None:
+        self._hit_tokens += event.num_tokens
+        self.decisions.append(f"request {event.request_id} finds {event.num_tokens} tokens in the cache")
+
+    def _note_scheduled(self, event: ev.RequestScheduled) -> None:
+        self.decisions.append(f"request {event.request_id} computes {event.num_tokens} tokens from {event.start} on")
+
+    def _note_end(self, event: ev.RequestPreempted | ev.RequestFinished) -> None:
+        verb = "is preempted" if isinstance(event, ev.RequestPreempted) else "finishes"
+        self.decisions.append(f"request {event.request_id} {verb}")
+
+    def _note_merge(self, event: ev.BlockMerged) -> None:
+        self.decisions.append(f"request {event.request_id} merges entry {event.index} of group {event.group}")
+
+    def _note_forward(self, event: ev.ForwardRan) -> None:
+        self._computed_tokens += event.num_tokens
+
+
+def first_difference(one: Tally, other: Tally) -> tuple[str, str] | None:
+    """Return the first decisions that differ; None if all are the same."""
+    pairs = zip_longest(one.decisions, other.decisions, fillvalue="nothing more happens")
+    return next((pair for pair in pairs if pair[0] != pair[1]), None)
+
+
+def worse(one: Cost, other: Cost, margin: int) -> str:
+    """Return how the first run is worse than the second by at least the margin; empty if it is not."""
+    said = []
+    if other.hit_tokens - one.hit_tokens >= margin:
+        said.append(f"finds {one.hit_tokens} tokens in the cache instead of {other.hit_tokens}")
+    if one.computed_tokens - other.computed_tokens >= margin:
+        said.append(f"computes {one.computed_tokens} tokens instead of {other.computed_tokens}")
+    if one.peak_used_blocks - other.peak_used_blocks >= margin:
+        said.append(f"uses {one.peak_used_blocks} blocks at its peak instead of {other.peak_used_blocks}")
+    return ", ".join(said)

@@ -1,0 +1,68 @@
+"""A counterexample taken home: a test that is red with the parts and green without, a script, a scenario."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from finder.test_find import ONE_SCOPE, found
+from finder.wrong_parts import Loops, NeverAdmits, NeverShares, NoAliveCheck, RaisesOnTouch
+from labengine.finder import limits
+from labengine.finder.find import GRAVE
+from labengine.finder.scopes import Scope, Tier, small_scopes
+
+WITH_A_TIER = (Scope("a tier", small_scopes()[0].config, max_requests=2, num_prompt_blocks=1, tier=Tier()),)
+
+
+def outcome(text: str, *, production: bool) -> BaseException | None:
+    """Run a made test as pytest would; return what it raises."""
+    names: dict[str, Any] = {}
+    exec(compile(text, "test_made.py", "exec"), names)
+    if production:
+        names["PARTS"] = None
+    [test] = [value for name, value in names.items() if name.startswith("test_")]
+    try:
+        test()
+    except BaseException as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize(
+    ("cls", "settings"),
+    [
+        (NoAliveCheck, {"scopes": ONE_SCOPE, "kinds": GRAVE}),
+        (NoAliveCheck, {"scopes": WITH_A_TIER, "kinds": GRAVE}),
+        (RaisesOnTouch, {"scopes": ONE_SCOPE, "kinds": GRAVE}),
+        (NeverAdmits, {"scopes": ONE_SCOPE, "kinds": GRAVE}),
+        (Loops, {"scopes": ONE_SCOPE, "kinds": GRAVE}),
+        (NeverShares, {"kinds": ("worse",), "max_workloads": 200}),
+        (NeverShares, {"kinds": ("differs",), "max_workloads": 200}),
+    ],
+)
+def test_the_test_is_red_with_the_parts_and_green_without(
+    cls: type, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "OPERATION_S", 0.1)
+    text = found(cls, **settings).to_test()
+    assert outcome(text, production=False) is not None
+    assert outcome(text, production=True) is None
+
+
+@pytest.mark.parametrize("cls", [NoAliveCheck, RaisesOnTouch, NeverAdmits])
+def test_it_is_a_scenario(cls: type) -> None:
+    one = found(cls, scopes=ONE_SCOPE, kinds=GRAVE)
+    verdict = one.scenario().verdict()
+    assert verdict.reproduced and verdict.fixed
+    assert cls.__name__ in verdict.title and verdict.claim == one.message
+
+
+def test_it_reads_well_and_escapes() -> None:
+    one = found(NoAliveCheck, scopes=ONE_SCOPE, kinds=GRAVE, max_workloads=0)
+    text = repr(one)
+    assert text.startswith("NoAliveCheck breaks a rule (said) after 3 operations, the fewest in its scope.")
+    assert all(operation in text for operation in one.operations)
+    assert "lab.step()" in one.to_code()
+    one._finding = type(one._finding)("rule", "<b>", "said")
+    assert "&lt;b&gt;" in one._repr_html_()

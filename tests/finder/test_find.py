@@ -1,0 +1,148 @@
+"""find(): wrong parts are found, shrunk, and named; right ones are searched completely. Counted, not timed."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from finder.wrong_parts import EatsMemory, HidesState, Loops, NeverAdmits, NeverShares, NoAliveCheck, RaisesOnTouch
+from labengine.config import ConfigError
+from labengine.core.block_pool import BlockPool
+from labengine.core.parts import Parts
+from labengine.finder import limits
+from labengine.finder.counterexample import Counterexample
+from labengine.finder.find import GRAVE, find
+from labengine.finder.judgement import Judgement
+from labengine.finder.random_search import RandomSearch
+from labengine.finder.report import SearchReport
+from labengine.finder.scopes import large_scopes, small_scopes
+from labengine.finder.suspects import suspects_of
+
+ONE_SCOPE = small_scopes()[:1]
+
+
+def found(parts: object, **settings: Any) -> Counterexample:
+    counterexample = find(parts, workers=0, show_progress=False, seconds=600, **settings)
+    assert isinstance(counterexample, Counterexample)
+    return counterexample
+
+
+@pytest.mark.parametrize(
+    ("cls", "kind", "length"),
+    [
+        (NoAliveCheck, "rule", 3),
+        (RaisesOnTouch, "raises", 4),
+        (NeverAdmits, "liveness", 2),
+        (HidesState, "raises", 5),
+    ],
+)
+def test_the_shortest_workload_on_which_a_part_goes_wrong(cls: type, kind: str, length: int) -> None:
+    one = found(cls, scopes=ONE_SCOPE, kinds=GRAVE, max_workloads=0)
+    assert (one.kind, len(one.operations), one.is_shortest) == (kind, length, True)
+    assert one and cls.__name__ in one.headline and str(length) in one.headline
+    with one.lab() as lab:
+        unfinished = [one for one in lab.snapshot().requests.values() if one.status != "finished"]
+        assert lab.violations or unfinished
+
+
+def test_a_part_that_never_returns_is_found_with_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "OPERATION_S", 0.1)
+    one = found(Loops, scopes=ONE_SCOPE, kinds=GRAVE)
+    assert (one.kind, one.rule) == ("liveness", "endless")
+    assert "Loops.touch (" in one.message and "wrong_parts.py" in one.message
+
+
+def test_a_part_that_keeps_more_than_the_reference_is_worse() -> None:
+    one = found(NeverShares, kinds=("worse",), max_workloads=200)
+    assert one.kind == "worse" and "instead of" in one.message
+    with one.compare() as comparison:
+        assert comparison.left.snapshot().step == comparison.right.snapshot().step
+
+
+def test_an_edition_differs_from_another() -> None:
+    one = found("vllm", against="nano-vllm", kinds=("differs",), max_workloads=200)
+    assert "; with nano-vllm, " in one.message
+
+
+def test_production_is_searched_completely_and_nothing_is_found() -> None:
+    report = find("labengine", scopes=ONE_SCOPE, kinds=GRAVE, max_workloads=0, workers=0, show_progress=False)
+    assert isinstance(report, SearchReport) and not report
+    assert report.exhausted == ("two requests",)
+    assert (report.num_states, report.num_distinct) == (3961, 1482)
+    assert "two requests" in repr(report) and "3,961 states" in repr(report)
+
+
+def test_random_workloads_are_the_same_by_the_same_seed() -> None:
+    def searched(seed: int) -> int:
+        search = RandomSearch(large_scopes(), Judgement(suspects_of("vllm", "labengine"), GRAVE), seed)
+        assert not any(islice(search.findings(), 20))
+        return search.num_operations
+
+    assert searched(3) == searched(3) != searched(4)
+
+
+def test_what_goes_wrong_in_the_edition_itself_is_not_the_overrides_fault() -> None:
+    """In nano-vLLM of July 2025 a hit may cover a whole prompt; a harmless override of it is not blamed for that."""
+
+    class Harmless(BlockPool):
+        """Overrides nothing."""
+
+    base = "nano-vllm-2025-07"
+    assert found(base, against=base, scopes=ONE_SCOPE, kinds=GRAVE).rule == "progress"
+    parts = Parts(name="harmless", block_pool=Harmless)
+    from labengine.core.editions import NANO_VLLM_2025_07, StaleMapPool
+
+    class HarmlessPool(StaleMapPool):
+        """Overrides nothing."""
+
+    parts = Parts(name="harmless", block_pool=HarmlessPool).overriding(NANO_VLLM_2025_07)
+    report = find(parts, scopes=ONE_SCOPE, kinds=GRAVE, workers=0, max_workloads=0, show_progress=False)
+    assert isinstance(report, SearchReport)
+
+
+def test_in_processes_of_their_own() -> None:
+    one = find(NoAliveCheck, scopes=ONE_SCOPE, kinds=GRAVE, workers=2, show_progress=False, seconds=600)
+    assert isinstance(one, Counterexample) and len(one.operations) == 3
+
+
+def test_a_process_that_eats_memory_is_a_finding() -> None:
+    one = find(EatsMemory, scopes=ONE_SCOPE, kinds=GRAVE, workers=2, show_progress=False, seconds=600)
+    assert isinstance(one, Counterexample) and (one.kind, one.rule) == ("raises", "MemoryError")
+
+
+def test_in_an_executor() -> None:
+    with ThreadPoolExecutor(2) as pool:
+        one = find(NoAliveCheck, scopes=ONE_SCOPE, kinds=GRAVE, workers=pool, max_workloads=20, show_progress=False)
+    assert isinstance(one, Counterexample) and one.kind == "rule"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((3,), "find\\(\\) takes Parts"),
+        (("vlm",), "Did you mean 'vllm'"),
+        ((int,), "int replaces no part"),
+        ((NoAliveCheck, "vlm"), "Did you mean 'vllm'"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused(arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        find(*arguments, show_progress=False)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"seconds": 0}, "seconds must be a number above 0"),
+        ({"kinds": ("wrong",)}, "kinds are rule"),
+        ({"margin": 0}, "margin must be at least 1"),
+        ({"num_blocks": 3}, "no setting 'num_blocks'"),
+        ({"workers": -1}, "workers must be at least 0"),
+    ],
+)
+def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        find("labengine", show_progress=False, **settings)

@@ -1,0 +1,69 @@
+"""Parts that go wrong, each in a way of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from labengine.core.block import Block
+from labengine.core.block_pool import BlockPool
+from labengine.core.prefix_cache import LateMerge, MergePolicy
+from labengine.core.request import Request
+from labengine.core.token_budget import TokenBudgetScheduler
+
+
+class NoAliveCheck(LateMerge):
+    """Merges into blocks that are free."""
+
+    def is_alive(self, other: Block) -> bool:
+        return True
+
+
+class RaisesOnTouch(BlockPool):
+    """Raises at every hit."""
+
+    def touch(self, block_ids: Sequence[int]) -> None:
+        if block_ids:
+            raise RuntimeError("touched")
+
+
+class Loops(BlockPool):
+    """Never returns from a hit."""
+
+    def touch(self, block_ids: Sequence[int]) -> None:
+        while block_ids:
+            pass
+
+
+class EatsMemory(BlockPool):
+    """Takes more and more memory at a hit."""
+
+    def touch(self, block_ids: Sequence[int]) -> None:
+        eaten: list[bytes] = []
+        while block_ids:
+            eaten.append(bytes(10**7))
+
+
+class NeverAdmits(TokenBudgetScheduler):
+    """Admits no request while another one runs or has run."""
+
+    def admit(self, request: Request, limit: int, *, is_first: bool) -> int | None:
+        return None if self.finished else super().admit(request, limit, is_first=is_first)
+
+
+class HidesState(BlockPool):
+    """Breaks at the third block that it gives, which it counts outside of the journal."""
+
+    num_taken = 0
+
+    def take(self, num_blocks: int) -> list[int]:
+        self.num_taken = self.num_taken + num_blocks
+        if self.num_taken > 4:
+            raise RuntimeError("too many")
+        return super().take(num_blocks)
+
+
+class NeverShares(MergePolicy):
+    """Finds nothing equal: right, and slow."""
+
+    def is_equal(self, other: Block, request: Request, link: int) -> bool:
+        return False
