@@ -1,4 +1,4 @@
-"""Aborts while the external tier loads: a tier that cannot stop a transfer, and a scheduler that waits for it."""
+"""Aborts while the external tier loads: a scheduler that waits for the transfer."""
 
 from __future__ import annotations
 
@@ -6,14 +6,6 @@ from labengine.core.editions import VLLM
 from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.core.token_budget import TokenBudgetScheduler
-from labengine.engine.external.late import Delayed
-
-
-class LandsAnyway(Delayed):
-    """Transfers that no abort can stop, as with RDMA: they land in the blocks that they were started for."""
-
-    def cancel(self, request_id: int) -> None:
-        """Stop nothing; the transfer's end is reported as any other."""
 
 
 class FreesAfterLoadScheduler(TokenBudgetScheduler):

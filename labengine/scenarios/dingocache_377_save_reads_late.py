@@ -52,8 +52,13 @@ class SaveReadsLate(Scenario):
     question = "A's blocks are reused before their save has read them, and C has A's prompt: what does C load?"
     roles = ("the bug: copied later", "right: copied before the block can be given away")
     columns = (
-        Column("copied later", "vllm", "Accepts a save after the step, and reads the block when the next one comes."),
-        Column("copied at once", "vllm", "Reads the block after the forward pass that filled it."),
+        Column(
+            "copied later",
+            "vllm",
+            "Accepts a save after the step, and reads the block when the next one comes.",
+            tier=SavesWithTheNext,
+        ),
+        Column("copied at once", "vllm", "Reads the block after the forward pass that filled it.", tier=HostStore),
     )
     settings = settings(num_blocks=4, block_size=4)
     guide = (
@@ -84,11 +89,6 @@ class SaveReadsLate(Scenario):
         ),
     )
     sentences = sentences(guide)
-
-    def lab(self, column: str, model: str = "simulated") -> Lab:
-        """Return an empty lab of one column, with its tier."""
-        tier = SavesWithTheNext() if column == "copied later" else HostStore()
-        return self.column(column).lab(model, {**self.settings_for(model), "external": tier})
 
     def play(self, lab: Lab) -> None:
         """Run A, B and C, each for the one step that it takes."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any, ClassVar
 
 from labengine.config import ConfigError
+from labengine.core.connector import Connector
 from labengine.core.parts import Parts
 from labengine.lab import Lab
 from labengine.scenarios.verdict import Table
@@ -21,20 +22,24 @@ class Column:
 
     parts: the name of an edition, or parts laid over one: Parts(name=..., merge_policy=MyPolicy).overriding(NANO_VLLM).
     says: one sentence on the column's decision, and on its error, if any. runner: the name of a class in
-    labengine.scenarios.runners, for what goes wrong below the plan; empty for labengine's own.
+    labengine.scenarios.runners, for what goes wrong below the plan; empty for labengine's own. tier: makes an external
+    tier, for each lab its own; None for what the settings say.
     """
 
     name: str
     parts: str | Parts
     says: str
     runner: str = ""
+    tier: Callable[[], Connector] | None = None
 
     def lab(self, model: str, settings: Mapping[str, Any]) -> Lab:
         """Return an empty lab of this column. It breaks rules on purpose: its story tells so, and no warning has to."""
         engine: dict[str, Any] = {"edition": self.parts} if isinstance(self.parts, str) else {"parts": self.parts}
         if self.runner:
             engine["runner"] = getattr(import_module("labengine.scenarios.runners"), self.runner)
-        lab = Lab(model, **engine, **settings)
+        if self.tier is not None:
+            engine["external"] = self.tier()
+        lab = Lab(model, **{**settings, **engine})
         lab.session.violation_warnings.is_silent = True
         return lab
 

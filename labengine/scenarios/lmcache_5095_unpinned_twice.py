@@ -14,7 +14,6 @@ from labengine.events import BlocksLoaded, BlocksSaved, ExternalHit, SlotsWritte
 from labengine.lab import Lab
 from labengine.scenarios.elsewhere import fill_tier
 from labengine.scenarios.figures import num_misread_blocks
-from labengine.scenarios.host_pages import HostPages, PinsPages
 from labengine.scenarios.scenario import (
     Column,
     Experiment,
@@ -27,6 +26,7 @@ from labengine.scenarios.scenario import (
     settings,
     wrong_at,
 )
+from labengine.scenarios.tiers import HostPages, PinsPages
 
 
 class UnpinsTwice(PinsPages):
@@ -39,8 +39,13 @@ class UnpinsTwice(PinsPages):
 
 
 COLUMNS = (
-    Column("unpinned twice", "vllm", "Gives two pins back for one that was taken; the count stops at 0."),
-    Column("unpinned once", "vllm", "Gives back what was taken."),
+    Column(
+        "unpinned twice",
+        "vllm",
+        "Gives two pins back for one that was taken; the count stops at 0.",
+        tier=lambda: UnpinsTwice(HostPages(3), 2),
+    ),
+    Column("unpinned once", "vllm", "Gives back what was taken.", tier=lambda: PinsPages(HostPages(3), 2)),
 )
 FIRST, SECOND = [1, 2, 3, 4, 5, 6, 7, 8, 9], [1, 2, 3, 4, 15, 16, 17, 18, 19]
 """Two prompts with their first block in common."""
@@ -51,11 +56,6 @@ class Pinned(Experiment):
 
     columns = COLUMNS
     settings = settings(num_blocks=16, block_size=4)
-
-    def lab(self, column: str, model: str = "simulated") -> Lab:
-        """Return an empty lab of one column, with its tier."""
-        tier = (UnpinsTwice if column == "unpinned twice" else PinsPages)(HostPages(3), 2)
-        return self.column(column).lab(model, {**self.settings_for(model), "external": tier})
 
     def measure(self, lab: Lab) -> dict[str, int]:
         """Count pins given back too often, and misread blocks."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import fields
 from html import escape
-from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 from labengine.lab import Lab
 from labengine.scenarios.kinds import KINDS
@@ -136,7 +136,7 @@ def _commands(report: Report) -> str:
 def _sources(report: Report, left: Lab, right: Lab) -> str:
     """Return the classes that one side alone has, each with what the other side does in its place."""
     names = (report.columns[0].name, report.columns[1].name)
-    broken, fixed = _classes(report, 0, left), _classes(report, 1, right)
+    broken, fixed = _classes(left), _classes(right)
     shown: dict[type, str] = {}
     for role in broken | fixed:
         one, other = broken.get(role, object), fixed.get(role, object)
@@ -150,13 +150,14 @@ def _only_in(cls: type, other: type) -> list[type]:
     return [base for base in cls.__mro__[:-1] if base not in other.__mro__ and base.__module__.startswith("labengine.")]
 
 
-def _classes(report: Report, column: int, lab: Lab) -> dict[str, type]:
+def _classes(lab: Lab) -> dict[str, type]:
     """Return the classes that take a side's decisions, by the part that each plays."""
     found = {field.name: cls for field in fields(lab.parts) if isinstance(cls := getattr(lab.parts, field.name), type)}
     if lab.external is not None:
         found["external"] = type(lab.external)
-    if runner := report.columns[column].runner:
-        found["runner"] = getattr(import_module("labengine.scenarios.runners"), runner)
+    runner: Any = type(lab.session.model.runner)
+    if hasattr(runner, "static_step"):  # a model with weights
+        found |= {"runner": runner, "static step": runner.static_step, "attention": runner.attention or object}
     return found
 
 

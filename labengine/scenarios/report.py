@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from labengine.scenarios.experiment import Column, Experiment
-from labengine.scenarios.verdict import Table
+if TYPE_CHECKING:  # listing the scenarios loads no lab
+    from labengine.scenarios.experiment import Column, Experiment
+    from labengine.scenarios.verdict import Table
 
 
 class StorySentence(Protocol):

@@ -13,12 +13,11 @@ from labengine.core.editions import LABENGINE
 from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.core.token_budget import TokenBudgetScheduler
-from labengine.engine.external.host import HostStore
-from labengine.engine.external.late import Delayed
 from labengine.events import BlocksLoaded, RequestFinished, RequestScheduled
 from labengine.lab import Lab
 from labengine.scenarios.elsewhere import fill_tier
 from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
+from labengine.scenarios.tiers import late_host
 
 
 class FreesOnlyWhatRan(TokenBudgetScheduler):
@@ -51,8 +50,14 @@ class WaitingHoldsBlocks(Scenario):
             "queue only",
             Parts(name="labengine, frees only what ran", scheduler=FreesOnlyWhatRan).overriding(LABENGINE),
             "Takes the request out of the queue, and forgets its tables.",
+            tier=late_host,
         ),
-        Column("queue and blocks", "labengine", "Frees the tables of every request that ends, wherever it waits."),
+        Column(
+            "queue and blocks",
+            "labengine",
+            "Frees the tables of every request that ends, wherever it waits.",
+            tier=late_host,
+        ),
     )
     settings = settings(num_blocks=5, block_size=4)
     guide = (
@@ -73,10 +78,6 @@ class WaitingHoldsBlocks(Scenario):
         ),
     )
     sentences = sentences(guide)
-
-    def lab(self, column: str, model: str = "simulated") -> Lab:
-        """Return an empty lab of one column, with its tier: loads take a step."""
-        return self.column(column).lab(model, {**self.settings_for(model), "external": Delayed(HostStore())})
 
     def play(self, lab: Lab) -> None:
         """Run A, which grows into the last block; abort B after its load; then run A to its end."""

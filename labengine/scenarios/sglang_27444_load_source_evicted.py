@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from labengine.core.connector import Connector
 from labengine.engine.external.host import HostStore
 from labengine.engine.external.late import Delayed
 from labengine.events import BlocksLoaded, BlocksSaved, ExternalHit, SlotsWritten
 from labengine.lab import Lab
 from labengine.scenarios.elsewhere import fill_tier
 from labengine.scenarios.figures import events_of, num_misread_blocks
-from labengine.scenarios.host_pages import HostPages, PinsPages, ReadsWhenDue
 from labengine.scenarios.scenario import (
     Column,
     FirstWrong,
@@ -28,6 +26,7 @@ from labengine.scenarios.scenario import (
     settings,
     wrong_at,
 )
+from labengine.scenarios.tiers import HostPages, PinsPages, ReadsWhenDue
 
 NUM_PAGES = 2
 
@@ -48,9 +47,24 @@ class LoadSourceEvicted(Scenario):
     question = "A loads two pages of a tier that has two, and B is saved meanwhile: what does A get?"
     roles = ("the bug: pages are not pinned", "right: read before anything is evicted")
     columns = (
-        Column("not pinned", "vllm", "Reads the pages when the copy runs; an eviction may come first."),
-        Column("read at once", "vllm", "Reads the pages into memory of its own when the load starts."),
-        Column("pinned", "vllm", "Keeps the pages from eviction until the load is over: upstream's fix."),
+        Column(
+            "not pinned",
+            "vllm",
+            "Reads the pages when the copy runs; an eviction may come first.",
+            tier=lambda: ReadsWhenDue(HostPages(NUM_PAGES)),
+        ),
+        Column(
+            "read at once",
+            "vllm",
+            "Reads the pages into memory of its own when the load starts.",
+            tier=lambda: Delayed(HostStore(NUM_PAGES)),
+        ),
+        Column(
+            "pinned",
+            "vllm",
+            "Keeps the pages from eviction until the load is over: upstream's fix.",
+            tier=lambda: PinsPages(HostPages(NUM_PAGES)),
+        ),
     )
     settings = settings(num_blocks=12, block_size=4)
     guide = (
@@ -70,15 +84,6 @@ class LoadSourceEvicted(Scenario):
         ),
     )
     sentences = sentences(guide)
-
-    def lab(self, column: str, model: str = "simulated") -> Lab:
-        """Return an empty lab of one column, with its tier of two pages: loads take a step."""
-        tiers: dict[str, Connector] = {
-            "not pinned": ReadsWhenDue(HostPages(NUM_PAGES)),
-            "read at once": Delayed(HostStore(max_blocks=NUM_PAGES)),
-            "pinned": PinsPages(HostPages(NUM_PAGES)),
-        }
-        return self.column(column).lab(model, {**self.settings_for(model), "external": tiers[column]})
 
     def play(self, lab: Lab) -> None:
         """Start A's load and compute B in one step; take two more."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from labengine.engine.external.host import HostStore
-from labengine.engine.external.late import Delayed
 from labengine.events import BlockAllocated, BlocksLoaded, ExternalHit, RequestFinished, SlotsWritten
 from labengine.lab import Lab
-from labengine.scenarios.aborted_loads import FREES_AFTER_LOAD, LandsAnyway
+from labengine.scenarios.aborted_loads import FREES_AFTER_LOAD
 from labengine.scenarios.elsewhere import fill_tier
 from labengine.scenarios.figures import num_finished, num_misread_blocks
 from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
+from labengine.scenarios.tiers import LandsAnyway, late_host
 
 
 class AbortDuringLoad(Scenario):
@@ -35,9 +35,24 @@ class AbortDuringLoad(Scenario):
     question = "A is aborted during its load, and C computes in the blocks that are free: what does C read?"
     roles = ("the bug: freed while the transfer runs", "right: the transfer is stopped first")
     columns = (
-        Column("lands anyway", "vllm", "Frees A's blocks at once; the tier cannot stop what it has started."),
-        Column("stopped", "vllm", "Frees them at once as well; the tier drops what arrives for A."),
-        Column("freed after the load", FREES_AFTER_LOAD, "32255: the tier cannot stop it, so the blocks wait for it."),
+        Column(
+            "lands anyway",
+            "vllm",
+            "Frees A's blocks at once; the tier cannot stop what it has started.",
+            tier=lambda: LandsAnyway(HostStore(), 2),
+        ),
+        Column(
+            "stopped",
+            "vllm",
+            "Frees them at once as well; the tier drops what arrives for A.",
+            tier=lambda: late_host(2),
+        ),
+        Column(
+            "freed after the load",
+            FREES_AFTER_LOAD,
+            "32255: the tier cannot stop it, so the blocks wait for it.",
+            tier=lambda: LandsAnyway(HostStore(), 2),
+        ),
     )
     settings = settings(num_blocks=9, block_size=4)
     guide = (
@@ -64,11 +79,6 @@ class AbortDuringLoad(Scenario):
         ),
     )
     sentences = sentences(guide)
-
-    def lab(self, column: str, model: str = "simulated") -> Lab:
-        """Return an empty lab of one column, with its tier: loads take two steps."""
-        tier = Delayed(HostStore(), 2) if column == "stopped" else LandsAnyway(HostStore(), 2)
-        return self.column(column).lab(model, {**self.settings_for(model), "external": tier})
 
     def play(self, lab: Lab) -> None:
         """Start both loads, abort A, and add C, which computes a step before they land."""

@@ -2,7 +2,8 @@
 
 vLLM registers a block's hash when it is allocated, before its KV is computed. A request that is admitted later in the
 same step can hit it. The pull requests say that it reads memory that nobody has written, and name the wrong outputs
-of issues 37076, 38606 and 41838 as its effect. What decides is the order inside the forward pass.
+of issues 37076, 38606 and 41838 as its effect. What decides is the order inside the forward pass. (vLLM 0.32's own
+scheduler admits the three prompts below in one step.)
 """
 
 from __future__ import annotations

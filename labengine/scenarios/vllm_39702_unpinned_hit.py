@@ -43,6 +43,11 @@ class TrustsTheFirstAnswer(TokenBudgetScheduler):
         return answers.setdefault(request.request_id, super().match_external(request, hit))
 
 
+def two_blocks() -> HostStore:
+    """Return a host tier with room for two blocks."""
+    return HostStore(max_blocks=2)
+
+
 class UnpinnedHit(Scenario):
     """B is looked up while A fills the pool; A's blocks are saved, and the tier has room for two."""
 
@@ -67,9 +72,13 @@ class UnpinnedHit(Scenario):
             "counted once",
             Parts(name="vllm, trusts the first answer", scheduler=TrustsTheFirstAnswer).overriding(VLLM),
             "Uses the number of the first look-up, whatever the tier has evicted since.",
+            tier=two_blocks,
         ),
         Column(
-            "counted when used", "vllm", "Looks up in the step that allocates and loads; nothing is evicted between."
+            "counted when used",
+            "vllm",
+            "Looks up in the step that allocates and loads; nothing is evicted between.",
+            tier=two_blocks,
         ),
     )
     settings = settings(num_blocks=6, block_size=4)
@@ -90,10 +99,6 @@ class UnpinnedHit(Scenario):
         GuideStop("Right, the look-up has found nothing, and B has been computed.", StepEnded),
     )
     sentences = sentences(guide[:3])
-
-    def lab(self, column: str, model: str = "simulated") -> Lab:
-        """Return an empty lab of one column, with its tier of two blocks."""
-        return self.column(column).lab(model, {**self.settings_for(model), "external": HostStore(max_blocks=2)})
 
     def play(self, lab: Lab) -> None:
         """Run A to its end, then B; an error may end each of B's steps."""

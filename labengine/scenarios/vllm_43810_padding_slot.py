@@ -37,7 +37,7 @@ class PaddingSlot(TinyModelScenario):
     prompt = tuple(range(10, 18))
     guide = (
         GuideStop(
-            "C's prompt of 8 tokens is computed. Its second block is #11, the pool's last one: position 7 is in slot "
+            "D's prompt of 8 tokens is computed. Its second block is #11, the pool's last one: position 7 is in slot "
             "47, the last of all.",
             SlotsWritten,
             lambda event: event.request_id == 3,
@@ -48,13 +48,13 @@ class PaddingSlot(TinyModelScenario):
             lambda event: event.step == 3,
         ),
         GuideStop(
-            "Left, the padded row has written slot 47: there C reads the KV of token 0 instead of its own. "
+            "Left, the padded row has written slot 47: there D reads the KV of token 0 instead of its own. "
             "Right, the row was skipped.",
             TokenSampled,
             lambda event: event.request_id == 3,
         ),
         GuideStop(
-            "Later. D begins with C's prompt and hits #11. On the left it reads the overwritten slot without padding.",
+            "Later. E begins with D's prompt and hits #11. On the left it reads the overwritten slot without padding.",
             PrefixHit,
             lambda event: event.request_id == 4,
         ),
@@ -70,13 +70,13 @@ class PaddingSlot(TinyModelScenario):
         lab.run()
 
     def play(self, lab: Lab) -> None:
-        """Run the three, and then one that hits what C leaves."""
+        """Run the three, and then one that hits what D leaves."""
         self.opening(lab)
         for act in self.follow_up_acts():
             act(lab)
 
     def follow_up_acts(self) -> tuple[Callable[[Lab], Any], ...]:
-        """Return the acts that run a request alone, behind C's prompt."""
+        """Return the acts that run a request alone, behind D's prompt."""
         steps = (Lab.step,) * 6
         return (lambda lab: lab.add(token_ids=[*self.prompt, 20], max_tokens=6, ignore_eos=True), *steps)
 

@@ -52,6 +52,11 @@ class LooksAgain(TokenBudgetScheduler):
         return tuple({transfer.key: transfer for transfer in (*missing, *saves)}.values())
 
 
+def four_blocks() -> HostStore:
+    """Return a host tier with room for four blocks."""
+    return HostStore(max_blocks=4)
+
+
 class StoredOnce(Scenario):
     """A conversation A, whose first blocks the tier evicts for B's; then the pool forgets, and A's next turn comes."""
 
@@ -68,11 +73,12 @@ class StoredOnce(Scenario):
     question = "A's first two blocks were evicted from the tier while A went on: how much of A is found later?"
     roles = ("stored once, as in vLLM and here", "pull request 47235")
     columns = (
-        Column("stored once", "vllm", "Stores each block in the step that fills it."),
+        Column("stored once", "vllm", "Stores each block in the step that fills it.", tier=four_blocks),
         Column(
             "looks again",
             Parts(name="vllm, stores again", scheduler=LooksAgain).overriding(VLLM),
             "Asks the tier in each step for all blocks of the requests that run, and stores what is missing.",
+            tier=four_blocks,
         ),
     )
     settings = settings(num_blocks=12, block_size=4)
@@ -106,10 +112,6 @@ class StoredOnce(Scenario):
         ),
     )
     sentences = sentences(guide)
-
-    def lab(self, column: str, model: str = "simulated") -> Lab:
-        """Return an empty lab of one column, with its tier of four blocks."""
-        return self.column(column).lab(model, {**self.settings_for(model), "external": HostStore(max_blocks=4)})
 
     def play(self, lab: Lab) -> None:
         """Run A with B in between; forget the pool's content; run A's next turn."""

@@ -14,8 +14,6 @@ from labengine.core.parts import Parts
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.core.token_budget import TokenBudgetScheduler
-from labengine.engine.external.host import HostStore
-from labengine.engine.external.late import Delayed
 from labengine.events import BlocksLoaded, ExternalHit, RequestScheduled, StepEnded
 from labengine.lab import Lab
 from labengine.scenarios.elsewhere import fill_tier
@@ -31,6 +29,7 @@ from labengine.scenarios.scenario import (
     settings,
     wrong_at,
 )
+from labengine.scenarios.tiers import late_host
 
 
 class KeepsLandedLoads(TokenBudgetScheduler):
@@ -82,10 +81,13 @@ class LoadsFillThePool(Scenario):
     question = "A loads 4 blocks of 7 and B 3; each needs one more: 20 steps"
     roles = ("the bug: loads alone are counted", "the fix: the block behind is counted")
     columns = (
-        Column("loads counted", BROKEN, "Admits a load if its own blocks are free."),
-        Column("one more counted", KEEPS, "Admits a load if the prompt behind it fits as well."),
+        Column("loads counted", BROKEN, "Admits a load if its own blocks are free.", tier=late_host),
+        Column("one more counted", KEEPS, "Admits a load if the prompt behind it fits as well.", tier=late_host),
         Column(
-            "taken back", TAKES_BACK, "Counts loads alone; when nothing can move, the last one gives its blocks back."
+            "taken back",
+            TAKES_BACK,
+            "Counts loads alone; when nothing can move, the last one gives its blocks back.",
+            tier=late_host,
         ),
     )
     settings = settings(num_blocks=8, block_size=4)
@@ -109,10 +111,6 @@ class LoadsFillThePool(Scenario):
         GuideStop("Left, this step has scheduled nothing, and no later one will.", StepEnded),
     )
     sentences = sentences(guide)
-
-    def lab(self, column: str, model: str = "simulated") -> Lab:
-        """Return an empty lab of one column, with its tier: loads take a step."""
-        return self.column(column).lab(model, {**self.settings_for(model), "external": Delayed(HostStore())})
 
     def play(self, lab: Lab) -> None:
         """Add both requests, and take num_steps steps."""

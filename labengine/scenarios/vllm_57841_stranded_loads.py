@@ -38,16 +38,16 @@ URGENT = ("priority", "high")
 
 
 BIG, LOADED, SMALL = range(1000, 1040), range(2000, 2102), range(3000, 3003)
-"""Prompts of H, L and W."""
+"""Prompts of A, B and C."""
 
 
 class BusyTier(Delayed):
-    """A tier whose loads arrive a step late. It answers "ask again" once about H's prompt, which it is storing."""
+    """A tier whose loads arrive a step late. It answers "ask again" once about A's prompt, which it is storing."""
 
     was_asked = False
 
     def is_storing(self, request: Request) -> bool:
-        """Return True at the first question about H's prompt."""
+        """Return True at the first question about A's prompt."""
         was_asked, self.was_asked = self.was_asked, self.was_asked or request.token_ids[0] == BIG.start
         return self.was_asked and not was_asked
 
@@ -104,10 +104,10 @@ def _column(name: str, scheduler: type[TokenBudgetScheduler], says: str) -> Colu
 
 
 class Stranded(Experiment):
-    """H is skipped once, L loads 100 tokens behind it; then H needs more blocks than are free."""
+    """A is skipped once, B loads 100 tokens behind it; then A needs more blocks than are free."""
 
     columns: ClassVar[tuple[Column, ...]] = (
-        _column("one queue", ReachedByTheScan, "Takes a landed load up where the scan reaches it: never, behind H."),
+        _column("one queue", ReachedByTheScan, "Takes a landed load up where the scan reaches it: never, behind A."),
         _column("separate", AsksAgain, "Keeps loads out of the queue; landed ones come first. The rule of vLLM 0.32."),
         _column("45406", ScansOn, "Scans on behind a request that does not fit, while nothing runs."),
         _column("57841", NoLoadBehind, "Begins no load behind a skipped request that holds nothing."),
@@ -116,19 +116,19 @@ class Stranded(Experiment):
     num_steps = 30
 
     def lab(self, column: str, model: str = "simulated") -> Lab:
-        """Return an empty lab of one column, whose tier holds L's prompt and is storing H's."""
+        """Return an empty lab of one column, whose tier holds B's prompt and is storing A's."""
         lab = self.column(column).lab(model, {**self.settings, "external": BusyTier(HostStore())})
         fill_tier(lab, LOADED)
         return lab
 
     def play(self, lab: Lab) -> None:
-        """Add H and L, then W, which needs one block; take a bounded number of steps."""
+        """Add A and B, then C, which needs one block; take a bounded number of steps."""
         self.begin(lab)
         for _ in range(self.num_steps - 1):
             lab.step()
 
     def begin(self, lab: Lab) -> None:
-        """Take the step in which H is skipped and L's load begins; then add W."""
+        """Take the step in which A is skipped and B's load begins; then add C."""
         for prompt in (BIG, LOADED):
             lab.add(token_ids=prompt, max_tokens=2)
         lab.step()
@@ -146,12 +146,12 @@ class Stranded(Experiment):
 
 
 class HeadAfterLoad(Stranded):
-    """45406's own case: H comes when L is loading already, and is scanned first."""
+    """45406's own case: the large request comes when the load has begun, and is scanned first."""
 
-    question = "H comes later with a high priority and is scanned first: who gets through?"
+    question = "The large request comes after the load with a high priority: who gets through?"
 
     def begin(self, lab: Lab) -> None:
-        """Begin L's load; then add H, and W behind it."""
+        """Begin the load; then add the large request, and the small one behind it."""
         lab.add(token_ids=LOADED, max_tokens=2)
         lab.step()
         lab.add(token_ids=BIG, max_tokens=2, extra_keys=dict([URGENT]))
@@ -161,7 +161,7 @@ class HeadAfterLoad(Stranded):
         """State that the proposed invariant covers one order of arrival."""
         finished = {name: column["requests finished"] for name, column in table.columns.items()}
         return (
-            f"57841 says that it is for first come, first served. With priorities a later H strands a load that was "
+            f"57841 says that it is for first come, first served. With priorities a later one strands a load that was "
             f"begun before: {finished['57841']} of 3 requests finish with it, {finished['45406']} if the scan goes on "
             f"(45406), {finished['separate']} where loads are not in the queue."
         )
@@ -183,24 +183,24 @@ class StrandedLoads(Stranded, Scenario):
         "of skipped requests and does not fit, a load behind it has landed and is never reached. If no load is begun "
         "behind a skipped request that holds nothing, this cannot happen."
     )
-    question = "H is skipped once, L loads behind it, H needs more than is free: who gets through in 30 steps?"
+    question = "A is skipped once, B loads behind it, A needs more than is free: who gets through in 30 steps?"
     roles = ("the bug: one queue of skipped requests", "right: loads apart, landed ones first")
     guide = (
         GuideStop(
-            "H needs 10 blocks. The tier is still storing its prompt: it is skipped in this step, and holds nothing.",
+            "A needs 10 blocks. The tier is still storing its prompt: it is skipped in this step, and holds nothing.",
             StepStarted,
         ),
         GuideStop(
-            "L, behind it, finds 100 of its 102 tokens in the tier. It gets 25 blocks of 27, and waits for the load.",
+            "B, behind it, finds 100 of its 102 tokens in the tier. It gets 25 blocks of 27, and waits for the load.",
             ExternalHit,
         ),
-        GuideStop("W comes, which needs one block. Two are free.", RequestAdded, lambda event: event.request_id == 2),
+        GuideStop("C comes, which needs one block. Two are free.", RequestAdded, lambda event: event.request_id == 2),
         GuideStop(
-            "Right, L's load has landed, and is taken up before H is looked at. Left, H comes first: it does not fit, "
-            "and the scan ends before L.",
+            "Right, B's load has landed, and is taken up before A is looked at. Left, A comes first: it does not fit, "
+            "and the scan ends before B.",
             BlocksLoaded,
         ),
-        GuideStop("Left, the step computes nothing. So do all that follow: only L could free blocks.", StepEnded),
+        GuideStop("Left, the step computes nothing. So do all that follow: only B could free blocks.", StepEnded),
     )
     sentences = sentences(guide)
     experiments: Mapping[str, Experiment] = {"later head": HeadAfterLoad()}
@@ -210,17 +210,17 @@ class StrandedLoads(Stranded, Scenario):
         return measured["requests finished"] < 3
 
     def opening(self, lab: Lab) -> None:
-        """Play until L has landed, or would have."""
+        """Play until B has landed, or would have."""
         self.begin(lab)
         lab.step()
 
     def first_wrong(self, lab: Lab) -> FirstWrong | None:
-        """Return the start of the second step if W never finishes: L's load has landed, and is not taken up."""
+        """Return the start of the second step if C never finishes: B's load has landed, and is not taken up."""
         if not self.is_wrong(self.measure(lab)) or lab.timeline is None:
             return None
         numbered = enumerate(lab.timeline.events(), lab.timeline.num_dropped)
         second = [number for number, event in numbered if isinstance(event, StepStarted)][1]
-        return wrong_at(lab, second, "L's load has landed. H is scanned first and does not fit: L is not reached.")
+        return wrong_at(lab, second, "B's load has landed. A is scanned first and does not fit: B is not reached.")
 
     def answer(self, table: Table) -> str:
         """State all columns, and what the thread's numbers are."""
@@ -229,8 +229,8 @@ class StrandedLoads(Stranded, Scenario):
         return (
             f"One queue: {one['requests finished']} of 3 requests finish, and {one['steps that compute nothing']} of "
             f"{self.num_steps} steps compute nothing with {one['free blocks at the end']} blocks free (the thread: 200 "
-            f"steps, 20 free, H needs 100, L holds 250). The claim holds, and 57841 mends this case: all finish in "
-            f"{gate[steps]} computing steps, for L's load has to wait for H; with 45406 it is {scans[steps]}, with "
+            f"steps, 20 free, A needs 100, B holds 250). The claim holds, and 57841 mends this case: all finish in "
+            f"{gate[steps]} computing steps, for B's load has to wait for A; with 45406 it is {scans[steps]}, with "
             f"loads kept apart {separate[steps]}, step for step as vLLM 0.32 (tests/golden/vllm-tier.jsonl.gz)."
         )
 

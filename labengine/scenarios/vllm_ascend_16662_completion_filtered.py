@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from labengine.engine.external.host import HostStore
-from labengine.engine.external.late import Delayed
 from labengine.events import ExternalHit, RequestAdded, RequestFinished, RequestScheduled, StepEnded
 from labengine.lab import Lab
-from labengine.scenarios.aborted_loads import FREES_AFTER_LOAD, LandsAnyway
+from labengine.scenarios.aborted_loads import FREES_AFTER_LOAD
 from labengine.scenarios.elsewhere import fill_tier
 from labengine.scenarios.scenario import (
     Column,
@@ -26,6 +25,7 @@ from labengine.scenarios.scenario import (
     settings,
     wrong_at,
 )
+from labengine.scenarios.tiers import LandsAnyway, late_host
 
 NUM_ABORTS = 4
 
@@ -51,10 +51,23 @@ class CompletionFiltered(Scenario):
     roles = ("the bug: the report is dropped", "the fix: every load is reported")
     columns = (
         Column(
-            "filtered", FREES_AFTER_LOAD, "An abort takes the load off the tier's list, and its end is not reported."
+            "filtered",
+            FREES_AFTER_LOAD,
+            "An abort takes the load off the tier's list, and its end is not reported.",
+            tier=lambda: late_host(2),
         ),
-        Column("reported", FREES_AFTER_LOAD, "The load stays on the list until it is over, whatever its request does."),
-        Column("vllm edition", "vllm", "Frees at once, and the tier stops: no request waits for a report."),
+        Column(
+            "reported",
+            FREES_AFTER_LOAD,
+            "The load stays on the list until it is over, whatever its request does.",
+            tier=lambda: LandsAnyway(HostStore(), 2),
+        ),
+        Column(
+            "vllm edition",
+            "vllm",
+            "Frees at once, and the tier stops: no request waits for a report.",
+            tier=lambda: late_host(2),
+        ),
     )
     settings = settings(num_blocks=10, block_size=4)
     guide = (
@@ -79,11 +92,6 @@ class CompletionFiltered(Scenario):
         ),
     )
     sentences = sentences(guide)
-
-    def lab(self, column: str, model: str = "simulated") -> Lab:
-        """Return an empty lab of one column, with its tier: loads take two steps."""
-        tier = LandsAnyway(HostStore(), 2) if column == "reported" else Delayed(HostStore(), 2)
-        return self.column(column).lab(model, {**self.settings_for(model), "external": tier})
 
     def play(self, lab: Lab) -> None:
         """Start four loads, abort their requests, and add one that needs blocks."""

@@ -49,7 +49,7 @@ def test_padding_slot_changes_the_last_slot_alone() -> None:
     """Step 3 is the first decode: block 11, offset 3 of 4."""
     assert changed_slots("vllm-43810", 2) == []
     assert changed_slots("vllm-43810", 3) == [47]
-    assert wrong_requests("vllm-43810", "from the end") == {3, 4}, "C, and D which hits C's block"
+    assert wrong_requests("vllm-43810", "from the end") == {3, 4}, "D, and E which hits D's block"
     assert bug("vllm-43810").measured("unpadded")["wrong tokens"] == 0
 
 

@@ -75,6 +75,12 @@ def test_a_side_that_is_an_edition_shows_where_the_other_one_differs(tmp_path: P
     assert "nano-vllm: MergePolicy in labengine.core.prefix_cache" in code
 
 
+def test_a_runner_shows_the_method_in_which_it_differs(tmp_path: Path) -> None:
+    page = bug("vllm-43810").export(tmp_path / "runner.html").read_text(encoding="utf-8")
+    code = page[page.index("<h2>The code</h2>") :]
+    assert "class IndexesFromTheEnd(StaticTorch)" in code and "skips: StaticTorch in labengine" in code
+
+
 def test_a_page_alone_has_no_link_to_a_list(page: str) -> None:
     assert "All bugs" not in page and 'href="index.html"' not in page
 

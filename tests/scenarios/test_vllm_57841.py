@@ -6,7 +6,7 @@ from labengine.scenarios.vllm_57841_stranded_loads import SCENARIO
 
 
 def test_one_queue_deadlocks_with_two_blocks_free() -> None:
-    """27 blocks can be given: L's load holds 25 (100 tokens), W needs one, H needs ten."""
+    """27 blocks can be given: B's load holds 25 (100 tokens), C needs one, A needs ten."""
     figures = SCENARIO.measured("one queue")
     assert figures["requests finished"] == 0 and figures["free blocks at the end"] == 2
     assert figures["steps that compute nothing"] == SCENARIO.num_steps
@@ -19,7 +19,7 @@ def test_every_remedy_lets_all_three_through() -> None:
 
 
 def test_a_head_that_comes_after_it_strands_a_load_in_spite_of_57841() -> None:
-    """W gets through while H is skipped for a step; then H is stuck for ever."""
+    """The small one gets through while the large one is skipped for a step; then that is stuck for ever."""
     table = SCENARIO.experiments["later head"].table()
     finished = {name: column["requests finished"] for name, column in table.columns.items()}
     assert finished == {"one queue": 1, "separate": 3, "45406": 3, "57841": 1}

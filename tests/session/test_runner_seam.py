@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from engine.conftest import tiny_llama, tiny_model  # noqa: F401
 from labengine import ConfigError, Lab, ModelRunner, StaticRunner, StaticStep, StaticTorch
 from labengine.core.step_plan import StepPlan
 from labengine.engine.kv_tensors import LayerKV
 from labengine.engine.step_tensors import StepTensors
+from labengine.scenarios.tiny_model import tiny_model
 
 PROMPTS = [[5, 9, 14, 3, 77, 8], [21, 4, 60], [33, 2, 41, 11, 90, 17, 6]]
 NUM_TOKENS = 12
@@ -58,10 +58,10 @@ written: list[list[int]] = []
 
 
 @pytest.fixture
-def lab(tiny_llama: Path) -> MakeLab:  # noqa: F811
+def lab() -> MakeLab:
     def make(runner: type[ModelRunner] | None = None, **settings: Any) -> Lab:
         settings = {"num_blocks": 24, "block_size": 4, "device": "cpu", "runner": runner, **settings}
-        return Lab(tiny_llama, **settings)
+        return Lab(tiny_model(), **settings)
 
     return make
 

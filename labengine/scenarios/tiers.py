@@ -1,4 +1,4 @@
-"""A host tier in pages, and transfers that read their pages when the copy runs, with or without pins."""
+"""External tiers of scenarios: late loads, loads that nothing stops, and host pages that are read when the copy runs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,18 @@ from labengine.core.connector import BlockKV, BlockTransfer
 from labengine.engine.external.host import HostStore
 from labengine.engine.external.late import Delayed, PendingLoad
 from labengine.engine.external.store import StoreError
+
+
+def late_host(steps: int = 1) -> Delayed:
+    """Return a host tier whose loads take this many steps; a load that is cancelled writes nothing."""
+    return Delayed(HostStore(), steps)
+
+
+class LandsAnyway(Delayed):
+    """Transfers that no abort can stop, as with RDMA: they land in the blocks that they were started for."""
+
+    def cancel(self, request_id: int) -> None:
+        """Stop nothing; the transfer's end is reported as any other."""
 
 
 class HostPages(HostStore):
