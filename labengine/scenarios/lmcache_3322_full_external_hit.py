@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
 
 from labengine.core.kv_cache_group import KVCacheGroup
 from labengine.core.request import Request
@@ -40,12 +39,20 @@ class FullExternalHit(Scenario):
     seen_by = ("progress",)
     question = "A prompt of exactly two blocks is in the tier: how many of its tokens are loaded, and computed?"
     columns = (
-        Column("offers all", "vllm", "The tier offers every full block that it has, up to the last token."),
-        Column("leaves one", "vllm", "The tier never offers the last token: with blocks, its whole block is computed."),
+        Column(
+            "offers all",
+            "vllm",
+            "The tier offers every full block that it has, up to the last token.",
+            tier=OffersEverything,
+        ),
+        Column(
+            "leaves one",
+            "vllm",
+            "The tier never offers the last token: with blocks, its whole block is computed.",
+            tier=HostStore,
+        ),
     )
     settings = settings(num_blocks=8, block_size=4)
-    stores: ClassVar[Mapping[str, type[HostStore]]] = {"offers all": OffersEverything, "leaves one": HostStore}
-    """The tier of each column: the engine is the same."""
     roles = ("the bug: all tokens offered", "the fix: the last one is left out")
     guide = (
         GuideStop("A's eight tokens are computed, and its two full blocks are saved in the tier.", BlocksSaved),
@@ -68,10 +75,6 @@ class FullExternalHit(Scenario):
         ),
     )
     sentences = sentences(guide)
-
-    def lab(self, column: str, model: str = "simulated") -> Lab:
-        """Return an empty lab of one column, with its tier."""
-        return self.column(column).lab(model, {**self.settings_for(model), "external": self.stores[column]()})
 
     def play(self, lab: Lab) -> None:
         """Run A, which fills the tier; forget what the pool has cached; run B for a step."""

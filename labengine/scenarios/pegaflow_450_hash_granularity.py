@@ -12,7 +12,6 @@ from labengine.core.editions import VLLM
 from labengine.core.full_attention import PromptTailGroup
 from labengine.core.parts import Parts
 from labengine.core.request import Request
-from labengine.engine.external.host import HostStore
 from labengine.events import BlocksLoaded, BlocksSaved, ExternalHit, PrefixHit, RequestAdded, StepEnded
 from labengine.lab import Lab
 from labengine.scenarios.figures import events_of, num_misread_requests
@@ -50,7 +49,7 @@ class HashGranularity(Scenario):
     seen_by = ("read",)
     question = "Two prompts share their first 4 of 17 tokens: how much of A's KV does B load?"
     columns = (BROKEN, FIXED)
-    settings = settings(num_blocks=8, groups=(GroupSpec(8),), hash_block_size=2)
+    settings = settings(num_blocks=8, groups=(GroupSpec(8),), hash_block_size=2, external="host")
     roles = ("the bug: hash i for block i", "the fix: the hash that closes the block")
     guide = (
         GuideStop("A's prompt: four tokens that every session begins with, and thirteen of its own.", RequestAdded),
@@ -71,10 +70,6 @@ class HashGranularity(Scenario):
         GuideStop("Left, B has answered A's question. Hit rates look healthy, and nothing raises.", StepEnded),
     )
     sentences = sentences(guide)
-
-    def lab(self, column: str, model: str = "simulated") -> Lab:
-        """Return an empty lab of one column, with a tier."""
-        return self.column(column).lab(model, {**self.settings_for(model), "external": HostStore()})
 
     def play(self, lab: Lab) -> None:
         """Run A, which fills the tier; forget what the pool has cached; run B."""

@@ -1,4 +1,4 @@
-"""External tiers of scenarios: late loads, loads that nothing stops, and host pages that are read when the copy runs."""
+"""External tiers of scenarios: late loads, loads that nothing stops, and pages that are read when the copy runs."""
 
 from __future__ import annotations
 
