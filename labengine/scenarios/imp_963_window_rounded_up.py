@@ -1,8 +1,9 @@
-"""imp issue 963: the window is kept in whole blocks counted from the end, and attention reads back from its floor.
+"""imp issue 963, fixed by pull request 967: a window kept in whole blocks from the end is one block short.
 
-The host kept the last ceil(window / block_size) blocks of a request. Attention reads `window` tokens back from the
-newest one, and unless that one ends a block, those tokens lie in one block more. On a full GPU the read ended in an
-illegal access; with memory to spare it was silent garbage, which was taken for correct at first.
+When the pool was nearly full, imp kept the last ceil(window / block_size) blocks of a request (StreamingLLM: 4 sinks
+and a window of 4,096). Attention reads `window` tokens back from the newest one, and unless that one ends a block, they
+lie in one block more. With the GPU's memory full the read ended in an illegal access. With memory to spare it was
+silent garbage: the issue calls that model unaffected.
 """
 
 from __future__ import annotations
@@ -119,7 +120,8 @@ class RoundedUp(Scenario):
         return (
             f"In {wrong['of them with a block missing']} of {wrong['decode steps']} decode steps a block of the window "
             f"is missing, and in {right['of them with a block missing']} with the window's own first token: only a "
-            f"token that ends a block has a window of whole blocks."
+            "token that ends a block has a window of whole blocks. The issue says that a second model file of the same "
+            "weights is unaffected; pull request 967 found that it read the same freed blocks without a fault."
         )
 
 

@@ -2,7 +2,8 @@
 
 vLLM counts a step's tokens as computed when the step is scheduled. What has left the window was freed by that count,
 although the step was only launched: it still reads those blocks. A consumer of remote KV then gets them as the
-destination of a load, on another stream. The fix frees by the tokens whose step has been processed.
+destination of a load, on another stream. The fix frees by the tokens whose step has been processed. (The same count
+frees too much when drafts are rejected: then a request reads null entries of its own table.)
 """
 
 from __future__ import annotations
