@@ -1,4 +1,4 @@
-"""%lab seam and %%lab patch in JupyterLab: a bug's method opens in a cell, is mended there, and the mended run is clean."""
+"""%lab seam and %%lab patch in JupyterLab: a bug's method opens in a cell, is mended there, and the run is clean."""
 
 from __future__ import annotations
 
