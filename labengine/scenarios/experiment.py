@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -14,6 +16,7 @@ from labengine.core.connector import Connector
 from labengine.core.parts import Parts
 from labengine.lab import Lab
 from labengine.scenarios.verdict import Table
+from labengine.session.origin import Origin
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,21 @@ class Experiment(ABC):
         """Return a lab of one column, played to the end."""
         lab = self.lab(column, model)
         self.play(lab)
+        self.note_origin(lab, column, self.play)
         return lab
+
+    def note_origin(self, lab: Lab, column: str, play: Callable[[Lab], object]) -> None:
+        """Note how a lab of a column was played, where its inputs do not tell: `play` may fill its tier by hand."""
+        if lab.external is not None:
+            make = partial(self._lab_on, column, str(lab.model))
+            lab.session.origin = Origin(make, play, len(lab.inputs), lab.snapshot().step)
+
+    def _lab_on(self, column: str, model: str, parts: Parts) -> Lab:
+        """Return an empty lab of a column, on other parts."""
+        changed = copy(self)
+        columns = (replace(known, parts=parts) if known.name == column else known for known in self.columns)
+        vars(changed)["columns"] = tuple(columns)
+        return changed.lab(column, model)
 
     def measured(self, column: str, model: str = "simulated") -> dict[str, int]:
         """Play one column and return its figures."""

@@ -149,8 +149,9 @@ class Scenario(Experiment):
         is_story = names == (self.columns[0].name, self.columns[1].name)
         with ExitStack() as opened:
             left, right = (opened.enter_context(self.lab(name, model)) for name in names)
-            self.opening(left)
-            self.opening(right)
+            for lab, name in zip((left, right), names, strict=True):
+                self.opening(lab)
+                self.note_origin(lab, name, self.opening)
             comparison = Comparison(
                 left,
                 right,

@@ -23,6 +23,7 @@ from labengine.session.history.conditions import Bounds, Condition, condition
 from labengine.session.history.crash import Crashes
 from labengine.session.history.inputs import Inputs
 from labengine.session.inspection import Inspection
+from labengine.session.origin import Origin
 from labengine.session.outputs import Outputs
 from labengine.session.requests import Requests
 from labengine.session.runs import Runs
@@ -66,6 +67,8 @@ class Session:
             is_watched=bool(settings.check),
         )
         self.external = self._open_external()
+        self.origin: Origin | None = None
+        """Set by what fills the tier by hand; None where the inputs tell all."""
         self.has_used_tier = False
         """True after a reset() on an external tier that may still hold blocks."""
         self.stepper = Stepper(self._make_engine, lambda: self.runs.background.hurry())
@@ -101,6 +104,7 @@ class Session:
         with self.stepper.exclusive():
             self.stepper.engine.transfers.stop()
             self.stepper.restart(self.inputs.clear, self.breakpoints.forget_hit, self.crashes.forget)
+            self.origin = None
             self.has_used_tier = self.external is not None
 
     def restart(self) -> None:

@@ -130,6 +130,19 @@ def test_a_bug_is_patched_back_and_is_clean(notebook: Notebook) -> None:
     assert len(notebook.value("%lab step")) == 2, "and it goes on from there"
 
 
+def test_a_bug_whose_tier_was_filled_by_hand_is_patched_back(notebook: Notebook) -> None:
+    notebook.printed("%lab bug vllm-44409")
+    notebook.value("%lab step")
+    notebook.printed("%lab seam KVCacheManager.allocate_computed")
+    assert "InterleavedKVCacheManager.allocate_computed" in notebook.shell.rl_next_input
+    method = (
+        "def allocate_computed(self, request, hit, num_external):\n"
+        "    return super(InterleavedKVCacheManager, self).allocate_computed(request, hit, num_external)\n"
+    )
+    printed = notebook.printed(patch("allocate_computed", method))
+    assert "(one_entry" in printed and "with your allocate_computed: no violation" in printed
+
+
 def test_a_workload_that_never_gets_to_the_method_is_said_to(worked: Notebook) -> None:
     printed = worked.printed(patch("choose_victim", "def choose_victim(self, request):\n    return self.running[0]\n"))
     assert "No difference" in printed and "None of its events is of a kind that choose_victim decides." in printed

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from labengine.scenarios import SCENARIOS, bug
@@ -67,6 +69,22 @@ def test_the_verdict_answers_with_figures(id: str) -> None:
     verdict = bug(id).verdict()
     assert verdict.reproduced and verdict.fixed
     assert verdict.findings and all(any(map(str.isdigit, finding)) for finding in verdict.findings)
+
+
+@each_scenario
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_it_can_be_patched_and_a_patch_that_changes_nothing_makes_no_difference(id: str) -> None:
+    with bug(id).broken() as lab:
+
+        class Same(lab.parts.block_pool):
+            """Touches as the class in use."""
+
+            def touch(self, block_ids: Sequence[int]) -> None:
+                super().touch(block_ids)
+
+        with lab.rerun(Same) as comparison:
+            assert comparison.first_difference() is None
+            assert lab.timeline is not None and comparison.timelines[0].events() == lab.timeline.events()
 
 
 def test_the_engine_is_in_the_id() -> None:

@@ -234,6 +234,13 @@ class Comparison:
         """
         self._repeat.repeat(inputs, num_steps)
 
+    def play(self, play: Callable[[Any], object]) -> None:
+        """Have a function fill the tier, add requests and take steps on each side, by itself, from its beginning.
+
+        A step in which a part raises does nothing more. The sides count as aligned afterwards, wherever they are.
+        """
+        self._repeat.play(play)
+
     @property
     def has_follow_up(self) -> bool:
         """True while follow_up() has something to show."""

@@ -158,12 +158,15 @@ class SidePair:
         left, right = (progress(side.lab)[0] for side in self.lockstep.sides)
         return left - right
 
-    def begin_aligned(self) -> None:
-        """Note that both sides have been reset, or brought to the same step: forget earlier differences."""
+    def begin_aligned(self, *, as_they_are: bool = False) -> None:
+        """Note that both sides have been reset, or brought to the same step: forget earlier differences.
+
+        as_they_are: they need not be after the same step.
+        """
         self._num_known_requests = 0
         lead = self._lead
         shorter = self.lockstep.sides[0 if lead < 0 else 1].lab.session.stepper.engine
-        self._ahead_before, self._drift = 0, lead if lead and shorter.scheduler.is_idle else 0
+        self._ahead_before, self._drift = 0, lead if as_they_are or shorter.scheduler.is_idle else 0
         self._note_aligned()
 
     def _note_progress(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -12,6 +12,8 @@ from labengine.core.parts import Parts
 from labengine.session.compare.comparison import Comparison
 from labengine.session.compare.sides import LiveSide
 from labengine.session.history.history import History
+from labengine.session.history.inputs import Input
+from labengine.session.origin import Origin
 from labengine.session.patch.override import field_of, lost_overrides, parts_with
 from labengine.session.session import Session
 from labengine.session.violation_warnings import stacklevel_of_caller
@@ -28,8 +30,14 @@ def rerun_beside(
     parts = parts_with(override, session.parts, kinds)
     _warn_of_lost_overrides(override, session.parts)
     inputs, num_steps = history.past
+    origin = _usable_origin(session, inputs, settings)
+
+    def side(own: Parts | None) -> LiveSide:
+        return lab_of(history.empty_fork(own, **settings)) if origin is None else origin.make(own or session.parts)
+
     with ExitStack() as made:
-        left, right = (_side(history, lab_of, one, made, settings) for one in (None, parts))
+        left = _closed_with(made, side(None))
+        right = _closed_with(made, side(parts))
         left.session.violation_warnings.is_silent = True  # what it does is known from the lab itself
         right.session.violation_warnings.is_silent = session.violation_warnings.is_silent
         names = _names(session.parts, parts)
@@ -37,7 +45,9 @@ def rerun_beside(
         comparison = Comparison(left, right, names=names, title=title, roles=ROLES)
         made.callback(comparison.close)
         try:
-            comparison.repeat(inputs, num_steps)
+            if origin is not None:
+                comparison.play(origin.play)
+            comparison.repeat(inputs[origin.num_inputs if origin else 0 :], num_steps)
         except BaseException as error:
             reached = left.session.stepper.engine.num_finished_steps
             error.add_note(f"The rerun was given up after {reached} of {num_steps} steps; this lab is as it was.")
@@ -46,16 +56,15 @@ def rerun_beside(
     return comparison
 
 
-def _side(
-    history: History,
-    lab_of: Callable[[Session], LiveSide],
-    parts: Parts | None,
-    made: ExitStack,
-    settings: dict[str, Any],
-) -> LiveSide:
-    side = lab_of(history.empty_fork(parts, **settings))
+def _closed_with(made: ExitStack, side: LiveSide) -> LiveSide:
     made.callback(side.close)
     return side
+
+
+def _usable_origin(session: Session, inputs: Sequence[Input], settings: dict[str, Any]) -> Origin | None:
+    """Return how the lab came to its first moment, unless it was rewound before that, or other settings are wanted."""
+    origin = session.origin
+    return None if origin is None or settings or len(inputs) < origin.num_inputs else origin
 
 
 def _names(before: Parts, after: Parts) -> tuple[str, str]:

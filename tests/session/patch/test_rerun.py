@@ -13,12 +13,15 @@ import labengine
 from ctrl_c import press_ctrl_c_in_main_thread
 from endless_parts import EndlessTouch, switch
 from interrupting import assert_nothing_held, labengine_threads, python_takes_ctrl_c
-from labengine import BlockPool, KVCacheGroup, LateMerge, MergePolicy, Parts
+from labengine import BlockPool, HashChain, HostStore, KVCacheGroup, LateMerge, MergePolicy, Parts
 from labengine.config import ConfigError, GroupSpec
+from labengine.core.connector import BlockTransfer
 from labengine.core.prefix_cache import LateMergeComparingPrefixes
 from labengine.engine import endless
+from labengine.events import ExternalHit
 from labengine.lab import Lab
 from labengine.session.history.inputs import AddInput
+from labengine.session.origin import Origin
 from labengine.session.violation_warnings import ViolationWarning
 from sessions import Session, lab_for, story
 from waiting import wait_until
@@ -179,6 +182,71 @@ def test_both_kinds_of_group_get_a_function_that_they_share() -> None:
 def test_settings_hold_for_both_sides(worked: Lab) -> None:
     with worked.rerun(touch, num_blocks=9) as comparison:
         assert [side.config.num_blocks for side in (comparison.left, comparison.right)] == [9, 9]
+
+
+# -- a tier that was filled by hand ------------------------------------------------------------------------------------
+
+
+class NoKV:
+    """A simulated engine's side of a transfer."""
+
+    def read_block(self, group: int, block_id: int) -> None:
+        """There are no tensors."""
+
+    def write_block(self, group: int, block_id: int, kv: object) -> None:
+        """There are no tensors."""
+
+
+@pytest.fixture
+def filled() -> Iterator[Lab]:
+    """A lab with a store of its own, which was filled before its first request; later it was given a second one."""
+
+    def make(parts: Parts) -> Lab:
+        return Lab("simulated", num_blocks=12, block_size=4, parts=parts, external=HostStore())
+
+    def play(lab: Lab) -> None:
+        saved = [BlockTransfer(9, 0, 0, 0, HashChain().link(b"", PROMPT[:4]))]
+        assert isinstance(lab.external, HostStore)
+        lab.external.save_kv(saved, NoKV())
+        lab.add(token_ids=PROMPT, max_tokens=2)
+        lab.step()
+
+    with make(Parts()) as lab:
+        play(lab)
+        lab.session.origin = Origin(make, play, len(lab.inputs), lab.snapshot().step)
+        lab.add(token_ids=[*PROMPT, 10, 11, 12, 13], max_tokens=2)
+        lab.run()
+        yield lab
+
+
+def test_a_tier_that_was_filled_by_hand_is_filled_again_on_both_sides(filled: Lab) -> None:
+    assert filled.timeline is not None and filled.timeline.of_kind(ExternalHit)
+    with filled.rerun(NeverMerges) as comparison:
+        assert story(comparison.left) == story(filled)
+        assert comparison.right.timeline.of_kind(ExternalHit) and len(comparison.right.snapshot().requests) == 2
+        comparison.add(token_ids=PROMPT, max_tokens=2)
+        comparison.run()
+
+
+def test_an_override_that_raises_while_it_is_played_stays_at_its_crash(filled: Lab) -> None:
+    def append_token(self: Any, request: Any, token_id: int) -> None:
+        raise ValueError("no")
+
+    with filled.rerun(append_token) as comparison:
+        assert comparison.right.crash is not None and comparison.right.snapshot().step == 0
+        assert story(comparison.left) == story(filled) and len(comparison.right.snapshot().requests) == 2
+        comparison.add(token_ids=PROMPT, max_tokens=1)
+        comparison.left.run()
+        assert comparison.left.snapshot().requests[2].status == "finished", "its methods are its own again"
+        with pytest.raises(ValueError):
+            comparison.right.step()
+
+
+def test_other_settings_and_a_reset_forget_how_it_was_filled(filled: Lab) -> None:
+    with filled.rerun(touch, external=None) as comparison:
+        assert not comparison.left.timeline.of_kind(ExternalHit)
+    filled.reset()
+    assert filled.session.origin is None
 
 
 # -- what is shown and saved -------------------------------------------------------------------------------------------

@@ -90,6 +90,12 @@ def test_editions_by_name_alone_are_no_difference() -> None:
     assert pairs([one], [other])[0].differs is False
 
 
+def test_a_violation_is_the_same_whatever_method_its_message_names() -> None:
+    one, other = (ev.ViolationFound("held", f"... ({name}.touch)", (1,), (3,), 2, 7) for name in ("BlockPool", "Mine"))
+    assert same(one, other)
+    assert not same(one, ev.ViolationFound("held", one.message, (1,), (4,), 2, 7))
+
+
 def test_subjects() -> None:
     cached = ev.BlockCached(4, 1, 0, 2, block_hash(2), (4,))
     merged = ev.BlockMerged(4, 0, 1, 0, 2, 2)
