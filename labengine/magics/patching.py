@@ -19,6 +19,7 @@ from labengine.magics.table import argument, command
 from labengine.magics.words import acting_on, display, violation_line
 from labengine.session.compare.comparison import Comparison
 from labengine.session.patch.cell import cell_text, parts_from_cell
+from labengine.session.patch.rerun import ROLES
 from labengine.session.patch.seams import GROUP_FIELDS, PartSeam, find_seam, seams_in_use
 from labengine.session.violation_warnings import ViolationWarning
 from labengine.wording import counted
@@ -85,8 +86,8 @@ def _rerun(lab: Lab, parts: Parts) -> Comparison:
 
 def _patched_parts(current: CurrentLab) -> Parts:
     comparison = current.comparison
-    if comparison is None or not isinstance(comparison.right, Lab):
-        raise UsageError("--on-top adds to the right side of the comparison, and there is none: leave it out")
+    if comparison is None or comparison.roles != ROLES or not isinstance(comparison.right, Lab):
+        raise UsageError("--on-top adds to a patch that is shown, and none is: leave it out")
     return comparison.right.parts
 
 

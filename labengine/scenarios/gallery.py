@@ -61,7 +61,7 @@ def index_page(scenarios: Sequence[Scenario]) -> str:
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" '
         f'content="{policy}"><meta name="viewport" content="width=device-width"><title>KV-cache bugs that run</title>'
         f'<style>{STYLE}{_STYLE}</style></head><body><main class="bug"><h1>KV-cache bugs that run</h1>'
-        f"<p>{len(scenarios)} upstream reports, each reproduced by one overridden method of labengine, and judged: "
+        f"<p>{len(scenarios)} upstream reports, each reproduced by one override of labengine's code, and judged: "
         f"does it go wrong as reported, and does the fix hold? Each page steps through both engines, side by side.</p>"
         f"{kinds}</main></body></html>\n"
     )

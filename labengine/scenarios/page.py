@@ -63,13 +63,16 @@ def intro_of(report: Report, verdict: Verdict, home: str = "") -> str:
     """Return the markup above the two engines: the report, what breaks, the answer, and what each side decides."""
     place = [f'<a href="{escape(home)}">All bugs</a>'] if home else []
     place += [escape(report.engine), f"{escape(report.kind)}: {escape(KINDS[report.kind])}"]
-    sides = zip(report.columns[:2], report.roles, strict=True)
+    sides = zip(("Left", "Right"), report.columns[:2], report.roles, strict=True)
     facts = [
         ("Report", _link(report.url)),
         ("What breaks", escape(report.breaks)),
         ("How it is seen", _seen(report)),
-        ("Verdict", f"<strong>{escape(verdict.judgement)}</strong>"),
-        *((escape(column.name), f"{escape(column.says)} ({escape(role)})") for column, role in sides),
+        ("Verdict", f"<strong>{escape(_judgement(verdict))}</strong>"),
+        *(
+            (side, f"<b>{escape(column.name)}</b>, {escape(role)}. {escape(column.says)}")
+            for side, column, role in sides
+        ),
     ]
     pairs = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts)
     return (
@@ -83,6 +86,13 @@ def intro_of(report: Report, verdict: Verdict, home: str = "") -> str:
 def _link(url: str) -> str:
     """Return a link; only the text of an address that a browser should not be sent to."""
     return f'<a href="{escape(url)}">{escape(url)}</a>' if url.startswith(("https://", "http://")) else escape(url)
+
+
+def _judgement(verdict: Verdict) -> str:
+    """Return the three answers of a verdict, of the engines by their sides."""
+    claim = "The claim holds" if verdict.claim_holds else "The claim does not hold"
+    left = "goes wrong" if verdict.reproduced else "does not go wrong"
+    return f"{claim}. The left engine {left}, the right one {'does not' if verdict.fixed else 'does'}."
 
 
 def _seen(report: Report) -> str:
@@ -109,7 +119,7 @@ def appendix_of(report: Report, verdict: Verdict, sources: str) -> str:
 def _verdict(report: Report, verdict: Verdict) -> str:
     first = verdict.first_wrong_event
     wrong = f"<p>First wrong event, number {first.moment}: {escape(first.sentence)}</p>" if first is not None else ""
-    judgement = f"<p><strong>{escape(verdict.judgement)}</strong></p>"
+    judgement = f"<p><strong>{escape(_judgement(verdict))}</strong></p>"
     return f"{judgement}{_table(report.table())}{wrong}{_list(verdict.findings)}"
 
 

@@ -103,7 +103,10 @@ def test_an_edited_cell_begins_with_the_labs_parts_and_on_top_adds(worked: Noteb
 
 
 def test_on_top_of_nothing_is_refused(worked: Notebook) -> None:
-    assert "leave it out" in worked.refused("%%lab patch touch --on-top\ndef touch(self, block_ids): pass")
+    cell = "%%lab patch touch --on-top\ndef touch(self, block_ids): pass"
+    assert "leave it out" in worked.refused(cell)
+    worked.printed("%lab bug nano-vllm-71")
+    assert "leave it out" in worked.refused(cell), "a bug beside its fix is no patch"
 
 
 def test_the_method_knows_the_names_of_the_notebook(worked: Notebook) -> None:
