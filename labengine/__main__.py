@@ -1,4 +1,4 @@
-"""python -m labengine demo | bugs | bug | replay | open"""
+"""python -m labengine demo | bugs | bug | find | replay | open"""
 
 from __future__ import annotations
 
@@ -40,6 +40,15 @@ def _parser() -> argparse.ArgumentParser:
     bug.add_argument("id", nargs="?", help="nano-vllm-219, for example; without it: what there is")
     bug.add_argument("--page", metavar="FILE", help="write it as one HTML page in which the story scrubs, offline")
     bug.set_defaults(run=_bug)
+    find = commands.add_parser("find", help="search for the shortest workload on which a class goes wrong")
+    find.add_argument(
+        "parts", metavar="FILE.py:CLASS", help="a class that replaces a part, or a name for Parts; or an edition"
+    )
+    find.add_argument("--against", default="labengine", metavar="EDITION", help="hold costs and decisions against it")
+    find.add_argument("--seconds", type=float, default=60.0, metavar="N", help="how long to search (60)")
+    find.add_argument("--seed", type=int, default=0, metavar="N", help="of the random workloads (0)")
+    find.add_argument("--test", metavar="FILE", help="write what is found as a test for pytest")
+    find.set_defaults(run=_find)
     replay = commands.add_parser(
         "replay", help="run operations on the KV-cache manager, and print the state after each"
     )
@@ -81,6 +90,12 @@ def _bug(options: argparse.Namespace) -> None:
         raise ConfigError("--page is for one report: name it, as in `bug nano-vllm-219 --page story.html`")
     else:
         print(bug(options.id).export(options.page))
+
+
+def _find(options: argparse.Namespace) -> None:
+    from labengine.finder.command import find_from_file
+
+    print(find_from_file(options.parts, options.against, options.seconds, options.seed, options.test))
 
 
 def _replay(options: argparse.Namespace) -> None:

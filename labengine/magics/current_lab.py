@@ -142,6 +142,10 @@ class CurrentLab:
         self._shell.user_ns[name] = opened
         return opened
 
+    def store(self, name: str, value: object) -> None:
+        """Put a value into a variable of the notebook."""
+        self._shell.user_ns[name] = value
+
     def close(self) -> str:
         """Close the object that the commands act on; return a sentence on the next one."""
         is_opened = self.opened is not None

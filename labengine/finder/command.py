@@ -1,0 +1,47 @@
+"""find() for the command line: a class from a file, and what is found as a test."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+from labengine.atomic_write import replace_file
+from labengine.config import ConfigError
+from labengine.core.editions import EDITIONS
+from labengine.finder.counterexample import Counterexample
+from labengine.finder.find import find
+from labengine.finder.report import SearchReport
+
+
+def find_from_file(
+    parts: str, against: str, seconds: float, seed: int, test_file: str | None = None
+) -> Counterexample | SearchReport:
+    """Search with the object that "file.py:Name" names, or with an edition; write what is found as a test, if asked.
+
+    The file is executed. Raises ConfigError for what is not there.
+    """
+    found = find(_named(parts), against, seconds=seconds, seed=seed, show_progress=sys.stderr.isatty())
+    if test_file is not None and isinstance(found, Counterexample):
+        replace_file(test_file, found.to_test().encode())
+    return found
+
+
+def _named(parts: str) -> object:
+    if parts in EDITIONS:
+        return parts
+    file, separator, name = parts.rpartition(":")
+    if not separator or not name.isidentifier():
+        raise ConfigError(f"{parts!r} names no class: write FILE.py:CLASS, or one of {', '.join(EDITIONS)}")
+    path = Path(file)
+    if not path.is_file():
+        raise ConfigError(f"there is no file {file}")
+    spec = spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{file} is no Python file")
+    module = module_from_spec(spec)
+    sys.modules[path.stem] = module  # its classes say that they are from there, and their source is looked up by it
+    spec.loader.exec_module(module)
+    if not hasattr(module, name):
+        raise ConfigError(f"{file} defines no {name}")
+    return getattr(module, name)
