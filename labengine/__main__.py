@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     bug.set_defaults(run=_bug)
     find = commands.add_parser("find", help="search for the shortest workload on which a class goes wrong")
     find.add_argument(
-        "parts", metavar="FILE.py:CLASS", help="a class that replaces a part, or a name for Parts; or an edition"
+        "parts", metavar="FILE.py:CLASS", help="a class that replaces a part, Parts, or an edition's name"
     )
     find.add_argument("--against", default="labengine", metavar="EDITION", help="hold costs and decisions against it")
     find.add_argument("--seconds", type=float, default=60.0, metavar="N", help="how long to search (60)")

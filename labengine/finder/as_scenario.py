@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Protocol
 
 from labengine.core.parts import Parts
@@ -24,6 +24,8 @@ class FoundWorkload(Protocol):
     def parts(self) -> Parts: ...
     @property
     def reference(self) -> Parts: ...
+    @property
+    def acts(self) -> tuple[Callable[[Lab], Any], ...]: ...
     def lab_settings(self) -> dict[str, Any]: ...
     def play(self, lab: Lab) -> None: ...
 
@@ -32,6 +34,7 @@ def scenario_of(found: FoundWorkload) -> Scenario:
     """Return a scenario whose broken column has the parts and whose fixed one the reference."""
     reference = found.reference
     names = ("yours", reference.name)
+    num_common = 0
 
     class FoundScenario(Scenario):
         """The workload of a search."""
@@ -56,6 +59,15 @@ def scenario_of(found: FoundWorkload) -> Scenario:
         def play(self, lab: Lab) -> None:
             found.play(lab)
 
+        def opening(self, lab: Lab) -> None:
+            """Play as far as both sides can be compared: after as many steps."""
+            for act in found.acts[:num_common]:
+                act(lab)
+
+        def follow_up_acts(self) -> tuple[Callable[[Lab], Any], ...]:
+            """Return the operations that only one of the sides does."""
+            return found.acts[num_common:]
+
         def measure(self, lab: Lab) -> dict[str, int]:
             """Count broken rules, failed steps, and costs."""
             assert lab.timeline is not None
@@ -76,4 +88,12 @@ def scenario_of(found: FoundWorkload) -> Scenario:
                 return measured["requests not finished"] > 0
             return dict(measured) != self.measured(names[1])
 
-    return FoundScenario()
+    scenario = FoundScenario()
+    with scenario.lab(names[0]) as yours, scenario.lab(names[1]) as other:
+        for act in found.acts:
+            act(yours)
+            act(other)
+            if yours.snapshot().step != other.snapshot().step:
+                break
+            num_common += 1
+    return scenario

@@ -6,12 +6,12 @@ import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
-from labengine.atomic_write import replace_file
 from labengine.config import ConfigError
 from labengine.core.editions import EDITIONS
 from labengine.finder.counterexample import Counterexample
 from labengine.finder.find import find
 from labengine.finder.report import SearchReport
+from labengine.trace.file_access import replace_file
 
 
 def find_from_file(
@@ -42,6 +42,7 @@ def _named(parts: str) -> object:
     module = module_from_spec(spec)
     sys.modules[path.stem] = module  # its classes say that they are from there, and their source is looked up by it
     spec.loader.exec_module(module)
+    module.__spec__ = None  # nobody else can import it: a made test carries the class's source
     if not hasattr(module, name):
         raise ConfigError(f"{file} defines no {name}")
     return getattr(module, name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import fields
 from html import escape
@@ -16,6 +16,7 @@ from labengine.finder.as_scenario import scenario_of
 from labengine.finder.judgement import Judgement
 from labengine.finder.limits import EndlessOperationError, ends_soon
 from labengine.finder.liveness import drain
+from labengine.finder.operations import TakeStep
 from labengine.finder.report import SearchReport
 from labengine.finder.sandbox import Kind
 from labengine.finder.search import Found
@@ -96,14 +97,15 @@ class Counterexample:
 
         So is an operation without an end: it is ended after a second.
         """
-        *before, last = self._case.workload
-        for operation in before:
-            operation.play(lab)
-        with suppress(Exception, EndlessOperationError), ends_soon():
-            last.play(lab)
-            if self.rule == "liveness":
-                for _ in range(MORE_STEPS):
-                    lab.step()
+        for act in self.acts:
+            act(lab)
+
+    @property
+    def acts(self) -> tuple[Callable[[Lab], Any], ...]:
+        """The operations as functions of a lab. The last one, and steps that show a run without end, raise nothing."""
+        *before, last = (operation.play for operation in self._case.workload)
+        more = [TakeStep().play] * (MORE_STEPS if self.rule == "liveness" else 0)
+        return (*before, *map(_without_raising, (last, *more)))
 
     def open(self) -> Any:
         """Return the dashboard of the played lab, at the first wrong event."""
@@ -224,6 +226,14 @@ class Counterexample:
         if (external := settings.get("external")) is not None:
             settings["external"] = _Code(self._case.scope.tier.code if self._case.scope.tier else repr(external))
         return settings
+
+
+def _without_raising(act: Callable[[Lab], object]) -> Callable[[Lab], None]:
+    def play(lab: Lab) -> None:
+        with suppress(Exception, EndlessOperationError), ends_soon():
+            act(lab)
+
+    return play
 
 
 class _Code(str):

@@ -23,6 +23,8 @@ from labengine.finder.workers import Message, can_fork, in_executor, in_processe
 GRAVE: tuple[Kind, ...] = ("rule", "raises", "liveness")
 LONGER_S = 10.0
 """Seconds that a search goes on after a finding that is not grave: there may be a graver one."""
+SMALLER_S = 1.5
+"""Seconds that it goes on after any other: there may be a smaller one."""
 
 
 def find(
@@ -55,8 +57,8 @@ def find(
     alone; settings: of EngineConfig, as in retention_interval=0.
 
     Returns a Counterexample, or a SearchReport, which is falsy. Ctrl-C ends the search, and returns what was found.
-    What also goes wrong with the edition that the parts are made from does not count. Raises ConfigError for what cannot be
-    searched.
+    What also goes wrong with the edition that the parts are made from does not count. Raises ConfigError for what
+    cannot be searched.
     """
     wanted = _checked_kinds(kinds)
     judgement = Judgement(suspects_of(parts, against), wanted, checked_int("margin", margin, 1))
@@ -75,7 +77,7 @@ def find(
         for number in range(_num_searchers(workers))
     ]
     counts = [SearchCounts() for _ in tasks]
-    started = monotonic()
+    started = found_at = monotonic()
     gravest: Found | None = None
     with _progress(seconds, show_progress) as show:
         try:
@@ -84,8 +86,8 @@ def find(
                     counts[number] = message
                     show(monotonic() - started, counts)
                 elif gravest is None or message.rank < gravest.rank:
-                    gravest = message
-                if gravest is not None and _is_enough(gravest, wanted, monotonic() - started):
+                    gravest, found_at = message, monotonic()
+                if gravest is not None and _is_enough(gravest, wanted, monotonic() - found_at):
                     break
         except KeyboardInterrupt:
             pass
@@ -94,9 +96,10 @@ def find(
 
 
 def _is_enough(gravest: Found, wanted: Collection[Kind], seconds: float) -> bool:
-    """A grave finding is; one of another kind after a while, or at once where nothing graver is wanted."""
+    """Return whether to end the search, `seconds` after this finding: another searcher may find a smaller one."""
     graver = [kind for kind in wanted if KINDS.index(kind) < KINDS.index(gravest.finding.kind)]
-    return gravest.finding.kind in GRAVE or not graver or seconds > LONGER_S
+    is_final = gravest.finding.kind in GRAVE or not graver
+    return seconds > (SMALLER_S if is_final else LONGER_S)
 
 
 def _messages(tasks: Sequence[Task], seconds: float, workers: int | Executor | None) -> Iterator[Message]:

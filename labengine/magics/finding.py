@@ -17,9 +17,7 @@ VARIABLE = "counterexample"
 
 
 @command(
-    argument(
-        "parts", nargs="?", metavar="PARTS", help="a variable: a class, Parts, or an edition; else the lab's parts"
-    ),
+    argument("parts", nargs="?", metavar="PARTS", help="a variable: a class or Parts; or an edition; else the lab's"),
     argument("--against", offers=tuple(EDITIONS), metavar="EDITION", help="what costs and decisions are held against"),
     argument("--seconds", type=float, metavar="N", help="how long to search (60)"),
     argument("--seed", type=int, metavar="N", help="of the random workloads (0)"),
