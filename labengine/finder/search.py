@@ -117,11 +117,12 @@ def _shrunk(found: tuple[Finding, Case], judgement: Judgement, deadline: float) 
     if finding.kind in ("worse", "differs"):
         return Found(finding, case, False)
     is_complete = False
-    for scope in (_same_requests(case), case.scope):
+    is_endless = finding.rule == "endless"  # each workload tried would cost its full time
+    for scope in (_same_requests(case),) if is_endless else (_same_requests(case), case.scope):
         finding, case, is_complete = _shortest(scope, finding, case, judgement, may_go_on)
         if not is_complete:
             break
-    return Found(finding, case, is_complete)
+    return Found(finding, case, is_complete and not is_endless)
 
 
 def _same_requests(case: Case) -> Scope:
