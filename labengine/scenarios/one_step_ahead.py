@@ -34,6 +34,16 @@ class OneStepAheadScheduler(TokenBudgetScheduler):
             self.end_in_flight(request)
         return batch
 
+    def allocate_or_preempt(
+        self, request: Request, num_tokens: int, batch: list[ScheduledRequest], preempted: list[int]
+    ) -> bool:
+        """Preempt no other request for one that has ended: where a block is missing, its output is waited for."""
+        if not self.has_ended(request) or self.manager.allocate(request, num_tokens):
+            return super().allocate_or_preempt(request, num_tokens, batch, preempted)
+        self._remove_running(request)
+        self.finish(request, "length")
+        return False
+
     def end_in_flight(self, request: Request) -> None:
         """Do nothing yet for a request that ended with the last step: `update` ends it once the step in flight is over.
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 
 from labengine.config import GroupSpec
 from labengine.core.editions import LABENGINE
+from labengine.core.kv_cache_manager import KVCacheManager, Moment
 from labengine.core.parts import Parts
 from labengine.core.request import Request
-from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.events import BlockCached, BlockFreed, PrefixHit, SlotsWritten
 from labengine.lab import Lab
 from labengine.scenarios.figures import num_computed_tokens, num_hit_tokens
@@ -32,22 +32,26 @@ from labengine.scenarios.scenario import (
 PAGE, WINDOW = 8, 4
 
 
-class FreesBeforeCaching(SlidingWindowGroup):
+class FreesBeforeCaching(KVCacheManager):
     """Frees what the next token does not reach, and caches what is left."""
 
-    def register(self, request: Request, num_tokens: int) -> None:
+    def register(self, request: Request, num_tokens: int, moment: Moment) -> None:
         """Free the blocks before the next token's window; then register the full blocks that are still there."""
-        self.drop_skipped(request, request.num_tokens)
-        super().register(request, num_tokens)
+        if moment == "computed":
+            for group in self.groups:
+                group.drop_skipped(request, num_tokens)
+        super().register(request, num_tokens, moment)
 
 
-class KeepsAPage(SlidingWindowGroup):
+class KeepsAPage(KVCacheManager):
     """The pull request: frees as late as if the window were a page at least."""
 
-    def register(self, request: Request, num_tokens: int) -> None:
-        """Free the blocks that lie a window and a page behind; then register."""
-        self.drop_skipped(request, request.num_tokens - max(0, self.block_size - self.window))
-        super().register(request, num_tokens)
+    def register(self, request: Request, num_tokens: int, moment: Moment) -> None:
+        """Free the blocks that lie max(window, page size) behind; then register."""
+        if moment == "computed":
+            for group in self.groups:
+                group.drop_skipped(request, num_tokens - max(0, group.block_size - (group.spec.window or 0)))
+        super().register(request, num_tokens, moment)
 
 
 class LastLeafDropped(Scenario):
@@ -71,15 +75,13 @@ class LastLeafDropped(Scenario):
     columns = (
         Column(
             "freed first",
-            Parts(name="labengine, frees before caching", sliding_window_group=FreesBeforeCaching).overriding(
-                LABENGINE
-            ),
+            Parts(name="labengine, frees before caching", kv_cache_manager=FreesBeforeCaching).overriding(LABENGINE),
             "Frees all pages before the next token's window, the last full one among them.",
         ),
         Column("cached first", "labengine", "Registers a step's full blocks, and frees at the next allocation."),
         Column(
             "a page behind",
-            Parts(name="labengine, keeps a page", sliding_window_group=KeepsAPage).overriding(LABENGINE),
+            Parts(name="labengine, keeps a page", kv_cache_manager=KeepsAPage).overriding(LABENGINE),
             "29860: frees first, but only pages max(window, page size) behind.",
         ),
     )

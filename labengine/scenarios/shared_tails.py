@@ -17,6 +17,8 @@ class SharesTailsKVCacheManager(VllmKVCacheManager):
     def find_prefix(self, request: Request) -> Hit:
         """Return the longest hit of full blocks, and behind it a block that begins with the request's next tokens."""
         hit, link = super().find_prefix(request), self._config.hash_block_size
+        if len(self.groups) > 1:
+            return hit
         longest = min(hit.num_tokens + self.groups[0].block_size, request.num_tokens - 1) // link * link
         for end in range(longest, hit.num_tokens, -link):
             if mapped := self.pool.prefix_map.get((0, request.block_hashes[end // link - 1])):

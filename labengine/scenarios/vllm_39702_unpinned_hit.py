@@ -35,12 +35,14 @@ from labengine.scenarios.scenario import (
 
 
 class TrustsTheFirstAnswer(TokenBudgetScheduler):
-    """Asks the tier about a request once, and keeps the number until there are blocks."""
+    """Keeps the tier's first answer about a request until there are blocks for it."""
 
     def match_external(self, request: Request, hit: Hit) -> int:
-        """Return the number of tokens that the tier held when the request was first looked up."""
-        answers: dict[int, int] = vars(self).setdefault("answers", {})
-        return answers.setdefault(request.request_id, super().match_external(request, hit))
+        """Return the tokens behind the local hit that the tier held when a look-up first found some."""
+        ends: dict[int, int] = vars(self).setdefault("ends", {})
+        if found := super().match_external(request, hit):
+            ends.setdefault(request.request_id, hit.num_tokens + found)
+        return max(0, ends.get(request.request_id, 0) - hit.num_tokens)
 
 
 def two_blocks() -> HostStore:

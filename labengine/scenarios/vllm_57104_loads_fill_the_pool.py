@@ -20,6 +20,7 @@ from labengine.scenarios.elsewhere import fill_tier
 from labengine.scenarios.figures import num_finished, num_idle_steps, num_preemptions
 from labengine.scenarios.scenario import (
     Column,
+    Experiment,
     FirstWrong,
     GuideStop,
     Scenario,
@@ -62,6 +63,39 @@ BROKEN = Parts(name="vllm, counts loads alone", kv_cache_manager=CountsLoadsAlon
 TAKES_BACK = Parts(name="vllm, counts loads alone, takes back", kv_cache_manager=CountsLoadsAlone).overriding(VLLM)
 
 
+class CountedNotReserved(Experiment):
+    """A was counted with 3 blocks, and holds 1; B takes 2 of the blocks that A was counted with."""
+
+    question = "What was counted for A is not reserved: B loads, and both land"
+    columns = (
+        Column("one more counted", KEEPS, "Keeps landed loads, as vLLM does.", tier=late_host),
+        Column("vllm edition", "vllm", "Takes a landed load back when nothing can move.", tier=late_host),
+    )
+    settings = settings(num_blocks=5, block_size=4)
+    num_steps = 20
+
+    def play(self, lab: Lab) -> None:
+        """Run A, of whose prompt the tier has one block, and B, of which it has two; both need three."""
+        for prompt, num_stored in ((range(1, 10), 5), (range(101, 110), 9)):
+            fill_tier(lab, prompt[:num_stored])
+            lab.add(token_ids=prompt, max_tokens=1)
+        for _ in range(self.num_steps):
+            lab.step()
+
+    def measure(self, lab: Lab) -> dict[str, int]:
+        """Count finished requests and steps without progress."""
+        return {"requests finished": num_finished(lab), "steps without progress": num_idle_steps(lab)}
+
+    def answer(self, table: Table) -> str:
+        """State that counting alone is not enough."""
+        counted, taken = table["one more counted"], table["vllm edition"]
+        return (
+            f"Counting alone is not enough: what was counted is not reserved (44560 reserves it), and a request behind "
+            f"takes it. With landed loads kept, {counted['requests finished']} of 2 requests finish; taken back, "
+            f"{taken['requests finished']} do."
+        )
+
+
 class LoadsFillThePool(Scenario):
     """The pull request's example: A needs 4 blocks and one, B 3 and one, and the pool has 7."""
 
@@ -92,6 +126,7 @@ class LoadsFillThePool(Scenario):
     )
     settings = settings(num_blocks=8, block_size=4)
     num_steps = 20
+    experiments: Mapping[str, Experiment] = {"counted, not reserved": CountedNotReserved()}
     guide = (
         GuideStop(
             "The tier has 16 tokens of A's 17. Its load takes 4 blocks of 7.",

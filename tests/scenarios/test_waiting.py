@@ -97,3 +97,10 @@ def test_taking_a_landed_load_back_is_enough_as_well() -> None:
         "steps without progress": 0,
         "loads given up": 1,
     }
+
+
+def test_counting_without_reserving_can_still_deadlock() -> None:
+    assert bug("vllm-57104").experiments["counted, not reserved"].table().to_dict() == {
+        "one more counted": {"requests finished": 0, "steps without progress": 20},
+        "vllm edition": {"requests finished": 2, "steps without progress": 0},
+    }
