@@ -56,6 +56,7 @@ SCENARIOS: dict[str, str] = {
     "vllm-45357": "labengine.scenarios.vllm_45357_freed_in_flight",
     "vllm-47235": "labengine.scenarios.vllm_47235_stored_once",
     "vllm-47728": "labengine.scenarios.vllm_47728_window_in_flight",
+    "vllm-48481": "labengine.scenarios.vllm_48481_zeroed_after_load",
     "vllm-49674": "labengine.scenarios.vllm_49674_preemption_cascade",
     "vllm-57104": "labengine.scenarios.vllm_57104_loads_fill_the_pool",
     "vllm-57610": "labengine.scenarios.vllm_57610_sparse_retention",

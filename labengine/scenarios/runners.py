@@ -193,3 +193,43 @@ class LastRequestFirst(ModelRunner):
             return super().forward(plan)
         alone = [replace(plan, scheduled=(request,)) for request in reversed(plan.scheduled)]
         return torch.cat([super(LastRequestFirst, self).forward(part).clone() for part in alone][::-1])
+
+
+# -- vLLM 48481 --------------------------------------------------------------------------------------------------------
+
+
+class ZeroesNewBlocks(ModelRunner):
+    """Clears the blocks that a step is given, as for models whose groups have other dtypes: stale bits may be NaN.
+
+    On the device the clearing is queued with the step, and a load does not wait for it: the load may come first.
+    """
+
+    def forward(self, plan: StepPlan) -> Tensor:
+        """Clear the blocks, then compute."""
+        for block_id in self.cleared(plan):
+            for layer in range(self.num_layers):
+                cache = self.kv_tensors.layer(layer)
+                cache.keys[block_id], cache.values[block_id] = 0, 0
+        return super().forward(plan)
+
+    def cleared(self, plan: StepPlan) -> set[int]:
+        """Return the blocks that were allocated for this step: those to be computed, and those that were loaded."""
+        return _to_compute(plan, self.kv_tensors.layer(0).keys.shape[1]) | {load.block_id for load in plan.loads}
+
+
+class SkipsLoadedBlocks(ZeroesNewBlocks):
+    """The pull request: what a load fills is not cleared."""
+
+    def cleared(self, plan: StepPlan) -> set[int]:
+        """Return the blocks that were allocated for tokens to be computed."""
+        return super().cleared(plan) - {load.block_id for load in plan.loads}
+
+
+def _to_compute(plan: StepPlan, block_size: int) -> set[int]:
+    """Return the blocks that hold no token before this step's."""
+    return {
+        block_id
+        for request in plan.scheduled
+        for table in request.block_tables
+        for block_id in table[-(-request.start // block_size) :]
+    }

@@ -65,7 +65,10 @@ class WaitingHoldsBlocks(Scenario):
             "A runs, and holds 2 blocks of 5. B waits for its load, with 2.",
             RequestScheduled,
         ),
-        GuideStop("B's KV has arrived. For its last token it needs a block more, and A has taken it.", BlocksLoaded),
+        GuideStop(
+            "B's KV has arrived. For its last token it needs one block more, and A takes the last one in this step.",
+            BlocksLoaded,
+        ),
         GuideStop(
             "B is aborted. Right, its two blocks are freed. Left, it is only taken out of the queue.",
             RequestFinished,

@@ -32,6 +32,7 @@ FIGURES = {
         {"copies of A's blocks": 3, "tokens found in the tier": 0},
         {"copies of A's blocks": 5, "tokens found in the tier": 12},
     ),
+    "vllm-48481": ({"tokens": 7, "wrong tokens": 6}, {"tokens": 7, "wrong tokens": 0}),
 }
 
 
