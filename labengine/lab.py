@@ -30,7 +30,7 @@ from labengine.session.named_views import Closeable
 from labengine.session.outputs import RequestOutput
 from labengine.session.patch.rerun import rerun_beside
 from labengine.session.recording_views import RecordingViews
-from labengine.session.saved.code import to_code
+from labengine.session.saved.code import to_code, to_test
 from labengine.session.saved.facts import facts_of, save_session
 from labengine.session.session import Session
 from labengine.session.settings import LabSettings, refuse_unknown
@@ -539,6 +539,15 @@ class Lab:
     def to_code(self) -> str:
         """Return a script that repeats this lab's inputs and steps."""
         return to_code(facts_of(self.session), self.token_text)
+
+    def to_test(self) -> str:
+        """Return a file for pytest that repeats this lab's session, with the source of its overrides.
+
+        It is red as long as a rule is broken or a step raises, and green with production's classes (PARTS = None).
+        """
+        assertions = ["assert lab.crash is None", "assert lab.violations == []"]
+        says = f"{self.session.inspection.title}: no rule is broken, and no step raises."
+        return to_test(facts_of(self.session), assertions, name="session", says=says)
 
     def close(self) -> None:
         """Stop the background and release the model. A second call has no effect.

@@ -10,12 +10,14 @@ from html import escape
 from textwrap import indent
 from typing import Any, ClassVar
 
+from labengine.config import ConfigError
 from labengine.core.editions import EDITIONS
 from labengine.core.parts import Parts
 from labengine.finder.as_scenario import scenario_of
 from labengine.finder.judgement import Judgement
 from labengine.finder.limits import EndlessOperationError, ends_soon
 from labengine.finder.liveness import drain
+from labengine.finder.no_return import PointOfNoReturn, point_of_no_return
 from labengine.finder.operations import TakeStep
 from labengine.finder.report import SearchReport
 from labengine.finder.sandbox import Kind
@@ -83,6 +85,15 @@ class Counterexample:
     def reference(self) -> Parts:
         """The edition to compare with: the one that the parts replace decisions of, else the one held against."""
         return self._judgement.suspects.base or self._judgement.suspects.reference
+
+    def point_of_no_return(self) -> PointOfNoReturn:
+        """Return the last moment from which some continuation still ends well. Raises ConfigError for other kinds.
+
+        Only for rule, raises and liveness: a run that is worse or differs does not end badly.
+        """
+        if self.kind not in ("rule", "raises", "liveness"):
+            raise ConfigError(f"a run that {self._HEADLINES[self.kind]} ends well: it has no point of no return")
+        return point_of_no_return(self._case, self._judgement)
 
     # -- playing it ----------------------------------------------------------------------------------------------------
 

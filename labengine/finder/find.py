@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
+from dataclasses import replace
 from time import monotonic
 from typing import Any
 
-from labengine.config import ConfigError, EngineConfig, checked_int, shown
+from labengine.config import ConfigError, EngineConfig, checked_call, checked_int, shown
+from labengine.core.connector import Connector
 from labengine.core.parts import Parts
 from labengine.finder.counterexample import Counterexample
 from labengine.finder.judgement import KINDS, Judgement
@@ -31,6 +33,7 @@ def find(
     parts: object,
     against: str | Parts = "labengine",
     *,
+    external: Callable[[], Connector] | None = None,
     seconds: float = 60.0,
     kinds: Collection[Kind] = KINDS,
     margin: int = 1,
@@ -47,6 +50,7 @@ def find(
     parts: Parts, an edition's name, one class that replaces a part, a Connector's class (or a function that makes a
     connector), or a module of labengine's that was patched.
     against: the edition that costs and decisions are held against.
+    external: makes the external tier of every workload; without it there are tiers of several kinds, and none.
     kinds: what counts, the gravest first: "rule" (an invariant, the oracle or the events are contradicted), "raises",
     "liveness" (a step or a run without an end), "worse" (fewer hits, a higher peak or more tokens computed than the
     reference, by `margin` tokens or blocks), "differs" (another decision than the reference).
@@ -61,7 +65,11 @@ def find(
     cannot be searched.
     """
     wanted = _checked_kinds(kinds)
-    judgement = Judgement(suspects_of(parts, against), wanted, checked_int("margin", margin, 1))
+    suspects = suspects_of(parts, against)
+    if external is not None:
+        checked_call("external", external)
+        suspects = replace(suspects, make_connector=external)
+    judgement = Judgement(suspects, wanted, checked_int("margin", margin, 1))
     if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not seconds > 0:
         raise ConfigError(f"seconds must be a number above 0, got {shown(seconds)}")
     if scopes is None:

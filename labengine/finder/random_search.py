@@ -73,8 +73,10 @@ class RandomSearch:
         random = self._random
         if random.random() >= disturbance:
             return TakeStep()
-        disturbing: list[Operation] = [Abort(random.randrange(num_added or 1)), Reset(), *map(BreakOff, scope.broken)]
-        return random.choice(disturbing)
+        if random.random() < 0.5:
+            return Abort(random.randrange(num_added or 1))
+        others: list[Operation] = [Reset(), *map(BreakOff, scope.broken)]
+        return random.choice(others)
 
     def _varied(self, scope: Scope, operations: list[Operation]) -> Workload:
         random = self._random

@@ -14,12 +14,16 @@ from labengine.core.editions import VLLM
 from labengine.core.request import ExtraKeys
 from labengine.engine.engine import Engine
 from labengine.engine.external import Delayed, HostStore
+from labengine.engine.external.store import StoreError
 from labengine.engine.simulated import SimulatedRunner, default_next_token
 from labengine.finder.operations import Abort, Add, BreakOff, BrokenPhase, Operation, Reset, TakeStep
 from labengine.hooks import Hooks
 
 ADAPTERS: tuple[ExtraKeys, ...] = ((), (("lora", "s"),), (("lora", "t"),))
 """Extra keys of a search: no adapter, and two adapters; one is called as a salt is."""
+
+TIER_BLOCKS = 6
+"""Blocks that a tier holds at most."""
 
 OTHER = 60_000
 """Tokens from here on are in no sampled text."""
@@ -36,22 +40,34 @@ class FullStore(HostStore):
         return None
 
 
+class FailingStore(HostStore):
+    """A tier of which every second block that is loaded turns out to be gone."""
+
+    num_loaded = 0
+
+    def _get(self, key: Key) -> BlockKV | None:
+        self.num_loaded += 1
+        if self.num_loaded % 2 == 0:
+            raise StoreError("it is gone")
+        return super()._get(key)
+
+
 @dataclass(frozen=True)
 class Tier:
-    """A description of an external tier. max_blocks 0: it was filled by another engine, and holds everything."""
+    """A description of an external tier. store: its class; loads arrive steps_late steps late, or at once."""
 
-    max_blocks: int = 6
+    store: type[HostStore] = HostStore
     steps_late: int = 0
 
     def make(self) -> Connector:
         """Return the connector, empty."""
-        store = HostStore(max_blocks=self.max_blocks) if self.max_blocks else FullStore()
+        store = self.store(max_blocks=TIER_BLOCKS)
         return Delayed(store, self.steps_late) if self.steps_late else store
 
     @property
     def code(self) -> str:
         """Python that makes it, with names of labengine.finder.scopes."""
-        store = f"HostStore(max_blocks={self.max_blocks})" if self.max_blocks else "FullStore()"
+        store = f"{self.store.__name__}(max_blocks={TIER_BLOCKS})"
         return f"Delayed({store}, {self.steps_late})" if self.steps_late else store
 
 
@@ -173,12 +189,14 @@ def large_scopes(keys: tuple[ExtraKeys, ...] = ADAPTERS, **settings: Any) -> tup
         Scope("a tier", _config(5, **settings), tier=Tier()),
         Scope("a late tier", _config(5, **settings), tier=Tier(steps_late=1)),
         Scope("a later tier", _config(5, **settings), tier=Tier(steps_late=2)),
-        Scope("a full tier", _config(6, **settings), tier=Tier(0)),
-        Scope("a window and a full tier", _config(10, window=5, **settings), **long, tier=Tier(0)),
+        Scope("a full tier", _config(6, **settings), tier=Tier(FullStore)),
+        Scope("a window and a full tier", _config(10, window=5, **settings), **long, tier=Tier(FullStore)),
         Scope("a window and a late tier", _config(10, window=3, **settings), **long, tier=Tier(steps_late=1)),
-        Scope("a late full tier", _config(6, **settings), tier=Tier(0, 1)),
-        Scope("a tight pool and a late full tier", _config(4, **settings), tier=Tier(0, 1)),
-        Scope("long prompts and a late full tier", _config(9, **settings), **long, tier=Tier(0, 1)),
+        Scope("a late full tier", _config(6, **settings), tier=Tier(FullStore, 1)),
+        Scope("a tight pool and a late full tier", _config(4, **settings), tier=Tier(FullStore, 1)),
+        Scope("long prompts and a late full tier", _config(9, **settings), **long, tier=Tier(FullStore, 1)),
+        Scope("a tier that fails", _config(5, **settings), tier=Tier(FailingStore)),
+        Scope("a late tier that fails", _config(6, **settings), **long, tier=Tier(FailingStore, 1)),
         Scope("a tight pool and a window", _config(7, window=3, budget=2, **settings), **long),
     )
 

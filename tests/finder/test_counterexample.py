@@ -8,6 +8,7 @@ import pytest
 
 from finder.test_find import ONE_SCOPE, found
 from finder.wrong_parts import Loops, NeverAdmits, NeverShares, NoAliveCheck, RaisesOnTouch
+from labengine.config import ConfigError
 from labengine.finder import limits
 from labengine.finder.find import GRAVE
 from labengine.finder.scopes import Scope, Tier, small_scopes
@@ -66,3 +67,17 @@ def test_it_reads_well_and_escapes() -> None:
     assert "lab.step()" in one.to_code()
     one._finding = type(one._finding)("rule", "<b>", "said")
     assert "&lt;b&gt;" in one._repr_html_()
+
+
+def test_the_point_of_no_return_is_the_last_moment_from_which_a_run_ends_well() -> None:
+    one = found(NoAliveCheck, scopes=ONE_SCOPE, kinds=GRAVE, max_workloads=0)
+    point = one.point_of_no_return()
+    assert point.num_operations == 2 and "lab.abort(" in str(point)
+    endless = found(NeverAdmits, scopes=ONE_SCOPE, kinds=GRAVE, max_workloads=0).point_of_no_return()
+    assert endless.num_operations == 1 and "with steps alone" in str(endless)
+
+
+def test_a_run_that_is_worse_has_no_point_of_no_return() -> None:
+    one = found(NeverShares, kinds=("worse",), max_workloads=200)
+    with pytest.raises(ConfigError, match="ends well"):
+        one.point_of_no_return()

@@ -65,8 +65,9 @@ def to_test(
     connector, with names that `imports` brings.
     """
     inputs = [_checked(done) for done in facts["inputs"]]
-    _, arguments = _lab(facts)
+    comments, arguments = _lab(facts)
     if external:
+        comments.clear()
         arguments.append(f"external={external}")
     parts = "None" if facts["parts"] is None else _parts(facts["parts"])
     body = [*_session(inputs, int(facts["num_steps"]), None), *assertions]
@@ -77,6 +78,7 @@ def to_test(
         *(_definitions(classes) if (classes := _classes(facts)) else ()),
         "# With PARTS = None, the production classes, the test is green.",
         f"PARTS = {parts}",
+        *comments,
         "",
         "",
         f"def test_{name}():",

@@ -1,0 +1,51 @@
+"""lab.to_test(): a session of any lab as a test, red with its parts and green with production's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from labengine.core.block import Block
+from labengine.core.prefix_cache import LateMerge
+from labengine.lab import Lab
+
+
+class MergesIntoFree(LateMerge):
+    """Merges into blocks that are free."""
+
+    def is_alive(self, other: Block) -> bool:
+        return True
+
+
+def lab_of(**settings: Any) -> Lab:
+    lab = Lab("simulated", num_blocks=8, block_size=4, **settings)
+    for max_tokens in (1, 3):
+        lab.add(token_ids=range(5), max_tokens=max_tokens)
+    return lab
+
+
+def run(text: str, **names: Any) -> None:
+    space: dict[str, Any] = {}
+    exec(compile(text, "test_made.py", "exec"), space)
+    space.update(names)
+    space["test_session"]()
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_it_is_red_with_the_parts_and_green_without() -> None:
+    from labengine.core.parts import Parts
+
+    with lab_of(parts=Parts(merge_policy=MergesIntoFree)) as lab:
+        lab.run()
+        text = lab.to_test()
+    assert "class MergesIntoFree(LateMerge):" in text or "import MergesIntoFree" in text
+    with pytest.raises(AssertionError):
+        run(text)
+    run(text, PARTS=None)
+
+
+def test_a_session_without_overrides_is_green() -> None:
+    with lab_of(external="host") as lab:
+        lab.run()
+        run(lab.to_test())
