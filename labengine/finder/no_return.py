@@ -49,17 +49,17 @@ def point_of_no_return(case: Case, judgement: Judgement) -> PointOfNoReturn:
 
 def _continuations(case: Case, before: Workload, judgement: Judgement) -> Iterator[Workload]:
     """Yield continuations, the shortest first, leaving out operations that are impossible."""
-    level: list[Workload] = [()]
+    shorter: list[Workload] = [()]
     num_tried = 0
     for _ in range(MAX_MORE + 1):
         longer: list[Workload] = []
-        for more in level:
+        for more in shorter:
             yield more
             num_tried += 1
             if num_tried >= MAX_TRIED:
                 return
             longer += [(*more, operation) for operation in _possible(case, (*before, *more), judgement)]
-        level = longer
+        shorter = longer
 
 
 def _possible(case: Case, workload: Workload, judgement: Judgement) -> list[Operation]:
