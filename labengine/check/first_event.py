@@ -181,10 +181,14 @@ class NearestEvents:
             for thing in _things(cause.block_ids, cause.request_ids):
                 self._first_cause.setdefault(thing, place)
         self._newest: dict[_Thing, int] = {}
+        self._loaded: dict[int, int] = {}
+        """Per block: the newest load into it. No event tells what a tier has really delivered."""
         for numbered in () if stream is None else stream.newest_events():
             request_id = getattr(numbered.event, "request_id", None)
             for thing in _things(blocks_named_by(numbered.event), () if request_id is None else (request_id,)):
                 self._newest[thing] = numbered.number
+            if isinstance(numbered.event, ev.BlocksLoaded):
+                self._loaded.update(dict.fromkeys(blocks_named_by(numbered.event), numbered.number))
         self._last = None if stream is None else stream.last_number
 
     def about(self, violation: Violation) -> int | None:
@@ -193,6 +197,8 @@ class NearestEvents:
         causes = [self._first_cause[thing] for thing in things if thing in self._first_cause]
         if causes:
             return self._causes[min(causes)]
+        if violation.rule == "read" and (loads := self._loaded.keys() & violation.block_ids):
+            return max(self._loaded[block_id] for block_id in loads)
         return max((self._newest[thing] for thing in things if thing in self._newest), default=self._last)
 
 

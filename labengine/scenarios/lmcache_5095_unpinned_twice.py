@@ -17,14 +17,11 @@ from labengine.scenarios.figures import num_misread_blocks
 from labengine.scenarios.scenario import (
     Column,
     Experiment,
-    FirstWrong,
     GuideStop,
     Scenario,
     Table,
-    moment_of,
     sentences,
     settings,
-    wrong_at,
 )
 from labengine.scenarios.tiers import HostPages, PinsPages
 
@@ -144,13 +141,6 @@ class UnpinnedTwice(Pinned, Scenario):
     def is_wrong(self, measured: Mapping[str, int]) -> bool:
         """Return True if a pin was given back that was not taken, and a request misread."""
         return measured["blocks misread"] > 0
-
-    def first_wrong(self, lab: Lab) -> FirstWrong | None:
-        """Return the event that brought the wrong content. The checks see the read alone."""
-        moment = moment_of(lab, BlocksLoaded, lambda event: event.request_id == 1)
-        if moment is None or not lab.violations:
-            return None
-        return wrong_at(lab, moment, "B's load brings the KV of C, for which the shared page was evicted.")
 
     def answer(self, table: Table) -> str:
         """State what a shared chunk loses."""

@@ -17,14 +17,11 @@ from labengine.scenarios.elsewhere import fill_tier
 from labengine.scenarios.figures import events_of, num_misread_blocks
 from labengine.scenarios.scenario import (
     Column,
-    FirstWrong,
     GuideStop,
     Scenario,
     Table,
-    moment_of,
     sentences,
     settings,
-    wrong_at,
 )
 from labengine.scenarios.tiers import HostPages, PinsPages, ReadsWhenDue
 
@@ -104,13 +101,6 @@ class LoadSourceEvicted(Scenario):
     def is_wrong(self, measured: Mapping[str, int]) -> bool:
         """Return True if a request read KV that is not its own."""
         return measured["blocks misread"] > 0
-
-    def first_wrong(self, lab: Lab) -> FirstWrong | None:
-        """Return the event that brought the wrong content. The checks see the read alone."""
-        moment = moment_of(lab, BlocksLoaded, lambda event: event.request_id == 0)
-        if moment is None or not lab.violations:
-            return None
-        return wrong_at(lab, moment, "A's load brings the KV of B, which holds the pages by now.")
 
     def answer(self, table: Table) -> str:
         """State what is delivered, and what a pin costs."""

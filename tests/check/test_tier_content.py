@@ -10,6 +10,7 @@ import pytest
 
 from labengine.core.connector import BlockTransfer, Connector, KVAccess
 from labengine.engine.external import Delayed, DiskStore, HostStore
+from labengine.events import BlocksLoaded
 from labengine.lab import Lab
 from labengine.scenarios import bug
 
@@ -28,12 +29,15 @@ class Swaps(HostStore):
 
 
 def misread(external: Connector) -> list[str]:
-    """What the checks say when a prompt is computed, forgotten by the pool, and loaded."""
+    """What the checks say when a prompt is computed, forgotten by the pool, and loaded; the load is to blame."""
     with Lab("simulated", num_blocks=8, block_size=4, external=external) as lab:
         lab.session.violation_warnings.is_silent = True
         lab.generate([PROMPT], max_tokens=1)
         lab.reset_prefix_cache()
         lab.generate([PROMPT], max_tokens=1)
+        assert lab.timeline is not None
+        blamed = {v.first_event for v in lab.violations}
+        assert all(n is not None and isinstance(lab.timeline.events(n, n + 1)[0], BlocksLoaded) for n in blamed)
         return [violation.message for violation in lab.violations]
 
 

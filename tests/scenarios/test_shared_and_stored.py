@@ -7,7 +7,7 @@ import pytest
 from labengine import events as ev
 from labengine.scenarios import bug
 from labengine.scenarios.figures import events_of
-from labengine.scenarios.scenario import symptom
+from labengine.scenarios.scenario import moment_of, symptom
 
 FIGURES = {
     "atlas-1193": (
@@ -77,7 +77,8 @@ def test_the_first_wrong_event_is_the_tiers_and_comes_before_the_read(id: str, k
     with scenario.broken() as lab:
         first = scenario.first_wrong(lab)
         assert first is not None and isinstance(first.event, kind)
-        assert first.moment < min(v.first_event for v in lab.violations if v.first_event is not None)
+        found = moment_of(lab, ev.ViolationFound)
+        assert found is not None and first.moment < found
 
 
 def test_a_hit_that_is_gone_ends_every_step() -> None:
