@@ -23,7 +23,7 @@ from labengine.finder.suspects import suspects_of
 from labengine.finder.workers import Message, can_fork, in_executor, in_processes, in_this_process
 
 GRAVE: tuple[Kind, ...] = ("rule", "raises", "liveness")
-LONGER_S = 10.0
+LONGER_S = 20.0
 """Seconds that a search goes on after a finding that is not grave: there may be a graver one."""
 SMALLER_S = 1.5
 """Seconds that it goes on after any other: there may be a smaller one."""

@@ -19,6 +19,10 @@ class EndlessOperationError(BaseException):
     """Raised inside an operation that took too long. No Exception: a part's `except Exception` must not catch it."""
 
 
+_limited: list[int] = []
+"""The threads that are inside `operations_end`, the innermost last."""
+
+
 @contextmanager
 def operations_end() -> Iterator[None]:
     """Have `restart_clock` limit operations inside the block. On the main thread of a Unix process; else no limit."""
@@ -26,9 +30,11 @@ def operations_end() -> Iterator[None]:
         yield
         return
     before = signal.signal(signal.SIGVTALRM, _end)
+    _limited.append(threading.get_ident())
     try:
         yield
     finally:
+        _limited.pop()
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)
 
@@ -43,7 +49,7 @@ def ends_soon() -> Iterator[None]:
 
 def restart_clock() -> None:
     """Begin an operation: it has OPERATION_S from now on."""
-    if _can_limit() and signal.getsignal(signal.SIGVTALRM) is _end:
+    if _limited and _limited[-1] == threading.get_ident():
         signal.setitimer(signal.ITIMER_VIRTUAL, OPERATION_S, OPERATION_S)
 
 

@@ -70,6 +70,8 @@ class Mark:
     journal_length: int
     memory: SlotMemory
     attributes: tuple[int, int, StepReport]
+    chains: tuple[tuple[Request, int, int, int], ...]
+    """Per request, how long its hash chain, its links and its prefixes are: they grow on demand, without an entry."""
 
 
 class Sandbox:
@@ -125,6 +127,7 @@ class Sandbox:
             len(self.journal),
             self.watch.memory.duplicate(),
             (engine.num_added, engine.step_number, engine.report),
+            tuple((one, len(one.block_hashes), len(one.links), len(one.prefixes)) for one in engine.requests.values()),
         )
 
     def key(self) -> int:
@@ -135,6 +138,8 @@ class Sandbox:
         """Come back to a state. False where that is not what came out: a part keeps state outside of the journal."""
         self.journal.undo_to(mark.journal_length)
         self.engine.num_added, self.engine.step_number, self.engine.report = mark.attributes
+        for request, num_hashes, num_links, num_prefixes in mark.chains:
+            del request.block_hashes[num_hashes:], request.links[num_links:], request.prefixes[num_prefixes:]
         self.watch.follow(self.engine, mark.memory.duplicate())
         return not self.journal.failures and self.engine.scheduler.external.connector is None and self.key() == mark.key
 

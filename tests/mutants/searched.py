@@ -1,4 +1,4 @@
-"""Which mutants find() sees, told nothing about them, one line of JSON each; all that change state or stream by default.
+"""Which mutants find() sees, told nothing about them, one line of JSON each; by default those of state and stream.
 
     PYTHONPATH=tests:tests/support python -m mutants.searched [--seconds 60] [NAME ...]
 
