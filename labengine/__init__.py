@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from labengine.notebook import unload_ipython_extension as unload_ipython_extension
     from labengine.scenarios import bug as bug
     from labengine.scenarios import bugs as bugs
+    from labengine.scenarios.by_hand import scenario as scenario
     from labengine.session.saved.trace import open as open
     from labengine.trace.parsing import TraceError as TraceError
 
@@ -76,6 +77,7 @@ _HOMES = {
     "load_ipython_extension": "labengine.notebook",
     "model_path": "labengine.engine.sources",
     "open": "labengine.session.saved.trace",
+    "scenario": "labengine.scenarios.by_hand",
     "simulate": "labengine.engine.workload",
     "unload_ipython_extension": "labengine.notebook",
 }

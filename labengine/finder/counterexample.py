@@ -24,7 +24,7 @@ from labengine.finder.sandbox import Kind
 from labengine.finder.search import Found
 from labengine.finder.suspects import base_of
 from labengine.lab import Lab
-from labengine.scenarios.scenario import Scenario
+from labengine.scenarios.by_hand import HandMadeScenario
 from labengine.session.compare.comparison import Comparison
 from labengine.session.saved.code import to_test
 from labengine.session.saved.facts import facts_of
@@ -148,7 +148,7 @@ class Counterexample:
 
     # -- taking it home ------------------------------------------------------------------------------------------------
 
-    def scenario(self) -> Scenario:
+    def scenario(self) -> HandMadeScenario:
         """Return it as a scenario: broken and reference columns, a table, a verdict."""
         return scenario_of(self)
 

@@ -91,12 +91,14 @@ class Sandbox:
         self._known = _attributes_of_production(config)
 
     def do(self, operation: Operation) -> Finding | None:
-        """Do an operation; return what went wrong."""
+        """Do an operation; return what went wrong. Raises ConfigError for a request that never fits."""
         engine = self.engine
         restart_clock()
         try:
             operation.do(engine)
         except Exception as error:
+            if isinstance(error, ConfigError) and isinstance(operation, Add):
+                raise  # a request that never fits this pool is refused: no fault
             return self._raised(error)
         except EndlessOperationError as error:
             return Finding("liveness", f"{operation} does not return: it is in {error}", "endless")

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from functools import cache
 from types import ModuleType
-from typing import get_args, get_type_hints
 
 from labengine.config import ConfigError, shown
 from labengine.core.connector import Connector
 from labengine.core.editions import EDITIONS, LABENGINE, edition
 from labengine.core.parts import Parts
-from labengine.core.sliding_window import SlidingWindowGroup
+from labengine.session.patch.override import parts_with
 
 
 @dataclass(frozen=True)
@@ -77,29 +75,5 @@ def _parts_of(wanted: object, reference: Parts) -> Parts | None:
     if isinstance(wanted, Parts):
         return wanted.overriding(LABENGINE) if wanted.scheduler is None else wanted
     if isinstance(wanted, type):
-        return part_of(wanted).overriding(reference)
+        return parts_with(wanted, reference, ("full", "sliding_window"))
     return None
-
-
-def part_of(cls: type) -> Parts:
-    """Return Parts with this class in the field of its base class. Raises ConfigError if it is no part."""
-    for name, base in _bases().items():
-        if issubclass(cls, base):
-            kinds = ("full_attention_group", "sliding_window_group")
-            if name in kinds:
-                name = _group_field(cls)
-            return Parts(**{"name": cls.__name__, name: cls})  # type: ignore[arg-type]
-    raise ConfigError(f"{cls.__name__} replaces no part: it is a subclass of none of {_named()}")
-
-
-def _group_field(cls: type) -> str:
-    return "sliding_window_group" if issubclass(cls, SlidingWindowGroup) else "full_attention_group"
-
-
-@cache
-def _bases() -> dict[str, type]:
-    return {name: get_args(hint)[0] for name, hint in get_type_hints(Parts).items() if get_args(hint)}
-
-
-def _named() -> str:
-    return ", ".join(dict.fromkeys(base.__name__ for base in _bases().values()))

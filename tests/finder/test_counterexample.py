@@ -62,7 +62,7 @@ def test_it_is_a_scenario(cls: type) -> None:
 def test_it_reads_well_and_escapes() -> None:
     one = found(NoAliveCheck, scopes=ONE_SCOPE, kinds=GRAVE, max_workloads=0)
     text = repr(one)
-    assert text.startswith("NoAliveCheck breaks a rule (said) after 3 operations, the fewest in its scope.")
+    assert text.startswith("labengine + NoAliveCheck breaks a rule (said) after 3 operations, the fewest in its scope.")
     assert all(operation in text for operation in one.operations)
     assert "lab.step()" in one.to_code()
     one._finding = type(one._finding)("rule", "<b>", "said")

@@ -124,7 +124,7 @@ def test_in_an_executor() -> None:
     [
         ((3,), "find\\(\\) takes Parts"),
         (("vlm",), "Did you mean 'vllm'"),
-        ((int,), "int replaces no part"),
+        ((int,), "int is no subclass of a part"),
         ((NoAliveCheck, "vlm"), "Did you mean 'vllm'"),
     ],
 )

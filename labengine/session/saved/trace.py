@@ -9,7 +9,7 @@ from pathlib import Path
 from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from labengine.config import checked_int
+from labengine.config import ConfigError, checked_int
 from labengine.deprecated import with_old_names
 from labengine.events import ViolationFound
 from labengine.fold import Fold
@@ -18,6 +18,7 @@ from labengine.session.history.moments import Look
 from labengine.session.named_views import Closeable
 from labengine.session.recording_views import RecordingViews
 from labengine.session.saved.code import to_code
+from labengine.session.saved.run_script import run_script
 from labengine.session.settings import refuse_unknown
 from labengine.session.view_source import At, RecordingViewSource
 from labengine.snapshot import Snapshot
@@ -37,7 +38,7 @@ if TYPE_CHECKING:  # pandas and widgets, for views only
 
 _numbers = count(1)
 
-_REFUSAL = "this is a saved recording, without an engine; to_code() writes it down as a script"
+_REFUSAL = "this is a saved recording, without an engine: rerun(trust=True) runs its code, and to_code() shows it"
 
 _TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("seam", "class", "module", "reason", "source"), (str,)),
@@ -177,6 +178,18 @@ class Trace:
     def to_code(self) -> str:
         """Return a script that repeats this session, with an engine. Read it before you run a stranger's."""
         return to_code(self.facts, self.token_text)
+
+    def rerun(self, *, trust: bool = False) -> Any:  # a Lab, which this room does not know
+        """Repeat this session on an engine, and return its Lab. The file's code is run: read to_code() first.
+
+        ConfigError without trust=True: opening a file runs nothing of it, and this does.
+        """
+        if trust is not True:
+            raise ConfigError(
+                "the file's code would be run, with all that you may do on this machine: read to_code(), "
+                "and then call rerun(trust=True)"
+            )
+        return run_script(self.to_code(), self.title)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the same file again. TraceError when it cannot be written."""

@@ -1,0 +1,118 @@
+"""A scenario from a few values: parts that go wrong, parts that do not, and a workload."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from typing import Any, ClassVar
+
+from labengine.config import ConfigError, checked_call, shown
+from labengine.core.editions import LABENGINE
+from labengine.core.parts import Parts
+from labengine.events import ForwardRan, PrefixHit, StepFailed
+from labengine.lab import Lab
+from labengine.scenarios.scenario import Column, Scenario
+from labengine.session.patch.override import parts_with
+
+Act = Callable[[Lab], Any]
+
+
+class HandMadeScenario(Scenario):
+    """A scenario whose text and workload are values; made by `scenario()`."""
+
+    engine, breaks = "yours", ""
+    question: ClassVar[str] = "What does the workload come to?"
+    settings: ClassVar[Mapping[str, Any]] = {}
+
+    def __init__(self, id: str, title: str, claim: str, columns: tuple[Column, Column], roles: tuple[str, str]) -> None:
+        self.id, self.title, self.claim, self.columns, self.roles = id, title, claim, columns, roles  # type: ignore[misc]
+        self.url, self.sentences, self.breaks, self.kind = "", (claim,), claim, ""  # type: ignore[misc]
+        self.acts: Sequence[Act] = ()
+        self.num_common = 0
+        """Acts after which both columns have taken as many steps: a comparison opens there."""
+        self.lab_settings: Callable[[], Mapping[str, Any]] = dict
+        self.wrong: Callable[[Mapping[str, int]], bool] | None = None
+
+    def settings_for(self, model: str) -> dict[str, Any]:
+        """Return the settings; a connector is made for each lab."""
+        return dict(self.lab_settings())
+
+    def play(self, lab: Lab) -> None:
+        """Do every act."""
+        for act in self.acts:
+            act(lab)
+
+    def opening(self, lab: Lab) -> None:
+        """Do the acts after which both sides can be compared."""
+        for act in self.acts[: self.num_common]:
+            act(lab)
+
+    def follow_up_acts(self) -> tuple[Act, ...]:
+        """Return the acts that only one of the sides does."""
+        return tuple(self.acts[self.num_common :])
+
+    def measure(self, lab: Lab) -> dict[str, int]:
+        """Count broken rules, failed steps, unfinished requests, and costs."""
+        assert lab.timeline is not None
+        return {
+            "rules broken": len({violation.rule for violation in lab.violations}),
+            "failed steps": len(lab.timeline.of_kind(StepFailed)),
+            "requests not finished": sum(one.status != "finished" for one in lab.snapshot().requests.values()),
+            "tokens found in the cache": sum(event.num_tokens for event in lab.timeline.of_kind(PrefixHit)),
+            "tokens computed": sum(event.num_tokens for event in lab.timeline.of_kind(ForwardRan)),
+            "peak of used blocks": lab.stats().peak_used_blocks,
+        }
+
+    def is_wrong(self, measured: Mapping[str, int]) -> bool:
+        """Return whether rules are broken or steps failed; or what the maker of the scenario says."""
+        if self.wrong is not None:
+            return self.wrong(measured)
+        return bool(measured["rules broken"] or measured["failed steps"])
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the broken column's session, with the source of its parts: `labengine.open` shows it anywhere."""
+        with self.broken() as lab:
+            lab.save(path)
+
+    def find_common(self) -> None:
+        """Set num_common by playing both columns, act by act."""
+        with self.lab(self.columns[0].name) as one, self.lab(self.columns[1].name) as other:
+            self.num_common = 0
+            for act in self.acts:
+                act(one)
+                act(other)
+                if one.snapshot().step != other.snapshot().step:
+                    return
+                self.num_common += 1
+
+
+def scenario(
+    broken: str | Parts | type,
+    fixed: str | Parts | type = "labengine",
+    *,
+    play: Act,
+    claim: str,
+    title: str = "A workload of mine",
+    is_wrong: Callable[[Mapping[str, int]], bool] | None = None,
+    **settings: Any,
+) -> HandMadeScenario:
+    """Return a scenario: a workload that goes wrong with one set of parts and not with another.
+
+    broken, fixed: an edition's name, Parts, or a class that replaces a part of the edition `labengine` (or a function
+    named like a seam). play(lab): adds
+    requests and takes steps. claim: one sentence. is_wrong(measured): judges the figures of `measure`; by default
+    broken rules and failed steps are wrong. settings: keywords of Lab. Raises ConfigError for what cannot be played.
+    """
+    checked_call("play", play, "lab")
+    if not isinstance(claim, str) or not claim:
+        raise ConfigError(f"claim is a sentence on what goes wrong, got {shown(claim)}")
+    columns = (Column("broken", _parts(broken), claim), Column("fixed", _parts(fixed), "The same without it."))
+    made = HandMadeScenario("mine", title, claim, columns, ("what goes wrong", "what does not"))
+    made.acts, made.lab_settings, made.wrong, made.num_common = (play,), lambda: settings, is_wrong, 1
+    for column in columns:  # wrong settings are refused now
+        made.lab(column.name).close()
+    return made
+
+
+def _parts(wanted: str | Parts | type) -> str | Parts:
+    return wanted if isinstance(wanted, str) else parts_with(wanted, LABENGINE, ("full", "sliding_window"))

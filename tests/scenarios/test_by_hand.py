@@ -1,0 +1,96 @@
+"""labengine.scenario(): a scenario in ten lines, saved, and opened by somebody without its source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import labengine
+from labengine.config import ConfigError
+from labengine.core.block import Block
+from labengine.core.prefix_cache import LateMerge
+from labengine.lab import Lab
+from labengine.session.saved.run_script import run_script
+
+
+class MergesIntoFree(LateMerge):
+    """Merges into blocks that are free."""
+
+    def is_alive(self, other: Block) -> bool:
+        return True
+
+
+def play(lab: Lab) -> None:
+    for max_tokens in (1, 3):
+        lab.add(token_ids=range(5), max_tokens=max_tokens)
+    lab.run()
+
+
+def mine(**settings: Any) -> Any:
+    return labengine.scenario(
+        MergesIntoFree, play=play, claim="A merge takes a free block.", num_blocks=8, block_size=4, **settings
+    )
+
+
+def test_it_is_judged_and_compared() -> None:
+    verdict = mine().verdict()
+    assert verdict.reproduced and verdict.fixed and verdict.claim_holds
+    assert verdict.before["rules broken"] > 0 == verdict.after["rules broken"]
+    with mine().compare() as comparison:
+        assert [side.snapshot().step for side in comparison.sides] == [3, 3]
+
+
+def test_its_own_judgement_counts() -> None:
+    verdict = mine(is_wrong=lambda measured: measured["tokens computed"] > 1000).verdict()
+    assert not verdict.reproduced
+
+
+def test_a_saved_one_shows_its_source_and_runs_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "mine.lab"
+    mine().save(path)
+    trace = labengine.open(path)
+    assert "MergesIntoFree" in trace.to_code() and trace.violations
+    with pytest.raises(ConfigError, match=r"read to_code\(\), and then call rerun\(trust=True\)"):
+        trace.rerun()
+    with pytest.raises(ConfigError, match="trust"):
+        trace.rerun(trust="yes")  # type: ignore[arg-type]
+    with trace.rerun(trust=True) as lab:
+        assert lab.snapshot() == trace.snapshot()
+        assert [v.message for v in lab.violations] == [v.message for v in trace.violations]
+
+
+SCRIPT = """
+import labengine
+from labengine import LateMerge
+
+
+class Mine(LateMerge):
+    def is_alive(self, other):
+        return True
+
+
+lab = labengine.Lab("simulated", num_blocks=8, block_size=4, parts=labengine.Parts(merge_policy=Mine))
+print(lab)
+"""
+
+
+def test_a_rerun_knows_the_source_of_its_classes(capsys: pytest.CaptureFixture[str]) -> None:
+    with run_script(SCRIPT, "a file") as lab:
+        assert "    def is_alive(self, other):\n        return True" in lab.to_code()
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"play": 3}, "play must be a function of"),
+        ({"claim": ""}, "claim is a sentence"),
+        ({"num_blocks": 0}, "num_blocks"),
+        ({"fixed": "vlm"}, "Did you mean 'vllm'"),
+    ],
+)
+def test_what_cannot_be_played_is_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        labengine.scenario(MergesIntoFree, **{"play": play, "claim": "It breaks.", "num_blocks": 8, **arguments})
