@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from labengine.scenarios import bug as bug
     from labengine.scenarios import bugs as bugs
     from labengine.scenarios.by_hand import scenario as scenario
+    from labengine.session.judging.judge import judge as judge
     from labengine.session.saved.trace import open as open
     from labengine.trace.parsing import TraceError as TraceError
 
@@ -74,6 +75,7 @@ _HOMES = {
     "bugs": "labengine.scenarios",
     "compare": "labengine.comparing",
     "find": "labengine.finder.find",
+    "judge": "labengine.session.judging.judge",
     "load_ipython_extension": "labengine.notebook",
     "model_path": "labengine.engine.sources",
     "open": "labengine.session.saved.trace",

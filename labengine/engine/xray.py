@@ -114,7 +114,7 @@ def attention_by_block(
         mass = _attention_mass(model, runner.kv_tensors, runner.groups, request, position, is_fresh)
         ids = tuple(_shown_ids(spec, table, position, null_block) for spec, table in _tables(runner, request))
         return _result(runner, mass, position, ids, "pool")
-    kv, anew = _computed_anew(runner, model, request, position)
+    kv, anew = computed_anew(runner, model, request, position)
     mass = _attention_mass(model, kv, runner.groups, anew, position, is_last_fresh=True)
     return _result(runner, mass, position, ((-1,) * mass.shape[2],) * len(runner.groups), "recomputed")
 
@@ -222,7 +222,7 @@ def _rotations(model: PagedModel, positions: Tensor) -> Rotations:
 
 
 @torch.inference_mode()
-def _computed_anew(
+def computed_anew(
     runner: ModelRunner, model: PagedModel, request: RequestState, position: int
 ) -> tuple[KVTensors, RequestState]:
     """Return a pool of its own with the KV of the tokens before `position`, and the request with its tables there."""

@@ -64,7 +64,7 @@ def attention_of(
     stepper = session.stepper
     stepper.refuse_if_closed()
     runner = cast("ModelRunner", session.model.runner)
-    modules = _modules_of(session, runner)  # before the lock is taken, so that no thread waits for files
+    modules = modules_of(session, runner)  # before the lock is taken, so that no thread waits for files
     with stepper.reading():
         stepper.refuse_if_closed()
         state = stepper.engine.snapshot()
@@ -77,7 +77,8 @@ def attention_of(
     return attention, found.token_ids
 
 
-def _modules_of(session: Session, runner: ModelRunner) -> PagedModel:
+def modules_of(session: Session, runner: ModelRunner) -> PagedModel:
+    """Return the session's model as torch modules, which a second call does not load again."""
     from labengine.engine.xray import torch_modules
 
     if runner not in _modules:
