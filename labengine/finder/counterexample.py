@@ -69,7 +69,12 @@ class Counterexample:
     @property
     def operations(self) -> tuple[str, ...]:
         """The workload, a line of Python each."""
-        return tuple(map(str, self._case.workload))
+        lines = map(str, self._case.workload)
+        return (*lines, "lab.run()") if self._runs_to_the_end else tuple(lines)
+
+    @property
+    def _runs_to_the_end(self) -> bool:
+        return self.kind in ("worse", "differs")
 
     @property
     def num_states(self) -> int:
@@ -114,6 +119,8 @@ class Counterexample:
     @property
     def acts(self) -> tuple[Callable[[Lab], Any], ...]:
         """The operations as functions of a lab. The last one, and steps that show a run without end, raise nothing."""
+        if self._runs_to_the_end:
+            return (*(operation.play for operation in self._case.workload), Lab.run)
         *before, last = (operation.play for operation in self._case.workload)
         more = [TakeStep().play] * (MORE_STEPS if self.rule == "liveness" else 0)
         return (*before, *map(_without_raising, (last, *more)))
@@ -218,7 +225,7 @@ class Counterexample:
     def headline(self) -> str:
         """One line: the parts, and what they do."""
         rule = f" ({self.rule})" if self.kind == "rule" else ""
-        length = f"{counted(len(self._case.workload), 'operation')}"
+        length = counted(len(self.operations), "operation")
         shortest = ", the fewest in its scope" if self.is_shortest else ""
         return f"{self.parts.name} {self._HEADLINES[self.kind]}{rule} after {length}{shortest}."
 

@@ -9,7 +9,7 @@ from labengine.config import ConfigError
 from labengine.core.connector import Connector
 from labengine.core.parts import Parts
 from labengine.finder.liveness import drain
-from labengine.finder.operations import Workload
+from labengine.finder.operations import TakeStep, Workload
 from labengine.finder.sandbox import Finding, Kind, Sandbox
 from labengine.finder.scopes import Scope
 from labengine.finder.suspects import Suspects
@@ -51,11 +51,11 @@ class Judgement:
         found = _run(sandbox, case)
         if found is None:
             return None
-        finding, case = found
+        finding, played = found
         if finding is not None:
-            counts = finding.kind in self.kinds and not self._is_of_the_base(finding, case)
-            return (finding, case) if counts else None
-        return self._held_against(sandbox, case)
+            counts = finding.kind in self.kinds and not self._is_of_the_base(finding, played)
+            return (finding, played) if counts else None
+        return self._held_against(sandbox, _without_last_steps(case))
 
     def _is_of_the_base(self, finding: Finding, case: Case) -> bool:
         """Return True if the edition that the parts replace decisions of goes wrong in the same way."""
@@ -66,6 +66,7 @@ class Judgement:
         return found is not None and found[0] is not None and found[0].kind == finding.kind
 
     def _held_against(self, sandbox: Sandbox, case: Case) -> tuple[Finding, Case] | None:
+        """Compare a run to its end with the reference's: the steps to the end are no part of the workload."""
         if not {"worse", "differs"} & set(self.kinds) or self.suspects.parts == self.suspects.reference:
             return None
         other = self.sandbox(case.scope, self.suspects.reference)
@@ -78,11 +79,18 @@ class Judgement:
         name = self.suspects.reference.name
         more = worse(sandbox.tally.cost(), other.tally.cost(), self.margin)
         if more and "worse" in self.kinds:
-            return Finding("worse", f"it {more} with {name}"), found[1]
+            return Finding("worse", f"it {more} with {name}"), case
         different = first_difference(sandbox.tally, other.tally)
         if different and "differs" in self.kinds:
-            return Finding("differs", f"{different[0]}; with {name}, {different[1]}"), found[1]
+            return Finding("differs", f"{different[0]}; with {name}, {different[1]}"), case
         return None
+
+
+def _without_last_steps(case: Case) -> Case:
+    length = len(case.workload)
+    while length and isinstance(case.workload[length - 1], TakeStep):
+        length -= 1
+    return Case(case.scope, case.workload[:length])
 
 
 def _maker(scope: Scope) -> Callable[[], Connector] | None:
