@@ -139,6 +139,19 @@ def test_one_choice_is_marked_on_both_sides() -> None:
     show_comparison(check, bug("nano-vllm-219").compare())
 
 
+def test_escape_ends_a_play_at_its_guided_sentence() -> None:
+    def check(page: ComparePage) -> None:
+        stage = "document.querySelector('.labengine').stage"
+        stop, end = page.page.evaluate(f"() => [{stage}.track.nextStop({stage}.position), {stage}.track.end]")
+        page.page.evaluate(f"() => {{ {stage}.player.speed = 1e-3 }}")
+        page.press("n")
+        page.page.wait_for_function(f"() => {stage}.isPlaying")
+        page.press("Escape")
+        assert page.page.evaluate(f"() => [{stage}.position, {stage}.isPlaying]") == [stop, False] != [end, False]
+
+    show_comparison(check, bug("nano-vllm-219").compare())
+
+
 def test_a_narrow_cell_has_tabs_and_both_numbers() -> None:
     def check(page: ComparePage) -> None:
         page.press("End")

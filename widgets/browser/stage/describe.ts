@@ -62,7 +62,7 @@ function hashWords(scene: Scene, key: string) {
   const ids = scene.map.get(key),
     content = scene.contentOf(key),
     name = content >= 0 ? `content ${contentName(content)} · ` : "";
-  return `${name}${key.slice(0, 18)}… · ` + `${ids?.length ? `the map leads to ${blockNames(ids)}` : "not in the map"}`;
+  return `${name}${key.slice(0, 18)}… · ${ids?.length ? `the map leads to ${blockNames(ids)}` : "not in the map"}`;
 }
 
 const MAX_BROKEN = 3; // violations that are listed for a block

@@ -115,7 +115,7 @@ function actOf(
 
 function leave(stage: Stage, keys: Keys) {
   if (!keys.element.hidden) keys.toggle();
-  else if (stage.isPlaying || stage.player.isHeld) stage.last();
+  else if (stage.isPlaying || stage.player.isHeld) stage.skipPlay();
   else if (stage.selection) stage.select(null);
 }
 

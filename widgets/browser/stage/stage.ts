@@ -206,6 +206,13 @@ export class Stage {
     this.moveTo(this.track.end);
   }
 
+  // Ends a play: at its guided sentence, else at the newest moment.
+  skipPlay() {
+    const { target } = this.player;
+    if (target !== null && this.track.guide.length) this.moveTo(target);
+    else this.last();
+  }
+
   // To the end of the step before, or of the next one; within a step to its own end, which is the next.
   step(direction: number) {
     const { track, position } = this,
