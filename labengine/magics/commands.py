@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from labengine.magics import bug, finding, looking, patching, stepping, time
+from labengine.magics import bug, finding, judging, looking, patching, stepping, time
 from labengine.magics.table import put_in_order
 
-MODULES = (stepping, looking, time, patching, finding, bug)
+MODULES = (stepping, looking, time, patching, finding, judging, bug)
 """Importing these modules registers their commands."""
 
 put_in_order(
     *("start", "add", "step", "run", "pause", "reset", "abort"),
     *("show", "view", "select", "check", "status", "why"),
     *("back", "forward", "goto", "rewind", "fork", "break", "save", "open"),
-    *("seams", "seam", "patch", "find"),
+    *("seams", "seam", "patch", "find", "judge"),
     *("bugs", "bug", "close"),
 )

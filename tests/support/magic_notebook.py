@@ -17,7 +17,7 @@ NAMES = (
     *("start", "add", "step", "run", "pause", "reset", "abort"),
     *("show", "view", "select", "check", "status", "why"),
     *("back", "forward", "goto", "rewind", "fork", "break", "save", "open"),
-    *("seams", "seam", "patch", "find"),
+    *("seams", "seam", "patch", "find", "judge"),
     *("bugs", "bug", "close"),
 )
 
