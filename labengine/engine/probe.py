@@ -159,10 +159,10 @@ def relative_distance(one: Tensor, other: Tensor) -> float:
     return float(distance.nan_to_num(nan=torch.inf))
 
 
-def two_highest(logits: Tensor) -> tuple[int, float]:
-    """Return the token of the highest logit, and how far the second highest is below it."""
-    top = logits.topk(2)
-    return int(top.indices[0]), float(top.values[0] - top.values[1])
+def margin_of(logits: Tensor) -> float:
+    """Return how far the second highest logit is below the highest; 0 for an exact tie."""
+    first, second = logits.topk(2).values.tolist()
+    return float(first - second)
 
 
 # -- the request alone -------------------------------------------------------------------------------------------------

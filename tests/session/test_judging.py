@@ -159,6 +159,26 @@ def test_what_goes_wrong_after_the_kv_is_not_the_kv(make: MakeLab, runner: type[
     assert_plain(verdict)
 
 
+class TiedLogits(ModelRunner):
+    """Raises the second highest logit to the highest one, as rounding to bfloat16 may."""
+
+    def forward(self, plan: StepPlan) -> Tensor:
+        logits = super().forward(plan)
+        top = logits.topk(2)
+        return logits.scatter(1, top.indices[:, 1:], top.values[:, :1])
+
+
+def test_an_exact_tie_is_no_fault_of_the_sampler(make: MakeLab) -> None:
+    verdict = judge(ran(make(), max_tokens=20), ran(make(runner=TiedLogits), max_tokens=20))
+    assert verdict.figures is not None and verdict.figures.margin is not None
+    assert verdict.figures.margin.margins[1] == 0 and verdict.figures.margin.is_possible
+
+
+def test_a_drawn_token_need_not_be_the_highest(make: MakeLab) -> None:
+    labs = [ran(make(dtype=dtype, num_blocks=64), max_tokens=60, temperature=1.0) for dtype in ("float32", "bfloat16")]
+    assert judge(*labs).kind == "other rounding"
+
+
 # -- the runs ----------------------------------------------------------------------------------------------------------
 
 

@@ -29,14 +29,15 @@ class TieMargin:
     """The first differing token: what each run sampled there, and by how much.
 
     tokens: as text. margins: per run, its highest logit less its second highest. logit_difference: the largest
-    difference of the runs' logits there. is_highest: each run sampled the token of its highest logit.
+    difference of the runs' logits there. is_possible: each run sampled a token of its highest
+    logit (there may be several), or drew one.
     """
 
     position: int
     tokens: tuple[str, str]
     margins: tuple[float, float]
     logit_difference: float
-    is_highest: bool
+    is_possible: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,16 +158,17 @@ def _compared(repetitions: tuple[Repetition, Repetition], runs: Pair, last: int,
 
 
 def _margin(readings: tuple[Reading, Reading], runs: Pair, position: int) -> TieMargin:
-    from labengine.engine.probe import largest_difference, two_highest
+    from labengine.engine.probe import largest_difference, margin_of
 
-    highest = [two_highest(reading.logits) for reading in readings]
     tokens = [run.token_ids[position] for run in runs]
+    margins = [margin_of(reading.logits) for reading in readings]
+    is_drawn = runs[0].sampling.temperature > 0
     return TieMargin(
         position,
         (runs[0].session.token_text(tokens[0]), runs[1].session.token_text(tokens[1])),
-        (highest[0][1], highest[1][1]),
+        (margins[0], margins[1]),
         largest_difference(readings[0].logits, readings[1].logits),
-        all(token == its for token, (its, _) in zip(tokens, highest, strict=True)),
+        is_drawn or all(bool(r.logits[token] == r.logits.max()) for r, token in zip(readings, tokens, strict=True)),
     )
 
 

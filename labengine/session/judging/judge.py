@@ -102,7 +102,7 @@ def _kind(figures: Figures, has_misread: bool) -> Kind:
         return "not the KV"
     if figures.margin is None:
         return "equal"
-    return "other rounding" if figures.logit_difference and figures.margin.is_highest else "not the KV"
+    return "other rounding" if figures.logit_difference and figures.margin.is_possible else "not the KV"
 
 
 def _message(kind: Kind, runs: Pair, evidence: Evidence, names: Names, own: Misreads) -> str:
