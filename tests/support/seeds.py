@@ -23,7 +23,7 @@ COVERING = {
     "labengine-hybrid-prompt": (54, 37, 7, 28, 42, 24, 12, 48),
     "labengine-hybrid-late": (54, 28, 7, 15, 26, 24, 39, 4, 12, 22, 42, 48, 57),
     "vllm-hybrid-prompt": (54, 37, 7, 51, 15, 34, 12, 48),
-    "vllm-hybrid-late": (54, 28, 51, 7, 15, 26, 0, 12, 48),
+    "vllm-hybrid-late": (54, 28, 51, 7, 1, 0, 3, 12, 15, 48),
 }
 """By ground: the seed that meets most first, then the one that adds most."""
 
