@@ -43,5 +43,6 @@ def scenario_of(found: FoundWorkload) -> HandMadeScenario:
         scenario.wrong = lambda measured: measured["requests not finished"] > 0
     elif found.kind in ("worse", "differs"):
         scenario.wrong = lambda measured: dict(measured) != scenario.measured(reference.name)
+    scenario.note_rules()
     scenario.find_common()
     return scenario

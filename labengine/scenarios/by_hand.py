@@ -13,6 +13,7 @@ from labengine.events import ForwardRan, PrefixHit, StepFailed
 from labengine.lab import Lab
 from labengine.scenarios.scenario import Column, Scenario
 from labengine.session.patch.override import parts_with
+from labengine.violation import RULES
 
 Act = Callable[[Lab], Any]
 
@@ -20,13 +21,13 @@ Act = Callable[[Lab], Any]
 class HandMadeScenario(Scenario):
     """A scenario whose text and workload are values; made by `scenario()`."""
 
-    engine, breaks = "yours", ""
+    engine, breaks, kind = "a workload of yours", "", ""
     question: ClassVar[str] = "What does the workload come to?"
     settings: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, id: str, title: str, claim: str, columns: tuple[Column, Column], roles: tuple[str, str]) -> None:
         self.id, self.title, self.claim, self.columns, self.roles = id, title, claim, columns, roles  # type: ignore[misc]
-        self.url, self.sentences, self.breaks, self.kind = "", (claim,), claim, ""  # type: ignore[misc]
+        self.url, self.sentences, self.breaks = "", (claim,), claim  # type: ignore[misc]
         self.acts: Sequence[Act] = ()
         self.num_common = 0
         """Acts after which both columns have taken as many steps: a comparison opens there."""
@@ -38,9 +39,13 @@ class HandMadeScenario(Scenario):
         return dict(self.lab_settings())
 
     def play(self, lab: Lab) -> None:
-        """Do every act."""
-        for act in self.acts:
-            act(lab)
+        """Do every act, up to one in which a part raises."""
+        try:
+            for act in self.acts:
+                act(lab)
+        except Exception:
+            if lab.crash is None:
+                raise
 
     def opening(self, lab: Lab) -> None:
         """Do the acts after which both sides can be compared."""
@@ -73,6 +78,14 @@ class HandMadeScenario(Scenario):
         """Write the broken column's session, with the source of its parts: `labengine.open` shows it anywhere."""
         with self.broken() as lab:
             lab.save(path)
+
+    def note_rules(self) -> None:
+        """Set seen_by to the rules that the checks find broken in a play, and else why none is."""
+        with self.broken() as lab:
+            rules = dict.fromkeys(violation.rule for violation in lab.violations)
+            self.seen_by = tuple(rule for rule in rules if rule in RULES)  # type: ignore[misc]
+            raised = "a step raises, and is rolled back"
+            self.why_unseen = "the engine only decides otherwise" if lab.crash is None else raised  # type: ignore[misc]
 
     def find_common(self) -> None:
         """Set num_common by playing both columns, act by act."""
@@ -109,8 +122,8 @@ def scenario(
     columns = (Column("broken", _parts(broken), claim), Column("fixed", _parts(fixed), "The same without it."))
     made = HandMadeScenario("mine", title, claim, columns, ("what goes wrong", "what does not"))
     made.acts, made.lab_settings, made.wrong, made.num_common = (play,), lambda: settings, is_wrong, 1
-    for column in columns:  # wrong settings are refused now
-        made.lab(column.name).close()
+    made.lab("fixed").close()  # wrong settings are refused now
+    made.note_rules()
     return made
 
 

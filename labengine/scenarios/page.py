@@ -62,10 +62,12 @@ def export(report: Report, verdict: Verdict, comparison: Comparison, path: str |
 def intro_of(report: Report, verdict: Verdict, home: str = "") -> str:
     """Return the markup above the two engines: the report, what breaks, the answer, and what each side decides."""
     place = [f'<a href="{escape(home)}">All bugs</a>'] if home else []
-    place += [escape(report.engine), f"{escape(report.kind)}: {escape(KINDS[report.kind])}"]
+    place.append(escape(report.engine))
+    if report.kind in KINDS:
+        place.append(f"{escape(report.kind)}: {escape(KINDS[report.kind])}")
     sides = zip(("Left", "Right"), report.columns[:2], report.roles, strict=True)
     facts = [
-        ("Report", _link(report.url)),
+        *([("Report", _link(report.url))] if report.url else []),
         ("What breaks", escape(report.breaks)),
         ("How it is seen", _seen(report)),
         ("Verdict", f"<strong>{escape(_judgement(verdict))}</strong>"),
@@ -78,8 +80,9 @@ def intro_of(report: Report, verdict: Verdict, home: str = "") -> str:
     return (
         f'<style>{STYLE}</style><header class="bug"><p class="bug-where">{" · ".join(place)}</p>'
         f'<h1>{escape(report.title)}</h1><p class="bug-claim">{escape(report.claim)}</p><dl>{pairs}</dl>'
-        "<h2>Step through it</h2><p>Both engines are given the same requests. <b>n</b> goes to the next sentence of "
-        "the story, <b>b</b> to the one before; <b>?</b> lists the other keys.</p></header>"
+        "<h2>Step through it</h2><p>Both engines are given the same requests: A, B, C ... are the requests 0, 1, 2 ... "
+        "of the checks. <b>n</b> goes to the next sentence of the story, <b>b</b> to the one before; <b>?</b> lists "
+        "the other keys.</p></header>"
     )
 
 
@@ -118,9 +121,10 @@ def appendix_of(report: Report, verdict: Verdict, sources: str) -> str:
 
 def _verdict(report: Report, verdict: Verdict) -> str:
     first = verdict.first_wrong_event
-    wrong = f"<p>First wrong event, number {first.moment}: {escape(first.sentence)}</p>" if first is not None else ""
+    wrong = f"<p>{escape(first.line)}</p>" if first is not None else ""
+    others = _list(f"{column.name}: {column.says}" for column in report.columns[2:])
     judgement = f"<p><strong>{escape(_judgement(verdict))}</strong></p>"
-    return f"{judgement}{_table(report.table())}{wrong}{_list(verdict.findings)}"
+    return f"{judgement}{_table(report.table())}{others}{wrong}{_list(verdict.findings)}"
 
 
 def _table(table: Table) -> str:

@@ -114,7 +114,7 @@ class Scenario(Experiment):
 
         A scenario whose defect breaks no rule overrides this.
         """
-        known = [(v.first_event, v.message) for v in lab.violations if v.first_event is not None]
+        known = [(v.first_event, f"The check says: {v.message}.") for v in lab.violations if v.first_event is not None]
         return wrong_at(lab, *min(known, key=itemgetter(0))) if known else None
 
     # -- derived -------------------------------------------------------------------------------------------------------

@@ -62,6 +62,10 @@ def _html_row(cells: tuple[str, ...]) -> str:
 _WIDTH = 100
 
 
+_SUBJECTS = ("request", "block")
+"""An event's subjects that a line names."""
+
+
 @dataclass(frozen=True, slots=True)
 class FirstWrong:
     """The event that made the state wrong.
@@ -72,6 +76,14 @@ class FirstWrong:
     moment: int
     event: Event
     sentence: str
+
+    @property
+    def line(self) -> str:
+        """The event by number, kind and subject, and what is wrong with it."""
+        named = [(name, getattr(self.event, f"{name}_id", None)) for name in _SUBJECTS]
+        subjects = ", ".join(f"{name} {value}" for name, value in named if value is not None)
+        about = f" ({subjects})" if subjects else ""
+        return f"First wrong event, number {self.moment}: {type(self.event).__name__}{about}. {self.sentence}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON; bytes as hex."""
@@ -136,7 +148,7 @@ class Verdict:
         parts = [head, _wrapped(self.judgement), str(self.table)]
         if self.first_wrong_event is not None:
             first = self.first_wrong_event
-            parts.append(_wrapped(f"First wrong event, number {first.moment}: {first.sentence}"))
+            parts.append(_wrapped(first.line))
         if self.findings:
             parts.append("\n".join(_wrapped(finding, "* ") for finding in self.findings))
         return "\n\n".join(parts)
@@ -147,8 +159,7 @@ class Verdict:
             parts.append(f"<p><i>Claim:</i> {escape(self.claim)}</p>")
         parts += [f"<p><b>{escape(self.judgement)}</b></p>", self.table._repr_html_()]
         if self.first_wrong_event is not None:
-            number, sentence = self.first_wrong_event.moment, escape(self.first_wrong_event.sentence)
-            parts.append(f"<p><i>First wrong event, number {number}:</i> {sentence}</p>")
+            parts.append(f"<p>{escape(self.first_wrong_event.line)}</p>")
         items = "".join(f"<li>{escape(finding)}</li>" for finding in self.findings)
         return "".join(parts) + (f"<ul>{items}</ul>" if items else "")
 

@@ -45,7 +45,7 @@ def outcome(text: str, *, production: bool) -> BaseException | None:
 def test_the_test_is_red_with_the_parts_and_green_without(
     cls: type, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "OPERATION_S", 0.05)
+    monkeypatch.setattr(limits, "OPERATION_S", 0.2)
     text = found(cls, **settings).to_test()
     assert outcome(text, production=False) is not None
     assert outcome(text, production=True) is None

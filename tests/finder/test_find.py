@@ -49,7 +49,7 @@ def test_the_shortest_workload_on_which_a_part_goes_wrong(cls: type, kind: str, 
 
 
 def test_a_part_that_never_returns_is_found_with_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "OPERATION_S", 0.05)
+    monkeypatch.setattr(limits, "OPERATION_S", 0.2)
     one = found(Loops, scopes=ONE_SCOPE, kinds=GRAVE)
     assert (one.kind, one.rule) == ("liveness", "endless")
     assert "Loops.touch (" in one.message and "wrong_parts.py" in one.message

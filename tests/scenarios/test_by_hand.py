@@ -42,6 +42,28 @@ def test_it_is_judged_and_compared() -> None:
         assert [side.snapshot().step for side in comparison.sides] == [3, 3]
 
 
+def test_it_is_exported_as_a_page_that_says_how_it_is_seen(tmp_path: Path) -> None:
+    text = mine().export(tmp_path / "mine.html").read_text()
+    assert "A merge takes a free block." in text and "The checks find these rules broken" in text
+
+
+class Raises(LateMerge):
+    """Raises in every merge."""
+
+    def is_alive(self, other: Block) -> bool:
+        raise RuntimeError("no merge today")
+
+
+def test_a_part_that_raises_ends_the_play_and_is_what_is_wrong() -> None:
+    made = labengine.scenario(Raises, play=play, claim="It raises.", num_blocks=8, block_size=4)
+    assert made.verdict().reproduced and made.why_unseen == "a step raises, and is rolled back"
+
+
+def test_a_play_that_raises_by_itself_is_the_users_to_mend() -> None:
+    with pytest.raises(ZeroDivisionError):
+        labengine.scenario(MergesIntoFree, play=lambda lab: 1 / 0, claim="It breaks.", num_blocks=8)
+
+
 def test_its_own_judgement_counts() -> None:
     verdict = mine(is_wrong=lambda measured: measured["tokens computed"] > 1000).verdict()
     assert not verdict.reproduced
