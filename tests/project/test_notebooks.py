@@ -23,6 +23,7 @@ EXPECTED = {
     "04_two_tables",
     "05_two_phase_allocation",
     "06_ask_why",
+    "07_corruption_or_rounding",
 }
 RUN_IN_A_BROWSER = {"01_first_light", "02_late_merge", "06_ask_why"}
 """Notebooks that tests/browser runs from top to bottom in JupyterLab: 01 in test_first_light.py, in a restarted kernel,
