@@ -181,7 +181,8 @@ class StrandedLoads(Stranded, Scenario):
     claim = (
         "With asynchronous loads the scheduler stops for ever under pressure: a request without blocks heads the queue "
         "of skipped requests and does not fit, a load behind it has landed and is never reached. If no load is begun "
-        "behind a skipped request that holds nothing, this cannot happen."
+        "behind a skipped request that holds nothing, this cannot happen as long as requests are served in the order "
+        "of their arrival."
     )
     question = "A is skipped once, B loads behind it, A needs more than is free: who gets through in 30 steps?"
     roles = ("the bug: one queue of skipped requests", "right: loads apart, landed ones first")
