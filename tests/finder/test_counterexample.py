@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from finder.test_find import ONE_SCOPE, found
+from finder.test_find import ONE_SCOPE, TINY, found
 from finder.wrong_parts import Loops, NeverAdmits, NeverShares, NoAliveCheck, RaisesOnTouch
 from labengine.config import ConfigError
 from labengine.finder import limits
@@ -37,7 +37,7 @@ def outcome(text: str, *, production: bool) -> BaseException | None:
         (NoAliveCheck, {"scopes": WITH_A_TIER, "kinds": GRAVE}),
         (RaisesOnTouch, {"scopes": ONE_SCOPE, "kinds": GRAVE}),
         (NeverAdmits, {"scopes": ONE_SCOPE, "kinds": GRAVE}),
-        (Loops, {"scopes": ONE_SCOPE, "kinds": GRAVE}),
+        (Loops, {"scopes": TINY, "kinds": GRAVE, "max_workloads": 0}),
         (NeverShares, {"kinds": ("worse",), "max_workloads": 200}),
         (NeverShares, {"kinds": ("differs",), "max_workloads": 200}),
     ],
@@ -45,7 +45,7 @@ def outcome(text: str, *, production: bool) -> BaseException | None:
 def test_the_test_is_red_with_the_parts_and_green_without(
     cls: type, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "OPERATION_S", 0.2)
+    monkeypatch.setattr(limits, "OPERATION_S", 0.1)
     text = found(cls, **settings).to_test()
     assert outcome(text, production=False) is not None
     assert outcome(text, production=True) is None

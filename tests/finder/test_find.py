@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -22,6 +23,7 @@ from labengine.finder.scopes import large_scopes, small_scopes
 from labengine.finder.suspects import suspects_of
 
 ONE_SCOPE = small_scopes()[:1]
+TINY = (replace(ONE_SCOPE[0], max_tokens=(1,)),)
 
 
 def found(parts: object, **settings: Any) -> Counterexample:
@@ -49,8 +51,8 @@ def test_the_shortest_workload_on_which_a_part_goes_wrong(cls: type, kind: str, 
 
 
 def test_a_part_that_never_returns_is_found_with_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "OPERATION_S", 0.2)
-    one = found(Loops, scopes=ONE_SCOPE, kinds=GRAVE)
+    monkeypatch.setattr(limits, "OPERATION_S", 0.1)
+    one = found(Loops, scopes=TINY, kinds=GRAVE, max_workloads=0)
     assert (one.kind, one.rule) == ("liveness", "endless")
     assert "Loops.touch (" in one.message and "wrong_parts.py" in one.message
 
@@ -91,7 +93,7 @@ def test_what_goes_wrong_in_the_edition_itself_is_not_the_overrides_fault() -> N
         """Overrides nothing."""
 
     base = "nano-vllm-2025-07"
-    assert found(base, against=base, scopes=ONE_SCOPE, kinds=GRAVE).rule == "progress"
+    assert found(base, against=base, scopes=TINY, kinds=GRAVE).rule == "progress"
     parts = Parts(name="harmless", block_pool=Harmless)
     from labengine.core.editions import NANO_VLLM_2025_07, StaleMapPool
 
@@ -99,23 +101,23 @@ def test_what_goes_wrong_in_the_edition_itself_is_not_the_overrides_fault() -> N
         """Overrides nothing."""
 
     parts = Parts(name="harmless", block_pool=HarmlessPool).overriding(NANO_VLLM_2025_07)
-    report = find(parts, scopes=ONE_SCOPE, kinds=GRAVE, workers=0, max_workloads=0, show_progress=False)
+    report = find(parts, scopes=TINY, kinds=GRAVE, workers=0, max_workloads=0, show_progress=False)
     assert isinstance(report, SearchReport)
 
 
 def test_in_processes_of_their_own() -> None:
-    one = find(NoAliveCheck, scopes=ONE_SCOPE, kinds=GRAVE, workers=2, show_progress=False, seconds=600)
+    one = find(NoAliveCheck, scopes=TINY, kinds=GRAVE, workers=2, show_progress=False, seconds=600)
     assert isinstance(one, Counterexample) and len(one.operations) == 3
 
 
 def test_a_process_that_eats_memory_is_a_finding() -> None:
-    one = find(EatsMemory, scopes=ONE_SCOPE, kinds=GRAVE, workers=2, show_progress=False, seconds=600)
+    one = find(EatsMemory, scopes=TINY, kinds=GRAVE, workers=2, show_progress=False, seconds=600)
     assert isinstance(one, Counterexample) and (one.kind, one.rule) == ("raises", "MemoryError")
 
 
 def test_in_an_executor() -> None:
     with ThreadPoolExecutor(2) as pool:
-        one = find(NoAliveCheck, scopes=ONE_SCOPE, kinds=GRAVE, workers=pool, max_workloads=20, show_progress=False)
+        one = find(NoAliveCheck, scopes=TINY, kinds=GRAVE, workers=pool, max_workloads=20, show_progress=False)
     assert isinstance(one, Counterexample) and one.kind == "rule"
 
 
