@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import _thread
+import multiprocessing
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
@@ -113,6 +116,15 @@ def test_in_processes_of_their_own() -> None:
 def test_a_process_that_eats_memory_is_a_finding() -> None:
     one = find(EatsMemory, scopes=TINY, kinds=GRAVE, workers=2, show_progress=False, seconds=600)
     assert isinstance(one, Counterexample) and (one.kind, one.rule) == ("raises", "MemoryError")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_ctrl_c_ends_a_search_with_a_report(workers: int) -> None:
+    press = threading.Timer(0.5, _thread.interrupt_main)
+    press.start()
+    report = find("labengine", kinds=GRAVE, workers=workers, show_progress=False, seconds=600)
+    assert isinstance(report, SearchReport) and report.seconds < 600
+    assert multiprocessing.active_children() == []
 
 
 def test_in_an_executor() -> None:
