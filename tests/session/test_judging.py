@@ -92,7 +92,8 @@ def ran(lab: Lab, *prompts: list[int], max_tokens: int = 6, **sampling: Any) -> 
 
 
 def assert_plain(verdict: RunVerdict) -> None:
-    assert json.loads(json.dumps(verdict.to_dict()))["kind"] == verdict.kind
+    assert json.loads(json.dumps(verdict.to_dict(), allow_nan=False))["kind"] == verdict.kind
+    assert verdict._repr_html_().count("<rect") == (0 if verdict.first_difference is None else 3)
     assert repr(verdict).lower().startswith(f"{verdict.kind.lower()}: ")
 
 
@@ -148,6 +149,21 @@ def test_what_the_runner_reads_wrongly_is_wrong_content_though_the_plan_is_right
     assert verdict.figures is not None and verdict.figures.distances is not None
     wrong, exact = verdict.figures.distances
     assert wrong > verdict.figures.limit > exact and verdict.figures.first_far_layer == 1
+    assert_plain(verdict)
+
+
+@pytest.mark.parametrize("bug_id", ["sglang-32477", "vllm-7018"])
+def test_upstream_bugs_below_the_plan_are_wrong_content_of_the_broken_engine(bug_id: str) -> None:
+    """A padded row's NaN, and a table of zeros: no rule is broken, and the fixed engine has the request's own KV."""
+    with labengine.bug(bug_id).compare() as comparison:
+        comparison.run()
+        left, right = comparison.left, comparison.right
+        states = left.snapshot().requests, right.snapshot().requests
+        wrong = [i for i in states[0] if states[0][i].token_ids != states[1][i].token_ids]
+        verdict = judge(left, right, request=wrong[0], names=comparison.names)
+    assert verdict.kind == "wrong content" and f"The KV of {comparison.names[0]} is not" in verdict.message
+    assert verdict.figures is not None and verdict.figures.distances is not None
+    assert verdict.figures.distances[0] > 1 and verdict.figures.distances[1] < 1e-5
     assert_plain(verdict)
 
 

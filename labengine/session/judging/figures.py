@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass, replace
+from math import isfinite
 from typing import TYPE_CHECKING, Any, cast
 
 from labengine.session.judging.repetition import Repetition
@@ -86,25 +88,25 @@ class Figures:
         return self.key_difference == self.value_difference == self.logit_difference == 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON."""
+        """Return plain JSON. An infinite difference, from NaN in K, V or logits, is None."""
         margin = self.margin
         return {
             "num_tokens": self.num_tokens,
             "num_positions": self.num_positions,
-            "key_differences": [layer.key for layer in self.layers],
-            "value_differences": [layer.value for layer in self.layers],
-            "relative_differences": [layer.relative for layer in self.layers],
+            "key_differences": _finite(layer.key for layer in self.layers),
+            "value_differences": _finite(layer.value for layer in self.layers),
+            "relative_differences": _finite(layer.relative for layer in self.layers),
             "limit": self.limit,
-            "logit_difference": self.logit_difference,
-            "relative_logits": self.relative_logits,
-            "distances": None if self.distances is None else list(self.distances),
+            "logit_difference": _finite([self.logit_difference])[0],
+            "relative_logits": _finite([self.relative_logits])[0],
+            "distances": None if self.distances is None else _finite(self.distances),
             "margin": None
             if margin is None
             else {
                 "position": margin.position,
                 "tokens": list(margin.tokens),
-                "margins": list(margin.margins),
-                "logit_difference": margin.logit_difference,
+                "margins": _finite(margin.margins),
+                "logit_difference": _finite([margin.logit_difference])[0],
             },
         }
 
@@ -116,6 +118,10 @@ class Evidence:
     figures: Figures
     misreads: tuple[tuple[Violation, ...], tuple[Violation, ...]]
     steps: tuple[int, int]
+
+
+def _finite(values: Iterable[float]) -> list[float | None]:
+    return [value if isfinite(value) else None for value in values]
 
 
 def last_compared(runs: Pair) -> tuple[int, bool]:
@@ -153,7 +159,9 @@ def _compared(repetitions: tuple[Repetition, Repetition], runs: Pair, last: int,
     assert one is not None and other is not None
     layers = tuple(layer_differences(one, other, last))
     margin = _margin(readings, runs, last) if differs else None
-    found = Figures(last - first + 1, len(one[-1][0]), layers, difference, relative, _limit(runs), margin)
+    found = Figures(
+        last - first + 1, max(len(keys) for keys, _ in one), layers, difference, relative, _limit(runs), margin
+    )
     return found if found.first_far_layer is None else replace(found, distances=_distances(repetitions, runs, readings))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 
 from labengine.config import ConfigError
-from labengine.session.compare.sides import LiveSide, checked_names
+from labengine.session.compare.sides import RecordedSide, checked_names
 from labengine.session.judging.figures import Evidence, Figures, evidence_of
 from labengine.session.judging.repetition import Repetition
 from labengine.session.judging.run import JudgedRun, refuse_unlike, run_of
@@ -27,8 +27,8 @@ Pair = tuple[JudgedRun, JudgedRun]
 
 
 def judge(
-    run_a: LiveSide | tuple[LiveSide, int | str],
-    run_b: LiveSide | tuple[LiveSide, int | str],
+    run_a: RecordedSide | tuple[RecordedSide, int | str],
+    run_b: RecordedSide | tuple[RecordedSide, int | str],
     *,
     request: int | str = 0,
     names: tuple[str, str] | None = None,

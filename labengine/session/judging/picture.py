@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html import escape
+from math import isfinite
 
 from labengine.session.judging.figures import TieMargin
 from labengine.wording import readable
@@ -25,7 +26,9 @@ def margin_text(margin: TieMargin, names: tuple[str, str]) -> str:
     """Return the bars as text, 40 columns for the longest one."""
     rows = margin_rows(margin, names)
     width, scale = max(len(label) for label, _ in rows), _scale(rows)
-    bars = [f"{label.ljust(width)}  {'█' * round(_COLUMNS * value * scale)} {value:.3g}" for label, value in rows]
+    bars = [
+        f"{label.ljust(width)}  {'█' * round(_COLUMNS * _length(value, scale))} {value:.3g}" for label, value in rows
+    ]
     return "\n".join([_title(margin), *bars])
 
 
@@ -36,7 +39,7 @@ def margin_svg(margin: TieMargin, names: tuple[str, str]) -> str:
     room = _WIDTH - _LABEL - _VALUE
     lines = [f'<text x="0" y="15" font-weight="bold">{title}</text>']
     for number, ((label, value), colour) in enumerate(zip(rows, _COLOURS, strict=True), 1):
-        y, length = number * _ROW, max(1, round(room * value * scale))
+        y, length = number * _ROW, max(1, round(room * _length(value, scale)))
         lines.append(f'<text x="0" y="{y + 15}">{escape(label)}</text>')
         lines.append(f'<rect x="{_LABEL}" y="{y + 4}" width="{length}" height="{_ROW - 8}" fill="{colour}"/>')
         lines.append(f'<text x="{_LABEL + length + 6}" y="{y + 15}">{value:.3g}</text>')
@@ -51,7 +54,12 @@ def _title(margin: TieMargin) -> str:
     return f"The first differing token, position {margin.position} (in logits)"
 
 
+def _length(value: float, scale: float) -> float:
+    """Return a bar's length from 0 to 1: complete for infinity, and for NaN, which broken KV may lead to."""
+    return value * scale if isfinite(value) else 1.0
+
+
 def _scale(rows: list[tuple[str, float]]) -> float:
     """Return what a bar's value is multiplied by: the longest bar becomes 1."""
-    finite = [value for _, value in rows if value < float("inf")]
-    return 1 / max([*finite, 1e-30])
+    longest = max((value for _, value in rows if isfinite(value)), default=0.0)
+    return 1 / longest if longest else 0.0

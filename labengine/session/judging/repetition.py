@@ -42,8 +42,8 @@ class Repetition:
         """Return what the step that samples this position computes. Raises ConfigError if the steps go another way."""
         while position not in self._readings and self._take_step():
             pass
-        run, tokens = self._run, self._token_ids
-        if position not in self._readings or tokens[: position + 1] != run.token_ids[: position + 1]:
+        run = self._run
+        if position not in self._readings or self._token_at(position) != run.token_ids[position]:
             raise ConfigError(
                 f"{run.request} does not get the same tokens when its steps are taken again (up to position "
                 f"{position}): this run depends on more than its inputs, and cannot be judged"
@@ -93,9 +93,9 @@ class Repetition:
         for position in self._readings:
             self._steps.setdefault(position, now)
 
-    @property
-    def _token_ids(self) -> tuple[int, ...]:
-        return self.session.inspection.snapshot().requests[self._run.request_id].token_ids
+    def _token_at(self, position: int) -> int | None:
+        tokens = self.session.stepper.engine.requests[self._run.request_id].token_ids
+        return tokens[position] if position < len(tokens) else None
 
 
 def _empty_session(source: Session, made: ExitStack) -> tuple[Session, Callable[[], object]]:
