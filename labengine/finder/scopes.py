@@ -107,9 +107,7 @@ class Scope:
     @cached_property
     def adds(self) -> tuple[Add, ...]:
         """Every request that can be added."""
-        if self.only:
-            return self.only
-        every = (
+        every = self.only or tuple(
             Add(prompt, max_tokens, salt, keys)
             for prompt in self.prompts
             for max_tokens in self.max_tokens
@@ -158,15 +156,21 @@ def _contents(num_blocks: int, size: int) -> Iterator[tuple[int, ...]]:
 # -- the scopes of a search --------------------------------------------------------------------------------------------
 
 
+TO_LOAD = tuple(Add(tuple(range(first, first + length))) for first in (OTHER, 2 * OTHER) for length in (3, 5))
+"""Prompts of two contents, each once half as long: with blocks of two, one or two blocks come from a tier."""
+LATE_AND_FULL = Tier(FullStore, 1)
+
+
 def small_scopes(**settings: Any) -> tuple[Scope, ...]:
     """Return scopes that can be searched completely, the smallest first. settings: of EngineConfig, for all of them."""
     few: dict[str, Any] = {"max_requests": 2, "num_prompt_blocks": 1, "broken": ()}
     return (
         Scope("two requests", _config(3, **settings), max_operations=10, max_tokens=(1, 2), **few),
         Scope("two requests in chunks", _config(3, budget=2, **settings), max_operations=12, max_tokens=(1, 2), **few),
+        Scope("prompts from a late tier", _config(4, **settings), **few, only=TO_LOAD, tier=LATE_AND_FULL),
+        Scope("a window", _config(6, window=3, **settings), max_tokens=(1, 3), **few),
         Scope("broken steps", _config(3, **settings), max_requests=2, num_prompt_blocks=1, max_tokens=(2,)),
         Scope("three requests", _config(4, **settings), num_prompt_blocks=1, max_tokens=(1, 2), broken=()),
-        Scope("a window", _config(6, window=3, **settings), max_tokens=(1, 3), **few),
     )
 
 
@@ -197,7 +201,7 @@ def large_scopes(keys: tuple[ExtraKeys, ...] = ADAPTERS, **settings: Any) -> tup
         Scope("long prompts and a late full tier", _config(9, **settings), **long, tier=Tier(FullStore, 1)),
         Scope("a tier that fails", _config(5, **settings), tier=Tier(FailingStore)),
         Scope("a late tier that fails", _config(6, **settings), **long, tier=Tier(FailingStore, 1)),
-        Scope("a tight pool and a window", _config(7, window=3, budget=2, **settings), **long),
+        Scope("a tight pool and a window", _config(8, window=3, budget=2, **settings), **long),
     )
 
 
