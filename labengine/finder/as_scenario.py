@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from labengine.core.parts import Parts
 from labengine.lab import Lab
-from labengine.scenarios.by_hand import HandMadeScenario
+from labengine.scenarios.by_hand import HandMadeScenario, hand_made
 from labengine.scenarios.scenario import Column
 
 
@@ -37,7 +37,7 @@ def scenario_of(found: FoundWorkload) -> HandMadeScenario:
         Column(reference.name, reference, "The edition that they are held against."),
     )
     roles = ("what you gave", "what it is held against")
-    scenario = HandMadeScenario("found", found.headline.rstrip("."), found.message, columns, roles)
+    scenario = hand_made("found", found.headline.rstrip("."), found.message, columns, roles)
     scenario.acts, scenario.lab_settings = found.acts, found.lab_settings
     if found.kind == "liveness":
         scenario.wrong = lambda measured: measured["requests not finished"] > 0

@@ -19,15 +19,13 @@ Act = Callable[[Lab], Any]
 
 
 class HandMadeScenario(Scenario):
-    """A scenario whose text and workload are values; made by `scenario()`."""
+    """A scenario whose workload is a value, and whose text is that of a class of its own; see `hand_made`."""
 
     engine, breaks, kind = "a workload of yours", "", ""
     question: ClassVar[str] = "What does the workload come to?"
     settings: ClassVar[Mapping[str, Any]] = {}
 
-    def __init__(self, id: str, title: str, claim: str, columns: tuple[Column, Column], roles: tuple[str, str]) -> None:
-        self.id, self.title, self.claim, self.columns, self.roles = id, title, claim, columns, roles  # type: ignore[misc]
-        self.url, self.sentences, self.breaks = "", (claim,), claim  # type: ignore[misc]
+    def __init__(self) -> None:
         self.acts: Sequence[Act] = ()
         self.num_common = 0
         """Acts after which both columns have taken as many steps: a comparison opens there."""
@@ -83,9 +81,12 @@ class HandMadeScenario(Scenario):
         """Set seen_by to the rules that the checks find broken in a play, and else why none is."""
         with self.broken() as lab:
             rules = dict.fromkeys(violation.rule for violation in lab.violations)
-            self.seen_by = tuple(rule for rule in rules if rule in RULES)  # type: ignore[misc]
-            raised = "a step raises, and is rolled back"
-            self.why_unseen = "the engine only decides otherwise" if lab.crash is None else raised  # type: ignore[misc]
+            has_raised = lab.crash is not None
+        own_class = type(self)
+        own_class.seen_by = tuple(rule for rule in rules if rule in RULES)
+        own_class.why_unseen = (
+            "a step raises, and is rolled back" if has_raised else "the engine only decides otherwise"
+        )
 
     def find_common(self) -> None:
         """Set num_common by playing both columns, act by act."""
@@ -97,6 +98,18 @@ class HandMadeScenario(Scenario):
                 if one.snapshot().step != other.snapshot().step:
                     return
                 self.num_common += 1
+
+
+def hand_made(
+    id: str, title: str, claim: str, columns: tuple[Column, Column], roles: tuple[str, str]
+) -> HandMadeScenario:
+    """Return a scenario with this text, and without a workload: `acts` and `lab_settings` are to be set."""
+    text = {"url": "", "sentences": (claim,), "claim": claim, "breaks": claim}
+    own_class = type(
+        "HandMade", (HandMadeScenario,), {"id": id, "title": title, "columns": columns, "roles": roles, **text}
+    )
+    made: HandMadeScenario = own_class()
+    return made
 
 
 def scenario(
@@ -120,7 +133,7 @@ def scenario(
     if not isinstance(claim, str) or not claim:
         raise ConfigError(f"claim is a sentence on what goes wrong, got {shown(claim)}")
     columns = (Column("broken", _parts(broken), claim), Column("fixed", _parts(fixed), "The same without it."))
-    made = HandMadeScenario("mine", title, claim, columns, ("what goes wrong", "what does not"))
+    made = hand_made("mine", title, claim, columns, ("what goes wrong", "what does not"))
     made.acts, made.lab_settings, made.wrong, made.num_common = (play,), lambda: settings, is_wrong, 1
     made.lab("fixed").close()  # wrong settings are refused now
     made.note_rules()
