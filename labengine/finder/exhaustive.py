@@ -6,16 +6,17 @@ from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from labengine.config import ConfigError
 from labengine.finder.judgement import Case, Judgement
 from labengine.finder.liveness import drain
 from labengine.finder.operations import Operation, Workload, is_possible
-from labengine.finder.sandbox import Finding, Mark
+from labengine.finder.sandbox import Finding, Mark, Sandbox
 from labengine.finder.scopes import Scope
 
 
 @dataclass(slots=True)
 class Progress:
-    """SearchCounts of a search."""
+    """Counts of one complete search."""
 
     generated: int = 0
     """States reached, by every operation tried."""
@@ -38,7 +39,7 @@ class ExhaustiveSearch:
         self.progress = Progress(distinct=1)
         self._judgement = judgement
         self._drains = drains
-        self._sandbox = judgement.sandbox(scope)
+        self._sandbox = self._empty_sandbox()
         self._seen = {self._sandbox.key()}
         self._ending: set[int] = set()
         """States from which steps alone lead to the end."""
@@ -70,7 +71,10 @@ class ExhaustiveSearch:
             if not is_possible(operation, self._sandbox.engine):
                 continue
             self.progress.generated += 1
-            finding = self._sandbox.do(operation)
+            try:
+                finding = self._sandbox.do(operation)
+            except ConfigError:  # these parts refuse the request
+                continue
             if finding is None and (key := self._sandbox.key()) not in self._seen:
                 self._seen.add(key)
                 reached.append(len(self._parents))
@@ -90,6 +94,12 @@ class ExhaustiveSearch:
         """Take steps up to the end, or to a state from which the end is known to come."""
         finding, _ = drain(self._sandbox, self._ending)
         return finding
+
+    def _empty_sandbox(self) -> Sandbox:
+        """Return a sandbox that counts no costs: those are of whole runs."""
+        sandbox = self._judgement.sandbox(self.scope)
+        sandbox.tally.close()
+        return sandbox
 
     def _number(self, operation: Operation) -> int:
         return self._numbers.setdefault(operation, len(self._numbers))
@@ -126,6 +136,6 @@ class ExhaustiveSearch:
 
     def _rebuild(self, state: int) -> None:
         """Make a new sandbox, and do everything again: undoing would not lead back."""
-        self._sandbox = self._judgement.sandbox(self.scope)
+        self._sandbox = self._empty_sandbox()
         self._path = []
         self._go_on(self._chain(state))

@@ -33,7 +33,7 @@ class Task:
 
 @dataclass(slots=True)
 class SearchCounts:
-    """SearchCounts of one searcher."""
+    """Counts of one searcher."""
 
     generated: int = 0
     distinct: int = 0

@@ -25,11 +25,18 @@ class Tally:
     def __init__(self, hooks: Hooks) -> None:
         self.decisions: list[str] = []
         self._hit_tokens = self._computed_tokens = self._peak = 0
-        hooks.subscribe(self._note_hit, ev.PrefixHit)
-        hooks.subscribe(self._note_scheduled, ev.RequestScheduled)
-        hooks.subscribe(self._note_end, ev.RequestPreempted, ev.RequestFinished)
-        hooks.subscribe(self._note_merge, ev.BlockMerged)
-        hooks.subscribe(self._note_forward, ev.ForwardRan)
+        self._subscriptions = [
+            hooks.subscribe(self._note_hit, ev.PrefixHit),
+            hooks.subscribe(self._note_scheduled, ev.RequestScheduled),
+            hooks.subscribe(self._note_end, ev.RequestPreempted, ev.RequestFinished),
+            hooks.subscribe(self._note_merge, ev.BlockMerged),
+            hooks.subscribe(self._note_forward, ev.ForwardRan),
+        ]
+
+    def close(self) -> None:
+        """Stop listening."""
+        for subscription in self._subscriptions:
+            subscription.close()
 
     def note_step(self, engine: Engine) -> None:
         """Take the newest step's peak."""

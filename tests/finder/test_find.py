@@ -12,7 +12,16 @@ from typing import Any
 
 import pytest
 
-from finder.wrong_parts import EatsMemory, HidesState, Loops, NeverAdmits, NeverShares, NoAliveCheck, RaisesOnTouch
+from finder.wrong_parts import (
+    AsksForMore,
+    EatsMemory,
+    HidesState,
+    Loops,
+    NeverAdmits,
+    NeverShares,
+    NoAliveCheck,
+    RaisesOnTouch,
+)
 from labengine.config import ConfigError
 from labengine.core.block_pool import BlockPool
 from labengine.core.parts import Parts
@@ -78,6 +87,11 @@ def test_production_is_searched_completely_and_nothing_is_found() -> None:
     assert report.exhausted == ("two requests",)
     assert (report.num_states, report.num_distinct) == (3961, 1482)
     assert "two requests" in repr(report) and "3,961 states" in repr(report)
+
+
+def test_a_part_that_refuses_requests_is_searched_with_the_others() -> None:
+    report = find(AsksForMore, scopes=TINY, kinds=GRAVE, max_workloads=0, workers=0, show_progress=False)
+    assert isinstance(report, SearchReport) and report.exhausted == ("two requests",) and report.num_states > 100
 
 
 def test_random_workloads_are_the_same_by_the_same_seed() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from labengine.core.block import Block
 from labengine.core.block_pool import BlockPool
+from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.prefix_cache import LateMerge, MergePolicy
 from labengine.core.request import Request
 from labengine.core.token_budget import TokenBudgetScheduler
@@ -48,6 +49,13 @@ class NeverAdmits(TokenBudgetScheduler):
 
     def admit(self, request: Request, limit: int, *, is_first: bool) -> int | None:
         return None if self.finished else super().admit(request, limit, is_first=is_first)
+
+
+class AsksForMore(KVCacheManager):
+    """Refuses requests that would just fit."""
+
+    def num_blocks_needed(self, num_tokens: int) -> int:
+        return super().num_blocks_needed(num_tokens) + 1
 
 
 class HidesState(BlockPool):

@@ -16,6 +16,7 @@ from ctrl_c import press_ctrl_c_in_main_thread, python_handles_sigint
 from driving import difference
 from labengine.comparing import compare
 from labengine.config import ConfigError
+from labengine.core.block_pool import BlockPool
 from labengine.deprecated import OLD_NAMES
 from labengine.engine import interrupts
 from labengine.events import BlockFreed
@@ -86,6 +87,11 @@ def _breakpoint(lab: Any) -> None:
 
 def _fork(lab: Lab) -> None:
     lab.fork().close()
+
+
+def _rerun(lab: Lab) -> None:
+    with lab.rerun(BlockPool):
+        pass
 
 
 def _close(lab: Lab) -> None:
@@ -169,6 +175,8 @@ def acts_of_a_lab(folder: Path) -> dict[str, Act]:
         "back": lambda lab: lab.back(),
         "why": lambda lab: lab.why(block=0),
         "to_code": lambda lab: lab.to_code(),
+        "to_test": lambda lab: lab.to_test(),
+        "rerun": _rerun,
         "save": lambda lab: lab.save(folder / "run.lab"),
         "rewind": lambda lab: lab.rewind(lab.num_known_steps // 2),
         "fork": _fork,

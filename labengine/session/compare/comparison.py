@@ -27,7 +27,6 @@ from labengine.session.compare.runs import PairRuns
 from labengine.session.compare.sides import RecordedSide, checked_names, names_of, refuse_incomparable
 from labengine.session.compare.view_source import ComparisonViewSource
 from labengine.session.history.breakpoints import BreakpointHit
-from labengine.session.history.inputs import Input
 from labengine.session.requests import Requests
 from labengine.session.view_source import Command
 from labengine.snapshot import Snapshot
@@ -83,7 +82,8 @@ class Comparison:
         self._runs = PairRuns(self._pair, lambda: self._cursor.show_hits(self._runs.hits))
         self._history = PairHistory(self._pair, self._runs)
         self._breakpoints = PairBreakpoints(self._pair)
-        self._repeat = PairRepeat(self._pair, self._runs)
+        self.repetition = PairRepeat(self._pair, self._runs)
+        """Does a lab's inputs again on both sides; see Lab.rerun."""
 
     @property
     def is_live(self) -> bool:
@@ -225,21 +225,6 @@ class Comparison:
         Raises ConfigError when no follow-up is left.
         """
         self._history.follow_up()
-
-    def repeat(self, inputs: Sequence[Input], num_steps: int) -> None:
-        """Do a lab's inputs (`lab.inputs`) on both sides, each before the step at which it came, and take its steps.
-
-        The left side's steps count; where it ends without work, the right one finishes its own. A side whose part
-        raises in a step stays at its crash. Raises the error of an input that one side refuses.
-        """
-        self._repeat.repeat(inputs, num_steps)
-
-    def play(self, play: Callable[[Any], object]) -> None:
-        """Have a function fill the tier, add requests and take steps on each side, by itself, from its beginning.
-
-        A step in which a part raises does nothing more. The sides count as aligned afterwards, wherever they are.
-        """
-        self._repeat.play(play)
 
     @property
     def has_follow_up(self) -> bool:
@@ -397,6 +382,9 @@ class Comparison:
         below the two sides, inserted unchanged: escape what is not your own.
         """
         from labengine_widgets.pages.export import export_pair  # for views only
+
+        checked_text("intro", intro)
+        checked_text("appendix", appendix)
 
         charts = checked_bool("charts", charts)
         if title is not None:

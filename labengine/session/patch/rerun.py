@@ -46,8 +46,8 @@ def rerun_beside(
         made.callback(comparison.close)
         try:
             if origin is not None:
-                comparison.play(origin.play)
-            comparison.repeat(inputs[origin.num_inputs if origin else 0 :], num_steps)
+                comparison.repetition.play(origin.play)
+            comparison.repetition.repeat(inputs[origin.num_inputs if origin else 0 :], num_steps)
         except BaseException as error:
             reached = left.session.stepper.engine.num_finished_steps
             error.add_note(f"The rerun was given up after {reached} of {num_steps} steps; this lab is as it was.")
