@@ -7,13 +7,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import replace
+from math import inf
 from time import monotonic
 from typing import Any
 
 from labengine.config import ConfigError, EngineConfig, checked_call, checked_int, shown
 from labengine.core.connector import Connector
 from labengine.core.parts import Parts
+from labengine.core.request import ExtraKeys
 from labengine.finder.counterexample import Counterexample
+from labengine.finder.judgement import GRAVE as GRAVE
 from labengine.finder.judgement import KINDS, Judgement
 from labengine.finder.report import SearchReport
 from labengine.finder.sandbox import Kind
@@ -22,7 +25,6 @@ from labengine.finder.search import Found, SearchCounts, Task
 from labengine.finder.suspects import suspects_of
 from labengine.finder.workers import Message, can_fork, in_executor, in_processes, in_this_process
 
-GRAVE: tuple[Kind, ...] = ("rule", "raises", "liveness")
 LONGER_S = 20.0
 """Seconds that a search goes on after a finding that is not grave: there may be a graver one."""
 SMALLER_S = 1.5
@@ -70,14 +72,16 @@ def find(
         checked_call("external", external)
         suspects = replace(suspects, make_connector=external)
     judgement = Judgement(suspects, wanted, checked_int("margin", margin, 1))
-    if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not seconds > 0:
+    if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not 0 < seconds < inf:
         raise ConfigError(f"seconds must be a number above 0, got {shown(seconds)}")
+    checked_int("seed", seed)
+    if max_workloads is not None:
+        checked_int("max_workloads", max_workloads, 0)
+    bounds = _checked_settings(settings)
     if scopes is None:
-        bounds = _checked_settings(settings)
-        keys = ADAPTERS if extra_keys is None else ((), *(tuple(one.items()) for one in extra_keys))
-        small, large = small_scopes(**bounds), large_scopes(keys, **bounds)
+        small, large = small_scopes(**bounds), large_scopes(_checked_keys(extra_keys), **bounds)
     else:
-        small = large = tuple(scopes)
+        small = large = _checked_scopes(scopes)
     if not set(judgement.kinds) & set(GRAVE):
         small = ()  # costs and decisions are compared at a run's end
     tasks = [
@@ -132,6 +136,20 @@ def _checked_kinds(kinds: Collection[Kind]) -> tuple[Kind, ...]:
     if unknown or not asked:
         raise ConfigError(f"kinds are {', '.join(KINDS)}; got {shown(kinds)}")
     return tuple(kind for kind in KINDS if kind in asked)
+
+
+def _checked_scopes(scopes: Sequence[Scope]) -> tuple[Scope, ...]:
+    if not isinstance(scopes, (list, tuple)) or not all(isinstance(scope, Scope) for scope in scopes):
+        raise ConfigError(f"scopes must be a list of labengine.finder.scopes.Scope, got {shown(scopes)}")
+    return tuple(scopes)
+
+
+def _checked_keys(extra_keys: Sequence[Mapping[str, str]] | None) -> tuple[ExtraKeys, ...]:
+    if extra_keys is None:
+        return ADAPTERS
+    if not isinstance(extra_keys, (list, tuple)) or not all(isinstance(one, Mapping) for one in extra_keys):
+        raise ConfigError(f'extra_keys must be a list such as [{{"lora": "s"}}], got {shown(extra_keys)}')
+    return ((), *(tuple(one.items()) for one in extra_keys))
 
 
 def _checked_settings(settings: dict[str, Any]) -> dict[str, Any]:

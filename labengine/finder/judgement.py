@@ -19,6 +19,10 @@ KINDS: tuple[Kind, ...] = ("rule", "raises", "liveness", "worse", "differs")
 """Kinds of findings, the gravest first."""
 
 
+GRAVE = KINDS[:3]
+"""Kinds that end a search: what goes wrong by itself, and not beside a reference."""
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """A workload in a scope."""

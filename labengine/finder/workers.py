@@ -14,7 +14,7 @@ from mmap import mmap
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from labengine.finder.judgement import Case
+from labengine.finder.judgement import GRAVE, Case
 from labengine.finder.limits import operations_end
 from labengine.finder.sandbox import Finding
 from labengine.finder.search import Found, SearchCounts, Task, search
@@ -63,13 +63,15 @@ def in_executor(executor: Executor, tasks: Sequence[Task], seconds: float) -> It
 
 
 def _searched(task: Task, seconds: float) -> list[Found | SearchCounts]:
-    """Return the findings of a search, and its last counts."""
+    """Return the findings of a search, up to the first grave one, and its last counts."""
     counts, found = SearchCounts(), []
     for message in search(task, time.monotonic() + seconds):
         if isinstance(message, SearchCounts):
             counts = message
-        else:
-            found.append(message)
+            continue
+        found.append(message)
+        if message.finding.kind in GRAVE:
+            break
     return [*found, counts]
 
 

@@ -165,6 +165,11 @@ def test_what_cannot_be_searched_is_refused(arguments: tuple[Any, ...], message:
     ("settings", "message"),
     [
         ({"seconds": 0}, "seconds must be a number above 0"),
+        ({"seconds": float("inf")}, "seconds must be a number above 0"),
+        ({"seed": "a"}, "seed must be an integer"),
+        ({"max_workloads": -1}, "max_workloads must be at least 0"),
+        ({"scopes": 3}, "scopes must be a list"),
+        ({"extra_keys": "lora"}, "extra_keys must be a list"),
         ({"kinds": ("wrong",)}, "kinds are rule"),
         ({"margin": 0}, "margin must be at least 1"),
         ({"num_blocks": 3}, "no setting 'num_blocks'"),
