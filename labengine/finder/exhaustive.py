@@ -5,8 +5,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
+from sys import getsizeof
 
 from labengine.config import ConfigError
+from labengine.finder import limits
 from labengine.finder.judgement import Case, Judgement
 from labengine.finder.liveness import drain
 from labengine.finder.operations import Operation, Workload, is_possible
@@ -24,6 +26,12 @@ class Progress:
     queue_left: int = 0
     depth: int = 0
     exhausted: bool = False
+    is_full: bool = False
+    """True if the states fill the memory: the search has ended before its scope did."""
+
+
+_KEY_BYTES = 48
+_QUEUED_BYTES = 40
 
 
 class ExhaustiveSearch:
@@ -58,18 +66,30 @@ class ExhaustiveSearch:
                 self.progress.queue_left = len(frontier) - place - 1 + len(reached)
                 yield from self._expand(state, reached)
                 yield None
+                if self._num_bytes > limits.TABLE_BYTES:
+                    self.progress.is_full = True
+                    return
             frontier = reached
         self.progress.queue_left = 0
         self.progress.exhausted = True
 
+    @property
+    def _num_bytes(self) -> int:
+        """Memory of the states known and of those to expand."""
+        tables = sum(map(getsizeof, (self._seen, self._ending, self._parents, self._operations)))
+        num_keys = len(self._seen) + len(self._ending)
+        return tables + num_keys * _KEY_BYTES + self.progress.queue_left * _QUEUED_BYTES
+
     def _expand(self, state: int, reached: list[int]) -> Iterator[tuple[Finding, Case]]:
         self._walk_to(state)
-        for note in self._judgement.notes:
-            note(Case(self.scope, self._workload(state)))
+        notes = self._judgement.notes
+        before = self._workload(state) if notes else ()
         mark = self._sandbox.mark()
         for operation in self.scope.operations(self._sandbox.engine.num_added):
             if not is_possible(operation, self._sandbox.engine):
                 continue
+            for note in notes:
+                note(Case(self.scope, (*before, operation)))
             self.progress.generated += 1
             try:
                 finding = self._sandbox.do(operation)

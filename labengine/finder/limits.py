@@ -1,11 +1,11 @@
-"""Limits of a search: processor time for each operation, so that a part that never returns is a finding."""
+"""Limits of a search: processor time for each operation, memory for each process, bytes for a table of states."""
 
 from __future__ import annotations
 
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 from labengine.engine.endless import place_of
@@ -13,6 +13,11 @@ from labengine.engine.safe_points import is_users
 
 OPERATION_S = 1.0
 """Processor seconds of one operation: the finder's are over in a thousandth of that."""
+
+MEMORY_BYTES = 2**29
+"""Memory that a process of a search may take beyond what it has when it begins."""
+TABLE_BYTES = 2**27
+"""Bytes of a complete search's states: a quarter of a process's memory, because tables are copied as they grow."""
 
 
 class EndlessOperationError(BaseException):
@@ -45,6 +50,16 @@ def ends_soon() -> Iterator[None]:
     with operations_end():
         restart_clock()
         yield
+
+
+def limit_memory() -> None:
+    """Have this process raise MemoryError when it takes MEMORY_BYTES more than it has now. On Linux."""
+    import resource
+
+    with open("/proc/self/statm") as file:
+        used = int(file.read().split()[0]) * resource.getpagesize()
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY_BYTES, resource.RLIM_INFINITY))
 
 
 def restart_clock() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 
 from labengine.finder.sandbox import Kind
-from labengine.finder.search import SearchCounts
+from labengine.finder.search import SearchCounts, Unfinished
 from labengine.finder.suspects import Suspects
 from labengine.wording import counted, listed
 
@@ -30,6 +30,10 @@ class SearchReport:
     """Scopes of which every workload was tried."""
     seconds: float
     seed: int
+    unfinished: tuple[Unfinished, ...] = ()
+    """Scopes whose states fill a process's memory; random workloads went on in them."""
+    remarks: tuple[str, ...] = ()
+    """Processes that were lost, a sentence each."""
 
     @classmethod
     def of(
@@ -46,6 +50,8 @@ class SearchReport:
             tuple(dict.fromkeys(name for one in counts for name in one.exhausted)),
             seconds,
             seed,
+            tuple(dict.fromkeys(scope for one in counts for scope in one.unfinished)),
+            tuple(dict.fromkeys(remark for one in counts for remark in one.remarks)),
         )
 
     def __bool__(self) -> bool:
@@ -62,7 +68,13 @@ class SearchReport:
             f"{counted(self.num_workloads, 'random workload')} (seed {self.seed})"
         )
         complete = f"Exhausted: {listed([*self.exhausted])}." if self.exhausted else "No scope was exhausted."
-        return f"Nothing found with {self.name}: no {' | '.join(self.kinds)}.\nSearched: {searched}. {complete}"
+        lines = [f"Nothing found with {self.name}: no {' | '.join(self.kinds)}.", f"Searched: {searched}. {complete}"]
+        lines += [
+            f"Not exhausted: {one.scope}: {counted(one.num_states, 'state')} fill the memory; all workloads of up to "
+            f"{counted(one.depth, 'operation')} were tried."
+            for one in self.unfinished
+        ]
+        return "\n".join([*lines, *self.remarks])
 
     def _repr_html_(self) -> str:
         return "".join(f"<p>{escape(line)}</p>" for line in repr(self).splitlines())

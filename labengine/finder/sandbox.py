@@ -88,6 +88,8 @@ class Sandbox:
         runner: Any = self.watch.wrap(SimulatedRunner())
         self.engine = Engine(config, runner, parts, self.hooks, connector, self.journal)
         self.watch.follow(self.engine)
+        self.on_begin: Callable[[int], object] = lambda number: None
+        """Called by `run` with the number of each operation before it is done, counted from 1."""
         self._known = _attributes_of_production(config)
 
     def do(self, operation: Operation) -> Finding | None:
@@ -116,6 +118,7 @@ class Sandbox:
         """
         for number, operation in enumerate(workload, 1):
             if is_possible(operation, self.engine):
+                self.on_begin(number)
                 finding = self.do(operation)
                 if finding is not None:
                     return finding, number

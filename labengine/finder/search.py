@@ -31,6 +31,15 @@ class Task:
     """Random workloads after which the search ends; None: at its deadline."""
 
 
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """A scope whose states fill the memory. depth: operations of the longest workloads that were all tried."""
+
+    scope: str
+    num_states: int
+    depth: int
+
+
 @dataclass(slots=True)
 class SearchCounts:
     """Counts of one searcher."""
@@ -42,6 +51,22 @@ class SearchCounts:
     num_workloads: int = 0
     exhausted: list[str] = field(default_factory=list)
     """Names of the scopes that were searched completely."""
+    unfinished: list[Unfinished] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    """What became of the searcher's process, where it did not come to its end by itself."""
+
+    def after(self, before: SearchCounts) -> SearchCounts:
+        """Return the counts of a searcher that began anew after these."""
+        return SearchCounts(
+            before.generated + self.generated,
+            before.distinct + self.distinct,
+            self.queue_left,
+            self.depth,
+            before.num_workloads + self.num_workloads,
+            [*before.exhausted, *self.exhausted],
+            [*before.unfinished, *self.unfinished],
+            [*before.remarks, *self.remarks],
+        )
 
 
 @dataclass(frozen=True)
@@ -74,6 +99,7 @@ def search(task: Task, deadline: float) -> Iterator[Found | SearchCounts]:
 
 
 def _raw(task: Task, counts: SearchCounts) -> Iterator[tuple[Finding, Case] | None]:
+    left: list[Scope] = []
     for scope in possible(task.small, task.judgement):
         searched = ExhaustiveSearch(scope, task.judgement)
         generated, distinct = counts.generated, counts.distinct
@@ -82,9 +108,13 @@ def _raw(task: Task, counts: SearchCounts) -> Iterator[tuple[Finding, Case] | No
             counts.generated, counts.distinct = generated + progress.generated, distinct + progress.distinct
             counts.queue_left, counts.depth = progress.queue_left, progress.depth
             yield found
-        counts.exhausted.append(scope.name)
+        if searched.progress.exhausted:
+            counts.exhausted.append(scope.name)
+        else:
+            left.append(scope)
+            counts.unfinished.append(Unfinished(scope.name, searched.progress.distinct, searched.progress.depth - 1))
     generated, distinct = counts.generated, counts.distinct
-    large = possible(task.large, task.judgement)
+    large = possible([*left, *task.large], task.judgement)
     random = RandomSearch(large, task.judgement, task.seed)
     for found in random.findings() if large and task.max_workloads != 0 else ():
         counts.generated = generated + random.num_operations
@@ -138,9 +168,10 @@ def _shortest(
     """Return the shortest workload of a scope that goes wrong in the same way, and whether all shorter were tried."""
     same_kind = replace(judgement, kinds=(finding.kind,))
     bounded = replace(scope, max_operations=len(case.workload) - 1)
-    for found in ExhaustiveSearch(bounded, same_kind, drains=finding.kind == "liveness").findings():
+    search = ExhaustiveSearch(bounded, same_kind, drains=finding.kind == "liveness")
+    for found in search.findings():
         if found is not None and size(found[1]) < size(case):
             return *found, True
         if not may_go_on():
             return finding, case, False
-    return finding, case, True
+    return finding, case, search.progress.exhausted

@@ -6,23 +6,25 @@ import multiprocessing
 import pickle
 import sys
 import time
-import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, as_completed
 from contextlib import suppress
+from dataclasses import replace
 from mmap import mmap
 from multiprocessing.connection import Connection, wait
-from typing import Any
 
+from labengine.finder.alone import forked, judged_alone
 from labengine.finder.judgement import GRAVE, Case
-from labengine.finder.limits import operations_end
+from labengine.finder.limits import limit_memory, operations_end
 from labengine.finder.sandbox import Finding
+from labengine.finder.scopes import Scope
 from labengine.finder.search import Found, SearchCounts, Task, search
 
-MEMORY_BYTES = 2**29
-"""Memory that a searcher may take beyond what the process has already."""
 SILENCE_S = 15.0
-"""Seconds without a message after which a searcher counts as lost in its workload."""
+"""Seconds without a message after which a searcher's workload is played alone."""
+MAX_LIVES = 4
+"""Processes that one searcher may use up."""
+_NEXT_SEED = 1_000_003
 _MESSAGE_S = 0.2
 _NOTE_BYTES = 1 << 16
 
@@ -85,58 +87,114 @@ def in_processes(tasks: Sequence[Task], seconds: float) -> Iterator[Message]:
                 if one.connection in ready:
                     yield from one.received()
                 elif one.is_silent:
-                    yield from one.lost()
+                    yield from one.asked()
     finally:
         for one in searchers:
             one.stop()
 
 
 class _Searcher:
-    """One process, seen from outside."""
+    """One process, seen from outside.
+
+    That it dies, fills its memory or keeps silent is no finding yet: the machine may have done that. What it was
+    playing is played again, alone in a fresh process.
+    """
 
     def __init__(self, number: int, task: Task, seconds: float) -> None:
-        self.is_open = True
-        self._number = number
+        self.is_open = False
+        self._number, self._task = number, task
+        self._deadline = time.monotonic() + seconds
+        self._before, self._counts = SearchCounts(), SearchCounts()
+        self._num_lives = 0
+        self._begin(task)
+
+    def _begin(self, task: Task) -> None:
+        self._num_lives += 1
         self._note = mmap(-1, _NOTE_BYTES)
         self._heard_at = time.monotonic()
         self.connection, end = multiprocessing.Pipe(duplex=False)
-        context: Any = multiprocessing.get_context("fork")
-        self._process = context.Process(target=_work, args=(task, seconds, end, self._note), daemon=True)
-        with warnings.catch_warnings():  # Python 3.12 warns of threads; the copy touches none of their locks
-            warnings.simplefilter("ignore", DeprecationWarning)
-            self._process.start()
+        seconds = max(0.0, self._deadline - time.monotonic())
+        self._process = forked(_work, task, seconds, end, self._note)
         end.close()
+        self.is_open = True
 
     @property
     def is_silent(self) -> bool:
-        """True when it has not been heard of for long: it is in code that never returns to Python."""
-        return time.monotonic() - self._heard_at > SILENCE_S
+        """True when it has not been heard of for long: it hangs, or the machine gives it no time."""
+        return time.monotonic() - self._heard_at > SILENCE_S and not self.connection.poll()
 
     def received(self) -> Iterator[Message]:
-        """Yield the messages that are there; where the process has ended, what it was doing if it was killed."""
+        """Yield the messages that are there."""
         self._heard_at = time.monotonic()
         try:
-            while self.connection.poll():
+            while self.is_open and self.connection.poll():
                 message = self.connection.recv()
-                if isinstance(message, Exception):
+                if isinstance(message, MemoryError):
+                    yield from self._begin_anew("its memory was full")
+                elif isinstance(message, Exception):
                     raise message
-                yield self._number, message
+                elif isinstance(message, SearchCounts):
+                    yield self._number, self._counted(message)
+                elif message.finding.rule != "MemoryError" or self._is_confirmed(message.case):
+                    yield self._number, message
+                else:
+                    yield from self._begin_anew("its memory was full")
         except EOFError:
             self._process.join(1)
             if self._process.exitcode:
-                yield from self._left(f"the process was ended by signal {-self._process.exitcode}")
+                yield from self._suspected("its process was ended")
+            else:
+                self.stop()
+
+    def asked(self) -> Iterator[Message]:
+        """Yield what the workload of a process that does not answer comes to by itself."""
+        self._heard_at = time.monotonic()
+        if self._heard_at > self._deadline:
+            self._counts.remarks.append("One searcher had not come to its end at the end of the search.")
+            yield self._number, self._counted(self._counts)
+            self.stop()
+        elif (found := self._judged_alone()) is not None:
+            yield self._number, Found(*found, False)
             self.stop()
 
-    def lost(self) -> Iterator[Message]:
-        """Yield the workload of a process that does not answer, and end it."""
-        yield from self._left(f"it had not come back after {SILENCE_S:g} s")
-        self.stop()
+    def _suspected(self, what: str) -> Iterator[Message]:
+        if (found := self._judged_alone()) is not None:
+            yield self._number, Found(*found, False)
+            self.stop()
+        else:
+            yield from self._begin_anew(what)
 
-    def _left(self, reason: str) -> Iterator[Message]:
+    def _begin_anew(self, what: str) -> Iterator[Message]:
+        """Go on with random workloads in another process, unless this has happened too often."""
+        self.stop()
+        self._counts.remarks.append(f"One searcher was lost, by no fault of its last workload: {what}.")
+        self._before = self._counted(self._counts)
+        yield self._number, self._before
+        self._counts = SearchCounts()
+        if self._num_lives < MAX_LIVES and time.monotonic() < self._deadline:
+            self._begin(replace(self._task, small=(), seed=self._task.seed + _NEXT_SEED * self._num_lives))
+
+    def _counted(self, counts: SearchCounts) -> SearchCounts:
+        self._counts = counts
+        return counts.after(self._before)
+
+    def _is_confirmed(self, case: Case) -> bool:
+        found = judged_alone(case, self._task.judgement, self._last_moment)
+        return found is not None and found[0].rule == "MemoryError"
+
+    def _judged_alone(self) -> tuple[Finding, Case] | None:
+        """Play the last workload that the process noted."""
         self._note.seek(0)
-        with suppress(Exception):
-            case: Case = pickle.loads(self._note.read())
-            yield self._number, Found(Finding("liveness", f"a step never returns: {reason}", "endless"), case, False)
+        try:
+            packed_scope, workload = pickle.loads(self._note.read())
+            case = Case(pickle.loads(packed_scope), workload)
+        except Exception:  # nothing was noted, or it is just being written
+            return None
+        return judged_alone(case, self._task.judgement, self._last_moment)
+
+    @property
+    def _last_moment(self) -> float:
+        return max(self._deadline, time.monotonic() + SILENCE_S)
 
     def stop(self) -> None:
         """End the process. Twice is harmless."""
@@ -149,33 +207,41 @@ class _Searcher:
 
 def _work(task: Task, seconds: float, end: Connection, note: mmap) -> None:
     """Search in this process, and send what is found."""
-    _limit_memory()
-
-    def keep(case: Case) -> None:
-        packed = pickle.dumps(case)
-        if len(packed) <= _NOTE_BYTES:
-            note.seek(0)
-            note.write(packed)
-
-    sent_at = 0.0
-    task.judgement.notes.append(keep)
-    message: Found | SearchCounts | None = None
+    limit_memory()
+    task.judgement.notes.append(_Notes(note).keep)
     with operations_end(), suppress(BrokenPipeError, KeyboardInterrupt):
         try:
-            for message in search(task, time.monotonic() + seconds):
-                if not isinstance(message, SearchCounts) or time.monotonic() - sent_at > _MESSAGE_S:
-                    sent_at = time.monotonic()
-                    end.send(message)
-            end.send(message or SearchCounts())
-        except Exception as error:  # the searcher's own: what parts raise is a finding
+            _send_all(search(task, time.monotonic() + seconds), end)
+        except MemoryError:  # the searcher's own: what parts raise is a finding
+            end.send(MemoryError())
+        except Exception as error:
             end.send(RuntimeError(f"a searcher failed: {error!r}"))
     end.close()
 
 
-def _limit_memory() -> None:
-    import resource
+def _send_all(messages: Iterator[Found | SearchCounts], end: Connection) -> None:
+    sent_at = 0.0
+    message: Found | SearchCounts | None = None
+    for message in messages:
+        if not isinstance(message, SearchCounts) or time.monotonic() - sent_at > _MESSAGE_S:
+            sent_at = time.monotonic()
+            end.send(message)
+    end.send(message or SearchCounts())
 
-    with open("/proc/self/statm") as file:
-        used = int(file.read().split()[0]) * resource.getpagesize()
-    with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY_BYTES, resource.RLIM_INFINITY))
+
+class _Notes:
+    """The newest workload, in memory that outlives the process."""
+
+    def __init__(self, note: mmap) -> None:
+        self._note = note
+        self._scope: Scope | None = None
+        self._packed_scope = b""
+
+    def keep(self, case: Case) -> None:
+        """Write a workload down before it is played; its scope, which is large, is packed once."""
+        if case.scope is not self._scope:
+            self._scope, self._packed_scope = case.scope, pickle.dumps(case.scope)
+        packed = pickle.dumps((self._packed_scope, case.workload))
+        if len(packed) <= _NOTE_BYTES:
+            self._note.seek(0)
+            self._note.write(packed)

@@ -14,7 +14,6 @@ import pytest
 
 from finder.wrong_parts import (
     AsksForMore,
-    EatsMemory,
     HidesState,
     Loops,
     NeverAdmits,
@@ -120,16 +119,6 @@ def test_what_goes_wrong_in_the_edition_itself_is_not_the_overrides_fault() -> N
     parts = Parts(name="harmless", block_pool=HarmlessPool).overriding(NANO_VLLM_2025_07)
     report = find(parts, scopes=TINY, kinds=GRAVE, workers=0, max_workloads=0, show_progress=False)
     assert isinstance(report, SearchReport)
-
-
-def test_in_processes_of_their_own() -> None:
-    one = find(NoAliveCheck, scopes=TINY, kinds=GRAVE, workers=2, show_progress=False, seconds=600)
-    assert isinstance(one, Counterexample) and len(one.operations) == 3
-
-
-def test_a_process_that_eats_memory_is_a_finding() -> None:
-    one = find(EatsMemory, scopes=TINY, kinds=GRAVE, workers=2, show_progress=False, seconds=600)
-    assert isinstance(one, Counterexample) and (one.kind, one.rule) == ("raises", "MemoryError")
 
 
 @pytest.mark.parametrize("workers", [0, 2])

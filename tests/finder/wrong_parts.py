@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from itertools import repeat
+from threading import Lock
+from typing import ClassVar
 
 from labengine.core.block import Block
 from labengine.core.block_pool import BlockPool
@@ -75,3 +79,39 @@ class NeverShares(MergePolicy):
 
     def is_equal(self, other: Block, request: Request, link: int) -> bool:
         return False
+
+
+class LoopsInC(BlockPool):
+    """Never returns from a hit, and never comes back to Python either."""
+
+    def touch(self, block_ids: Sequence[int]) -> None:
+        if block_ids:
+            assert "a" in repeat("b")
+
+
+class Waits(BlockPool):
+    """Waits at a hit for a lock that nobody will give back."""
+
+    def touch(self, block_ids: Sequence[int]) -> None:
+        lock = Lock()
+        for _ in block_ids:
+            lock.acquire()
+            lock.acquire()
+
+
+class Dies(BlockPool):
+    """Ends its process at a hit."""
+
+    def touch(self, block_ids: Sequence[int]) -> None:
+        if block_ids:
+            os._exit(7)
+
+
+class Hoards(BlockPool):
+    """Keeps memory whenever blocks are taken, over all engines: no single workload fills it."""
+
+    kept: ClassVar[list[bytes]] = []
+
+    def take(self, num_blocks: int) -> list[int]:
+        self.kept.append(bytes(1_000_000))
+        return super().take(num_blocks)

@@ -1,0 +1,129 @@
+"""Processes of a search: what a part does to one is a finding, and what the machine does to one is none."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from finder.test_find import ONE_SCOPE, TINY
+from finder.wrong_parts import Dies, EatsMemory, Hoards, LoopsInC, Waits
+from labengine.finder import alone, limits, workers
+from labengine.finder.counterexample import Counterexample
+from labengine.finder.find import GRAVE, find
+from labengine.finder.judgement import Case, Judgement
+from labengine.finder.operations import TakeStep
+from labengine.finder.report import SearchReport
+from labengine.finder.suspects import suspects_of
+
+
+def searched(parts: object, **settings: Any) -> Counterexample | SearchReport:
+    settings = {"scopes": TINY, "kinds": GRAVE, "workers": 2, "seconds": 600, **settings}
+    return find(parts, show_progress=False, **settings)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "SILENCE_S", 0.5)
+    monkeypatch.setattr(alone, "COMPUTING_S", 0.5)
+    monkeypatch.setattr(alone, "NUM_ASLEEP", 10)
+
+
+def test_in_processes_of_their_own() -> None:
+    class Untouched(EatsMemory):
+        """A class that only this function knows."""
+
+        def touch(self, block_ids: Any) -> None:
+            raise RuntimeError("touched")
+
+    one = searched(Untouched)
+    assert isinstance(one, Counterexample) and one.message == "RuntimeError: touched"
+
+
+def test_a_part_that_eats_memory_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MEMORY_BYTES", 2**26)
+    one = searched(EatsMemory)
+    assert isinstance(one, Counterexample) and (one.kind, one.rule) == ("raises", "MemoryError")
+
+
+def test_memory_that_no_single_workload_fills_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MEMORY_BYTES", 2**27)
+    report = searched(Hoards, max_workloads=0)
+    assert isinstance(report, SearchReport) and not report.exhausted
+    assert report.remarks == ("One searcher was lost, by no fault of its last workload: its memory was full.",)
+    assert "its memory was full" in repr(report)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(
+    ("cls", "reason"),
+    [(LoopsInC, "s of processor time"), (Waits, "waits for something"), (Dies, "ends the process (exit code 7)")],
+)
+def test_a_part_that_a_process_never_comes_back_from_is_a_finding(cls: type, reason: str) -> None:
+    one = searched(cls)
+    assert isinstance(one, Counterexample) and (one.kind, one.rule) == ("liveness", "endless")
+    assert reason in one.message and len(one.operations) <= 6
+
+
+def stopping(monkeypatch: pytest.MonkeyPatch, module: Any, after: float, seconds: float | None) -> list[int]:
+    """Have each process that a module starts stopped after a while, and perhaps continued; return their ids."""
+    stopped: list[int] = []
+
+    def stop(process: Any) -> None:
+        os.kill(process.pid, signal.SIGSTOP)
+        stopped.append(process.pid)
+        if seconds is not None:
+            time.sleep(seconds)
+            os.kill(process.pid, signal.SIGCONT)
+
+    def start(*arguments: Any) -> Any:
+        process = forked(*arguments)
+        threading.Timer(after, stop, (process,)).start()
+        return process
+
+    forked = alone.forked
+    monkeypatch.setattr(module, "forked", start)
+    return stopped
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_searcher_that_gets_no_time_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = stopping(monkeypatch, workers, 0.3, 1.2)
+    report = searched("labengine", scopes=ONE_SCOPE, max_workloads=300)
+    assert isinstance(report, SearchReport) and report.exhausted == ("two requests",)
+    assert len(stopped) == 2 and report.seconds > 1.5 and not report.remarks
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_workload_that_is_played_alone_and_gets_no_time_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = stopping(monkeypatch, alone, 0.0, 1.2)
+    case = Case(TINY[0], (TINY[0].adds[0], TakeStep()))
+    started = time.monotonic()
+    assert alone.judged_alone(case, Judgement(suspects_of("labengine", "labengine"), GRAVE), started + 600) is None
+    assert stopped and time.monotonic() - started > 1
+
+
+def test_a_searcher_that_stays_stopped_ends_with_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "SILENCE_S", 0.3)
+    stopping(monkeypatch, workers, 0.0, None)
+    report = searched("labengine", seconds=1)
+    assert isinstance(report, SearchReport)
+    assert report.remarks == ("One searcher had not come to its end at the end of the search.",)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_states_that_fill_the_memory_end_a_scope_and_not_the_search(
+    num_workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "TABLE_BYTES", 20_000)
+    report = searched("labengine", scopes=ONE_SCOPE, workers=num_workers, max_workloads=5)
+    assert isinstance(report, SearchReport) and not report.exhausted and report.num_workloads == 10
+    [one] = report.unfinished
+    assert one.scope == "two requests" and 50 < one.num_states < 500 and 1 <= one.depth < 10
+    assert f"Not exhausted: two requests: {one.num_states} states fill the memory; all workloads of up to" in repr(
+        report
+    )
