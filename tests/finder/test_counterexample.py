@@ -9,7 +9,6 @@ import pytest
 from finder.test_find import ONE_SCOPE, TINY, found
 from finder.wrong_parts import Loops, NeverAdmits, NeverShares, NoAliveCheck, RaisesOnTouch
 from labengine.config import ConfigError
-from labengine.finder import limits
 from labengine.finder.find import GRAVE
 from labengine.finder.scopes import Scope, Tier, small_scopes
 
@@ -42,10 +41,7 @@ def outcome(text: str, *, production: bool) -> BaseException | None:
         (NeverShares, {"kinds": ("differs",), "max_workloads": 200}),
     ],
 )
-def test_the_test_is_red_with_the_parts_and_green_without(
-    cls: type, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "OPERATION_S", 0.1)
+def test_the_test_is_red_with_the_parts_and_green_without(cls: type, settings: dict[str, Any]) -> None:
     text = found(cls, **settings).to_test()
     assert outcome(text, production=False) is not None
     assert outcome(text, production=True) is None
