@@ -10,7 +10,10 @@ os.environ.setdefault("GOMP_SPINCOUNT", "0")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+import _thread
 import gc
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,6 +55,18 @@ def ctrl_c_stays_pythons() -> Iterator[None]:
     """Every test finds Python's own handler of SIGINT and leaves it in place."""
     with python_handles_sigint():
         yield
+
+
+@pytest.fixture
+def has_no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No thread starts after this, as in a browser's Python, and no CPU time is known."""
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    monkeypatch.setattr(_thread, "start_new_thread", refuse)
+    monkeypatch.delattr(time, "thread_time")
 
 
 @pytest.fixture(scope="session")

@@ -20,9 +20,14 @@ def remove_abandoned(temporary_files: Iterable[Path]) -> None:
 
 
 def _is_abandoned(path: Path, pid: int) -> bool:
-    """Return True if the writer no longer runs. A process with its pid that started after the write is another one."""
-    import psutil
+    """Return True if the writer no longer runs. A process with its pid that started after the write is another one.
 
+    Without psutil nothing is known about processes: no file counts as abandoned.
+    """
+    try:
+        import psutil
+    except ImportError:
+        return False
     try:
         return bool(psutil.Process(pid).create_time() > path.stat().st_mtime)
     except psutil.NoSuchProcess:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from labengine.config import ConfigError
 from labengine.core.connector import Connector
 from labengine.core.parts import Parts
+from labengine.extras import require_extra
 from labengine.lab import Lab
 from labengine.scenarios.verdict import Table
 from labengine.session.origin import Origin
@@ -39,6 +40,7 @@ class Column:
         """Return an empty lab of this column. It breaks rules on purpose: its story tells so, and no warning has to."""
         engine: dict[str, Any] = {"edition": self.parts} if isinstance(self.parts, str) else {"parts": self.parts}
         if self.runner:
+            require_extra("models", f"{self.name}, which replaces a real model's runner,")
             engine["runner"] = getattr(import_module("labengine.scenarios.runners"), self.runner)
         if self.tier is not None:
             engine["external"] = self.tier()

@@ -13,6 +13,7 @@ from typing import Any
 from weakref import finalize
 
 from labengine.events import TokenSampled
+from labengine.extras import require_extra
 from labengine.lab import Lab
 from labengine.scenarios.scenario import FirstWrong, Scenario, settings, wrong_at
 
@@ -37,8 +38,10 @@ SIZES: Mapping[str, Any] = {
 def tiny_model() -> Path:
     """Return the directory of a model of 20,000 random weights, the same in every process; made on first use.
 
-    Its keys depend strongly on position and token: KV in a wrong slot soon shows in the tokens.
+    Its keys depend strongly on position and token: KV in a wrong slot soon shows in the tokens. ConfigError without the
+    extra `models`.
     """
+    require_extra("models", "a scenario that compares tokens of a tiny model")
     import torch
     from safetensors.torch import save_file
 

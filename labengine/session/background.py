@@ -1,4 +1,4 @@
-"""The lab's background thread: it takes steps while the notebook stays free, and runs the calls posted to it."""
+"""The lab's background: it takes steps while the notebook stays free, and runs the calls posted to it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,12 @@ from labengine.engine.endless import SAMPLE_INTERVAL_S, EndlessLoop, care_after,
 from labengine.engine.interrupts import interrupts_allowed, interrupts_deferred
 from labengine.engine.safe_points import Care, is_in_step, is_safe_point
 from labengine.session.stepper import LabClosedError
+from labengine.threads import call_on_loop, start_thread
 
 T = TypeVar("T")
+
+SLICE = 1 / 50
+"""Seconds of steps at a time on an event loop, which everything else shares."""
 
 _raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
 _raise_in.argtypes, _raise_in.restype = (ctypes.c_ulong, ctypes.py_object), ctypes.c_int
@@ -134,6 +138,17 @@ class Outcome(Future[Any]):
             gate.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
 
 
+class OutcomeOnLoop(Outcome):
+    """The result of a call that waits for the event loop. Who waits for it would keep the loop from it: it is run."""
+
+    def __init__(self, catch_up: Callable[[], object]) -> None:
+        super().__init__()
+        self._catch_up = catch_up
+
+    def _wait(self, timeout: float | None) -> None:
+        self._catch_up()
+
+
 Job = tuple[Outcome, Callable[[], Any]]  # a call may return any type
 
 
@@ -143,6 +158,9 @@ class Background:
     Widget callbacks arrive on any thread; they post and never wait. A falsy result of step() ends the run, and so does
     an exception, which is kept in `error`. on_end() is called after a run, on the same thread. The thread starts with
     its first use, in the context of its caller, so that what a listener prints goes to that cell.
+
+    In a Python without threads the event loop does the same: posted calls, then steps for SLICE seconds, then whatever
+    else waits for the loop.
     """
 
     def __init__(self, step: Callable[[], object], on_end: Callable[[], object] = lambda: None) -> None:
@@ -150,6 +168,10 @@ class Background:
         self._on_end = on_end
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._is_on_loop = False
+        """True where threads cannot start: the event loop does the work."""
+        self._is_due = False
+        """True while the event loop has a slice of it to do."""
         self._guard = threading.Lock()
         self._work = UnitOfWork()
         self._is_running = False
@@ -188,7 +210,7 @@ class Background:
 
     def hurry(self) -> None:
         """Interrupt the current step if it has not ended in half a second, wherever its scheduling is."""
-        if threading.current_thread() is not self._thread:
+        if not self._is_own_thread:
             self._work.hurry()
 
     def post(self, call: Callable[[], Any]) -> Outcome:
@@ -204,23 +226,32 @@ class Background:
                     self._is_closed, self._is_running = True, False
                     self._jobs.put(None)
             self.hurry()
-            if self._thread is not None and threading.current_thread() is not self._thread:
+            if self._is_on_loop:
+                self._catch_up()
+            elif self._thread is not None and not self._is_own_thread:
                 self._thread.join(timeout=30)
 
+    @property
+    def _is_own_thread(self) -> bool:
+        """True on the thread that takes the steps, and on the event loop's where that takes them."""
+        return self._is_on_loop or threading.current_thread() is self._thread
+
     def _on_thread(self, call: Callable[[], Any]) -> None:
-        if threading.current_thread() is self._thread:
+        if self._is_own_thread:
             call()
         else:
             self.post(call).result()
 
     def _post(self, call: Callable[[], Any]) -> Outcome:
-        outcome = Outcome()
         self._ensure_thread()
+        outcome = OutcomeOnLoop(self._catch_up) if self._is_on_loop else Outcome()
+        self._come_soon()
         self._jobs.put((outcome, call))
         return outcome
 
     def _begin(self) -> None:
         self._is_running, self.error = not self._is_closed, None
+        self._come_soon()
 
     def _begin_as_asked(self) -> None:
         self._begin()
@@ -234,10 +265,9 @@ class Background:
     def _ensure_thread(self) -> None:
         if self._is_closed:
             raise LabClosedError
-        if self._thread is None:
-            context = contextvars.copy_context()
-            self._thread = threading.Thread(target=context.run, args=(self._run,), name="labengine", daemon=True)
-            self._thread.start()
+        if self._thread is None and not self._is_on_loop:
+            self._thread = start_thread(partial(contextvars.copy_context().run, self._run), "labengine")
+            self._is_on_loop = self._thread is None
 
     def _run(self) -> None:
         while True:
@@ -249,8 +279,11 @@ class Background:
             if job is None:
                 self._on_end()
                 return
-            outcome, call = job
-            outcome.of(partial(self._work.do, call))
+            self._do(job)
+
+    def _do(self, job: Job) -> None:
+        outcome, call = job
+        outcome.of(partial(self._work.do, call))
 
     def _step_once(self) -> None:
         try:
@@ -259,3 +292,27 @@ class Background:
         except BaseException as error:
             self.error = error
             self._end()
+
+    # -- on the event loop, in a Python without threads ----------------------------------------------------------------
+
+    def _come_soon(self) -> None:
+        if self._is_on_loop and not self._is_due:
+            call_on_loop(self._slice)
+            self._is_due = True
+
+    def _slice(self) -> None:
+        self._is_due, deadline = False, time.monotonic() + SLICE
+        self._catch_up()
+        while self._is_running and self._jobs.empty() and time.monotonic() < deadline:
+            self._step_once()
+        if self._is_running or not self._jobs.empty():
+            self._come_soon()
+
+    def _catch_up(self) -> None:
+        """Run the posted calls, oldest first."""
+        while not self._jobs.empty():
+            job = self._jobs.get()
+            if job is None:
+                self._on_end()
+            else:
+                self._do(job)

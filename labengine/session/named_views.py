@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from labengine.config import ConfigError
+from labengine.extras import require_extra
 from labengine.session.settings import refuse_unknown
 
 if TYPE_CHECKING:  # widgets are imported for views only
@@ -72,6 +73,7 @@ def view_of(
     if names == ("xray",):
         if xray is None:
             raise ConfigError("the attention X-ray computes with the model: a recording has none")
+        require_extra("lab", 'view("xray")', "plotly")
         return partial(xray, **settings)
     if names == ("charts",):
         return lambda: _charts(source())
@@ -82,6 +84,7 @@ def view_of(
 
 
 def _charts(source: ViewSource) -> Closeable:
+    require_extra("lab", 'view("charts")', "plotly")
     from labengine_widgets.pictures.charts import charts
 
     return charts(source)

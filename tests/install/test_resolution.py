@@ -13,6 +13,7 @@ import pytest
 from checkout import ROOT
 from install.pins import CONSTRAINTS, pins
 from install.wheels import write_wheel
+from tools.lock import EXTRAS
 
 PLATFORMS = ("x86_64-manylinux_2_28", "aarch64-manylinux_2_28", "aarch64-apple-darwin", "x86_64-pc-windows-msvc")
 PYTHONS = ("3.11.2", "3.12", "3.13", "3.14")  # 3.11.2 is Debian 12's
@@ -35,7 +36,7 @@ def cpu_build(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def resolved(platform: str, python: str, *flags: str) -> dict[str, str]:
     """Return name -> version of all that would be installed, with the public index and no settings of this machine."""
     command = [sys.executable, "-m", "uv", "pip", "compile", "--no-config", "--quiet", "--no-header", "--no-annotate"]
-    command += ["pyproject.toml", "--extra=test", "--extra=dev", "--extra=bench", f"--constraint={CONSTRAINTS}"]
+    command += ["pyproject.toml", *(f"--extra={extra}" for extra in EXTRAS), f"--constraint={CONSTRAINTS}"]
     command += ["--only-binary=:all:", "--index-strategy=unsafe-best-match"]
     command += [f"--python-platform={platform}", f"--python-version={python}", *flags]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("UV_", "PIP_"))}

@@ -3,6 +3,7 @@
     room        may import, besides itself
     ----------  -------------------------------------------------
     config      nothing
+    extras      config
     atomic_write  nothing
     deprecated  nothing
     events      nothing
@@ -10,6 +11,7 @@
     violation   nothing
     hooks       events
     fold        events, snapshot
+    threads     nothing
     timeline    ground
     wording     snapshot
     trace       ground
@@ -20,11 +22,11 @@
     scenarios   everything but widgets, notebook
     front       everything, lazily
 
-The ground is atomic_write, config, deprecated, events, snapshot, violation, hooks, fold, timeline and wording. The
-front is every other module or folder at the top of labengine (lab, session, magics, notebook ...); *lazily* means that
-importing it leads to torch or transformers on no path: what needs them is imported inside functions. Imports
-inside functions and under TYPE_CHECKING obey the table too. The ground, trace and core use the standard library alone,
-and no imports form a circle.
+The ground is atomic_write, config, deprecated, events, extras, snapshot, violation, hooks, fold, threads, timeline and
+wording. The front is every other module or folder at the top of labengine (lab, session, magics, notebook ...);
+*lazily* means that importing it leads to torch or transformers on no path: what needs them is imported inside
+functions. Imports inside functions and under TYPE_CHECKING obey the table too. The ground, trace and core use the
+standard library alone, and no imports form a circle.
 
 Inside the widgets:
 
@@ -55,10 +57,12 @@ GROUND = (
     "config",
     "deprecated",
     "events",
+    "extras",
     "snapshot",
     "violation",
     "hooks",
     "fold",
+    "threads",
     "timeline",
     "wording",
 )

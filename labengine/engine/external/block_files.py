@@ -32,9 +32,7 @@ def encode(fingerprint: str, key: Key, kv: BlockKV | None) -> bytes:
     """Return the file's bytes. A simulated model's block has metadata only."""
     metadata = _metadata(fingerprint, key, kv)
     if not kv:
-        from safetensors import serialize
-
-        return bytes(serialize({}, metadata=metadata))
+        return _header_alone(metadata)
     from safetensors.torch import save
 
     # Copies, since safetensors refuses views that share memory.
@@ -60,28 +58,32 @@ def _difference(found: dict[str, Any], expected: dict[str, str]) -> str:
 
 
 def _parse(data: bytes) -> tuple[BlockKV | None, dict[str, Any]]:
-    from safetensors import SafetensorError
-
     try:
-        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-        tensors = _tensors(data) if header.keys() - {"__metadata__"} else _no_tensors(data)
-        return tensors, header.get("__metadata__") or {}
-    except (SafetensorError, ValueError, KeyError, AttributeError, RecursionError) as error:
+        end = 8 + int.from_bytes(data[:8], "little")
+        header = json.loads(data[8:end])
+        has_tensors = bool(header.keys() - {"__metadata__"})
+        if not has_tensors and len(data) != end:
+            raise StoreError(f"its file is damaged: it has {len(data)} bytes, and its header says {end}")
+        return _tensors(data) if has_tensors else None, header.get("__metadata__") or {}
+    except (ValueError, KeyError, AttributeError, RecursionError) as error:
         raise StoreError(f"its file is damaged: {error}") from None
 
 
 def _tensors(data: bytes) -> BlockKV:
+    from safetensors import SafetensorError
     from safetensors.torch import load
 
-    return load(data)
+    try:
+        return load(data)
+    except SafetensorError as error:
+        raise StoreError(f"its file is damaged: {error}") from None
 
 
-def _no_tensors(data: bytes) -> BlockKV | None:
-    """Check a file without tensors, without loading torch."""
-    from safetensors import deserialize
-
-    deserialize(data)
-    return None
+def _header_alone(metadata: dict[str, str]) -> bytes:
+    """Return a safetensors file without tensors: a simulated model needs no package for it."""
+    header = json.dumps({"__metadata__": metadata}).encode()
+    header += b" " * (-len(header) % 8)
+    return len(header).to_bytes(8, "little") + header
 
 
 def _metadata(fingerprint: str, key: Key, kv: BlockKV | None) -> dict[str, str]:

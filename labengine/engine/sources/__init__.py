@@ -10,6 +10,7 @@ from labengine.config import ConfigError, checked_path, shown
 from labengine.engine.sources.cache import prepared_dir
 from labengine.engine.sources.catalogue import KNOWN_MODELS, SourceError
 from labengine.engine.sources.hub import hub_snapshot, is_hub_id
+from labengine.extras import require_extra
 
 __all__ = ["KNOWN_MODELS", "SourceError", "model_path"]
 
@@ -20,12 +21,14 @@ def model_path(name: str | os.PathLike[str] = "smollm2") -> Path:
     A known name is fetched and converted on first use (with a progress bar) and found in the cache afterwards. Anything
     else is a local directory or, where there is none, the id of a model on the Hugging Face hub ("org/name"). A
     directory that has a known model's name is reached as "./name".
-    Raises ConfigError for anything else, SourceError when fetching or converting fails or the cache is damaged.
+    Raises ConfigError for anything else, and without the extra `models`; SourceError when fetching or converting fails
+    or the cache is damaged.
     """
     if not isinstance(name, (str, os.PathLike)):
         raise ConfigError(f"a model is a name or a directory, got {shown(name)}")
     checked_path("a model's name", name)
     text = os.fspath(name)
+    require_extra("models", f"the model {shown(text)}")
     known = KNOWN_MODELS.get(text)
     if known is not None:
         return prepared_dir(known)

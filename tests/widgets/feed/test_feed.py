@@ -439,16 +439,6 @@ def test_a_selection_says_what_it_wants() -> None:
         Selection("block", "3")
 
 
-@pytest.fixture
-def has_no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No thread starts after this, as in a Python without threads."""
-
-    def refuse(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-
-
 @pytest.mark.usefixtures("has_no_threads")
 def test_where_there_are_no_threads_the_event_loop_does_the_work(source: FakeViewSource, wire: Wire) -> None:
     async def watch() -> None:

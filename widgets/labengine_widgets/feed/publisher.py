@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from labengine import events as ev
+from labengine.threads import cpu_seconds
 from labengine.timeline import Timeline
 from labengine.trace.codec import rows
 from labengine_widgets.feed.audience import Audience
@@ -86,7 +86,7 @@ class Publisher:
 
     def publish(self) -> bool:
         """Send new events. Returns False if the recording was replaced meanwhile: publish again."""
-        timeline, begun = self._recording(), time.thread_time()
+        timeline, begun = self._recording(), cpu_seconds()
         generation, end = timeline.generation, timeline.end
         if generation != self._generation or self.end < timeline.num_dropped or end - self.end > MAX_BEHIND:
             self._send_full(generation)
@@ -170,7 +170,7 @@ class Publisher:
         self._generation = generation
         self._ends_inside_step = self._steps.state in (NewestStep.OPEN_IN_RUN, NewestStep.OPEN_BY_HAND)
         self._shown.move_on((generation, self._recording().end))
-        begun, self.end = time.thread_time(), self._recording().end
+        begun, self.end = cpu_seconds(), self._recording().end
         payload = self.full(self.end)
         self._know_texts(payload)
         self._send_state({"type": "full", "view": None}, payload, begun)
@@ -180,7 +180,7 @@ class Publisher:
         self.num_messages += 1
         self._num_quiet = 0
         self.num_bytes += size
-        self.seconds += time.thread_time() - begun
+        self.seconds += cpu_seconds() - begun
 
     def _remind(self) -> None:
         """Without new events, send the newest moment now and then: a view that missed a message then asks for all."""

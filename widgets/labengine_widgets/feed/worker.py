@@ -1,15 +1,16 @@
-"""The thread of a feed: it sleeps until it is woken, sends new events, and limits the rate."""
+"""The worker of a feed: it waits until it is woken, sends new events, and limits the rate."""
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
+from functools import partial
 from typing import Protocol
 
+from labengine.threads import Cancellable, call_on_loop, start_thread
 from labengine_widgets.feed.bell import Bell
 
 PERIOD = 1 / 50
@@ -84,6 +85,8 @@ class Worker:
         self._wake, self._closed = Bell(), Bell()
         self._is_hurried = False
         self._thread: threading.Thread | None = None
+        self._next: Cancellable | None = None
+        """The next tick on the event loop; None before there is one."""
 
     @property
     def is_stopped(self) -> bool:
@@ -98,11 +101,9 @@ class Worker:
     def start(self) -> None:
         """Begin to run ticks."""
         self._closed = Bell()
-        self._thread = threading.Thread(target=self._run, args=(self._closed,), name="labengine-feed", daemon=True)
         self._state = Work.ON_THREAD
-        try:
-            self._thread.start()
-        except RuntimeError:
+        self._thread = start_thread(partial(self._run, self._closed), "labengine-feed")
+        if self._thread is None:
             self._wake.clear()  # set by `stop`
             self._state = Work.ON_EVENT_LOOP
 
@@ -110,6 +111,8 @@ class Worker:
         """End the ticks. Returns a function that waits for the thread's end, at most two seconds."""
         thread, self._thread = self._thread, None
         self._state = Work.STOPPED
+        if self._next is not None:
+            self._next.cancel()
         self._closed.set()
         self._wake.set()
 
@@ -129,7 +132,7 @@ class Worker:
         if not self._wake.is_set():
             self._wake.set()
             if self._state is Work.ON_EVENT_LOOP:
-                self._schedule()
+                self._tick_in(0)
 
     def hurry(self) -> None:
         """Run a tick at once, without waiting for the end of an open step."""
@@ -145,11 +148,25 @@ class Worker:
         """Wait for IDLE seconds; True if nothing happened. An event loop is not kept waiting."""
         return self._state is Work.ON_EVENT_LOOP or not self._wake.wait(IDLE)
 
-    def _schedule(self) -> None:
+    def _tick_in(self, seconds: float) -> None:
+        if self._next is not None:
+            self._next.cancel()
         try:
-            asyncio.get_running_loop().call_soon(self._job.guarded, self._job.tick)
+            self._next = call_on_loop(self._tick_on_loop, seconds)
         except RuntimeError:  # without a running loop no front end is connected; a later wake tries again
             self._wake.clear()
+
+    def _tick_on_loop(self) -> None:
+        job = self._job
+        try:
+            job.tick()
+        except Exception as error:
+            job.report(error)
+            job.begin_anew()
+        if not job.is_live:
+            job.settle()
+        elif not self._wake.is_set() and not self.is_stopped:
+            self._tick_in(IDLE)
 
     def _run(self, closed: Bell) -> None:
         job, due = self._job, 0.0

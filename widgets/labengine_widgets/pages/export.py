@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
+from labengine.extras import require_extra
 from labengine.trace.codec import dumps
 from labengine_widgets.browser import COMPARE, DASHBOARD
 from labengine_widgets.compare.captions import PairDocument
@@ -106,6 +107,7 @@ for (const place of document.querySelectorAll(".labengine-plot")) {
 
 def _charts(view_sources: Sequence[tuple[str, ViewSource]]) -> tuple[str, list[str]]:
     """Return markup with one figure per recording under its name, and the scripts that draw the figures."""
+    require_extra("lab", "a page with charts", "plotly")
     from plotly.offline import get_plotlyjs  # plotly is large, and loaded for pages with charts only
 
     from labengine_widgets.pictures.charts import as_figure

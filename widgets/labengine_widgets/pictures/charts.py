@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from threading import Lock, Timer
+from threading import Lock
 from typing import Any
 
 import plotly.graph_objects as go
@@ -11,6 +11,7 @@ from plotly.subplots import make_subplots
 
 from labengine import events as ev
 from labengine.hooks import Hooks
+from labengine.threads import Cancellable, start_timer
 from labengine.timeline import Timeline
 from labengine.wording import readable
 from labengine_widgets.pictures.plots import BLUE, GREEN, ORANGE, PlotWidget, sparkline, template
@@ -45,7 +46,7 @@ class Charts(PlotWidget):
         self._series = StepSeries(timeline)
         self._series.update()
         super().__init__(drawn(self._series, title or str(getattr(source, "title", ""))))
-        self._timer: Timer | None = None
+        self._timer: Cancellable | None = None
         self._lock = Lock()
         self._is_closed = False
         own = timeline if hooks is not None and timeline is not getattr(source, "timeline", timeline) else None
@@ -97,9 +98,7 @@ class Charts(PlotWidget):
         """Start a timer that redraws, unless one is running. Called on the engine's thread, so it does no more."""
         with self._lock:
             if self._timer is None and not self._is_closed:
-                self._timer = Timer(PERIOD, self.refresh)
-                self._timer.daemon = True
-                self._timer.start()
+                self._timer = start_timer(self.refresh, PERIOD)
 
 
 def _go_to(view_source: ViewSource, steps: Sequence[float]) -> None:

@@ -1,0 +1,37 @@
+"""The optional packages, by the extra that installs them: what works without an extra says which one it lacks."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from labengine.config import ConfigError
+
+EXTRAS: dict[str, tuple[str, ...]] = {
+    "models": (
+        "torch",
+        "transformers",
+        "tokenizers",
+        "safetensors",
+        "huggingface_hub",
+        "gguf",
+        "numpy",
+        "filelock",
+        "psutil",
+        "pydantic",
+        "jinja2",
+    ),
+    "lab": ("jupyterlab", "ipykernel", "plotly", "orjson"),
+}
+"""The packages that each extra of pyproject.toml brings, by the names of their modules."""
+
+
+def require_extra(extra: str, purpose: str, *modules: str) -> None:
+    """Raise ConfigError, naming what to install, unless these modules of an extra can be imported; none: all of them.
+
+    purpose: the subject of the sentence, such as "the model 'smollm2'". Nothing is imported.
+    """
+    missing = [module for module in modules or EXTRAS[extra] if find_spec(module) is None]
+    if missing:
+        needed = missing[0] if len(missing) == 1 else f"{', '.join(missing[:-1])} and {missing[-1]}"
+        instead = "; without it, Lab('simulated') runs the same scheduler and cache" * (extra == "models")
+        raise ConfigError(f"{purpose} needs {needed}: pip install 'labengine[{extra}]'{instead}")

@@ -1,0 +1,62 @@
+"""Threads where this Python has them; the event loop in their place where it has none, as in a browser (Pyodide).
+
+Everything that works beside its caller starts here: a lab's background, a feed's worker, the charts' timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+Call = Callable[[], object]
+
+
+class Cancellable(Protocol):
+    """A call that is due later."""
+
+    def cancel(self) -> None:
+        """Do not make the call, if it has not been made."""
+
+
+def start_thread(run: Call, name: str) -> threading.Thread | None:
+    """Start a daemon thread and return it; None where this Python cannot start threads."""
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        return None
+    return thread
+
+
+def call_on_loop(call: Call, seconds: float = 0.0) -> Cancellable:
+    """Call on the running event loop after so many seconds, and after all that waits for it already.
+
+    Raises RuntimeError where no event loop is running.
+    """
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        raise RuntimeError("no thread can be started here, and no event loop is running to take its place") from None
+    return loop.call_at(loop.time() + seconds, call) if seconds > 0 else loop.call_soon(call)
+
+
+def start_timer(call: Call, seconds: float) -> Cancellable | None:
+    """Call once after so many seconds, on a thread of its own or on the event loop; None where there is neither."""
+    timer = threading.Timer(seconds, call)
+    timer.daemon = True
+    try:
+        timer.start()
+        return timer
+    except RuntimeError:
+        pass
+    try:
+        return call_on_loop(call, seconds)
+    except RuntimeError:  # without a loop no front end is connected
+        return None
+
+
+cpu_seconds: Callable[[], float] = getattr(time, "thread_time", time.perf_counter)
+"""CPU seconds of this thread; a browser's Python counts none, and gives the seconds that have passed."""

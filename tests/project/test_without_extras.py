@@ -1,0 +1,102 @@
+"""Without the extras `models` and `lab`, everything simulated works; what does not says what to install."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from checkout import ROOT
+from labengine.core.editions import EDITIONS
+from labengine.extras import EXTRAS
+from waiting import PATIENCE
+
+ROOMS = ("tests/core", "tests/check", "tests/scenarios", "tests/widgets/words")
+
+
+def run_without_extras(*arguments: str) -> str:
+    """Run this Python, in which no package of an extra can be imported, and return what it prints."""
+    paths = [str(ROOT / folder) for folder in ("tests/support", "", "widgets")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+def test_the_extras_are_those_of_pyproject() -> None:
+    optional = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    brought = {extra: tuple(Requirement(line).name for line in optional[extra]) for extra in EXTRAS}
+    assert brought == EXTRAS
+
+
+SIMULATED = """
+import without_extras
+import labengine
+from labengine.core.editions import EDITIONS
+from labengine_widgets.feed.json_bytes import json_bytes
+
+for edition in EDITIONS:
+    with labengine.Lab("simulated", num_blocks=24, block_size=4, edition=edition) as lab:
+        for _ in "AB":
+            lab.add("Once upon a time there was a king who had a daughter", max_tokens=4)
+        lab.show()
+        lab.step()
+        lab.start()
+        lab.pause()
+        lab.run()
+        print(edition, lab.why(block=0))
+        lab.export_html(f"{folder}/{edition}.html")
+with labengine.Lab("simulated", num_blocks=8, block_size=4, external=f"{folder}/kv") as lab:
+    lab.generate(["a b c d e f g h i"] * 2, max_tokens=2)
+    print(lab.external.describe())
+print("json", json_bytes({"text": "\\ud800", "number": 2**70}))
+print("verdict", labengine.bug("nano-vllm-219").verdict().reproduced)
+"""
+
+
+def test_a_simulated_lab_does_everything(tmp_path: Path) -> None:
+    printed = run_without_extras("-c", f"folder = {str(tmp_path)!r}\n{SIMULATED}")
+    assert "verdict True" in printed and 'json b\'{"text":"\\\\ud800"' in printed
+    assert len(re.findall(r"^[\w.+-]+ Why is #0 free\?", printed, re.MULTILINE)) == len(EDITIONS), printed
+    assert len(list(tmp_path.glob("*.html"))) == len(EDITIONS) and len(list(tmp_path.glob("kv/**/*.safetensors"))) == 2
+
+
+REFUSED = """
+import without_extras
+import labengine
+
+def refused(call):
+    try:
+        call()
+    except labengine.ConfigError as error:
+        print("refused:", error)
+
+refused(lambda: labengine.Lab("smollm2"))
+refused(lambda: labengine.Lab("./my_model"))
+refused(lambda: labengine.model_path("smollm2"))
+refused(lambda: labengine.bug("nano-vllm-190").verdict())
+with labengine.Lab("simulated", num_blocks=8) as lab:
+    refused(lambda: lab.view("charts"))
+    refused(lambda: lab.export_html("never.html", charts=True))
+"""
+
+
+def test_what_needs_an_extra_says_which_in_one_sentence(tmp_path: Path) -> None:
+    refusals = [line for line in run_without_extras("-c", REFUSED).splitlines() if line.startswith("refused: ")]
+    models, lab = (f"pip install 'labengine[{extra}]'" for extra in ("models", "lab"))
+    assert [line.count(models) for line in refusals] == [1, 1, 1, 1, 0, 0], refusals
+    assert [line.count(lab) for line in refusals] == [0, 0, 0, 0, 1, 1], refusals
+    assert refusals[0].startswith("refused: the model 'smollm2' needs torch, transformers,")
+    assert "; without it, Lab('simulated')" in refusals[0]
+
+
+@pytest.mark.sweep
+def test_the_core_the_checks_the_scenarios_and_the_words_need_no_extra() -> None:
+    print(run_without_extras("-m", "pytest", "-q", "-p", "without_extras", "-p", "no:cacheprovider", *ROOMS))
