@@ -17,7 +17,7 @@ from labengine.core.editions import EDITIONS
 from labengine.extras import EXTRAS
 from waiting import PATIENCE
 
-ROOMS = ("tests/core", "tests/check", "tests/scenarios", "tests/widgets/words")
+ROOMS = ("tests/core", "tests/check", "tests/widgets/words", "tests/widgets/why")
 
 
 def run_without_extras(*arguments: str) -> str:
@@ -97,6 +97,23 @@ def test_what_needs_an_extra_says_which_in_one_sentence(tmp_path: Path) -> None:
     assert "; without it, Lab('simulated')" in refusals[0]
 
 
+VERDICTS = """
+import without_extras
+import labengine
+from labengine.scenarios.tiny_model import TinyModelScenario
+
+for scenario in labengine.bugs():
+    if not isinstance(scenario, TinyModelScenario):
+        print(scenario.id, "verdict", scenario.verdict().reproduced)
+"""
+
+
 @pytest.mark.sweep
-def test_the_core_the_checks_the_scenarios_and_the_words_need_no_extra() -> None:
+def test_every_scenario_without_a_model_is_judged() -> None:
+    judged = run_without_extras("-c", VERDICTS).splitlines()
+    assert len(judged) > 40 and [line for line in judged if not line.endswith(" verdict True")] == []
+
+
+@pytest.mark.sweep
+def test_the_core_the_checks_and_the_words_need_no_extra() -> None:
     print(run_without_extras("-m", "pytest", "-q", "-p", "without_extras", "-p", "no:cacheprovider", *ROOMS))

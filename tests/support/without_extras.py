@@ -1,15 +1,30 @@
-"""A plugin of pytest (`-p without_extras`), and a module to import first: no package of an extra can be imported."""
+"""A plugin of pytest (`-p without_extras`), and a module to import first: no package of an extra is found."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 
 from labengine.extras import EXTRAS
 
-MODULES = tuple(module for modules in EXTRAS.values() for module in modules if module != "ipykernel")
-"""All but ipykernel: ipywidgets looks whether it is among the imported ones."""
+MODULES = {module for modules in EXTRAS.values() for module in modules}
 
-loaded = [name for name in MODULES if name in sys.modules]
+loaded = MODULES & sys.modules.keys()
 if loaded:
-    raise RuntimeError(f"these were imported before: {', '.join(loaded)}")
-sys.modules.update(dict.fromkeys(MODULES))
+    raise RuntimeError(f"these were imported before: {', '.join(sorted(loaded))}")
+
+
+class WithoutExtras(PathFinder):
+    """Finds all modules but those."""
+
+    @classmethod
+    def find_spec(
+        cls, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the module's spec; None for a package of an extra, as where it is not installed."""
+        return None if fullname in MODULES else super().find_spec(fullname, path, target)
+
+
+sys.meta_path[sys.meta_path.index(PathFinder)] = WithoutExtras
