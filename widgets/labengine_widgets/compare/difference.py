@@ -184,14 +184,23 @@ def _until(steps: int) -> str:
 
 
 def _found(pasts: tuple[Past, Past], numbers: tuple[int | None, int | None], names: Names) -> str:
-    """Return a sentence on violations that the checks found at events which are equal on both sides; empty for none."""
-    text = [
-        f"{name}: {readable(one.message, 300)}."
-        for past, number, name in zip(pasts, numbers, names, strict=True)
-        for one in past.found
-        if number is not None and one.first_event == number
-    ]
-    return f"By their events both do the same here, but the checks found: {' '.join(text[:2])}" if text else ""
+    """Return sentences on the rules that the checks report at events which are equal on both sides; empty for none."""
+    reports = [_rules_at(past, number) for past, number in zip(pasts, numbers, strict=True)]
+    if not any(reports):
+        return ""
+    text = "; ".join(
+        f"for {name} {report or 'no broken rule here'}" for name, report in zip(names, reports, strict=True)
+    )
+    return f"Both do the same here by their events, and only the checks tell them apart. They report {text}."
+
+
+def _rules_at(past: Past, number: int | None) -> str:
+    """Return the rules that were broken by an event, each with its first message; empty for none."""
+    messages: dict[str, str] = {}
+    for one in past.found:
+        if number is not None and one.first_event == number:
+            messages.setdefault(one.rule, one.message)
+    return " and ".join(f"the rule {rule} ({readable(text, 300)})" for rule, text in list(messages.items())[:2])
 
 
 def _sides(events: list[ev.Event | None], names: Names) -> str:
