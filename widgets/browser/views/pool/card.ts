@@ -22,13 +22,13 @@ export function drawCard(
     { x, y, w } = rect;
   drawGround(context, rect, block, look, 6);
   drawText(context, `#${id}`, x + 7, y + 14, `600 12px ${theme.ui}`, block?.refCount ? theme.ink : theme.soft);
-  if (look.isUnlike) drawUnlike(context, rect, id, block, look);
+  const besideId = look.isUnlike ? drawUnlike(context, rect, id, block, look) : 0;
   const word = look.isNull ? "null" : look.isNext ? "next" : "";
   if (!block)
     return hasRoom(context, id, word, w, theme)
       ? drawText(context, word, x + w - 7, y + 14, `12px ${theme.ui}`, theme.soft, "right")
       : undefined;
-  drawRefCount(context, rect, id, block, theme);
+  drawRefCount(context, rect, id, block, { theme, besideId });
   drawTokens(context, rect, block, look);
   drawOwners(context, rect, block, look);
   if (block.content >= 0) drawLetter(context, rect, block, theme);
@@ -61,7 +61,14 @@ function groupsAreOne({ groups }: { groups: unknown[] }) {
   return groups.length <= 1;
 }
 
-function drawRefCount(context: CanvasRenderingContext2D, { x, y, w }: Rect, id: number, block: Block, theme: Theme) {
+// besideId: pixels behind the id that are taken.
+function drawRefCount(
+  context: CanvasRenderingContext2D,
+  { x, y, w }: Rect,
+  id: number,
+  block: Block,
+  { theme, besideId }: { theme: Theme; besideId: number },
+) {
   if (!block.refCount)
     return hasRoom(context, id, "kept", w, theme)
       ? drawText(context, "kept", x + w - 7, y + 14, `12px ${theme.ui}`, theme.soft, "right")
@@ -69,7 +76,7 @@ function drawRefCount(context: CanvasRenderingContext2D, { x, y, w }: Rect, id: 
   drawText(context, String(block.refCount), x + w - 7, y + 14, `700 13px ${theme.ui}`, theme.ink, "right");
   const right = x + w - 11 - widthOf(context, String(block.refCount));
   const pips = Math.min(block.refCount, 4),
-    room = right - x - 7 - widthOf(context, `#${id}`),
+    room = right - x - 7 - widthOf(context, `#${id}`) - besideId,
     numPips = (block.isLost && w < ROOMY) || room < 7 * pips + 4 ? 0 : pips;
   for (let i = 0; i < numPips; i++) {
     context.beginPath();

@@ -60,7 +60,7 @@ export function sign(context: CanvasRenderingContext2D, text: string, x: number,
   drawText(context, text, x, y, `700 12px ${theme.ui}`, theme.ink, "center");
 }
 
-// ≠ beside the letter, or where there is room: not as on the other side.
+// ≠ beside the letter, or where there is room: not as on the other side. Returns the width that it takes behind the id.
 export function drawUnlike(
   context: CanvasRenderingContext2D,
   { x, y, w, h }: Rect,
@@ -68,23 +68,22 @@ export function drawUnlike(
   block: Block | null,
   { theme }: CardLook,
 ) {
-  const isLettered = block && (block.content >= 0 || block.fill),
-    font = `700 12px ${theme.ui}`;
-  if (!isLettered || w >= 84)
-    return drawText(
-      context,
-      "≠",
-      x + w - (!isLettered ? 8 : block.content >= 0 ? 11 + letterWidth(block) : 29),
-      y + h - 8,
-      font,
-      theme.ink,
-      "right",
-    );
-  if (block.isLost || isDoubled(block)) return;
+  const isLettered = block && (block.content >= 0 || block.fill);
+  context.font = `700 12px ${theme.ui}`;
+  if (!isLettered || w >= 84) {
+    const beside = !isLettered ? 8 : block.content >= 0 ? 11 + letterWidth(block) : 29;
+    drawText(context, "≠", x + w - beside, y + h - 8, context.font, theme.ink, "right");
+    return 0;
+  }
+  if (block.isLost || isDoubled(block)) return 0;
   const from = 5 + 19 * Math.min(block.owners.length, 3),
     to = w - (block.content >= 0 ? letterWidth(block) + 7 : 28);
-  if (to - from >= 10) return drawText(context, "≠", x + (from + to) / 2, y + h - 8, font, theme.ink, "center");
-  drawText(context, "≠", x + 8 + widthOf(context, `#${id}`), y + 14, font, theme.ink);
+  if (to - from >= 10) {
+    drawText(context, "≠", x + (from + to) / 2, y + h - 8, context.font, theme.ink, "center");
+    return 0;
+  }
+  drawText(context, "≠", x + 8 + widthOf(context, `#${id}`), y + 14, context.font, theme.ink);
+  return widthOf(context, "≠") + 3;
 }
 
 export function letterWidth(block: Block) {
