@@ -167,6 +167,21 @@ class LoadFailed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class TierChanged(Event):
+    """The external tier's content changed without a save of this engine's.
+
+    Contents are named (group, block hash). One that was dropped and added is there again.
+    """
+
+    added: tuple[tuple[int, bytes], ...]
+    """Put there for the lab: another engine has computed them."""
+    dropped: tuple[tuple[int, bytes], ...]
+    """Evicted, or forgotten because they could not be read."""
+    pinned: tuple[tuple[int, bytes, int], ...] = ()
+    """(group, block hash, transfers that keep it from being evicted); 0 where the last one gave its pin back."""
+
+
+@dataclass(frozen=True, slots=True)
 class PrefixCacheReset(Event):
     """All cached content was forgotten (a BlockEvicted for each block came before)."""
 

@@ -212,6 +212,14 @@ class Lab:
         """End a request (its id, or its letter), and free its blocks at once. False when it had finished before."""
         return self.session.requests.abort(request_id)
 
+    def fill_external(self, prompt: str | None = None, *, token_ids: Sequence[int] | None = None) -> int:
+        """Put the KV of a prompt's full blocks into the external tier, as if another engine had computed and saved it.
+
+        Returns the number of blocks that are new there. An input like a request: fork, rewind and rerun repeat it.
+        ConfigError, before anything changes, without an external tier, and for what is no prompt.
+        """
+        return self.session.fill_external(prompt, token_ids)
+
     def reset_prefix_cache(self) -> bool:
         """Forget all cached content of the pool. False, and nothing changes, while some request holds blocks.
 

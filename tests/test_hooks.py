@@ -25,6 +25,7 @@ from labengine.events import (
     StepEnded,
     StepFailed,
     StepStarted,
+    TierChanged,
     ViolationFound,
 )
 from labengine.hooks import Hooks
@@ -209,8 +210,8 @@ def test_a_site_that_nobody_listens_to_builds_no_event(ground: Ground, monkeypat
 
 
 def unmet_by(ground: Ground) -> set[type[Event]]:
-    """Events that cannot happen there: no check runs, no part fails, and the cache is not reset."""
-    unmet: set[type[Event]] = {ViolationFound, PrefixCacheReset, LoadFailed, StepFailed}
+    """Events that cannot happen there: no check runs, no part fails, the cache is not reset, and the tier has room."""
+    unmet: set[type[Event]] = {ViolationFound, PrefixCacheReset, LoadFailed, StepFailed, TierChanged}
     if ground.edition not in ("labengine", "nano-vllm+243"):
         unmet.add(BlockMerged)
     if not ground.is_hybrid:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from labengine.core.block import Key
+from labengine.core.tier_log import TierChanges, TierLog
 from labengine.events import Transfer
 
 if TYPE_CHECKING:
@@ -90,6 +91,8 @@ class Connector(ABC):
     def __init__(self) -> None:
         self.failures: list[str] = []
         """Readable lines on failures that were not raised, newest last; the last hundred are kept."""
+        self.log = TierLog()
+        """Where a tier notes what it evicts and pins, for the events."""
         self._loading: dict[int, BlockTransfer] = {}
 
     def bind(self, fingerprint: str) -> None:  # noqa: B027 - a tier that serves one model needs no name for it
@@ -167,6 +170,10 @@ class Connector(ABC):
         return transfers
 
     # The engine's half.
+
+    def take_changes(self) -> TierChanges:
+        """Return what the tier has evicted and pinned since the last call."""
+        return self.log.take()
 
     @abstractmethod
     def start_load_kv(self, loads: Sequence[BlockTransfer], kv: KVAccess) -> None:

@@ -75,6 +75,7 @@ DECIDED_BY: dict[str, tuple[str, ...]] = {
         "Transfers.load",
     ),
     "BlocksSaved": ("Scheduler.choose_saves", "ExternalLoads.saves", "Transfers.save"),
+    "TierChanged": ("Transfers._emit_changes",),
     "LoadFailed": ("Transfers.forget", "Scheduler.take_arrived"),
     "PrefixCacheReset": ("KVCacheManager.reset_prefix_cache",),
     "BlockEvicted": ("BlockPool.take", "FreeQueue.take", "BlockPool.evict"),

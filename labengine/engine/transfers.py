@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from itertools import groupby
 from operator import attrgetter
 
-from labengine.core.connector import BlockTransfer, Connector, LoadError
+from labengine.core.block import Key
+from labengine.core.connector import BlockTransfer, Connector, KVAccess, LoadError
 from labengine.core.external_loads import ExternalLoads
 from labengine.core.step_plan import StepPlan
 from labengine.engine.interrupts import interrupts_deferred
 from labengine.engine.runner import Runner
-from labengine.events import BlocksLoaded, BlocksSaved, LoadFailed
+from labengine.events import BlocksLoaded, BlocksSaved, LoadFailed, TierChanged
 from labengine.hooks import Hooks
 
 
@@ -26,6 +27,16 @@ class Transfers:
         self._external = external
         self._runner = runner
         self._hooks = hooks
+        self.num_saved = 0
+        """Blocks that the tier has kept of those that this engine, or `take_in`, gave it."""
+
+    def take_in(self, saves: Sequence[BlockTransfer], kv: KVAccess) -> int:
+        """Have the tier keep blocks that another engine has computed; return how many are new there."""
+        assert self._connector is not None
+        kept = self._connector.save_kv(saves, kv)
+        self.num_saved += len(kept)
+        self._emit_changes(tuple(transfer.key for transfer in kept))
+        return len(kept)
 
     def collect(self, *, is_idle: bool) -> None:
         """Collect finished asynchronous loads for the coming step; wait a little when there is nothing else to do."""
@@ -38,6 +49,7 @@ class Transfers:
         with interrupts_deferred():
             done, failed = connector.get_finished(self._runner)
             external.arrived.update({request_id: request_id in done for request_id in done | failed})
+        self._emit_changes()
 
     def load(self, plan: StepPlan) -> None:
         """Load the plan's blocks, or start to. Raises LoadError for any error of the tier."""
@@ -51,11 +63,15 @@ class Transfers:
             raise LoadError(plan.loads, f"{type(error).__name__}: {error}") from error
         if not self._connector.loads_are_async:
             self._emit(BlocksLoaded, plan.loads)
+        self._emit_changes()
 
     def save(self, plan: StepPlan) -> None:
         """Copy the blocks that the forward pass filled."""
         if self._connector is not None and plan.saves:
-            self._emit(BlocksSaved, self._connector.save_kv(plan.saves, self._runner))
+            saved = self._connector.save_kv(plan.saves, self._runner)
+            self.num_saved += len(saved)
+            self._emit_changes()
+            self._emit(BlocksSaved, saved)
 
     def forget(self, error: LoadError) -> None:
         """Schedule this step without these blocks. Raises the error again if they had failed before."""
@@ -71,12 +87,20 @@ class Transfers:
         if LoadFailed in self._hooks:
             for request_id in dict.fromkeys(transfer.request_id for transfer in error.failed):
                 self._hooks.emit(LoadFailed(request_id, str(error)))
+        self._emit_changes()
 
     def stop(self) -> None:
         """Cancel asynchronous loads: the engine is about to be closed."""
         if self._connector is not None:
             for request in self._external.loading:
                 self._connector.cancel(request.request_id)
+
+    def _emit_changes(self, added: tuple[Key, ...] = ()) -> None:
+        """Emit what the tier has dropped and pinned, and what was put into it."""
+        assert self._connector is not None
+        dropped, pinned = self._connector.take_changes()
+        if TierChanged in self._hooks and (added or dropped or pinned):
+            self._hooks.emit(TierChanged(added, dropped, pinned))
 
     def _emit(self, kind: type[BlocksLoaded | BlocksSaved], transfers: Sequence[BlockTransfer]) -> None:
         if kind in self._hooks:

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from labengine.core.connector import BlockTransfer
 from labengine.events import BlocksLoaded, BlocksSaved, ExternalHit, SlotsWritten
 from labengine.lab import Lab
-from labengine.scenarios.elsewhere import fill_tier
 from labengine.scenarios.figures import num_misread_blocks
 from labengine.scenarios.scenario import (
     Column,
@@ -70,7 +69,7 @@ class UnsharedChunks(Pinned):
 
     def play(self, lab: Lab) -> None:
         """Run one request."""
-        fill_tier(lab, FIRST)
+        lab.fill_external(token_ids=FIRST)
         lab.add(token_ids=FIRST, max_tokens=2)
         for _ in range(5):
             lab.step()
@@ -129,7 +128,7 @@ class UnpinnedTwice(Pinned, Scenario):
     def play(self, lab: Lab) -> None:
         """Start A's load, B's a step later, and compute C in the step in which A's has ended."""
         for prompt in (FIRST, SECOND):
-            fill_tier(lab, prompt)
+            lab.fill_external(token_ids=prompt)
         lab.add(token_ids=FIRST, max_tokens=4)
         lab.step()
         lab.add(token_ids=SECOND, max_tokens=2)

@@ -15,7 +15,6 @@ from labengine.core.request import Request
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.events import BlocksLoaded, RequestFinished, RequestScheduled
 from labengine.lab import Lab
-from labengine.scenarios.elsewhere import fill_tier
 from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
 from labengine.scenarios.tiers import late_host
 
@@ -85,7 +84,7 @@ class WaitingHoldsBlocks(Scenario):
     def play(self, lab: Lab) -> None:
         """Run A, which grows into the last block; abort B after its load; then run A to its end."""
         prompt = range(1, 10)
-        fill_tier(lab, prompt)
+        lab.fill_external(token_ids=prompt)
         lab.add(token_ids=range(101, 109), max_tokens=4)
         lab.add(token_ids=prompt, max_tokens=2)
         lab.step()

@@ -13,7 +13,6 @@ from labengine.engine.external.host import HostStore
 from labengine.engine.external.late import Delayed
 from labengine.events import BlocksLoaded, BlocksSaved, ExternalHit, SlotsWritten
 from labengine.lab import Lab
-from labengine.scenarios.elsewhere import fill_tier
 from labengine.scenarios.figures import events_of, num_misread_blocks
 from labengine.scenarios.scenario import (
     Column,
@@ -84,7 +83,7 @@ class LoadSourceEvicted(Scenario):
 
     def play(self, lab: Lab) -> None:
         """Start A's load and compute B in one step; take two more."""
-        fill_tier(lab, range(1, 10))
+        lab.fill_external(token_ids=range(1, 10))
         lab.add(token_ids=range(1, 10), max_tokens=2)
         lab.add(token_ids=range(101, 110), max_tokens=4)
         for _ in range(3):

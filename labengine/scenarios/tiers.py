@@ -40,12 +40,18 @@ class HostPages(HostStore):
     def pin(self, transfers: Sequence[BlockTransfer]) -> None:
         """Keep the transfers' pages until `unpin`."""
         self.pins.update(transfer.key for transfer in transfers)
+        self._note_pins(transfers)
 
     def unpin(self, transfers: Sequence[BlockTransfer]) -> None:
         """Give a pin of each transfer back; a count never falls below 0."""
         for transfer in transfers:
             self.num_underflows += self.pins[transfer.key] == 0
             self.pins[transfer.key] = max(0, self.pins[transfer.key] - 1)
+        self._note_pins(transfers)
+
+    def _note_pins(self, transfers: Sequence[BlockTransfer]) -> None:
+        for transfer in transfers:
+            self.log.note_pins(transfer.key, self.pins[transfer.key])
 
     def _get(self, key: Key) -> BlockKV | None:
         if key not in self._page_of:

@@ -13,7 +13,6 @@ from labengine.engine.external.host import HostStore
 from labengine.events import BlockAllocated, BlocksLoaded, ExternalHit, RequestFinished, SlotsWritten
 from labengine.lab import Lab
 from labengine.scenarios.aborted_loads import FREES_AFTER_LOAD
-from labengine.scenarios.elsewhere import fill_tier
 from labengine.scenarios.figures import num_finished, num_misread_blocks
 from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
 from labengine.scenarios.tiers import LandsAnyway, late_host
@@ -84,7 +83,7 @@ class AbortDuringLoad(Scenario):
         """Start both loads, abort A, and add C, which computes a step before they land."""
         prompts = range(1, 10), range(101, 110)
         for prompt in prompts:
-            fill_tier(lab, prompt)
+            lab.fill_external(token_ids=prompt)
             lab.add(token_ids=prompt, max_tokens=2)
         lab.step()
         lab.abort(0)

@@ -18,7 +18,6 @@ from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.engine.external.host import HostStore
 from labengine.events import BlocksSaved, ExternalHit, RequestFinished, RequestScheduled, StepEnded, StepRolledBack
 from labengine.lab import Lab
-from labengine.scenarios.elsewhere import fill_tier
 from labengine.scenarios.figures import events_of, num_finished
 from labengine.scenarios.scenario import (
     Column,
@@ -111,7 +110,7 @@ class UnpinnedHit(Scenario):
     def opening(self, lab: Lab) -> None:
         """Run A to its end, with B behind it."""
         prompt = range(1, 10)
-        fill_tier(lab, prompt)
+        lab.fill_external(token_ids=prompt)
         lab.add(token_ids=range(101, 110), max_tokens=3)
         lab.add(token_ids=prompt, max_tokens=2)
         for _ in range(3):

@@ -8,7 +8,6 @@ from typing import Any
 from labengine.config import GroupSpec
 from labengine.events import RequestPreempted
 from labengine.lab import Lab
-from labengine.scenarios.elsewhere import computed_elsewhere
 from labengine.scenarios.experiment import settings
 from labengine.scenarios.figures import num_hit_tokens
 from labengine.scenarios.scenario import symptom
@@ -74,8 +73,7 @@ class PrefixInTwoPlaces(HybridExperiment):
         num_unused = sum(not snapshot.blocks[block_id].grouped_hashes for block_id in snapshot.free_queue)
         starts = range(1000, 1000 + num_unused // len(lab.config.groups) * size, size)
         lab.generate([range(start, start + size) for start in starts], max_tokens=1)
-        assert lab.external is not None
-        computed_elsewhere(str(lab.model), lab.config.groups, tuple(self.prompts(lab)[1])).deliver(lab.external)
+        lab.fill_external(token_ids=self.prompts(lab)[1])
 
     def prompts(self, lab: Lab) -> tuple[list[int], list[int]]:
         """Return the long prompt and the longer one: full blocks and one token more."""
@@ -165,8 +163,7 @@ class Conversations(HybridExperiment):
         for first in range(0, 20 * 100, 100):
             tokens = range(first, first + 17)
             lab.generate([tokens[:9]], max_tokens=1)
-            assert lab.external is not None
-            computed_elsewhere("simulated", lab.config.groups, tuple(tokens)).deliver(lab.external)
+            lab.fill_external(token_ids=tokens)
             if symptom(partial(lab.generate, [tokens], max_tokens=1)):
                 return
 

@@ -13,7 +13,6 @@ from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.events import BlocksLoaded, ExternalHit, RequestFinished, RequestScheduled, SlotsWritten, StepEnded
 from labengine.lab import Lab
-from labengine.scenarios.elsewhere import fill_tier
 from labengine.scenarios.one_step_ahead import ONE_STEP_AHEAD, OneStepAheadScheduler
 from labengine.scenarios.scenario import Column, FirstWrong, GuideStop, Scenario, Table, sentences, settings, wrong_at
 
@@ -85,7 +84,7 @@ class FreedInFlight(Scenario):
     def play(self, lab: Lab) -> None:
         """Put B's KV into the tier; run A to its last token; add B, and take the step in flight."""
         prompt = range(1, 10)
-        fill_tier(lab, prompt)
+        lab.fill_external(token_ids=prompt)
         lab.add(token_ids=range(51, 56), max_tokens=2)
         lab.step()
         lab.step()

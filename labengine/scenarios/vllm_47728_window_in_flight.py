@@ -18,7 +18,6 @@ from labengine.core.step_plan import ScheduledRequest
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.events import BlockFreed, BlocksLoaded, RequestScheduled, SlotsWritten, StepEnded
 from labengine.lab import Lab
-from labengine.scenarios.elsewhere import fill_tier
 from labengine.scenarios.figures import num_misread_blocks
 from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
 
@@ -92,7 +91,7 @@ class WindowInFlight(Scenario):
     def play(self, lab: Lab) -> None:
         """Put B's KV into the tier, run A up to position 6, add B, and take the step that computes position 7."""
         prompt = range(101, 106)
-        fill_tier(lab, prompt)
+        lab.fill_external(token_ids=prompt)
         lab.add(token_ids=range(1, 5), max_tokens=8)
         for _ in range(NUM_STEPS):
             lab.step()

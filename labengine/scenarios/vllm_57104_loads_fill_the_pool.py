@@ -16,7 +16,6 @@ from labengine.core.request import Request
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.events import BlocksLoaded, ExternalHit, RequestScheduled, StepEnded
 from labengine.lab import Lab
-from labengine.scenarios.elsewhere import fill_tier
 from labengine.scenarios.figures import num_finished, num_idle_steps, num_preemptions
 from labengine.scenarios.scenario import (
     Column,
@@ -77,7 +76,7 @@ class CountedNotReserved(Experiment):
     def play(self, lab: Lab) -> None:
         """Run A, of whose prompt the tier has one block, and B, of which it has two; both need three."""
         for prompt, num_stored in ((range(1, 10), 5), (range(101, 110), 9)):
-            fill_tier(lab, prompt[:num_stored])
+            lab.fill_external(token_ids=prompt[:num_stored])
             lab.add(token_ids=prompt, max_tokens=1)
         for _ in range(self.num_steps):
             lab.step()
@@ -157,7 +156,7 @@ class LoadsFillThePool(Scenario):
 
     def _take(self, lab: Lab, num_steps: int) -> None:
         for prompt in (range(1, 18), range(101, 114)):
-            fill_tier(lab, prompt)
+            lab.fill_external(token_ids=prompt)
             lab.add(token_ids=prompt, max_tokens=2)
         for _ in range(num_steps):
             lab.step()

@@ -19,7 +19,6 @@ from labengine.engine.external.host import HostStore
 from labengine.engine.external.late import Delayed
 from labengine.events import BlocksLoaded, ExternalHit, ForwardRan, RequestAdded, StepEnded, StepStarted
 from labengine.lab import Lab
-from labengine.scenarios.elsewhere import fill_tier
 from labengine.scenarios.figures import events_of, num_finished
 from labengine.scenarios.scenario import (
     Column,
@@ -118,7 +117,7 @@ class Stranded(Experiment):
     def lab(self, column: str, model: str = "simulated") -> Lab:
         """Return an empty lab of one column, whose tier holds B's prompt and is storing A's."""
         lab = self.column(column).lab(model, {**self.settings, "external": BusyTier(HostStore())})
-        fill_tier(lab, LOADED)
+        lab.fill_external(token_ids=LOADED)
         return lab
 
     def play(self, lab: Lab) -> None:

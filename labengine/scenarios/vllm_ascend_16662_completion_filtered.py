@@ -13,7 +13,6 @@ from labengine.engine.external.host import HostStore
 from labengine.events import ExternalHit, RequestAdded, RequestFinished, RequestScheduled, StepEnded
 from labengine.lab import Lab
 from labengine.scenarios.aborted_loads import FREES_AFTER_LOAD
-from labengine.scenarios.elsewhere import fill_tier
 from labengine.scenarios.scenario import (
     Column,
     FirstWrong,
@@ -96,7 +95,7 @@ class CompletionFiltered(Scenario):
     def play(self, lab: Lab) -> None:
         """Start four loads, abort their requests, and add one that needs blocks."""
         for first in range(100, 100 * (NUM_ABORTS + 1), 100):
-            fill_tier(lab, range(first, first + 9))
+            lab.fill_external(token_ids=range(first, first + 9))
             lab.add(token_ids=range(first, first + 9), max_tokens=2)
         lab.step()
         for request_id in range(NUM_ABORTS):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -13,11 +13,12 @@ from labengine.core.parts import Parts
 from labengine.core.prefix_cache import HashChain
 from labengine.engine.ahead import choose_engine
 from labengine.engine.engine import Engine
-from labengine.engine.external import open_store
+from labengine.engine.external import KVStore, open_store
 from labengine.engine.interrupts import interrupts_deferred
 from labengine.engine.loaded_model import LoadedModel, load_model
 from labengine.events import Event, ViolationFound
 from labengine.hooks import Hooks
+from labengine.session.filling import Filling
 from labengine.session.history.breakpoints import Breakpoint, Breakpoints
 from labengine.session.history.conditions import Bounds, Condition, condition
 from labengine.session.history.crash import Crashes
@@ -74,7 +75,8 @@ class Session:
         self.stepper = Stepper(self._make_engine, lambda: self.runs.background.hurry())
         self.breakpoints = Breakpoints(self.hooks, self.timeline, lambda: self.stepper.engine.step_number)
         self.runs = Runs(self.stepper, self.breakpoints)
-        self.inputs = Inputs(self.stepper, self.hooks)
+        self.filling = Filling(settings, self.model, self.parts, self.stepper)
+        self.inputs = Inputs(self.stepper, self.hooks, self.filling.repeat)
         self.crashes = Crashes(self.hooks, self.timeline, lambda: self.stepper.engine.failure)
         self.requests = Requests(self.model, self.stepper, self.inputs)
         self.outputs = Outputs(self.model, self.stepper, self.requests, self.runs, self.breakpoints)
@@ -98,6 +100,16 @@ class Session:
             raise ConfigError("nothing looks for violations: this lab was made with check=False")
         return self.breakpoints.add(wanted)
 
+    def fill_external(self, prompt: str | None, token_ids: Sequence[int] | None) -> int:
+        """Put the KV of a prompt's full blocks into the external tier. See Lab.fill_external."""
+        return self.filling.fill(self.inputs.note, prompt, token_ids)
+
+    @property
+    def was_tier_written(self) -> bool:
+        """True if the session's own tier holds blocks that neither its engine nor fill_external() has put there."""
+        tier, transfers = self.external, self.stepper.engine.transfers
+        return isinstance(tier, KVStore) and not self.has_used_tier and tier.num_saved > transfers.num_saved
+
     def reset(self) -> None:
         """Reset: no requests, an empty pool, a new recording. Listeners and the external tier's blocks stay."""
         self.runs.pause()
@@ -113,6 +125,7 @@ class Session:
         if self.external is not None:
             self.external.close()
             self.external.bind(self._tier_name)
+            self.external.take_changes()
         self.stepper.restart()
 
     def stop(self) -> None:

@@ -130,3 +130,4 @@ group_rows = lists(records(texts, ints(1, MAX_BLOCK_SIZE), optional(ints(1, MAX_
 transfers = lists(records(groups, numbers, blocks_or_null, hashes))
 tables = lists(lists(blocks_or_null))
 hash_keys = lists(records(groups, hashes))
+pins = lists(records(groups, hashes, numbers))

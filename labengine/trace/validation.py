@@ -29,6 +29,8 @@ _EVENT_FIELDS: dict[str, c.Check] = {
     "block_ids": c.lists(c.lists(c.blocks_or_null)),
     "status": c.one_of("waiting", "running"),
     "transfers": c.transfers,
+    **dict.fromkeys(("added", "dropped"), c.hash_keys),
+    "pinned": c.pins,
     "group": c.groups,
     "ref_count": c.ints(-c.MAX_NUMBER, c.MAX_NUMBER),
     "block_hash": c.hashes,

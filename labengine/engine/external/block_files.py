@@ -128,6 +128,14 @@ def file_name(namespace: str, key: Key) -> str:
     return f"{namespace}/group-{group}/{block_hash.hex()}.safetensors"
 
 
+def key_of(namespace: str, name: str) -> Key | None:
+    """Return the key of a block's file; None for a file of another model."""
+    folder, group, file = name.split("/")
+    if folder != namespace:
+        return None
+    return int(group.removeprefix("group-")), bytes.fromhex(file.removesuffix(".safetensors"))
+
+
 class BlockFolder:
     """The files of all models' blocks in one folder. Other processes may add and remove files at any time."""
 

@@ -8,7 +8,7 @@ from os import PathLike
 from labengine.config import ConfigError, checked_path
 from labengine.core.block import Key
 from labengine.core.connector import BlockKV
-from labengine.engine.external.block_files import BlockFolder, decode, encode, file_name, namespace_of
+from labengine.engine.external.block_files import BlockFolder, decode, encode, file_name, key_of, namespace_of
 from labengine.engine.external.store import (
     KVStore,
     RecencyIndex,
@@ -110,6 +110,8 @@ class DiskStore(KVStore):
             self._remove(victim)
 
     def _remove(self, name: str) -> None:
+        if (key := key_of(self._namespace, name)) is not None:
+            self.log.note_dropped(key)
         self._index.drop(name)
         try:
             self._folder.remove(name)

@@ -65,10 +65,13 @@ class HostStore(KVStore):
             raise StoreError(f"max_bytes={self._index.max_bytes} is less than one block of {num_bytes} bytes")
         for victim in self._index.make_room(num_bytes):
             self._contents.pop(victim, None)
+            self.log.note_dropped(victim)
         self._contents[key] = kv
         self._index.add(key, num_bytes)
 
     def _drop(self, key: Key) -> None:
+        if key in self._index:
+            self.log.note_dropped(key)
         self._index.drop(key)
         self._contents.pop(key, None)
 

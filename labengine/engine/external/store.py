@@ -131,6 +131,8 @@ class KVStore(Connector):
 
     def __init__(self) -> None:
         super().__init__()
+        self.num_saved = 0
+        """Blocks that calls of save_kv have kept since the store was opened."""
         self._fingerprint: str | None = None
         self._layouts: dict[int, Layout] = {}
 
@@ -147,6 +149,7 @@ class KVStore(Connector):
         """Close the store; `bind` opens it again."""
         self._fingerprint = None
         self._layouts = {}
+        self.num_saved = 0
 
     def start_load_kv(self, loads: Sequence[BlockTransfer], kv: KVAccess) -> None:
         """Read all blocks, then write all; or drop unreadable ones, raise LoadError and write nothing."""
@@ -162,7 +165,9 @@ class KVStore(Connector):
     def save_kv(self, saves: Sequence[BlockTransfer], kv: KVAccess) -> tuple[BlockTransfer, ...]:
         """Keep new blocks; return those written now, without those that were removed again within this call."""
         written = {transfer for transfer in reversed(saves) if self._save(transfer, kv)}
-        return tuple(transfer for transfer in saves if transfer in written and self.has(*transfer.key))
+        kept = tuple(transfer for transfer in saves if transfer in written and self.has(*transfer.key))
+        self.num_saved += len(kept)
+        return kept
 
     def forget(self, transfers: Sequence[BlockTransfer]) -> None:
         """Drop these entries."""

@@ -14,6 +14,7 @@ class ConnectorWrapper(Connector):
         super().__init__()
         self.inner = inner
         self.failures = inner.failures
+        self.log = inner.log
         self.loads_are_async = inner.loads_are_async
 
     def bind(self, fingerprint: str) -> None:

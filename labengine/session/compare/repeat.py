@@ -11,7 +11,7 @@ from labengine.session.compare.lockstep import Act
 from labengine.session.compare.pair import SidePair
 from labengine.session.compare.runs import PairRuns
 from labengine.session.compare.sides import LiveSide
-from labengine.session.history.inputs import AbortInput, AddInput, BrokenStep, Input, ResetInput
+from labengine.session.history.inputs import AbortInput, AddInput, BrokenStep, FillInput, Input, ResetInput
 from labengine.session.history.rerun import break_again, progress_bar
 
 _MORE_STEPS = 100
@@ -106,6 +106,8 @@ def _act(due: Input) -> Act:
     match due:
         case AddInput():
             return lambda lab: _add(lab, due)
+        case FillInput():
+            return lambda lab: lab.session.fill_external(None, due.token_ids)
         case AbortInput():
             return lambda lab: _abort(lab, due.request_id)
         case ResetInput():

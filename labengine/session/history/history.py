@@ -167,6 +167,11 @@ class History:
                 f"{call}() takes the steps again from an empty external tier, and {external.describe()} keeps "
                 f"what it holds: {instead}"
             )
+        if self._session.was_tier_written:
+            raise ConfigError(
+                f"{call}() repeats a lab's inputs, and blocks were put into its external tier by another way: "
+                "fill the tier with lab.fill_external(prompt), which is an input"
+            )
         if self._session.has_used_tier:
             text = f"reset() has kept the host tier's blocks; {call}() begins without them, and may go another way"
             warnings.warn(text, stacklevel=stacklevel_of_caller())

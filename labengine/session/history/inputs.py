@@ -7,7 +7,7 @@ cache, and steps that were rolled back, because these leave blocks whose content
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -39,6 +39,18 @@ class AddInput(Input):
     sampling: SamplingParams
     cache_salt: str | None = None
     extra_keys: ExtraKeys = ()
+
+    @property
+    def token_ids(self) -> Sequence[int]:
+        """Token ids of the prompt."""
+        return unpack(self.packed_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class FillInput(Input):
+    """The external tier was filled with a prompt's full blocks, as if another engine had saved them."""
+
+    packed_tokens: bytes
 
     @property
     def token_ids(self) -> Sequence[int]:
@@ -87,8 +99,10 @@ class Inputs:
     A new input forgets the undone ones. Every call needs the stepper's lock.
     """
 
-    def __init__(self, stepper: Stepper, hooks: Hooks) -> None:
+    def __init__(self, stepper: Stepper, hooks: Hooks, fill: Callable[[FillInput], object]) -> None:
+        """fill: does a FillInput again, on the engine of the moment."""
         self._stepper = stepper
+        self.fill = fill
         self.clear()
         hooks.subscribe(self._note_broken_step, StepRolledBack)
 

@@ -12,7 +12,7 @@ from labengine.engine.failure import RecordedFailureError, StepBrokenOffError
 from labengine.engine.interrupts import interrupts_deferred, raise_deferred
 from labengine.engine.runner import Runner
 from labengine.events import StepFailed
-from labengine.session.history.inputs import AbortInput, AddInput, BrokenStep, Input, Inputs, ResetInput
+from labengine.session.history.inputs import AbortInput, AddInput, BrokenStep, FillInput, Input, Inputs, ResetInput
 from labengine.session.stepper import Stepper
 
 _FEW_STEPS = 50
@@ -45,15 +45,17 @@ def _do_what_is_due(engine: Engine, inputs: Inputs, step: int) -> None:
     while (due := inputs.next) is not None and due.num_steps <= step:
         if due.num_steps > engine.num_finished_steps and not engine.scheduler.is_idle:
             return
-        _do(engine, due)
+        _do(engine, due, inputs)
         inputs.note_done()
 
 
-def _do(engine: Engine, due: Input) -> None:
+def _do(engine: Engine, due: Input, inputs: Inputs) -> None:
     """Do one input. ConfigError for a request that this engine could never run."""
     match due:
         case AddInput():
             engine.add(due.token_ids, due.sampling, due.cache_salt, due.extra_keys)
+        case FillInput():
+            inputs.fill(due)
         case AbortInput():
             engine.abort(due.request_id)
         case ResetInput():

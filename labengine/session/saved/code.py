@@ -181,6 +181,10 @@ def _add(done: Mapping[str, Any], token_text: TokenText | None) -> Iterator[str]
     yield from _call("lab.add", [f"token_ids={token_ids}", *arguments])
 
 
+def _fill_external(done: Mapping[str, Any], _: TokenText | None) -> Iterator[str]:
+    yield f"lab.fill_external(token_ids={[int(token_id) for token_id in done['token_ids']]})"
+
+
 def _abort(done: Mapping[str, Any], _: TokenText | None) -> Iterator[str]:
     yield f"lab.abort({int(done['request_id'])})"
 
@@ -202,6 +206,7 @@ def _fail(done: Mapping[str, Any], _: TokenText | None) -> Iterator[str]:
 _CALLS: dict[str, Callable[[Mapping[str, Any], TokenText | None], Iterator[str]]] = {
     "add": _add,
     "abort": _abort,
+    "fill_external": _fill_external,
     "reset_prefix_cache": _reset_prefix_cache,
     "break_off": _break_off,
     "fail": _fail,

@@ -10,7 +10,7 @@ from typing import Any
 from labengine.config import ConfigError, GroupSpec
 from labengine.core.editions import edition
 from labengine.events import StepFailed
-from labengine.session.history.inputs import AbortInput, AddInput, BrokenStep, Input, ResetInput
+from labengine.session.history.inputs import AbortInput, AddInput, BrokenStep, FillInput, Input, ResetInput
 from labengine.session.reasons import seams_of
 from labengine.session.session import Session
 from labengine.session.settings import LabSettings
@@ -88,6 +88,8 @@ def _input(done: Input) -> dict[str, Any]:
             sampling, keys = asdict(done.sampling), dict(done.extra_keys)
             fact: dict[str, Any] = {"do": "add", "token_ids": list(done.token_ids), "sampling": sampling}
             fact |= {"cache_salt": done.cache_salt, "extra_keys": keys}
+        case FillInput():
+            fact = {"do": "fill_external", "token_ids": list(done.token_ids)}
         case AbortInput():
             fact = {"do": "abort", "request_id": done.request_id}
         case ResetInput():

@@ -15,8 +15,9 @@ from labengine.wording import group_name
 from labengine_widgets import block_map, block_map_svg
 from labengine_widgets.words.captions import CaptionWriter, captions_of
 from labengine_widgets.words.runs import phase_after
-from labengine_widgets.words.scene import Scene, kept_contents
+from labengine_widgets.words.scene import Scene
 from labengine_widgets.words.sentences import sentence
+from labengine_widgets.words.tier import kept_contents
 from widgets.story_44409 import before, content, interleaved, narrow
 
 

@@ -22,6 +22,7 @@ from widgets.browser.model.model_reference import payload
 
 TABLE = json.loads(Path(phrases.__file__).with_name("phrases.json").read_text(encoding="utf-8"))
 HASH = bytes(range(16))
+KEYS = ((0, HASH), (1, b"b"), (0, b"c"))
 TRANSFERS = ((0, 1, 3, HASH), (0, 2, 5, HASH), (1, 0, 3, HASH))
 STRANGE = ("stop", "constructor", "gone\n\u202eback", "x" * 300, "a <b> {step} “c”", "𝒳" * 201, "\ud800")
 REASONS = ("finished", "aborted", "preempted", "merged", "window", "an own reason")
@@ -41,6 +42,12 @@ EVENTS: list[ev.Event] = [
     *(ev.ExternalHit(1, n, is_loading) for n, is_loading in product((1, 8), (False, True))),
     *(kind(0, TRANSFERS[:n]) for kind, n in product((ev.BlocksLoaded, ev.BlocksSaved), range(4))),
     *(ev.LoadFailed(0, reason) for reason in STRANGE),
+    *(
+        ev.TierChanged(added, dropped, pinned)
+        for added, dropped, pinned in product(
+            (KEYS[:1], KEYS), ((), KEYS), ((), ((0, b"a", 2),), ((0, b"a", 0), (1, b"b", 0), (0, b"c", 1)))
+        )
+    ),
     ev.PrefixCacheReset(),
     *(ev.BlockEvicted(4, reason) for reason in (*get_args(ev.EvictReason), "an own reason")),  # type: ignore[arg-type]
     *(ev.BlockAllocated(4, 1, group, 2) for group in (0, 3)),

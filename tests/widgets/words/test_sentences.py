@@ -144,6 +144,12 @@ def decoded(*last: ev.Event) -> list[ev.Event]:
             ev.LoadFailed(0, "gone\n"),
             "The external tier cannot load A's blocks (gone⏎): A computes the tokens instead.",
         ),
+        (
+            AFTER,
+            ev.TierChanged(((0, b"a"), (0, b"b")), ((0, b"c"),), ((0, b"a", 1), (0, b"b", 0))),
+            "1 block leaves the external tier; 2 blocks of another engine are put into it; 1 block of it is pinned by "
+            "transfers; 1 block of it is pinned no more.",
+        ),
         (AFTER, ev.PrefixCacheReset(), "The prefix cache is reset"),
         (
             AFTER,

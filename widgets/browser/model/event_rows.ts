@@ -17,6 +17,7 @@ export const FIELDS = {
   BlocksLoaded: ["request_id", "transfers"],
   BlocksSaved: ["request_id", "transfers"],
   LoadFailed: ["request_id", "reason"],
+  TierChanged: ["added", "dropped", "pinned"],
   PrefixCacheReset: [],
   BlockEvicted: ["block_id", "reason"],
   BlockAllocated: ["block_id", "request_id", "group", "index"],
@@ -36,6 +37,7 @@ export const FIELDS = {
 export const DEFAULTS: Readonly<Record<string, unknown>> = {
   null_block: -1,
   is_loading: false,
+  pinned: [],
   reason: "reused",
   is_full: true,
 };
@@ -107,6 +109,11 @@ export interface EventFields {
   LoadFailed: {
     request_id: number;
     reason: string;
+  };
+  TierChanged: {
+    added: [number, string][];
+    dropped: [number, string][];
+    pinned: [number, string, number][];
   };
   PrefixCacheReset: Record<never, never>;
   BlockEvicted: {
@@ -216,6 +223,12 @@ export interface EventRows {
   BlocksLoaded: [kind: number, request_id: number, transfers: [number, number, number, string][]];
   BlocksSaved: [kind: number, request_id: number, transfers: [number, number, number, string][]];
   LoadFailed: [kind: number, request_id: number, reason: string];
+  TierChanged: [
+    kind: number,
+    added: [number, string][],
+    dropped: [number, string][],
+    pinned: [number, string, number][],
+  ];
   PrefixCacheReset: [kind: number];
   BlockEvicted: [kind: number, block_id: number, reason: "reused" | "replaced" | "reset" | "distrusted"];
   BlockAllocated: [kind: number, block_id: number, request_id: number, group: number, index: number];

@@ -51,7 +51,7 @@ export function phaseAfter(name: string, phase: Phase | null): Phase | null {
   if (phase === null || name === "StepEnded" || name === "StepRolledBack" || name === "EngineStarted") return null;
   if (name === "SlotsWritten" || name === "ForwardRan") return "forward";
   // described where they are noticed
-  if (["BlocksSaved", "ViolationFound", "StepFailed"].includes(name)) return phase;
+  if (["BlocksSaved", "TierChanged", "ViolationFound", "StepFailed"].includes(name)) return phase;
   if (phase === "forward" && name === "TokenSampled") return "sample";
   return phase === "forward" || phase === "sample" ? "update" : phase;
 }

@@ -79,14 +79,29 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
     request.isLoading = false;
     for (const [group, index] of transfers)
       request.written[group] = Math.max(request.written[group], (index + 1) * scene.groups[group].size);
-    noteTransfers(scene, request, transfers);
+    noteTransfers(scene, request, transfers, true);
     for (const [, , block] of transfers) touch(scene, block);
     noteTraffic(scene, { request: id, isLoad: true, isFailed: false, transfers });
   },
 
   BlocksSaved(scene, [, id, transfers]) {
-    noteTransfers(scene, scene.request(id), transfers);
+    noteTransfers(scene, scene.request(id), transfers, false);
     noteTraffic(scene, { request: id, isLoad: false, isFailed: false, transfers });
+  },
+
+  // Its contents get their letters with the first prompt that has them.
+  TierChanged(scene, [, added, dropped, pinned]) {
+    const { tierLog, keys } = scene.shared,
+      moment = scene.moment + 1;
+    const note = (group: number, hex: string, act: (key: number) => void) => {
+      const key = keys.of(group, hex);
+      if (scene.isHead) act(key);
+      scene.changedKeys.push(key);
+    };
+    for (const [group, hex] of dropped) note(group, hex, (key) => tierLog.note(key, false, moment));
+    for (const [group, hex] of added) note(group, hex, (key) => tierLog.note(key, true, moment));
+    for (const [group, hex, pins] of pinned) note(group, hex, (key) => tierLog.notePins(key, pins, moment));
+    scene.changes.tier = true;
   },
 
   LoadFailed(scene, [, id]) {
@@ -233,15 +248,21 @@ function emptied(scene: SceneState, id: number, status: RequestStatus) {
   return request;
 }
 
-function noteTransfers(scene: SceneState, request: RequestRecord, transfers: Transfer[]) {
+function noteTransfers(scene: SceneState, request: RequestRecord, transfers: Transfer[], isLoad: boolean) {
   for (const [group, index, , hex] of transfers) {
-    const key = scene.shared.keys.of(group, hex),
-      position = scene.shared.tierLog.note(key, scene.moment + 1);
-    if (position >= scene.tier.size) scene.tier.size = position + 1;
-    if (scene.isHead) scene.contents.ofKey(key, group, request.prefixHash(scene.groups[group].size, index));
+    const key = scene.shared.keys.of(group, hex);
+    if (scene.isHead) {
+      noteHeld(scene, key, isLoad);
+      scene.contents.ofKey(key, group, request.prefixHash(scene.groups[group].size, index));
+    }
     scene.changedKeys.push(key);
   }
   scene.changes.tier = true;
+}
+
+function noteHeld({ shared: { tierLog }, moment }: SceneState, key: number, isLoad: boolean) {
+  if (isLoad) tierLog.noteLoaded(key, moment + 1);
+  else tierLog.note(key, true, moment + 1);
 }
 
 function noteTraffic(scene: SceneState, traffic: Omit<Traffic, "event">) {

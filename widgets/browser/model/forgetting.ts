@@ -21,6 +21,7 @@ interface LongRecording {
 export function forgetOld(recording: LongRecording) {
   const [base] = recording.keyframes,
     { shared } = recording;
+  shared.tierLog.forgetBefore(recording.start);
   const ended = [...base.requests.values()].filter(({ status }) => status === "finished").map(({ id }) => id);
   const old = ended.slice(0, Math.max(0, ended.length - recording.maxEnded));
   for (const { requests } of [recording.head, ...recording.keyframes]) for (const id of old) requests.delete(id);
@@ -41,11 +42,12 @@ export function forgetEnded(scene: SceneState, head: SceneState, start: number) 
 
 function keysInUse(recording: LongRecording, base: Keyframe) {
   const { keys, tierLog, parents } = recording.shared,
+    tierKeys = tierLog.entries.map(({ key }) => key),
     inUse = new Uint8Array(keys.size);
   const use = (key: number) => {
     if (key >= 0) inUse[key] = 1;
   };
-  for (const known of [base.map.keys, base.firstKey, base.evictedById.keys(), tierLog.order, ...base.moreKeys.values()])
+  for (const known of [base.map.keys, base.firstKey, base.evictedById.keys(), tierKeys, ...base.moreKeys.values()])
     for (const key of known) use(key);
   for (const { lastKeys } of base.requests.values()) for (const last of lastKeys) if (last) use(last.key);
   for (const row of recording.rows) useNamed(recording, row, use);
@@ -61,5 +63,8 @@ function useNamed({ kinds, shared: { keys } }: LongRecording, row: AnyRow, use: 
   } else if (name === "BlocksSaved" || name === "BlocksLoaded") {
     const [, , transfers] = kinds.ordered(row) as EventRows["BlocksSaved"];
     for (const [group, , , hex] of transfers) use(keys.known(group, hex));
+  } else if (name === "TierChanged") {
+    const [, added, dropped, pinned] = kinds.ordered(row) as EventRows["TierChanged"];
+    for (const [group, hex] of [...added, ...dropped, ...pinned]) use(keys.known(group, hex));
   }
 }

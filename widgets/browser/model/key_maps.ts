@@ -1,5 +1,5 @@
 // Maps by keys of the prefix cache that read like a Map from "group:hex": the prefix map, and the external tier.
-import { countUpTo } from "./arrays.ts";
+import { lastBefore } from "./arrays.ts";
 import type { KeyIndex } from "./keys.ts";
 import { LinkedQueue } from "./queue.ts";
 
@@ -85,69 +85,136 @@ export class PrefixMap {
   }
 }
 
-// The known content of the external tier. It only grows, so a scene stores only how much of it there was.
+// What becomes of a content in the external tier.
+interface TierEntry {
+  key: number;
+  moment: number; // from which on it holds
+  pins: number | null; // transfers that keep it from being evicted; null: the entry is about its presence
+  isHeld: boolean;
+  size: number; // contents held after it
+}
+
+// What is known of the external tier, from the recording's beginning on. A scene stores only how much of it has
+// happened.
 export class TierLog {
   keys: KeyIndex;
-  order: number[] = []; // numbers of keys, as they came to be known
-  moments: number[] = [];
-  position = new Map<number, number>();
+  entries: TierEntry[] = [];
+  presence = new Map<number, number[]>(); // places of a key's entries
+  pinning = new Map<number, number[]>();
+  doneTo = -1; // the moment up to which events have been noted: what is folded again changes nothing
 
   constructor(keys: KeyIndex) {
     this.keys = keys;
   }
 
-  // Its place in the log; known from `moment` on if it is new.
-  note(key: number, moment: number) {
-    let position = this.position.get(key);
-    if (position === undefined) {
-      position = this.order.push(key) - 1;
-      this.moments.push(moment);
-      this.position.set(key, position);
-    }
-    return position;
+  note(key: number, isHeld: boolean, moment: number) {
+    if (this.isHeldAt(key, Infinity) !== isHeld)
+      this.add({ key, moment, pins: null, isHeld, size: this.sizeAt(Infinity) + (isHeld ? 1 : -1) }, this.presence);
   }
 
-  // How many were known at a moment.
+  // A load tells that the tier had a content, unless it is known to have left before the copy ran.
+  noteLoaded(key: number, moment: number) {
+    if (!this.presence.has(key)) this.note(key, true, moment);
+  }
+
+  notePins(key: number, pins: number, moment: number) {
+    if (this.pinsAt(key, Infinity) !== pins)
+      this.add({ key, moment, pins, isHeld: false, size: this.sizeAt(Infinity) }, this.pinning);
+  }
+
+  isHeldAt(key: number, length: number) {
+    const at = lastPlace(this.presence.get(key), length);
+    return at >= 0 && this.entries[at].isHeld;
+  }
+
+  pinsAt(key: number, length: number) {
+    const at = lastPlace(this.pinning.get(key), length);
+    return at < 0 ? 0 : (this.entries[at].pins ?? 0);
+  }
+
+  sizeAt(length: number) {
+    const last = Math.min(length, this.entries.length) - 1;
+    return last < 0 ? 0 : this.entries[last].size;
+  }
+
+  // How many entries hold at a moment.
   countAt(moment: number) {
-    return countUpTo(this.moments, moment);
+    return lastBefore(this.entries, moment + 1, momentOf) + 1;
+  }
+
+  // Of the entries before a moment those stay that still hold at it.
+  forgetBefore(moment: number) {
+    const length = this.countAt(moment),
+      kept = this.entries.filter(({ key, pins, isHeld }, place) => {
+        if (place >= length) return true;
+        const places = (pins === null ? this.presence : this.pinning).get(key);
+        return lastPlace(places, length) === place && (pins === null ? isHeld : pins > 0);
+      });
+    this.entries = [];
+    this.presence.clear();
+    this.pinning.clear();
+    const { doneTo } = this;
+    this.doneTo = -1;
+    for (const { key, pins, isHeld, moment: from } of kept)
+      if (pins === null) this.note(key, isHeld, from);
+      else this.notePins(key, pins, from);
+    this.doneTo = doneTo;
+  }
+
+  private add(entry: TierEntry, places: Map<number, number[]>) {
+    if (entry.moment <= this.doneTo) return;
+    const place = this.entries.push(entry) - 1,
+      known = places.get(entry.key);
+    if (known) known.push(place);
+    else places.set(entry.key, [place]);
   }
 }
 
-// Reads like a Map from "group:hex" to the moment since which it is known.
+function momentOf({ moment }: TierEntry) {
+  return moment;
+}
+
+function lastPlace(places: number[] | undefined, length: number) {
+  if (!places) return -1;
+  if (places[places.length - 1] < length) return places[places.length - 1];
+  const at = lastBefore(places, length, (place) => place);
+  return at < 0 ? -1 : places[at];
+}
+
+// What the tier holds, by "group:hex".
 export class Tier {
   log: TierLog;
-  size: number;
+  length: number; // entries of the log that hold
 
-  constructor(log: TierLog, size = 0) {
+  constructor(log: TierLog, length = 0) {
     this.log = log;
-    this.size = size;
+    this.length = length;
+  }
+
+  get size() {
+    return this.log.sizeAt(this.length);
   }
 
   has(text: string) {
-    return (this.log.position.get(this.log.keys.find(text)) ?? Infinity) < this.size;
+    return this.log.isHeldAt(this.log.keys.find(text), this.length);
   }
 
-  get(text: string) {
-    const position = this.log.position.get(this.log.keys.find(text));
-    return position !== undefined && position < this.size ? this.log.moments[position] : undefined;
-  }
-
-  *entries(): Generator<[string, number]> {
-    for (let i = 0; i < this.size; i++) yield [this.log.keys.text(this.log.order[i]), this.log.moments[i]];
+  pins(text: string) {
+    return this.log.pinsAt(this.log.keys.find(text), this.length);
   }
 
   *keys(): Generator<string> {
-    for (const [text] of this.entries()) yield text;
+    for (const text of this.newest(this.size).reverse()) yield text;
   }
 
   // The newest n, newest first.
   newest(n: number) {
-    const found = [];
-    for (let i = this.size - 1; i >= Math.max(0, this.size - n); i--) found.push(this.log.keys.text(this.log.order[i]));
+    const found: string[] = [],
+      { entries, presence, keys } = this.log;
+    for (let place = this.length - 1; place >= 0 && found.length < n; place--) {
+      const { key, pins, isHeld } = entries[place];
+      if (pins === null && isHeld && lastPlace(presence.get(key), this.length) === place) found.push(keys.text(key));
+    }
     return found;
-  }
-
-  [Symbol.iterator]() {
-    return this.entries();
   }
 }

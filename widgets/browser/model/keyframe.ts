@@ -40,7 +40,7 @@ export type Keyframe = KeptArrays &
     | "slotRows"
     | "sampled"
     | "violations"
-  > & { queue: Int32Array; map: PackedMap; tierSize: number; numContents: number };
+  > & { queue: Int32Array; map: PackedMap; numContents: number };
 
 // Independent of the scene from now on.
 export function packed(scene: SceneState): Keyframe {
@@ -55,7 +55,6 @@ export function packed(scene: SceneState): Keyframe {
     evictedById: new Map(scene.evictedById),
     queue: scene.queue.packed(),
     map: scene.map.packed(),
-    tierSize: scene.tier.size,
     traffic: scene.traffic.slice(),
     slotRows: scene.slotRows.slice(),
     sampled: new Map(scene.sampled),
@@ -83,7 +82,7 @@ export function restore(scene: SceneState, kept: Keyframe) {
   scene.scheduled = kept.scheduled.slice();
   scene.queue.load(kept.queue, kept.numBlocks);
   scene.map.load(kept.map);
-  scene.tier.size = kept.tierSize;
+  scene.tier.length = scene.shared.tierLog.countAt(kept.moment);
   rebuild(scene);
   scene.changes.all = scene.changes.queue = scene.changes.tier = true;
 }

@@ -59,6 +59,21 @@ function written(phrase: Phrase, value: (name: string) => unknown) {
   });
 }
 
+// What the tier did of its own accord, in clauses.
+function tierChange(added: unknown[], dropped: unknown[], pinned: [number, string, number][]) {
+  const numUnpinned = pinned.filter(([, , pins]) => !pins).length,
+    clauses: [number, string, string][] = [
+      [dropped.length, "leaves the external tier", "leave the external tier"],
+      [added.length, "of another engine is put into the external tier", "of another engine are put into it"],
+      [pinned.length - numUnpinned, "of it is pinned by transfers", "of it are pinned by transfers"],
+      [numUnpinned, "of it is pinned no more", "of it are pinned no more"],
+    ];
+  return clauses
+    .filter(([num]) => num)
+    .map(([num, one, many]) => `${counted(num, "block")} ${num === 1 ? one : many}`)
+    .join("; ");
+}
+
 function positions(first: number, numTokens: number) {
   return numTokens === 1 ? `position ${first}` : `positions ${first} to ${first + numTokens - 1}`;
 }
@@ -81,6 +96,7 @@ const VALUES: Record<string, (get: Field, tokenText?: TokenText) => string> = {
   mapping: (get) => mapping(get("mapped"), get("block_id")),
   mapped_blocks: (get) => blockNames(get("mapped")),
   transferred_blocks: (get) => blockNames(get("transfers").map((transfer) => transfer[2])),
+  tier_change: (get) => tierChange(get("added"), get("dropped"), get("pinned")),
   written_blocks: (get) => blockNames(get("runs").map((run) => run[0])),
   scheduled_positions: (get) => positions(get("start"), get("num_tokens")),
   written_positions: (get) =>

@@ -99,6 +99,11 @@ export class Recording {
     return (place === undefined ? undefined : row[place]) as FieldValue<Name> | undefined;
   }
 
+  // A tier is there once something was put into it, or loaded: from then on at every moment, so that nothing jumps.
+  get hasTier() {
+    return this.shared.tierLog.entries.length > 0;
+  }
+
   get steps() {
     return this.log.steps;
   }
@@ -156,12 +161,12 @@ export class Recording {
   move(scene: Scene, moment: number) {
     const to = this.clamped(moment),
       from = scene.moment,
-      tierSize = scene.tier.size;
+      tierLength = scene.tier.length;
     const isNear = from >= this.start && from <= this.end;
     if (isNear && to >= from && to - from <= this.spacing) this.forward(scene, to);
     else if (!isNear || to > from || from - to > SHORT) this.seek(scene, to);
     const changes = isNear && to < from && from - to <= SHORT ? this.back(scene, to) : scene.takeChanges();
-    changes.tier ||= scene.tier.size !== tierSize;
+    changes.tier ||= scene.tier.length !== tierLength;
     return changes;
   }
 
@@ -216,7 +221,7 @@ export class Recording {
   // What follows from the moment alone.
   settle(scene: Scene) {
     scene.phase = this.log.phaseAt(scene.moment);
-    scene.tier.size = this.shared.tierLog.countAt(scene.moment);
+    scene.tier.length = this.shared.tierLog.countAt(scene.moment);
   }
 
   clamped(moment: number | undefined) {
@@ -244,7 +249,7 @@ export class Recording {
     this.head = new Scene(this.shared, this.shared.epochs[0].contents);
     this.head.isHead = true;
     if (keyframe) takeUp(this.head, keyframe);
-    for (const [group, hex] of tier) this.shared.tierLog.note(this.shared.keys.of(group, hex), start);
+    for (const [group, hex] of tier) this.shared.tierLog.note(this.shared.keys.of(group, hex), true, start);
     this.head.moment = start;
     this.settle(this.head);
     this.near = null;
@@ -257,6 +262,7 @@ export class Recording {
       const i = this.rows.push(event) - 1 + this.start,
         row = kinds.ordered(event);
       apply(head, handlers[row[0]], row);
+      this.shared.tierLog.doneTo = i + 1;
       const rollback = this.log.note(i, kinds.names[event[0]], row);
       if (rollback) this.rollBack(rollback);
       else if (i + 1 - this.keyframes[this.keyframes.length - 1].moment >= this.spacing) this.keep();

@@ -256,6 +256,7 @@ export const TOPICS: Record<EventKind, number> = {
   ExternalHit: 4,
   BlocksLoaded: 4,
   BlocksSaved: 4,
+  TierChanged: 4,
   LoadFailed: 5,
   PrefixCacheReset: 5,
   BlockEvicted: 2,

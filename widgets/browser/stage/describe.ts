@@ -62,7 +62,13 @@ function hashWords(scene: Scene, key: string) {
   const ids = scene.map.get(key),
     content = scene.contentOf(key),
     name = content >= 0 ? `content ${contentName(content)} · ` : "";
-  return `${name}${key.slice(0, 18)}… · ${ids?.length ? `the map leads to ${blockNames(ids)}` : "not in the map"}`;
+  const found = ids?.length ? `the map leads to ${blockNames(ids)}` : "not in the map";
+  return `${name}${key.slice(0, 18)}… · ${found}${tierWords(scene, key)}`;
+}
+
+function tierWords({ tier }: Scene, key: string) {
+  const pins = tier.pins(key);
+  return `${tier.has(key) ? " · in the external tier" : ""}${pins ? `, pinned by ${counted(pins, "transfer")}` : ""}`;
 }
 
 const MAX_BROKEN = 3; // violations that are listed for a block

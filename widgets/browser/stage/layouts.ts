@@ -1,7 +1,6 @@
 // The layouts for one lab: the dashboard, with everything at once, and single views with a sentence and a scrubber.
 
 import { element, put } from "../look/element.ts";
-import type { Recording } from "../model/recording.ts";
 import { VIEWS } from "../views/index.ts";
 import { Difference } from "./changes_since_mark.ts";
 import { Controls, Notice } from "./controls.ts";
@@ -54,7 +53,7 @@ export function layDashboard(stage: Stage, root: HTMLElement) {
   ])
     stage.add(part);
   root.addEventListener("keydown", (event) => onKey(event, { stage, controls, scrubber, keys }));
-  stage.add({ paint: () => put(tier, "hidden", !hasTier(stage.sides[0].recording)) });
+  stage.add({ paint: () => put(tier, "hidden", !stage.sides[0].recording.hasTier) });
   stage.drawer = drawer;
   stage.askWhy = (about) => drawer.askWhy(about);
   watchWidth(stage, root, NARROW);
@@ -62,11 +61,6 @@ export function layDashboard(stage: Stage, root: HTMLElement) {
     [sentence.element, 0.6],
     [pool, 0.3],
   ]);
-}
-
-// A tier is there once something was saved to it, or loaded: from then on at every moment, so that nothing jumps.
-function hasTier(recording: Recording) {
-  return recording.shared.tierLog.countAt(recording.end) > 0;
 }
 
 // One view, or a few, of one lab, without the controls.

@@ -22,8 +22,9 @@ from labengine_widgets.compare.difference import (
 from labengine_widgets.view_source import GuidedSentence, PairViewSource
 from labengine_widgets.words.captions import MAX_CAPTIONED
 from labengine_widgets.words.names import ContentIndex
-from labengine_widgets.words.scene import Scene, kept_contents
+from labengine_widgets.words.scene import Scene
 from labengine_widgets.words.sentences import opening_sentence, sentence
+from labengine_widgets.words.tier import kept_contents
 
 
 @dataclass(frozen=True, slots=True)

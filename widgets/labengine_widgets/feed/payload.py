@@ -14,7 +14,7 @@ from labengine.trace.codec import KINDS, Row, keyframe, rows
 from labengine_widgets.feed.json_bytes import json_bytes
 from labengine_widgets.view_source import ViewSource
 from labengine_widgets.words.captions import Caption
-from labengine_widgets.words.scene import kept_contents
+from labengine_widgets.words.tier import kept_contents
 
 MAX_EARLIER = 200
 """Violations and failures before the oldest event that is sent, at most: the first ones say where it began."""

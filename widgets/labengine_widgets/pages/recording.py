@@ -15,7 +15,7 @@ from labengine_widgets.feed.payload import Payload, header, status, texts, token
 from labengine_widgets.view_source import ViewSource
 from labengine_widgets.why import answers_along, carried_answers
 from labengine_widgets.words.captions import MAX_CAPTIONED, CaptionWriter
-from labengine_widgets.words.scene import kept_contents
+from labengine_widgets.words.tier import kept_contents
 
 SHORT = 2_000
 """Up to this many events, a page gets answers about every moment, not only about the end."""

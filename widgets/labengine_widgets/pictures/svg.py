@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
-from labengine.snapshot import BlockState, RequestState, Snapshot
+from labengine.fold import Key
+from labengine.snapshot import BlockState, RequestState, Snapshot, map_key
 from labengine.timeline import Timeline
-from labengine.wording import group_name, joined, readable, request_name
+from labengine.wording import counted, group_name, joined, readable, request_name
 from labengine_widgets.pictures.ascii import content_letter, content_letters, doubled_blocks
-from labengine_widgets.words.names import content_number
+from labengine_widgets.pictures.lettering import numbers_in
+from labengine_widgets.words.names import content_name, content_number
+from labengine_widgets.words.tier import KnownTier, known_tier
 
 HUES = ("#56b4e9", "#009e73", "#f0e442", "#cc79a7", "#0072b2", "#e69f00")
 """Okabe and Ito's palette; contents get hues in order of appearance, as in the browser half."""
@@ -21,6 +24,9 @@ MAX_CARDS = 64
 MAX_CELLS = 1024
 MAX_ROWS = 8
 MAX_CHIPS = 24
+MAX_SHELVES = 60
+_SHELF = 86.0
+"""Width of a content of the external tier, with the gap behind it."""
 _CARDS, _SQUARES = (8, 108.5, 64.0), (62, 14.0, 14.0)
 """Columns of the pool, and the width and height of a block's cell."""
 
@@ -44,8 +50,10 @@ def block_map_svg(
 
     timeline: the snapshot's recording; letters and hues are then those of its views.
     """
+    tier = known_tier(timeline)
     picture = _Picture(snapshot, token_text, content_letters(snapshot, timeline))
     body = picture.head(readable(title, 120)) + picture.pool() + picture.tables() + picture.map() + picture.queue()
+    body += picture.tier(tier, {} if timeline is None else numbers_in(timeline, tier))
     height, summary = picture.y + 8, escape(_summary(snapshot))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height:.0f}" '
@@ -129,6 +137,27 @@ class _Picture:
         """Draw the free queue in a line."""
         queue = self.snapshot.free_queue
         return self._line(_listed("free queue, next first", [f"#{i}" for i in queue[:MAX_CHIPS]], len(queue)))
+
+    def tier(self, tier: KnownTier, numbers: Mapping[Key, int]) -> str:
+        """Draw what the external tier holds as shelves; nothing without a tier."""
+        if not len(tier):
+            return ""
+        drawn = self._line(f"external tier, {counted(len(tier), 'block')}; ● in the pool as well, ○ only there:")
+        shown = list(tier)[-MAX_SHELVES:]
+        columns = int((WIDTH - 32) // _SHELF)
+        for place, key in enumerate(shown):
+            x, y = 16 + place % columns * _SHELF, self.y + 2 + place // columns * 26
+            drawn += self._shelf(key, tier.pins.get(key, 0), numbers.get(key), x, y)
+        self.y += -(-len(shown) // columns) * 26 + 4
+        return drawn + (self._line(f"… and {len(tier) - len(shown)} older") if len(tier) > len(shown) else "")
+
+    def _shelf(self, key: Key, pins: int, number: int | None, x: float, y: float) -> str:
+        fill = "#ffffff" if number is None else HUES[number % len(HUES)]
+        name = f"{key[1].hex()[:4]}…" if number is None else content_name(number)
+        where = "●" if map_key(*key) in self.snapshot.prefix_map else "○"
+        pinned = f" pin ×{pins}" if pins > 1 else " pin" * pins
+        box = _rect(x, y, _SHELF - 6, 22, fill, stroke=_INK if pins else _SOFT, opacity=0.3)
+        return box + _text(x + 6, y + 15, f"{name} {where}{pinned}", size=12, bold=pins > 0)
 
     def _look(self, block: BlockState) -> tuple[str, float, str]:
         """Return fill, its opacity, and border: fill shows the content, border the state."""

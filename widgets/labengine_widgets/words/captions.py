@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from labengine import events as ev
 from labengine.timeline import Timeline
 from labengine_widgets.words.runs import phase_after, runs
-from labengine_widgets.words.scene import Scene, kept_contents
+from labengine_widgets.words.scene import Scene
 from labengine_widgets.words.sentences import opening_sentence, sentence
+from labengine_widgets.words.tier import kept_contents
 
 Caption = tuple[int, str, str | None]
 """(moment after its events, sentence, phase)."""

@@ -94,6 +94,19 @@ def _mapping(mapped: tuple[int, ...], block_id: int) -> str:
     return "shared" if len(mapped) > 1 else "alone"
 
 
+def _tier_change(field: Field) -> str:
+    """Return what the tier did of its own accord, in clauses."""
+    added, dropped, pinned = len(field("added")), len(field("dropped")), len(field("pinned"))
+    num_unpinned = sum(not pins for _, _, pins in field("pinned"))
+    clauses = (
+        (dropped, "leaves the external tier", "leave the external tier"),
+        (added, "of another engine is put into the external tier", "of another engine are put into it"),
+        (pinned - num_unpinned, "of it is pinned by transfers", "of it are pinned by transfers"),
+        (num_unpinned, "of it is pinned no more", "of it are pinned no more"),
+    )
+    return "; ".join(f"{counted(n, 'block')} {one if n == 1 else many}" for n, one, many in clauses if n)
+
+
 def _token(field: Field) -> str:
     text, token_id = field("token_text"), field("token_id")
     return f"token {token_id}" if text is None else f"“{text(token_id)}”"
@@ -110,6 +123,7 @@ _VALUES: dict[str, Callable[[Field], str]] = {
     "mapping": lambda field: _mapping(field("mapped"), field("block_id")),
     "mapped_blocks": lambda field: block_names(field("mapped")),
     "transferred_blocks": lambda field: block_names(block_id for _, _, block_id, _ in field("transfers")),
+    "tier_change": _tier_change,
     "written_blocks": lambda field: block_names(block_id for block_id, _, _ in field("runs")),
     "scheduled_positions": lambda field: _positions(field("start"), field("num_tokens")),
     "written_positions": lambda field: _positions(field("start"), sum(length for _, _, length in field("runs"))),

@@ -54,7 +54,9 @@ def phase_after(event: ev.Event, phase: str | None) -> str | None:
         return None
     if isinstance(event, (ev.SlotsWritten, ev.ForwardRan)):
         return "forward"
-    if isinstance(event, (ev.BlocksSaved, ev.ViolationFound, ev.StepFailed)):  # emitted wherever they are noticed
+    if isinstance(
+        event, (ev.BlocksSaved, ev.TierChanged, ev.ViolationFound, ev.StepFailed)
+    ):  # emitted wherever they are noticed
         return phase
     if phase == "forward" and isinstance(event, ev.TokenSampled):
         return "sample"

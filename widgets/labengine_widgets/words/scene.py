@@ -9,9 +9,9 @@ from typing import Any, ClassVar, NamedTuple
 
 from labengine import events as ev
 from labengine.fold import Changes, Fold, Key
-from labengine.timeline import Timeline
 from labengine.wording import readable
 from labengine_widgets.words.names import ContentIndex, content_name
+from labengine_widgets.words.tier import KnownTier
 
 MAX_SLOT_TEXTS = 16
 """Maximum number of tokens shown as text in a block; a longer block shows its first ones."""
@@ -79,8 +79,7 @@ class Scene:
     ) -> None:
         self.fold = state
         self.contents = contents or ContentIndex()
-        self.tier: dict[Key, None] = dict.fromkeys(tier)
-        """Known contents of the external tier, in order of their first save or load."""
+        self.tier = KnownTier(tier)
         self.signs_letters = signs_letters
         """True if `letter` returns signs."""
         self._token_text = token_text
@@ -361,9 +360,12 @@ class Scene:
         self._note_saved(event)
 
     def _note_saved(self, event: ev.BlocksSaved | ev.BlocksLoaded) -> None:
+        self.tier.note(event)
         for group, index, _, block_hash in event.transfers:
-            self.tier[group, block_hash] = None
             self.contents.of_hash((group, block_hash), self._prefix((event.request_id, group, index)))
+
+    def _note_tier(self, event: ev.TierChanged) -> None:
+        self.tier.note(event)
 
     def _note_cached(self, event: ev.BlockCached) -> None:
         prefix = self._prefix((event.request_id, event.group, event.index))
@@ -383,20 +385,8 @@ class Scene:
         ev.PrefixHit: _note_hit,
         ev.BlocksLoaded: _note_loaded,
         ev.BlocksSaved: _note_saved,
+        ev.TierChanged: _note_tier,
         ev.BlockCached: _note_cached,
         ev.RequestPreempted: _note_end,
         ev.RequestFinished: _note_end,
     }
-
-
-_TRANSFERS: tuple[type[ev.BlocksSaved | ev.BlocksLoaded], ...] = (ev.BlocksSaved, ev.BlocksLoaded)
-
-
-def kept_contents(timeline: Timeline | None, until: int | None = None) -> list[Key]:
-    """Return the contents saved or loaded before a moment, in order of their first save or load."""
-    if timeline is None:
-        return []
-    transfers = timeline.of_kind(_TRANSFERS, stop=until)
-    return list(
-        dict.fromkeys((group, block_hash) for event in transfers for group, _, _, block_hash in event.transfers)
-    )

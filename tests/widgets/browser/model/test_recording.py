@@ -17,7 +17,8 @@ from labengine.config import SamplingParams
 from labengine.hooks import Hooks
 from labengine.timeline import Timeline
 from labengine.trace import codec
-from labengine_widgets.words.scene import Scene, kept_contents
+from labengine_widgets.words.scene import Scene
+from labengine_widgets.words.tier import kept_contents
 from widgets.browser.model.model_page import ModelPage, model_page
 from widgets.browser.model.model_reference import (
     Reference,

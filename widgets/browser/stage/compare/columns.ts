@@ -58,6 +58,10 @@ export class Columns {
 
   paint() {
     const { stage } = this;
+    stage.root.classList.toggle(
+      "le-has-tier",
+      stage.sides.some(({ recording }) => recording.hasTier),
+    );
     this.columns.forEach((column, i) => {
       column.paint();
       const isOpen = !stage.isNarrow || this.open === i;
@@ -123,7 +127,7 @@ export class Column {
     this.element.dataset.side = String(side.index);
     const lower = element("div", "le-lower"),
       { index } = side;
-    this.panels = ["tables", "pool", "map", "queue"].map((name) => panel(stage, name, index));
+    this.panels = ["tables", "pool", "tier", "map", "queue"].map((name) => panel(stage, name, index));
     for (const { shown } of this.panels) shown.isShown = isShown;
     for (const made of this.panels) explain(made);
     for (const made of this.panels)
@@ -183,6 +187,7 @@ function alignGroups(columns: Column[]) {
 const COUNTED: Record<string, [noun: string, selector: string]> = {
   tables: ["", ".le-tables-row"],
   map: ["row", ".le-map-row"],
+  tier: ["item", ".le-tier-entry, .le-tier-line"],
   queue: ["block", ".le-queue-seat"],
 };
 

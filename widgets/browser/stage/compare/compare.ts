@@ -153,6 +153,13 @@ const MARKS: [name: string, text: string | null, words: string, title: string][]
       "equal block with another id is no difference: which free block was allocated does not matter",
   ],
   ["current", "", "current event", "the blocks that the current sentence is about"],
+  [
+    "tier",
+    "○ ⇣ ↓ ↑",
+    "external tier",
+    "○ in the tier alone, ● in the pool as well; ⇣ being loaded, ↓ loaded and ↑ saved in this step; pin: kept from " +
+      "eviction by a transfer",
+  ],
 ];
 
 class Legend {

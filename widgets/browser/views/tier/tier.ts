@@ -1,9 +1,11 @@
-// The external tier: what it is known to hold, which of it the pool could serve as well, and what goes back and forth.
+// The external tier: what it is known to hold, what of it the pool has as well, what is being loaded or is pinned, and
+// what went back and forth.
 
 import { element as make, write as say } from "../../look/element.ts";
 import { hueOf } from "../../look/palette.ts";
 import { contentName, counted, groupName, requestName } from "../../model/names.ts";
 import type { Selection } from "../../model/payloads.ts";
+import type { RequestRecord } from "../../model/requests.ts";
 import type { Scene } from "../../model/scene.ts";
 import type { Changes, Traffic } from "../../model/scene_state.ts";
 import type { Side } from "../../model/side.ts";
@@ -19,6 +21,7 @@ export const title = "External tier";
 
 const MAX_HELD = 240;
 const MAX_EVENTS = 24;
+const MAX_TARGETS = 12;
 
 export function create(stage: ViewHost, side: Side) {
   return new TierView(stage, side);
@@ -27,15 +30,29 @@ export function create(stage: ViewHost, side: Side) {
 interface HeldItem extends Keyed {
   key: string;
   isInPool: boolean;
-  way: string;
+  way: string; // "⇣" while it is being loaded; "↓" loaded, "↑" saved in this step
+  pins: number;
   content: number;
 }
+
+// Blocks that a load is to fill.
+interface Loading extends Keyed {
+  request: number;
+  targets: { block: number; content: number; group: number }[];
+}
+
+const WAYS: Record<string, string> = {
+  "⇣": "being loaded now",
+  "↓": "loaded in this step",
+  "↑": "saved in this step",
+};
 
 class TierView {
   stage: ViewHost;
   side: Side;
   element = make("div", "le-tier-view");
   summary = make("p", "le-tier-summary");
+  loading = make("div", "le-tier-events");
   held = make("div", "le-tier-held");
   events = make("div", "le-tier-events");
   marks: Marks;
@@ -47,11 +64,19 @@ class TierView {
     this.stage = stage;
     this.side = side;
     this.element.setAttribute("role", "group");
-    this.element.setAttribute("aria-label", "External tier: what it holds, and what was loaded and saved");
+    this.element.setAttribute(
+      "aria-label",
+      "External tier: what it holds, what is being loaded, and what was loaded and saved",
+    );
     this.element.append(
       this.summary,
-      make("p", "le-tier-legend", "● in the pool as well  ○ only here  ↓ loaded, ↑ saved in this step"),
+      make(
+        "p",
+        "le-tier-legend",
+        "● in the pool as well  ○ only here  ⇣ being loaded  ↓ loaded, ↑ saved in this step  pin: kept from eviction",
+      ),
       this.held,
+      this.loading,
       make("h4", "le-tier-heading", "Back and forth, the newest first"),
       this.events,
     );
@@ -67,17 +92,24 @@ class TierView {
     this.facts = facts;
     this.start = facts.start;
     const traffic = scene.traffic;
-    this.element.classList.toggle("le-tier-empty", !scene.tier.size && !traffic.length);
+    const loading = loadsUnderWay(scene);
+    this.element.classList.toggle("le-tier-empty", !scene.tier.size && !traffic.length && !loading.length);
     this.paintSummary();
     keep(
       this.held,
-      this.heldItems(),
+      this.heldItems(new Set(loading.flatMap(({ targets }) => targets.map(({ content }) => content)))),
       () => make("span"),
       (cell, item) => {
         if (!("more" in item)) return this.paintHeld(cell, item);
         cell.className = "le-quiet";
         cell.replaceChildren(`… ${item.more.toLocaleString("en")} older`);
       },
+    );
+    keep(
+      this.loading,
+      loading,
+      () => make("div"),
+      (line, load) => this.paintLoading(line, load),
     );
     keep(
       this.events,
@@ -93,7 +125,8 @@ class TierView {
 
   paintSummary() {
     const { scene, facts } = this;
-    if (!scene.tier.size) return say(this.summary, "Nothing has been saved to an external tier.");
+    if (!scene.tier.size && !scene.traffic.length)
+      return say(this.summary, "Nothing has been saved to an external tier.");
     const parts = [`holds ${counted(scene.tier.size, "block")}`];
     const sum = (isLoad: boolean) =>
       facts.transfers
@@ -109,21 +142,17 @@ class TierView {
   }
 
   // In the order in which they came; the newest when there are too many.
-  heldItems(): (HeldItem | LeftOut)[] {
+  heldItems(loaded: Set<number>): (HeldItem | LeftOut)[] {
     const { scene } = this,
       keys = scene.tier.newest(MAX_HELD).reverse();
     const more = scene.tier.size - keys.length,
       moved = this.movedNow();
     const items = keys.map((key) => {
       const isInPool = scene.map.has(key),
-        way = moved.get(key) || "";
-      return {
-        key,
-        isInPool,
-        way,
-        content: scene.contentOf(key),
-        signature: `${isInPool}${way}${scene.contentOf(key)}`,
-      };
+        content = scene.contentOf(key),
+        way = content >= 0 && loaded.has(content) ? "⇣" : moved.get(key) || "",
+        pins = scene.tier.pins(key);
+      return { key, isInPool, way, pins, content, signature: `${isInPool}${way}${pins}:${content}` };
     });
     return more ? [{ key: "more", signature: more, more }, ...items] : items;
   }
@@ -135,24 +164,40 @@ class TierView {
     return moved;
   }
 
-  paintHeld(cell: HTMLElement, { key, isInPool, way, content }: HeldItem) {
+  paintHeld(cell: HTMLElement, { key, isInPool, way, pins, content }: HeldItem) {
     const { scene } = this,
       group = Number(key.slice(0, key.indexOf(":")));
-    cell.className = `le-tier-entry${isInPool ? " le-tier-in-pool" : ""}${way ? " le-tier-moved" : ""}`;
+    cell.className =
+      `le-tier-entry${isInPool ? " le-tier-in-pool" : ""}${way ? " le-tier-moved" : ""}` +
+      `${pins ? " le-tier-pinned" : ""}`;
     cell.dataset.hash = key;
     cell.dataset.anchor = `tier:${key}`;
-    cell.style.setProperty("--hue", hueOf(content));
-    cell.replaceChildren(
-      make("b", "", contentName(content)),
-      make("span", "le-tier-where", way || (isInPool ? "●" : "○")),
-    );
+    cell.style.setProperty("--hue", content >= 0 ? hueOf(content) : "transparent");
+    const name = content >= 0 ? contentName(content) : `${key.slice(key.indexOf(":") + 1).slice(0, 4)}…`;
+    cell.replaceChildren(make("b", "", name), make("span", "le-tier-where", way || (isInPool ? "●" : "○")));
+    if (pins) cell.append(make("span", "le-tier-pins", pins > 1 ? `pin ×${pins}` : "pin"));
     cell.setAttribute(
       "aria-label",
-      `content ${contentName(content)}` +
+      `${content >= 0 ? "content" : "hash"} ${name}` +
         `${scene.groups.length > 1 ? ` of the ${groupName(scene.groups, group)} group` : ""}, ` +
         `${isInPool ? "in the pool as well" : "nowhere else"}` +
-        `${way ? `, ${way === "↓" ? "loaded" : "saved"} in this step` : ""}`,
+        `${way ? `, ${WAYS[way]}` : ""}${pins ? `, pinned by ${counted(pins, "transfer")}` : ""}`,
     );
+  }
+
+  paintLoading(line: HTMLElement, { request, targets }: Loading) {
+    const { scene } = this;
+    line.className = "le-tier-line le-tier-now";
+    line.replaceChildren(make("span", "le-tier-way", "⇣ loading for"), badge(request));
+    for (const { block, content, group } of targets.slice(0, MAX_TARGETS)) {
+      const made = make("span", "le-tier-transfer");
+      made.dataset.block = String(block);
+      made.append(make("b", "", content >= 0 ? contentName(content) : ""), ` → #${block}`);
+      if (scene.groups.length > 1) made.append(make("small", "", ` ${groupName(scene.groups, group)}`));
+      line.append(made);
+    }
+    if (targets.length > MAX_TARGETS)
+      line.append(make("span", "le-quiet", `… and ${targets.length - MAX_TARGETS} more`));
   }
 
   paintEvent(line: HTMLElement, { event, request, isLoad, isFailed, transfers }: Traffic) {
@@ -163,7 +208,7 @@ class TierView {
     line.dataset.event = String(event);
     const words = isFailed ? "✗ load failed: it will be recomputed" : isLoad ? "↓ loaded for" : "↑ saved of";
     line.replaceChildren(make("span", "le-tier-way", words), badge(request));
-    transfers.slice(0, 12).forEach(([group, , block, hex]) => {
+    transfers.slice(0, MAX_TARGETS).forEach(([group, , block, hex]) => {
       const content = scene.contentOf(`${group}:${hex}`),
         made = make("span", "le-tier-transfer");
       made.dataset.block = String(block);
@@ -171,7 +216,8 @@ class TierView {
       if (scene.groups.length > 1) made.append(make("small", "", ` ${groupName(scene.groups, group)}`));
       line.append(made);
     });
-    if (transfers.length > 12) line.append(make("span", "le-quiet", `… and ${transfers.length - 12} more`));
+    if (transfers.length > MAX_TARGETS)
+      line.append(make("span", "le-quiet", `… and ${transfers.length - MAX_TARGETS} more`));
   }
 
   mark(selection: Selection | null) {
@@ -180,11 +226,12 @@ class TierView {
 
   csv() {
     return [
-      ["group", "hash", "content", "in the pool"],
+      ["group", "hash", "content", "in the pool", "pins"],
       ...[...(this.scene?.tier.keys() ?? [])].map((key: string) => [
         ...key.split(":"),
-        contentName(this.scene.contentOf(key)),
+        this.scene.contentOf(key) >= 0 ? contentName(this.scene.contentOf(key)) : "",
         this.scene.map.has(key),
+        this.scene.tier.pins(key),
       ]),
     ];
   }
@@ -192,4 +239,29 @@ class TierView {
   destroy() {
     this.element.remove();
   }
+}
+
+// The loads that requests wait for, each with the blocks that it is to fill.
+function loadsUnderWay(scene: Scene): Loading[] {
+  const loads = [];
+  for (const request of scene.requests.values()) {
+    if (!request.isLoading) continue;
+    const targets = scene.groups.flatMap((_, group) => targetsOf(scene, request, group));
+    loads.push({ key: request.id, signature: JSON.stringify(targets), request: request.id, targets });
+  }
+  return loads;
+}
+
+// The letter of a block's content is known once the recording has it under a hash.
+function targetsOf(scene: Scene, request: RequestRecord, group: number) {
+  const { size } = scene.groups[group],
+    first = request.hit ?? 0,
+    targets = [];
+  for (let index = Math.floor(first / size); index < Math.floor((first + request.external) / size); index++) {
+    const block = request.tables[group][index];
+    if (block === undefined || block < 0 || block === scene.nullBlock) continue;
+    const content = scene.contents.prefixes[group]?.get(request.prefixHash(size, index)) ?? -1;
+    targets.push({ block, content, group });
+  }
+  return targets;
 }

@@ -1,13 +1,17 @@
-"""KV that another engine has computed, to be put into a lab's external tier."""
+"""KV that another engine has computed, to be put into an external tier."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from dataclasses import replace
 
-from labengine.config import GroupSpec
+from labengine.config import EngineConfig, SamplingParams
 from labengine.core.connector import BlockKV, BlockTransfer, Connector, KVAccess
-from labengine.lab import Lab
+from labengine.core.editions import VLLM
+from labengine.core.parts import Parts
+from labengine.engine.engine import Engine
+from labengine.engine.loaded_model import LoadedModel, ModelOptions
+from labengine.hooks import Hooks
 
 
 class Outbox(Connector):
@@ -17,10 +21,6 @@ class Outbox(Connector):
         super().__init__()
         self.sent: list[BlockTransfer] = []
         self._contents: dict[tuple[int, int], BlockKV | None] = {}
-
-    def deliver(self, tier: Connector) -> None:
-        """Have a tier save all kept blocks."""
-        tier.save_kv(self.sent, self)
 
     def has(self, group: int, block_hash: bytes) -> bool:
         """Return False: nothing can be loaded."""
@@ -55,26 +55,30 @@ class Outbox(Connector):
         raise NotImplementedError("an outbox is not written to")
 
 
-@lru_cache(maxsize=8)
-def computed_elsewhere(model: str, groups: tuple[GroupSpec, ...], token_ids: tuple[int, ...]) -> Outbox:
-    """Return the KV of a prompt's full blocks, computed by an engine of its own and cached."""
-    outbox, size = Outbox(), groups[0].block_size
-    num_blocks = 1 + len(groups) * -(-(len(token_ids) + 1) // size)
-    with Lab(
-        model,
+def computed_elsewhere(
+    model: LoadedModel, config: EngineConfig, options: ModelOptions, parts: Parts, token_ids: Sequence[int]
+) -> Outbox:
+    """Return the KV of a prompt's full blocks, as a second engine on the same weights computes it.
+
+    config, options: of the engine that has the tier. parts: its parts, for the hashes that it asks for.
+    """
+    num_tokens = len(token_ids) + 1
+    num_blocks = 1 + sum(1 + -(-num_tokens // group.block_size) for group in model.config.groups)
+    own = replace(
+        config,
         num_blocks=num_blocks,
-        block_size=size,
-        groups=groups if model == "simulated" else None,
-        edition="vllm",
-        external=outbox,
-        max_num_batched_tokens=len(token_ids),
-        record=False,
-    ) as engine:
-        engine.generate([token_ids], max_tokens=1)
-    return outbox
-
-
-def fill_tier(lab: Lab, token_ids: Sequence[int]) -> None:
-    """Put the KV of a prompt's full blocks into the lab's tier, as if another engine had computed and saved it."""
-    assert lab.external is not None
-    computed_elsewhere(str(lab.model), lab.config.groups, tuple(token_ids)).deliver(lab.external)
+        max_num_batched_tokens=max(num_tokens, config.max_num_seqs),
+        long_prefill_token_threshold=0,
+        watermark=0.0,
+        retention_interval=None,
+    )
+    sibling = model.sibling(own, replace(options, num_blocks=num_blocks))
+    try:
+        outbox = Outbox()
+        elsewhere = Parts(name="elsewhere", hash_chain=parts.hash_chain).overriding(VLLM)
+        engine = Engine(sibling.config, sibling.runner, elsewhere, Hooks(), outbox)
+        engine.add(token_ids, SamplingParams(max_tokens=1, ignore_eos=True))
+        engine.step()
+        return outbox
+    finally:
+        sibling.release()
