@@ -13,14 +13,37 @@ from labengine.session.history.breakpoints import Breakpoints
 from labengine.session.stepper import Stepper
 
 
+class RunCount:
+    """How many runs are in progress; false when none is. Views follow a run, instead of playing each step."""
+
+    def __init__(self) -> None:
+        self._number = 0
+
+    def __bool__(self) -> bool:
+        return self._number > 0
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count one run. Ctrl-C may come at any moment."""
+        counted = 0
+        try:
+            with interrupts_deferred():
+                self._number += 1
+                counted = 1
+            yield
+        finally:
+            with interrupts_deferred():
+                self._number -= counted
+
+
 class Runs:
     """Has a stepper take steps, with the breakpoints armed."""
 
     def __init__(self, stepper: Stepper, breakpoints: Breakpoints) -> None:
         self._stepper = stepper
         self._breakpoints = breakpoints
-        self._num_running = 0
-        """Runs in progress on threads that wait for their end."""
+        self.in_progress = RunCount()
+        """Runs, and the repeated steps of a rewind, on threads that wait for their end."""
         self.background = Background(self._step_in_background)
 
     # -- by hand -------------------------------------------------------------------------------------------------------
@@ -70,17 +93,13 @@ class Runs:
     @contextmanager
     def running(self) -> Iterator[None]:
         """Mark a run as in progress: views then follow it instead of playing each step."""
-        with interrupts_deferred():
-            self._num_running += 1
-            try:
-                yield
-            finally:
-                self._num_running -= 1
+        with interrupts_deferred(), self.in_progress.counted():
+            yield
 
     @property
     def is_running(self) -> bool:
         """True during a run, also in the background; False while steps are taken by hand."""
-        return self._num_running > 0 or self.background.is_running
+        return bool(self.in_progress) or self.background.is_running
 
     # -- in the background ---------------------------------------------------------------------------------------------
 

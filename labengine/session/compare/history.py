@@ -96,7 +96,7 @@ class PairHistory:
         if self._pair.labs and not self._pair.lockstep.is_behind:
             self._steps_for(step)
         self._runs.pause()
-        with self._pair.lock:
+        with self._pair.lock, self._runs.rewinds.counted():
             self._pair.complete()
             steps = self._steps_for(step)
             for lab, to in zip(self._pair.labs, steps, strict=True):

@@ -12,6 +12,7 @@ from labengine.session.compare.lockstep import FollowUps
 from labengine.session.compare.pair import SidePair
 from labengine.session.compare.sides import LiveSide
 from labengine.session.history.breakpoints import BreakpointHit
+from labengine.session.runs import RunCount
 
 
 class PairRuns:
@@ -20,8 +21,8 @@ class PairRuns:
     def __init__(self, pair: SidePair, show_hits: Callable[[], object]) -> None:
         self._pair = pair
         self._show_hits = show_hits
-        self._num_running = 0
-        """Runs in progress on threads that wait for their end."""
+        self._in_progress, self.rewinds = RunCount(), RunCount()
+        """Runs, and rewinds, on threads that wait for their end."""
         self._background_run = ExitStack()
         """Cleanup to do when a background run ends."""
         self.background = Background(self._step_in_background, self._background_run.close)
@@ -67,7 +68,7 @@ class PairRuns:
     @property
     def is_running(self) -> bool:
         """True during a run of both, also in the background."""
-        return self._num_running > 0 or self.background.is_running
+        return bool(self._in_progress or self.rewinds) or self.background.is_running
 
     @property
     def hits(self) -> tuple[BreakpointHit | None, BreakpointHit | None]:
@@ -97,11 +98,8 @@ class PairRuns:
                 for lab in self._pair.labs:
                     stack.enter_context(lab.session.breakpoints.armed())
                     stack.enter_context(lab.session.runs.running())
-                self._num_running += 1
-                try:
-                    yield
-                finally:
-                    self._num_running -= 1
+                stack.enter_context(self._in_progress.counted())
+                yield
             self._show_hits()
 
     # -- in the background ---------------------------------------------------------------------------------------------
@@ -129,7 +127,7 @@ class PairRuns:
 
     def _step_in_background(self) -> bool:
         """Take one step of the background run, during which both labs count as running."""
-        if self._num_running == 0:
+        if not self._in_progress:
             self._background_run.enter_context(self._running())
         has_more = False
         try:

@@ -117,7 +117,7 @@ class History:
         """Go back to where step `step + 1` was about to begin, with the same engine. See Lab.rewind."""
         self.refuse_rewind(step)
         self._session.runs.pause()
-        with self._stepper.exclusive():
+        with self._stepper.exclusive(), self._session.runs.in_progress.counted():
             step = self._known_step(step)  # the background may have passed an input, and forgotten later steps
             self._session.breakpoints.forget_hit()
             if self._can_reach(step):

@@ -11,6 +11,7 @@ import pytest
 
 from ctrl_c import press_ctrl_c
 from driving import ALL_EDITIONS, TOKEN_BUDGET_EDITIONS
+from labengine import compare
 from labengine.config import ConfigError
 from labengine.engine.external import HostStore
 from labengine.events import EngineStarted, StepStarted
@@ -386,3 +387,29 @@ def test_the_same_tokens_on_the_real_model(smollm2: Lab) -> None:
     assert story(smollm2) == events_until(events, 2)
     smollm2.rewind(events[-1].step)  # type: ignore[attr-defined]
     assert story(smollm2) == events and [smollm2.output(i) for i in range(3)] == outputs
+
+
+def test_the_repeated_steps_are_a_run_which_views_follow() -> None:
+    """A view would play a step by hand: it would stay at the beginning if a message came between the steps."""
+    seen: list[bool] = []
+    with Lab("simulated", num_blocks=12, block_size=4) as lab:
+        lab.add(token_ids=range(9), max_tokens=9)
+        lab.step(3)
+        lab.hooks.subscribe(lambda event: seen.append(lab.is_running), StepStarted)
+        lab.rewind(2)
+        assert seen == [True, True] and not lab.is_running
+        lab.step()
+    assert seen == [True, True, False]
+
+
+def test_of_a_comparison_too() -> None:
+    seen: list[bool] = []
+    with compare("nano-vllm", "nano-vllm+243", num_blocks=12, block_size=4) as comparison:
+        comparison.add(token_ids=range(9), max_tokens=9)
+        comparison.step()
+        comparison.step()
+        comparison.left.hooks.subscribe(lambda event: seen.append(comparison.is_running), StepStarted)
+        comparison.rewind(1)
+        assert seen == [True] and not comparison.is_running
+        comparison.step()
+    assert seen == [True, False]
