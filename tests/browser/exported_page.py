@@ -10,9 +10,8 @@ from typing import Any
 from playwright.sync_api import Browser, Dialog, Page
 
 from browser.chromium import new_context
+from browser.frames import FRAME, painted_data
 from browser.page_watch import PageWatch
-
-FRAME = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 
 class ExportedPage:
@@ -41,8 +40,8 @@ class ExportedPage:
 
     def data(self, name: str) -> str | None:
         """A data attribute of the root, after the next paint."""
-        self.page.evaluate(FRAME)
-        return self.page.locator(".labengine").get_attribute(f"data-{name}")
+        value = painted_data(self.page.locator(".labengine"), name)
+        return None if value is None else str(value)
 
     def press(self, *keys: str) -> None:
         for key in keys:

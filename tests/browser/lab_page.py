@@ -14,6 +14,7 @@ from playwright.sync_api import Locator, Page
 from browser.jupyter_server import JupyterServer
 from browser.notebook_files import write_notebook
 from browser.page_watch import PageWatch
+from browser.screenshots import keep
 from waiting import wait_until
 
 SCRIPTS = (Path(__file__).parent / "lab_scripts.js").read_text(encoding="utf-8")
@@ -169,7 +170,7 @@ class LabPage:
         """Poll until `holds()` is true; the error says `what`, with a picture, when it never is."""
 
         def failure() -> str:
-            self.screenshot("timed-out")
+            self.page.screenshot(path=self._artifacts / "timed-out.png")
             return f"{what} (picture: timed-out.png)\n{self.watch.report()}"
 
         pauses = chain((FIRST_PAUSE, 2 * FIRST_PAUSE, 4 * FIRST_PAUSE), repeat(LONGEST_PAUSE))
@@ -183,9 +184,9 @@ class LabPage:
         self.wait_for(f"the theme {name}", lambda: self._ask("theme") == name and not self._ask("splash"))
 
     def screenshot(self, name: str, of: Locator | None = None) -> Path:
-        """Save what is seen (the page, or one part of it) as .artifacts/`name`.png; returns the path."""
+        """Save what is seen (the page, or one part of it) as .artifacts/`name`.png, if pictures are kept; the path."""
         path = self._artifacts / f"{name}.png"
-        (of or self.page).screenshot(path=path)
+        keep(of or self.page, path)
         return path
 
     # asking the page

@@ -7,10 +7,10 @@ from typing import Any
 
 from playwright.sync_api import Locator
 
+from browser.frames import FRAME, painted_data, press
 from browser.lab_page import LabPage
 
 PLAY_FAST = "(root) => { root.stage.player.speed = 50; }"
-FRAME = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 INK = """(canvas) => {
   const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height), shades = new Set();
   for (let i = 0; i < data.length; i += 4)
@@ -29,9 +29,7 @@ class OpenView:
 
     def data(self, name: str) -> str:
         """What the root's data attribute says, after the next paint."""
-        self.root.scroll_into_view_if_needed()
-        self.page.evaluate(FRAME)
-        return str(self.root.evaluate("(root, name) => root.dataset[name] ?? ''", name))
+        return str(painted_data(self.root, name) or "")
 
     def until(self, name: str, value: str) -> None:
         """Wait for a data attribute."""
@@ -40,10 +38,7 @@ class OpenView:
     def press(self, *keys: str) -> None:
         """Press keys with the widget focused."""
         self.root.scroll_into_view_if_needed()
-        self.root.focus()
-        for key in keys:
-            self.page.keyboard.press(key)
-        self.page.evaluate(FRAME)
+        press(self.root, *keys)
 
     def open_tab(self, name: str) -> Locator:
         """Open a view of the drawer, if it is not open yet; returns the drawer."""

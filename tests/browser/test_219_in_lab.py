@@ -79,6 +79,7 @@ def test_it_is_shown_by_keyboard_alone_from_the_cell_to_the_end(extended: LabPag
     assert extended.errors() == []
 
 
+@pytest.mark.sweep
 def test_cells_never_move_within_a_step(compared: OpenComparison) -> None:
     view = compared
     view.press("End", "Home")
@@ -92,6 +93,7 @@ def test_cells_never_move_within_a_step(compared: OpenComparison) -> None:
     assert len(seen) > 15 and (view.data("used"), view.data("lost")) == ("8 5", "3 0")
 
 
+@pytest.mark.sweep
 def test_the_dashboards_cells_never_move_either(extended: LabPage) -> None:
     view = shown(extended, "comparison.left.show()")
     view.press("End", "Home")
@@ -110,10 +112,10 @@ def test_each_event_of_its_step_is_kept_as_a_picture(compared: OpenComparison, a
     view.press("End", "Home")
     view.page.wait_for_timeout(300)
     first = int(view.data("position"))
-    pictures, sentences = [keep(view, 0)], [view.words]
+    pictures, sentences = [keep(view, folder, 0)], [view.words]
     while int(view.data("position")) < int(view.data("end")):
         view.press("ArrowRight")
-        pictures.append(keep(view, len(pictures)))
+        pictures.append(keep(view, folder, len(pictures)))
         sentences.append(view.words)
     assert len(pictures) == int(view.data("end")) - first + 1 > 15
     assert len({path.read_bytes() for path in pictures}) == len(pictures), "every event is seen"
@@ -121,5 +123,7 @@ def test_each_event_of_its_step_is_kept_as_a_picture(compared: OpenComparison, a
     assert any("overwrites" in text for text in sentences) and all(sentences)
 
 
-def keep(view: OpenView, number: int) -> Path:
-    return view.screenshot(f"219/{number:02}")
+def keep(view: OpenView, folder: Path, number: int) -> Path:
+    path = folder / f"{number:02}.png"
+    view.root.screenshot(path=path)
+    return path

@@ -155,6 +155,7 @@ def strict_lab_page(
     assert lab.watch.complaints() == []
 
 
+@pytest.mark.sweep
 def test_a_server_that_drops_messages_costs_nothing_but_time(strict_lab_page: LabPage) -> None:
     lab = strict_lab_page
     shown(lab)

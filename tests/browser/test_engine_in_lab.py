@@ -19,6 +19,7 @@ runner.forward = lambda plan: (time.sleep(0.1), forward(plan))[1]
 """Half a minute or more to the end: it is still running when a test pauses or interrupts it."""
 
 
+@pytest.mark.sweep
 def test_the_other_edition_ends_with_three_lost_blocks(lab_page: LabPage) -> None:
     lab_page.open_cells(
         "import labengine\nlab = labengine.Lab('simulated', num_blocks=12, block_size=4, edition='nano-vllm')\nlab",

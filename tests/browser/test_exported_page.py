@@ -12,6 +12,7 @@ from playwright.sync_api import Browser
 import labengine
 from browser.chromium import new_context
 from browser.exported_page import ExportedPage, opened
+from browser.screenshots import keep
 from labengine.scenarios import bug
 from labengine.session.compare.comparison import Comparison
 from labengine.trace.parsing import TraceError
@@ -161,7 +162,7 @@ def test_it_follows_the_systems_colours(browser: Browser, alone: Path, scheme: s
             "light": ("rgb(255, 255, 255)", "rgb(33, 33, 33)"),
             "dark": ("rgb(17, 17, 17)", "rgb(230, 230, 230)"),
         }[scheme]
-        page.page.screenshot(path=artifacts / f"exported-{scheme}.png")
+        keep(page.page, artifacts / f"exported-{scheme}.png")
 
 
 def test_without_scripts_there_is_a_picture(browser: Browser, lesson: Path) -> None:

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from browser.frames import FRAME
 from browser.lab_page import LabPage
 from browser.lab_pages import LabPages
 from browser.live_dashboard import dashboard, painted, wait_painted
-from browser.open_view import FRAME
+from browser.screenshots import ARE_KEPT
 from browser.steady_clock import STEADY_CLOCK
 from checkout import ROOT
 
@@ -69,15 +70,25 @@ def test_eight_blocks_are_seen_inside_the_step_and_five_after_it(at_first_step: 
     assert {5, 6, 7} <= set(used[used.index(8) :]), "the merges are seen one by one"
     assert len({moment["sentence"] for moment in seen(lab_page)}) > 6
     assert all(moment["lost"] == 0 for moment in seen(lab_page))
-    _keep_pictures(lab_page)
+    _keep_pictures(lab_page, "five")
+    _go_back_to_eight(lab_page)
+    _keep_pictures(lab_page, "eight")
+    lab_page.page.keyboard.press("End")
+    wait_painted(lab_page, "used", "5")
 
 
-def _keep_pictures(lab: LabPage) -> None:
-    """Five in both themes, and, going back by keyboard, eight."""
-    lab.screenshot("first-light-five-light", of=dashboard(lab))
-    lab.set_theme("JupyterLab Dark")
-    lab.page.wait_for_timeout(1000)
-    lab.screenshot("first-light-five-dark", of=dashboard(lab))
+def _keep_pictures(lab: LabPage, name: str) -> None:
+    """In both themes, if pictures are kept."""
+    if not ARE_KEPT:
+        return
+    for theme, shade in (("JupyterLab Dark", "dark"), ("JupyterLab Light", "light")):
+        lab.set_theme(theme)  # type: ignore[arg-type]
+        lab.page.wait_for_timeout(1000)
+        lab.screenshot(f"first-light-{name}-{shade}", of=dashboard(lab))
+
+
+def _go_back_to_eight(lab: LabPage) -> None:
+    """By keyboard."""
     dashboard(lab).focus()
     for _ in range(60):
         if painted(lab, "used") == "8" and painted(lab, "phase") != "update":
@@ -85,13 +96,6 @@ def _keep_pictures(lab: LabPage) -> None:
         lab.page.keyboard.press("ArrowLeft")
         lab.page.evaluate(FRAME)
     assert painted(lab, "used") == "8"
-    lab.screenshot("first-light-eight-dark", of=dashboard(lab))
-    lab.set_theme("JupyterLab Light")
-    lab.page.wait_for_timeout(1000)
-    lab.screenshot("first-light-eight-light", of=dashboard(lab))
-    lab.page.keyboard.press("End")
-    wait_painted(lab, "used", "5")
-    lab.screenshot("first-light-five-light", of=dashboard(lab))
 
 
 def test_the_notebook_runs_in_a_restarted_kernel(at_first_step: LabPage) -> None:

@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, expect
 import labengine
 from browser.chromium import new_context
 from browser.exported_page import ExportedPage, opened
+from browser.screenshots import keep
 from labengine import events as ev
 from labengine.session.compare.comparison import Comparison
 from labengine_widgets.pages.export import export_html
@@ -112,7 +113,7 @@ def test_in_the_dashboard_and_the_pages_own_words(
             must_be_text(page)
         assert page.page.title().startswith("</title></style>") and "\u202e" not in page.page.title()
         assert page.page.locator("h1").inner_text().startswith("</title></style>")
-        page.page.screenshot(path=artifacts / "hostile-dashboard.png")
+        keep(page.page, artifacts / "hostile-dashboard.png")
 
 
 def test_in_an_answer(browser: Browser, view_source: HostileViewSource, tmp_path: Path) -> None:

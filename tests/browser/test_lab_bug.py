@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from browser.lab_page import LabPage
 from browser.open_view import OpenComparison
 
 
+@pytest.mark.sweep
 def test_219_is_shown_by_keyboard_alone(lab_page: LabPage) -> None:
     lab_page.open_cells("%load_ext labengine", "%lab bug nano-vllm-219", "comparison.step()")
     lab_page.run_cell(0)
@@ -30,6 +33,7 @@ def test_219_is_shown_by_keyboard_alone(lab_page: LabPage) -> None:
     assert lab_page.errors() == []
 
 
+@pytest.mark.sweep
 def test_the_follow_up_is_a_button(lab_page: LabPage) -> None:
     lab_page.open_cells("%load_ext labengine", "%lab bug nano-vllm-219")
     lab_page.run_cell(0)

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from browser.frames import FRAME
 from browser.jupyter_server import JupyterServer
 from browser.lab_page import LabPage
 from browser.notebook_files import exported_by_nbconvert
-from browser.open_view import FRAME, OpenView, printed, shown
+from browser.open_view import OpenView, printed, shown
 
 MAKE = """
 lab = labengine.Lab("simulated", num_blocks=12, block_size=4)
@@ -186,6 +187,7 @@ def test_high_contrast_keeps_every_difference(dashboard: OpenView) -> None:
         view.page.emulate_media(forced_colors="none")
 
 
+@pytest.mark.sweep
 def test_reduced_motion_slides_nothing(dashboard: OpenView) -> None:
     view = dashboard
     view.page.emulate_media(reduced_motion="reduce")

@@ -6,6 +6,7 @@ from playwright.sync_api import Locator
 
 from browser.lab_page import LabPage
 from browser.open_view import PLAY_FAST
+from browser.screenshots import ARE_KEPT
 from checkout import ROOT
 
 FOLDER = ROOT / "notebooks"
@@ -35,7 +36,9 @@ def seen(lab: LabPage, view: Locator, **data: str) -> None:
 
 
 def pictures(lab: LabPage, name: str, of: Locator) -> None:
-    """In both themes."""
+    """In both themes, if pictures are kept."""
+    if not ARE_KEPT:
+        return
     for theme, shade in (("JupyterLab Dark", "dark"), ("JupyterLab Light", "light")):
         lab.set_theme(theme)  # type: ignore[arg-type]
         of.scroll_into_view_if_needed()

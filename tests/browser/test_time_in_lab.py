@@ -65,6 +65,7 @@ def test_back_forward_and_the_steps_by_key(dashboard: OpenView) -> None:
     assert view.data("moment") == end
 
 
+@pytest.mark.sweep
 def test_a_play_goes_at_the_speed_one_chooses(dashboard: OpenView) -> None:
     view, lasted = dashboard, {}
     view.page.evaluate(STEADY_CLOCK)

@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from browser.bare_pages import BROWSER, BarePage, BarePages
+from browser.frames import FRAME, painted_data, press
 from browser.open_view import PLAY_FAST
+from browser.screenshots import ARE_KEPT, keep
 from checkout import ROOT
 from labengine.session.compare.comparison import Comparison
 from labengine_widgets.browser import css, esm
@@ -43,8 +45,6 @@ async ([source, saved, arrangement, hasKernel, early]) => {
 }
 """
 
-FRAME = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
-DATA = "(name) => document.querySelector('.labengine').dataset[name]"
 PLACES = """
 () => Object.fromEntries([...document.querySelectorAll(
   ".le-column, .le-column-head, .le-panel, .le-story, .le-captions, .le-pair-time, .le-tables-row," +
@@ -80,11 +80,15 @@ class ComparePage:
         self.mount(self.widget.saved)
 
     def mount(self, saved: Sequence[bytes], early: Sequence[tuple[dict[str, Any], list[str]]] = ()) -> None:
-        """Show the widget, with this saved state and these messages on its heels; whatever was shown before is gone."""
+        """Show the widget, with this saved state and these messages on its heels; whatever was shown before is gone.
+
+        It plays fast, as nobody watches: a test of the play itself sets the speed.
+        """
         source = base64.b64encode(esm().encode()).decode()
         arrangement = self.widget.arrangement
         self.page.evaluate(MOUNT, [source, _texts(saved), arrangement, self.has_kernel, list(early)])
         self.until("the comparison", lambda: self.data("position") is not None)
+        self.page.locator(".labengine").evaluate(PLAY_FAST)
 
     # -- carrying ------------------------------------------------------------------------------------------------------
 
@@ -110,8 +114,7 @@ class ComparePage:
 
     def data(self, name: str) -> str | None:
         """A data attribute, after the next paint."""
-        self.page.evaluate(FRAME)
-        value = self.page.evaluate(DATA, name)
+        value = painted_data(self.page.locator(".labengine"), name)
         return None if value is None else str(value)
 
     def all_data(self) -> dict[str, str]:
@@ -133,15 +136,12 @@ class ComparePage:
     # -- doing ---------------------------------------------------------------------------------------------------------
 
     def press(self, *keys: str) -> None:
-        self.page.locator(".labengine").focus()
         for key in keys:
-            self.page.keyboard.press(key)
-            self.page.evaluate(FRAME)
+            press(self.page.locator(".labengine"), key)
 
     def next_stop(self) -> str:
         """On to the next guided sentence, played fast; the sentence."""
         before = self.data("stop")
-        self.page.locator(".labengine").evaluate(PLAY_FAST)
         self.press("n")
         self.until("the next stop", lambda: self.data("stop") != before and self.data("playing") == "false")
         return self.text(".le-guide-words")
@@ -161,10 +161,10 @@ class ComparePage:
 
     def picture(self, name: str, theme: str = "light") -> None:
         """A screenshot to look at, in .artifacts/compare."""
-        PICTURES.mkdir(parents=True, exist_ok=True)
-        self.dress(theme)
-        self.page.locator(".labengine").screenshot(path=str(PICTURES / f"{name}-{theme}.png"))
-        self.dress("light")
+        if ARE_KEPT:
+            self.dress(theme)
+            keep(self.page.locator(".labengine"), PICTURES / f"{name}-{theme}.png")
+            self.dress("light")
 
 
 def _texts(parts: Sequence[bytes]) -> list[str]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from browser.bare_pages import BROWSER, BarePage, BarePages
+from browser.frames import FRAME, painted_data, press, then_painted
 from labengine import events as ev
 from labengine_widgets.browser import css, esm
 from labengine_widgets.feed import worker
@@ -42,6 +43,20 @@ async ([source, saved]) => {
   };
   window.unmount = widget.render({ model, el: document.getElementById("cell") });
   window.numListeners = () => heard.length;
+}
+"""
+MOVE = then_painted("at", "document.querySelector('.labengine').stage.moveTo(at)")
+EMIT = then_painted("[content, payload]", "window.emit(content, payload)")
+WALK = """
+async ([moments, scripts]) => {
+  const root = document.querySelector(".labengine"), seen = [];
+  const asked = scripts.map((script) => (0, eval)(script));
+  for (const moment of moments) {
+    root.stage.moveTo(moment);
+    await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+    seen.push(asked.map((ask) => ask(root)));
+  }
+  return seen;
 }
 """
 COUNT_PIXELS = """
@@ -89,8 +104,7 @@ class View:
         if self.is_deaf:
             return
         payload = base64.b64encode(buffers[0]).decode() if buffers else None
-        self.page.evaluate("([content, payload]) => window.emit(content, payload)", [content, payload])
-        self.painted()
+        self.page.evaluate(EMIT, [content, payload])
 
     def update_saved(self) -> None:
         """Nothing is saved here."""
@@ -125,7 +139,7 @@ class View:
 
     def painted(self) -> None:
         """Wait until what was received and pressed is on the screen."""
-        self.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        self.page.evaluate(FRAME)
 
     def take(self, events: list[ev.Event]) -> None:
         """The engine takes a step by hand; the play is skipped."""
@@ -134,19 +148,19 @@ class View:
 
     def move_to(self, moment: int) -> None:
         """Show a moment."""
-        self.page.evaluate("(at) => document.querySelector('.labengine').stage.moveTo(at)", moment)
-        self.painted()
+        self.page.evaluate(MOVE, moment)
+
+    def walk(self, moments: Iterable[int], *scripts: str) -> Iterator[tuple[int, list[Any]]]:
+        """Show each moment until it is painted; return each with what these functions of the root said at it."""
+        moments = list(moments)
+        return zip(moments, self.page.evaluate(WALK, [moments, scripts]), strict=True)
 
     def press(self, *keys: str) -> None:
-        self.page.locator(".labengine").focus()
-        for key in keys:
-            self.page.keyboard.press(key)
-        self.painted()
+        press(self.page.locator(".labengine"), *keys)
 
     def data(self, name: str) -> str:
         """A data attribute, after the next paint."""
-        self.painted()
-        return self.page.evaluate("(name) => document.querySelector('.labengine').dataset[name]", name)
+        return painted_data(self.page.locator(".labengine"), name)
 
     def until(self, name: str, value: str) -> None:
         self.page.wait_for_selector(f".labengine[data-{name}='{value}']")

@@ -10,6 +10,13 @@ from labengine.session.history.moments import steps_after, steps_before
 from labengine.timeline import Timeline
 from widgets.browser.stage.dashboard_page import View, show_dashboard
 
+LABELS = (
+    "(root) => root.dataset.step",
+    "(root) => root.querySelector('.le-step-count').textContent.split(' ')[1]",
+    "(root) => root.querySelector('.le-scrub input').value",
+)
+"""The step as head and slider have it."""
+
 pytestmark = pytest.mark.browser
 
 
@@ -107,8 +114,7 @@ def test_one_moment_has_one_label_whoever_goes_there() -> None:
 
 def test_at_every_moment_head_and_slider_name_the_same_step() -> None:
     def check(view: View) -> None:
-        for moment in range(recorded(view).end + 1):
-            view.move_to(moment)
-            assert len(set(labels(view))) == 1, moment
+        for moment, labels in view.walk(range(recorded(view).end + 1), *LABELS):
+            assert len(set(labels)) == 1, moment
 
     show_dashboard(check, five_steps())

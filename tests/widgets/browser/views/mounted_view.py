@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from playwright.sync_api import Route
 
 from browser.bare_pages import BROWSER, BarePage, BarePages
+from browser.screenshots import keep
 from checkout import ROOT
 from labengine import events as ev
 from labengine.trace import codec
@@ -59,7 +60,30 @@ PLACES = """
 }))
 """
 
+WALK = """
+([moments, scripts]) => {
+  const asked = scripts.map((script) => (0, eval)(script));
+  return moments.map((moment) => (window.goTo(moment), asked.map((ask) => ask())));
+}
+"""
+
 BOXES = "(all) => all.map((one) => one.getBoundingClientRect()).map(({ x, y, width, height }) => [x, y, width, height])"
+
+
+def texts_of(selector: str, kept: str = "true") -> str:
+    """Return a function of the page: the texts of the elements `one` for which `kept` is true."""
+    return f"() => [...document.querySelectorAll({selector!r})].filter((one) => {kept}).map((one) => one.textContent)"
+
+
+def places_of(selector: str) -> str:
+    """Return a function of the page: MountedView.places."""
+    return f"() => ({PLACES.strip()})({selector!r})"
+
+
+def boxes_of(selector: str) -> str:
+    """Return a function of the page: MountedView.boxes."""
+    return f"() => ({BOXES})([...document.querySelectorAll({selector!r})])"
+
 
 THEMES = {
     "light": {},
@@ -103,6 +127,11 @@ class MountedView:
     def at(self, moment: int) -> None:
         """Show a moment."""
         self.page.evaluate("(moment) => window.goTo(moment)", moment)
+
+    def walk(self, moments: Iterable[int], *scripts: str) -> Iterator[tuple[int, list[Any]]]:
+        """Show each moment, in one message; return each with what these functions of the page said at it."""
+        moments = list(moments)
+        return zip(moments, self.page.evaluate(WALK, [moments, scripts]), strict=True)
 
     def unfold(self) -> None:
         """Every request of the block tables with its slots."""
@@ -149,9 +178,8 @@ class MountedView:
 
     def picture(self, title: str, theme: str = "light", width: int | None = None) -> None:
         """A screenshot to look at, in .artifacts/views."""
-        PICTURES.mkdir(parents=True, exist_ok=True)
         self.dress(theme, width)
-        self.page.locator("#root").screenshot(path=str(PICTURES / f"{self.name}-{title}-{theme}.png"))
+        keep(self.page.locator("#root"), PICTURES / f"{self.name}-{title}-{theme}.png")
 
 
 def show_view(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from browser.open_view import FRAME
+from browser.frames import FRAME
 from labengine import events as ev
 from labengine.core.editions import NANO_VLLM, NANO_VLLM_243
 from labengine.core.parts import Parts

@@ -6,7 +6,7 @@ import pytest
 
 from labengine import events as ev
 from widgets import story_44409
-from widgets.browser.views.mounted_view import MountedView, show_view
+from widgets.browser.views.mounted_view import MountedView, boxes_of, places_of, show_view, texts_of
 from widgets.browser.views.view_recordings import branching, crowd, hybrid, moment_after, preempting
 from widgets.story_219 import begin, block_hash, merging_step, overwriting_step
 
@@ -92,12 +92,11 @@ def test_evicted_hashes_stay_until_the_step_ends_and_nothing_moves() -> None:
                 continue
             mounted.at(start + 1)
             places = mounted.places(".le-map-bead[data-hash]")
-            for moment in range(start + 1, end + 1):
-                mounted.at(moment)
-                now = mounted.places(".le-map-bead[data-hash]")
+            asked = places_of(".le-map-bead[data-hash]"), texts_of(".le-map-bead")
+            for moment, (now, texts) in mounted.walk(range(start + 1, end + 1), *asked):
                 assert places.keys() <= now.keys(), f"who is evicted stays in sight: {moment}"
                 assert {key: now[key] for key in places} == places
-                seen += "✕ #" in "".join(mounted.texts(".le-map-bead"))
+                seen += "✕ #" in "".join(texts)
         assert seen > 0
 
     show_view(check, "map", events)
@@ -107,13 +106,9 @@ def test_the_map_says_the_same_however_one_came_there() -> None:
     events = hybrid()
 
     def check(mounted: MountedView) -> None:
-        forth = {}
-        for moment in range(0, mounted.end + 1, 3):
-            mounted.at(moment)
-            forth[moment] = (mounted.texts(".le-map-bead"), mounted.text(".le-map-summary"))
-        for moment in sorted(forth, reverse=True):
-            mounted.at(moment)
-            assert (mounted.texts(".le-map-bead"), mounted.text(".le-map-summary")) == forth[moment], moment
+        moments, asked = range(0, mounted.end + 1, 3), (texts_of(".le-map-bead"), texts_of(".le-map-summary"))
+        forth = dict(mounted.walk(moments, *asked))
+        assert dict(mounted.walk(reversed(moments), *asked)) == forth
 
     show_view(check, "map", events)
 
@@ -128,11 +123,12 @@ def test_the_queue_keeps_seats_and_says_why() -> None:
         mounted.at(4)
         seats, tenants = mounted.boxes(".le-queue-seat"), mounted.places(".le-queue-seat")
         assert len(seats) == 12
-        for moment in [*range(4, mounted.end + 1), *range(mounted.end, 3, -1)]:
-            mounted.at(moment)
-            assert mounted.boxes(".le-queue-seat") == seats
+        moments = [*range(4, mounted.end + 1), *range(mounted.end, 3, -1)]
+        asked = boxes_of(".le-queue-seat"), places_of(".le-queue-seat")
+        for moment, (boxes, places) in mounted.walk(moments, *asked):
+            assert boxes == seats
             if moment < moment_after(events, ev.BlockMerged):
-                assert mounted.places(".le-queue-seat") == tenants, "nobody moves up when others are taken"
+                assert places == tenants, "nobody moves up when others are taken"
         mounted.at(moment_after(events, ev.BlockAllocated, 8))
         assert mounted.texts(".le-queue-seat:has(s)")[:2] == ["#0allocated to A", "#1allocated to A"]
         assert mounted.texts(".le-queue-is-next") == ["next#8never used"]
@@ -147,17 +143,17 @@ def test_the_queue_keeps_seats_and_says_why() -> None:
 
 def test_the_queue_agrees_with_the_engine_at_every_moment() -> None:
     events = preempting()
-    script = "(seats) => seats.map((seat) => Number(seat.dataset.block))"
+    seats = (
+        "() => [...document.querySelectorAll('.le-queue-seat:has(.le-bead)')].map((one) => Number(one.dataset.block))"
+    )
+    queue = "() => [...window.mounted.side.scene.queue.first()]"
 
     def check(mounted: MountedView) -> None:
-        for moment in [*range(1, mounted.end + 1), *range(mounted.end, 0, -5)]:
-            mounted.at(moment)
-            expected = mounted.page.evaluate("() => window.mounted.side.scene.queue.first()")
-            assert mounted.page.eval_on_selector_all(".le-queue-seat:has(.le-bead)", script) == expected, moment
+        moments = [*range(1, mounted.end + 1), *range(mounted.end, 0, -5)]
         why = set()
-        for moment in range(mounted.end):
-            mounted.at(moment)
-            why |= set(mounted.texts(".le-queue-why"))
+        for moment, (seen, expected, texts) in mounted.walk(moments, seats, queue, texts_of(".le-queue-why")):
+            assert seen == expected, moment
+            why |= set(texts)
         assert {"never used", "C was preempted", "A finished", "allocated to A", "found by B"} <= why, why
 
     show_view(check, "queue", events)

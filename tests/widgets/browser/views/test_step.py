@@ -6,7 +6,7 @@ import pytest
 
 from labengine import events as ev
 from widgets import story_44409
-from widgets.browser.views.mounted_view import MountedView, show_view
+from widgets.browser.views.mounted_view import MountedView, boxes_of, show_view
 from widgets.browser.views.view_recordings import crowd, hybrid, misplaced, moment_after
 from widgets.story_219 import begin, merging_step
 
@@ -108,9 +108,8 @@ def test_places_stay_within_a_step() -> None:
     def check(mounted: MountedView) -> None:
         mounted.at(moment_after(events, ev.RequestScheduled, 2))
         places = mounted.boxes(".le-step-token")
-        for moment in range(moment_after(events, ev.RequestScheduled, 2), mounted.end + 1):
-            mounted.at(moment)
-            assert mounted.boxes(".le-step-token") == places
+        moments = range(moment_after(events, ev.RequestScheduled, 2), mounted.end + 1)
+        assert all(boxes == [places] for _, boxes in mounted.walk(moments, boxes_of(".le-step-token")))
 
     show_view(check, "step", events)
 

@@ -7,7 +7,7 @@ import pytest
 from labengine import Lab
 from labengine import events as ev
 from widgets import story_44409
-from widgets.browser.views.mounted_view import MountedView, show_view
+from widgets.browser.views.mounted_view import MountedView, places_of, show_view, texts_of
 from widgets.browser.views.view_recordings import crowd, hybrid, misplaced, moment_after, preempting
 from widgets.story_219 import begin, merging_step, overwriting_step
 
@@ -133,14 +133,13 @@ def test_an_empty_place_of_a_short_table_is_a_thin_pale_box() -> None:
 @pytest.mark.parametrize("width", [460, 567])
 def test_the_numbers_that_are_compared_are_never_cut(width: int) -> None:
     """567 pixels: what a dashboard of 1,220 has for the tables."""
-    cut = "(all) => all.filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.textContent)"
+    cut = texts_of(".le-tables-facts", "one.scrollWidth > one.clientWidth")
 
     def check(mounted: MountedView) -> None:
         seen = set()
-        for moment in range(0, mounted.end + 1, 3):
-            mounted.at(moment)
-            assert mounted.page.eval_on_selector_all(".le-tables-facts", cut) == []
-            seen |= set(mounted.texts(".le-tables-facts"))
+        for moment, (texts, texts_cut) in mounted.walk(range(0, mounted.end + 1, 3), texts_of(".le-tables-facts"), cut):
+            assert texts_cut == [], moment
+            seen |= set(texts)
         assert any("cached" in words and "new of" in words for words in seen), seen
         title = mounted.page.locator(".le-tables-facts").first.get_attribute("title") or ""
         assert title.startswith("of ") and "computed" in title
@@ -169,9 +168,9 @@ def test_nothing_moves_from_event_to_event(step: object) -> None:
         mounted.at(4)
         first = mounted.places("[data-anchor], .le-tables-head")
         assert len(first) == 10
-        for moment in [*range(4, mounted.end + 1), *range(mounted.end, 3, -1)]:
-            mounted.at(moment)
-            assert mounted.places("[data-anchor], .le-tables-head") == first
+        moments = [*range(4, mounted.end + 1), *range(mounted.end, 3, -1)]
+        for moment, (places,) in mounted.walk(moments, places_of("[data-anchor], .le-tables-head")):
+            assert places == first, moment
 
     show_view(check, "tables", events)
 
@@ -281,11 +280,9 @@ def test_a_groups_blocks_are_counted_as_they_come_and_go() -> None:
     events = hybrid()
 
     def check(mounted: MountedView) -> None:
-        for moment in range(0, mounted.end, 7):
-            mounted.at(moment)
-            counted = [int(text) for text in mounted.texts(".le-groups-figure b")]
-            expected = mounted.page.evaluate(COUNT_HELD)
-            assert counted == expected, moment
+        figures = texts_of(".le-groups-figure b")
+        for moment, (counted, expected) in mounted.walk(range(0, mounted.end, 7), figures, COUNT_HELD):
+            assert [int(text) for text in counted] == expected, moment
 
     show_view(check, "groups", events)
 

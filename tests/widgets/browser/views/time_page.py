@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from browser.bare_pages import BROWSER, BarePage, BarePages
+from browser.frames import FRAME
 from labengine import Lab
 from labengine import events as ev
 from labengine_widgets.browser import css, esm
@@ -40,7 +41,7 @@ class Viewed:
         self.painted()
 
     def painted(self) -> None:
-        self.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        self.page.evaluate(FRAME)
 
     def js(self, script: str, *arguments: Any) -> Any:
         self.painted()
