@@ -17,7 +17,7 @@ from engine.plan_builder import Dealer, plan_of
 from engine.reference import largest_difference, poison, transformers_rows
 from labengine import model_path
 from labengine.config import EngineConfig, GroupSpec
-from labengine.engine.loaded_model import ModelOptions, load_model
+from labengine.engine.loaded_model import LoadedModel, ModelOptions, load_model
 from labengine.engine.model_runner import ModelRunner
 from labengine.engine.tokenizer import HuggingFaceTokenizer
 
@@ -38,8 +38,13 @@ def gemma() -> Path:
 
 
 @pytest.fixture(scope="module")
-def text(gemma: Path) -> list[int]:
-    ids = HuggingFaceTokenizer(gemma).encode(LOG)
+def tokenizer(gemma: Path) -> HuggingFaceTokenizer:
+    return HuggingFaceTokenizer(gemma)
+
+
+@pytest.fixture(scope="module")
+def text(tokenizer: HuggingFaceTokenizer) -> list[int]:
+    ids = tokenizer.encode(LOG)
     assert len(ids) > NUM_TOKENS
     return ids[:NUM_TOKENS]
 
@@ -53,42 +58,48 @@ def expected(gemma: Path, text: list[int]) -> dict[int, Tensor]:
     return transformers_rows(gemma)(text, sorted(positions))
 
 
-def load(model_dir: Path, block_size: int) -> ModelRunner:
+@pytest.fixture(scope="module")
+def model() -> LoadedModel:
+    """The weights of all runners here."""
+    return load_model("gemma3-270m", EngineConfig(8, (GroupSpec(16),)), ModelOptions(8, "float32", "cpu"))
+
+
+def runner_of(model: LoadedModel, block_size: int) -> ModelRunner:
     num_blocks = 6 * -(-NUM_TOKENS // block_size)
-    return ModelRunner.load(model_dir, num_blocks=num_blocks, block_size=block_size, dtype="float32", device="cpu")
+    config = EngineConfig(num_blocks, (GroupSpec(block_size),))
+    runner = model.sibling(config, ModelOptions(num_blocks, "float32", "cpu")).runner
+    assert isinstance(runner, ModelRunner)
+    return runner
 
 
 @pytest.fixture(scope="module")
-def runner(gemma: Path) -> ModelRunner:
-    return load(gemma, 16)
+def runner(model: LoadedModel) -> ModelRunner:
+    return runner_of(model, 16)
 
 
-def test_fifteen_layers_with_a_window_and_three_without_make_six_groups(gemma: Path) -> None:
+def test_fifteen_layers_with_a_window_and_three_without_make_six_groups(model: LoadedModel) -> None:
     """As vLLM 0.32 groups them, in its order."""
-    config = EngineConfig(8, (GroupSpec(16),))
-    model = load_model("gemma3-270m", config, ModelOptions(8, "bfloat16", "cpu"))
     window, full = GroupSpec(16, "sliding_window", 512), GroupSpec(16)
     assert model.config.groups == (window,) * 5 + (full,)
     layers = [sorted({int(key.split(".")[1]) for key in model.runner.read_block(group, 0)}) for group in range(6)]
     assert layers == [[first, first + 6, first + 12] for first in range(6)]
-    bytes_per_block = 3 * 2 * 16 * 1 * 256 * 2  # layers, K and V, tokens, kv heads, head_dim, bfloat16
+    bytes_per_block = 3 * 2 * 16 * 1 * 256 * 4  # layers, K and V, tokens, kv heads, head_dim, float32
     assert model.runner.kv_tensors.num_bytes == 8 * bytes_per_block
 
 
-def test_the_weights_know_something(gemma: Path, runner: ModelRunner) -> None:
+def test_the_weights_know_something(tokenizer: HuggingFaceTokenizer, runner: ModelRunner) -> None:
     """Converted wrongly, a model computes as well as ever, and babbles."""
-    tokenizer = HuggingFaceTokenizer(gemma)
     ids = tokenizer.encode("The capital of France is Paris. The capital of Italy is Rome. The capital of Japan is")
     assert ids[0] == 2 and tokenizer.decode(ids).startswith("The capital")
     logits = runner.forward(plan_of(Dealer(240, runner.groups).request(ids).take(len(ids))))
     assert tokenizer.decode([int(logits.argmax())]) == " Tokyo"
 
 
-@pytest.mark.parametrize("block_size", CHUNKS)
+@pytest.mark.parametrize("block_size", [16, pytest.param(7, marks=pytest.mark.sweep)])
 def test_logits_equal_transformers_across_the_window(
-    block_size: int, gemma: Path, text: list[int], expected: dict[int, Tensor]
+    block_size: int, model: LoadedModel, text: list[int], expected: dict[int, Tensor]
 ) -> None:
-    runner = load(gemma, block_size)
+    runner = runner_of(model, block_size)
     chunk = CHUNKS[block_size]
     worst = largest_difference(runner, [text], [expected], chunk=chunk, num_decodes=NUM_DECODES)
     print(f"\nblocks of {block_size}, chunks of {chunk}: logits differ by {worst:.1e} at most")

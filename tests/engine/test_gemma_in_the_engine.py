@@ -1,17 +1,22 @@
-"""The hybrid model in the engine: Gemma-3-270M in fp32 gives transformers' logits, whatever the cache does.
+"""A hybrid model in the engine gives transformers' logits in fp32, whatever the cache does.
 
-Prompts go beyond the window of 512 tokens, so that blocks leave it in the middle of a prefill; KV comes from the prefix
-cache, from the external tier after eviction, from a disk after a restart, and anew after preemption.
+Gemma-3-270M in the sweep. At every change a random model with the same plan of layers, in which blocks and window are
+shorter by a factor of four: there are as many blocks and groups. Prompts go beyond the window, so that blocks leave it
+in the middle of a prefill; KV comes from the prefix cache, from the external tier after eviction, from a disk after a
+restart, and anew after preemption.
 """
 
 from __future__ import annotations
 
 import gc
+import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -32,18 +37,50 @@ from labengine.events import BlockEvicted, BlockFreed, BlocksLoaded, BlocksSaved
 from labengine.hooks import Hooks
 from teacher_forcing import Rows, Spy, num_ties
 
-MODEL = "gemma3-270m"
-TOLERANCE = 2e-3
-BLOCK_SIZE = 16
 NUM_NEW = 4
+WINDOW = 32
+"""In blocks."""
 LIBRARY = "The library had nine floors, and on each of them somebody was looking for the same book. " * 34
 HARBOUR = "Every ship that came into the harbour that winter carried a letter for somebody who had moved away. " * 32
 
 
+@dataclass(frozen=True)
+class Hybrid:
+    """A model of six groups, five of them with a window, and prompts of more blocks than it has."""
+
+    directory: str
+    block_size: int
+    tolerance: float
+    library: list[int]
+    harbour: list[int]
+    tails: tuple[list[int], ...]
+    short: list[int]
+
+    @classmethod
+    def real(cls) -> Hybrid:
+        encode = HuggingFaceTokenizer(model_path("gemma3-270m")).encode
+        tails = tuple(encode(LIBRARY + tail) for tail in ("She", "He took the stairs, because"))
+        short = encode("The capital of France is")
+        return cls("gemma3-270m", 16, 2e-3, encode(LIBRARY), encode(HARBOUR), tails, short)
+
+    @classmethod
+    def tiny(cls, directory: Path) -> Hybrid:
+        random = Random(0)
+        library, harbour, short = (random.choices(range(3, 101), k=num_tokens) for num_tokens in (162, 161, 6))
+        return cls(str(directory), 4, 1e-4, library, harbour, ([*library, 7], [*library, 8, 9, 10, 11, 12]), short)
+
+
+@pytest.fixture(scope="module", params=["tiny", pytest.param("gemma3-270m", marks=pytest.mark.sweep)])
+def hybrid(request: pytest.FixtureRequest, tiny_model: Callable[..., Path]) -> Hybrid:
+    if request.param != "tiny":
+        return Hybrid.real()
+    return Hybrid.tiny(tiny_model("gemma3", num_hidden_layers=18, sliding_window=4 * WINDOW, query_pre_attn_scalar=24))
+
+
 @pytest.fixture(scope="module")
-def reference() -> Rows:
+def reference(hybrid: Hybrid) -> Rows:
     """Each sequence is computed once."""
-    rows, known = transformers_rows(model_path(MODEL)), {}
+    rows, known = transformers_rows(Path(model_path(hybrid.directory))), {}
 
     def logits(token_ids: list[int], positions: list[int]) -> Any:
         key = (tuple(token_ids), tuple(positions))
@@ -54,15 +91,14 @@ def reference() -> Rows:
     return logits
 
 
-@pytest.fixture(scope="module")
-def encode() -> Any:
-    return HuggingFaceTokenizer(model_path(MODEL)).encode
-
-
 @cache
-def loaded() -> LoadedModel:
+def loaded(directory: str, block_size: int) -> LoadedModel:
     """The weights of all engines here; each has a pool of its own."""
-    return load_model(MODEL, EngineConfig(1, (GroupSpec(BLOCK_SIZE),), 4, 256), ModelOptions(1, "float32", "cpu"))
+    return load_model(directory, config_of(1, block_size), ModelOptions(1, "float32", "cpu"))
+
+
+def config_of(num_blocks: int, block_size: int) -> EngineConfig:
+    return EngineConfig(num_blocks, (GroupSpec(block_size),), 4, 16 * block_size)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -74,11 +110,13 @@ def weights_are_dropped() -> Iterator[None]:
 
 
 class Run:
-    """One engine on Gemma, with its events."""
+    """One engine on a hybrid model, with its events."""
 
-    def __init__(self, num_blocks: int, edition_name: str = "labengine", connector: Connector | None = None) -> None:
-        config = EngineConfig(num_blocks, (GroupSpec(BLOCK_SIZE),), 4, 256)
-        model = loaded().sibling(config, ModelOptions(config.num_blocks, "float32", "cpu"))
+    def __init__(
+        self, hybrid: Hybrid, num_blocks: int, edition_name: str = "labengine", connector: Connector | None = None
+    ) -> None:
+        config = config_of(num_blocks, hybrid.block_size)
+        model = loaded(hybrid.directory, hybrid.block_size).sibling(config, ModelOptions(num_blocks, "float32", "cpu"))
         if connector is not None:
             connector.bind(model.fingerprint)
         self.spy = Spy(model.runner)
@@ -86,6 +124,7 @@ class Run:
         hooks = Hooks(strict=True)
         hooks.subscribe(self.events.append)
         self.engine = Engine(model.config, self.spy, edition(edition_name), hooks, connector)
+        assert [spec.window for spec in model.config.groups] == [WINDOW * hybrid.block_size] * 5 + [None]
 
     def add(self, token_ids: list[int]) -> None:
         self.engine.add(token_ids, SamplingParams(max_tokens=NUM_NEW, ignore_eos=True))
@@ -103,48 +142,46 @@ class Run:
 
 
 @pytest.mark.parametrize("edition_name", ["labengine", "vllm"])
-def test_prefix_hits_longer_than_the_window(edition_name: str, reference: Rows, encode: Any) -> None:
-    run = Run(900, edition_name)
-    run.add(encode(LIBRARY))
+def test_prefix_hits_longer_than_the_window(edition_name: str, hybrid: Hybrid, reference: Rows) -> None:
+    run = Run(hybrid, 900, edition_name)
+    run.add(hybrid.library)
     run.finish()
-    for tail in ("She", "He took the stairs, because"):
-        run.add(encode(LIBRARY + tail))
-    run.add(encode("The capital of France is"))
+    for prompt in (*hybrid.tails, hybrid.short):
+        run.add(prompt)
     run.finish()
     first, *others = run.of_kind(PrefixHit)
-    assert len(encode(LIBRARY)) > 600 and first.num_tokens == 0
-    assert sum(hit.num_tokens > 512 for hit in others) == 2
+    assert len(hybrid.library) > 40 * hybrid.block_size and first.num_tokens == 0
+    assert sum(hit.num_tokens > WINDOW * hybrid.block_size for hit in others) == 2
     assert run.num_freed("window") > 0
-    assert num_ties(run.engine, run.spy, reference, TOLERANCE) == 0
+    assert num_ties(run.engine, run.spy, reference, hybrid.tolerance) == 0
 
 
-def test_preemption(reference: Rows, encode: Any) -> None:
+def test_preemption(hybrid: Hybrid, reference: Rows) -> None:
     """A pool for little more than one request: the second is admitted, and both cannot grow."""
-    run = Run(350)
-    run.add(encode(LIBRARY)[:623])
+    run = Run(hybrid, 350)
+    run.add(hybrid.library[: 39 * hybrid.block_size - 1])
     run.engine.step()
-    run.add(encode(HARBOUR)[:400])
+    run.add(hybrid.harbour[: 25 * hybrid.block_size])
     run.finish()
     assert run.num_freed("preempted") > 0
-    assert num_ties(run.engine, run.spy, reference, TOLERANCE) == 0
+    assert num_ties(run.engine, run.spy, reference, hybrid.tolerance) == 0
 
 
 @pytest.mark.parametrize("is_late", [False, True], ids=["loads at once", "loads a step late"])
-def test_external_hits_after_eviction(is_late: bool, reference: Rows, encode: Any) -> None:
+def test_external_hits_after_eviction(is_late: bool, hybrid: Hybrid, reference: Rows) -> None:
     store = HostStore()
-    run = Run(300, connector=Delayed(store, 1) if is_late else store)
-    prompt = encode(LIBRARY)
-    run.add(prompt)
+    run = Run(hybrid, 300, connector=Delayed(store, 1) if is_late else store)
+    run.add(hybrid.library)
     run.finish()
     kept = kv_by_hash(run, BlocksSaved)
-    run.add(encode(HARBOUR))
+    run.add(hybrid.harbour)
     run.finish()
     assert len(run.of_kind(BlockEvicted)) > 100
-    run.add(prompt)
+    run.add(hybrid.library)
     run.finish()
     (hit,) = run.of_kind(ExternalHit)
-    assert hit.num_tokens > 600 and hit.is_loading == is_late
-    assert num_ties(run.engine, run.spy, reference, TOLERANCE) == 0
+    assert hit.num_tokens > 37 * hybrid.block_size and hit.is_loading == is_late
+    assert num_ties(run.engine, run.spy, reference, hybrid.tolerance) == 0
     loaded = kv_by_hash(run, BlocksLoaded)
     assert {group for group, _ in loaded} == set(range(6))
     for key in loaded.keys() & kept.keys():
@@ -161,22 +198,24 @@ def kv_by_hash(run: Run, kind: type) -> dict[tuple[int, bytes], dict[str, torch.
     return {key: dict(run.spy.read_block(key[0], blocks[key])) for key in wanted if key in blocks}
 
 
-def test_external_hits_after_a_restart(tmp_path: Path, reference: Rows, encode: Any) -> None:
+def test_external_hits_after_a_restart(tmp_path: Path, hybrid: Hybrid, reference: Rows) -> None:
     """Another process computes and saves; this one has never seen the prompt."""
-    code = f"from engine.test_gemma_in_the_engine import save_in; save_in({str(tmp_path)!r})"
-    subprocess.run([sys.executable, "-c", code], check=True, env=child_environment())
-    run = Run(300, connector=DiskStore(tmp_path))
-    run.add(encode(LIBRARY))
+    code = "from engine.test_gemma_in_the_engine import save_in; import sys; save_in(*sys.argv[1:])"
+    arguments = [str(tmp_path), json.dumps(asdict(hybrid))]
+    subprocess.run([sys.executable, "-c", code, *arguments], check=True, env=child_environment())
+    run = Run(hybrid, 300, connector=DiskStore(tmp_path))
+    run.add(hybrid.library)
     run.finish()
     (hit,) = run.of_kind(ExternalHit)
-    assert hit.num_tokens > 600
-    assert num_ties(run.engine, run.spy, reference, TOLERANCE) == 0
+    assert hit.num_tokens > 37 * hybrid.block_size
+    assert num_ties(run.engine, run.spy, reference, hybrid.tolerance) == 0
 
 
-def save_in(folder: str) -> None:
+def save_in(folder: str, hybrid_json: str) -> None:
     """What the other process does."""
-    run = Run(300, connector=DiskStore(Path(folder)))
-    run.add(HuggingFaceTokenizer(model_path(MODEL)).encode(LIBRARY))
+    hybrid = Hybrid(**json.loads(hybrid_json))
+    run = Run(hybrid, 300, connector=DiskStore(Path(folder)))
+    run.add(hybrid.library)
     run.finish()
 
 
