@@ -18,6 +18,7 @@ from labengine.core.prefix_cache import LateMerge, MergePolicy
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.core.token_budget import TokenBudgetScheduler
+from seeds import one_in
 from workloads import Workload, random_workload
 
 
@@ -29,10 +30,10 @@ def test_header_names_commit_and_command(edition: str) -> None:
 
 
 @pytest.mark.parametrize("edition", EDITIONS)
-def test_every_step_of_200_recorded_workloads_is_equal(edition: str) -> None:
+def test_every_step_of_the_recorded_workloads_is_equal(edition: str) -> None:
     recorded = list(golden.read(edition))
     assert len(recorded) == 200
-    for number, (workload, rows) in enumerate(recorded):
+    for number, (workload, rows) in enumerate(one_in(3, recorded)):
         difference = first_difference(rows, rows_of_labengine(workload, edition))
         assert difference is None, f"recorded workload {number}: {difference}\n{workload}"
 
@@ -44,10 +45,11 @@ def test_the_generator_still_makes_what_was_recorded() -> None:
 
 @pytest.mark.parametrize("edition", [*EDITIONS, "labengine"])
 def test_the_workloads_cover_what_they_are_for(edition: str) -> None:
-    """Each encounter in at least 20 of the 200."""
-    met = workloads_meeting([random_workload(seed) for seed in range(200)], edition)
+    """Each encounter in at least a tenth of those that are played."""
+    workloads = one_in(3, [random_workload(seed) for seed in range(200)])
+    met = workloads_meeting(workloads, edition)
     wanted = ENCOUNTERS if edition == "nano-vllm" else ENCOUNTERS + MERGES
-    rare = {name: met[name] for name in wanted if met[name] < 20}
+    rare = {name: met[name] for name in wanted if met[name] < len(workloads) // 10}
     assert not rare
 
 

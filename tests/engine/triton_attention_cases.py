@@ -126,8 +126,8 @@ def group_of(block_size: int, window: int | None = None) -> GroupSpec:
     return GroupSpec(block_size) if window is None else GroupSpec(block_size, "sliding_window", window)
 
 
-LENGTHS = [90, 9, 43, 2]
-STEPS = [[37, 5, 0, 0], [8, 1, 42, 1], [1, 1, 1, 1], [44, 1, 0, 0]]
+LENGTHS = [52, 9, 22, 2]
+STEPS = [[19, 5, 0, 0], [4, 1, 21, 1], [1, 1, 1, 1], [28, 1, 0, 0]]
 
 
 MIXED = {(1, 5), (3, 1), (16, None), (256, 33)}

@@ -15,20 +15,31 @@ if __name__ == "__main__":
 
 from driving import recorded
 from grounds import ALL_GROUNDS, Ground
-from labengine.events import Event
+from labengine.events import Event, ExternalHit, PrefixHit
 from labengine.hooks import Hooks
 
 NUM_SEEDS = 60
 
 
 def met(ground: Ground, seed: int) -> set[Hashable]:
-    """Return what a workload meets: its events by kind and words, and which kind follows which."""
+    """Return what a workload meets: its events by kind and words, which kind follows which, and hits in two places."""
     hooks = Hooks(strict=True)
     events = recorded(hooks)
     for _ in ground.drive(seed, hooks).operations(Random(seed)):
         pass
     follows = {(type(one), type(next_one)) for one, next_one in pairwise(events)}
-    return {_kind(event) for event in events} | follows
+    return {_kind(event) for event in events} | follows | _hits_in_two_places(events)
+
+
+def _hits_in_two_places(events: Sequence[Event]) -> set[Hashable]:
+    """Return a name if a request found tokens in the tier behind those that it found in the pool."""
+    num_local: dict[int, int] = {}
+    for event in events:
+        if isinstance(event, PrefixHit):
+            num_local[event.request_id] = event.num_tokens
+        elif isinstance(event, ExternalHit) and num_local.get(event.request_id):
+            return {"external hit behind a local one"}
+    return set()
 
 
 def covering(ground: Ground) -> tuple[int, ...]:
