@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 from labengine.engine.engine import Phase
 from labengine.finder.limits import ends_soon as ends_soon
+from labengine.finder.repeats import fork as fork
+from labengine.finder.repeats import rewind as rewind
 from labengine.finder.tally import Cost, Tally
 from labengine.hooks import Hooks
 from labengine.lab import Lab
-from labengine.session.history import rerun
+from labengine.session.history import broken_steps
 
 
 def break_off(lab: Lab, reached: Phase, reason: str = "KeyboardInterrupt") -> None:
@@ -18,7 +20,16 @@ def break_off(lab: Lab, reached: Phase, reason: str = "KeyboardInterrupt") -> No
     reached: "schedule" (blocks may have been loaded), "forward" (the forward pass failed) or "sample" (it was done).
     reason: the name of the error that ends the step. ConfigError for another phase, and for what is no name.
     """
-    rerun.break_off(lab.session.stepper, reached, reason)
+    broken_steps.break_off(lab.session.stepper, reached, reason)
+
+
+def break_off_at(lab: Lab, kind: str, number: int = 1, reason: str = "KeyboardInterrupt") -> None:
+    """Take a step of a lab up to its event of a kind, the first or a later one, and take it back.
+
+    reason: "KeyboardInterrupt", or the name of an error, which counts as raised by a part. Without such an event the
+    step is taken. ConfigError for a kind at which no step can end.
+    """
+    broken_steps.break_off_at(lab.session.stepper, kind, number, reason)
 
 
 def decisions(lab: Lab) -> Sequence[str]:

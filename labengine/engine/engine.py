@@ -88,6 +88,8 @@ class Engine:
         """True if the engine rolled a step back to begin it anew, because the external tier did not deliver."""
         self.failure: BaseException | None = None
         """The exception that a part raised in the newest step, which was rolled back for it; StepFailed carries it."""
+        self.ends_at: tuple[str, int] | None = None
+        """Event and number at which a step is being broken off on purpose; see session/history/broken_steps.py."""
         self._open_step = Lock()
         self.journal = Journal() if journal is None else journal
         """Inverses that roll the open step back."""

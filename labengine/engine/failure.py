@@ -11,6 +11,7 @@ MAX_MESSAGE = 1000
 
 _OWN = "labengine."
 _STEP_ITSELF = ("labengine.engine.engine", "labengine.engine.ahead", "labengine.engine.interrupts")
+_DELIVERY = "labengine.hooks"
 
 _CALLS_RUNNER = ("_forward", "_attempt", "step")
 """The engine's methods that call the runner, and no part of the core."""
@@ -18,6 +19,10 @@ _CALLS_RUNNER = ("_forward", "_attempt", "step")
 
 class StepBrokenOffError(BaseException):
     """Ends a step on purpose, where one was once broken off; see session/history/rerun.py."""
+
+
+class RaisedOnPurposeError(BaseException):
+    """Raised at an event as if a part had raised it there. No Exception: a listener that raises one is dropped."""
 
 
 class RecordedFailureError(Exception):
@@ -88,7 +93,7 @@ def _frames(traceback: TracebackType | None) -> list[FrameType]:
 
 def _is_of_a_part(frame: FrameType) -> bool:
     """Return True for a method of an object other than the engine, which is in every stack."""
-    if "self" not in frame.f_locals or _module(frame) in _STEP_ITSELF:
+    if "self" not in frame.f_locals or _module(frame) in (*_STEP_ITSELF, _DELIVERY):
         return False
     return all(kind.__module__ not in _STEP_ITSELF for kind in type(frame.f_locals["self"]).__mro__)
 

@@ -10,6 +10,8 @@ from labengine.lab import Lab
 from labengine.scenarios.by_hand import HandMadeScenario, hand_made
 from labengine.scenarios.scenario import Column
 
+ELSEWHERE = "repeats that lead elsewhere"
+
 
 class FoundWorkload(Protocol):
     """The parts of a counterexample that a scenario needs."""
@@ -21,12 +23,15 @@ class FoundWorkload(Protocol):
     @property
     def kind(self) -> str: ...
     @property
+    def rule(self) -> str: ...
+    @property
     def parts(self) -> Parts: ...
     @property
     def reference(self) -> Parts: ...
     @property
     def acts(self) -> tuple[Callable[[Lab], Any], ...]: ...
     def lab_settings(self) -> dict[str, Any]: ...
+    def num_elsewhere(self, lab: Lab) -> int: ...
 
 
 def scenario_of(found: FoundWorkload) -> HandMadeScenario:
@@ -39,7 +44,10 @@ def scenario_of(found: FoundWorkload) -> HandMadeScenario:
     roles = ("what you gave", "what it is held against")
     scenario = hand_made("found", found.headline.rstrip("."), found.message, columns, roles)
     scenario.acts, scenario.lab_settings = found.acts, found.lab_settings
-    if found.kind == "liveness":
+    if found.rule == "repeat":
+        scenario.more_figures = lambda lab: {ELSEWHERE: found.num_elsewhere(lab)}
+        scenario.wrong = lambda measured: measured[ELSEWHERE] > 0
+    elif found.kind == "liveness":
         scenario.wrong = lambda measured: measured["requests not finished"] > 0
     elif found.kind in ("worse", "differs"):
         scenario.wrong = lambda measured: dict(measured) != scenario.measured(reference.name)

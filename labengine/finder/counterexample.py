@@ -9,6 +9,7 @@ from dataclasses import fields
 from html import escape
 from textwrap import indent
 from typing import Any, ClassVar
+from weakref import WeakSet
 
 from labengine.config import ConfigError
 from labengine.core.editions import EDITIONS
@@ -18,7 +19,8 @@ from labengine.finder.judgement import Judgement
 from labengine.finder.limits import EndlessOperationError, ends_soon
 from labengine.finder.liveness import drain
 from labengine.finder.no_return import PointOfNoReturn, point_of_no_return
-from labengine.finder.operations import TakeStep
+from labengine.finder.operations import Repeat, TakeStep
+from labengine.finder.repeats import RepeatError
 from labengine.finder.report import SearchReport
 from labengine.finder.sandbox import Kind
 from labengine.finder.search import Found
@@ -26,7 +28,7 @@ from labengine.finder.suspects import base_of
 from labengine.lab import Lab
 from labengine.scenarios.by_hand import HandMadeScenario
 from labengine.session.compare.comparison import Comparison
-from labengine.session.saved.code import to_test
+from labengine.session.saved.code import to_code, to_test
 from labengine.session.saved.facts import facts_of
 from labengine.wording import counted
 
@@ -47,6 +49,7 @@ class Counterexample:
         self._case = found.case
         self._finding = found.finding
         self._judgement = judgement
+        self._elsewhere: WeakSet[Lab] = WeakSet()
 
     def __bool__(self) -> bool:
         return True
@@ -123,7 +126,21 @@ class Counterexample:
             return (*(operation.play for operation in self._case.workload), Lab.run)
         *before, last = (operation.play for operation in self._case.workload)
         more = [TakeStep().play] * (MORE_STEPS if self.rule == "liveness" else 0)
-        return (*before, *map(_without_raising, (last, *more)))
+        return (*before, *map(self._without_raising, (last, *more)))
+
+    def num_elsewhere(self, lab: Lab) -> int:
+        """Return 1 if the last fork or rewind of a played lab led elsewhere, else 0."""
+        return int(lab in self._elsewhere)
+
+    def _without_raising(self, act: Callable[[Lab], object]) -> Callable[[Lab], None]:
+        def play(lab: Lab) -> None:
+            with suppress(Exception, EndlessOperationError), ends_soon():
+                try:
+                    act(lab)
+                except RepeatError:
+                    self._elsewhere.add(lab)
+
+        return play
 
     def open(self) -> Any:
         """Return the dashboard of the played lab, at the first wrong event."""
@@ -162,28 +179,39 @@ class Counterexample:
     def to_code(self) -> str:
         """Return a script that plays it."""
         with self.lab() as lab:
-            return lab.to_code()
+            body = self._body()
+            return lab.to_code() if body is None else to_code(facts_of(lab.session), body=body)
 
     def to_test(self) -> str:
         """Return a file for pytest, with the overrides: red with them, green with production's classes."""
         tier = self._case.scope.tier
         imports = [] if tier is None else [f"from labengine.finder.scopes import {', '.join(_names(tier.code))}"]
-        assertions = self._assertions()
-        used = [name for name in ("cost", "decisions", "ends_soon") if any(f"{name}(" in line for line in assertions)]
-        imports += [f"from labengine.scripts import {', '.join(used)}"] if used else []
         with self._recorded() as lab:
             return to_test(
                 facts_of(lab.session),
-                assertions,
+                self._assertions(),
                 name=re.sub(r"\W+", "_", self.parts.name).strip("_").lower() or "parts",
                 says=f"{self.parts.name}: {self.message}.",
                 imports=imports,
                 external="" if tier is None else tier.code,
+                body=self._body(is_asserted=self._is_left_to_the_test),
             )
+
+    @property
+    def _is_left_to_the_test(self) -> bool:
+        """True if the last operation is among the assertions."""
+        return self.kind == "raises" or self.rule == "endless"
+
+    def _body(self, *, is_asserted: bool = False) -> list[str] | None:
+        """Return the workload as lines; None where the lab's inputs tell it: forks and rewinds are none."""
+        workload = self._case.workload[:-1] if is_asserted else self._case.workload
+        if not any(isinstance(operation, Repeat) for operation in self._case.workload):
+            return None
+        return [*map(str, workload), *(["lab.run()"] if self._runs_to_the_end else [])]
 
     def _recorded(self) -> Lab:
         """Return a lab with the session that a test repeats; an operation that does not return is left to the test."""
-        if self.kind != "raises" and self.rule != "endless":
+        if not self._is_left_to_the_test:
             return self.lab()
         lab = self._empty_lab(self.parts)
         for operation in self._case.workload[:-1]:
@@ -244,14 +272,6 @@ class Counterexample:
         if (external := settings.get("external")) is not None:
             settings["external"] = _Code(self._case.scope.tier.code if self._case.scope.tier else repr(external))
         return settings
-
-
-def _without_raising(act: Callable[[Lab], object]) -> Callable[[Lab], None]:
-    def play(lab: Lab) -> None:
-        with suppress(Exception, EndlessOperationError), ends_soon():
-            act(lab)
-
-    return play
 
 
 class _Code(str):

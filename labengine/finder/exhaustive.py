@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from sys import getsizeof
 
 from labengine.config import ConfigError
@@ -26,6 +26,8 @@ class Progress:
     queue_left: int = 0
     depth: int = 0
     exhausted: bool = False
+    operations: set[str] = field(default_factory=set)
+    """Kinds of operations that were tried."""
     is_full: bool = False
     """True if the states fill the memory: the search has ended before its scope did."""
 
@@ -85,12 +87,14 @@ class ExhaustiveSearch:
         notes = self._judgement.notes
         before = self._workload(state) if notes else ()
         mark = self._sandbox.mark()
-        for operation in self.scope.operations(self._sandbox.engine.num_added):
+        engine = self._sandbox.engine
+        for operation in self.scope.operations(engine.num_added, engine.num_finished_steps):
             if not is_possible(operation, self._sandbox.engine):
                 continue
             for note in notes:
                 note(Case(self.scope, (*before, operation)))
             self.progress.generated += 1
+            self.progress.operations.add(operation.what)
             try:
                 finding = self._sandbox.do(operation)
             except ConfigError:  # these parts refuse the request

@@ -44,8 +44,9 @@ class Judgement:
     def sandbox(self, scope: Scope, parts: Parts | None = None) -> Sandbox:
         """Return an empty sandbox of the suspects, or of other parts."""
         if parts is None:
-            return Sandbox(scope.config, self.suspects.parts, self.suspects.make_connector or _maker(scope))
-        return Sandbox(scope.config, parts, _maker(scope))
+            maker = self.suspects.make_connector or _maker(scope)
+            return Sandbox(scope.config, self.suspects.parts, maker, repeats=scope.repeats)
+        return Sandbox(scope.config, parts, _maker(scope), repeats=scope.repeats)
 
     def of(self, case: Case, sandbox: Sandbox | None = None) -> tuple[Finding, Case] | None:
         """Run a workload to its end; return the gravest finding that counts, and the workload up to it."""

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from labengine.core.request import RequestStatus
 from labengine.engine.engine import Engine
+from labengine.finder.limits import NUM_STEPS
 from labengine.finder.operations import TakeStep, Workload
 from labengine.finder.sandbox import Finding, Sandbox
-
-MAX_STEPS = 400
-"""Steps of a drain; a workload of the finder needs some dozens."""
 
 
 def drain(sandbox: Sandbox, ending: set[int] | None = None) -> tuple[Finding | None, Workload]:
@@ -24,7 +22,7 @@ def drain(sandbox: Sandbox, ending: set[int] | None = None) -> tuple[Finding | N
         key = sandbox.key()
         if key in known:
             break
-        if key in seen or len(steps) >= MAX_STEPS:
+        if key in seen or len(steps) >= NUM_STEPS:
             return Finding("liveness", _cycle(sandbox, len(steps) - seen.get(key, 0)), "liveness"), tuple(steps)
         seen[key] = len(steps)
         steps.append(TakeStep())

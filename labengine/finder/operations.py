@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from labengine.config import SamplingParams
 from labengine.core.request import ExtraKeys, RequestStatus
 from labengine.engine.engine import Engine
+from labengine.finder.repeats import fork, rewind
 from labengine.lab import Lab
+from labengine.session.history.broken_steps import break_off, break_off_at, break_off_step, break_off_step_at
 from labengine.session.history.inputs import BrokenStep
-from labengine.session.history.rerun import break_off, break_off_step
 
 BrokenPhase = Literal["schedule", "forward", "sample"]
 
@@ -19,6 +20,7 @@ BrokenPhase = Literal["schedule", "forward", "sample"]
 class Add:
     """A request is queued. Its tokens are sampled by position alone, so that equal prompts go on alike."""
 
+    what: ClassVar[str] = "requests"
     token_ids: tuple[int, ...]
     max_tokens: int = 1
     salt: str | None = None
@@ -51,6 +53,8 @@ class Add:
 class TakeStep:
     """One step is taken."""
 
+    what: ClassVar[str] = "steps"
+
     def do(self, engine: Engine) -> None:
         """Take the step."""
         engine.step()
@@ -67,6 +71,7 @@ class TakeStep:
 class BreakOff:
     """A step is begun, and an interrupt ends it in a phase: it is rolled back. See labengine.scripts.break_off."""
 
+    what: ClassVar[str] = "steps interrupted between phases"
     reached: BrokenPhase
 
     def do(self, engine: Engine) -> None:
@@ -82,9 +87,63 @@ class BreakOff:
 
 
 @dataclass(frozen=True, slots=True)
+class BreakOffAt:
+    """A step is begun, and ends at an event inside it: interrupted there, or because a part raises; it is rolled back.
+
+    See labengine.scripts.break_off_at.
+    """
+
+    what: ClassVar[str] = "steps that are interrupted or raise at an event"
+    kind: str
+    number: int = 1
+    reason: str = "KeyboardInterrupt"
+
+    def do(self, engine: Engine) -> None:
+        """Take the step up to the event, and roll it back."""
+        break_off_step_at(engine, (self.kind, self.number), self.reason)
+
+    def play(self, lab: Lab) -> None:
+        """Do the same in a lab."""
+        break_off_at(lab.session.stepper, self.kind, self.number, self.reason)
+
+    def __str__(self) -> str:
+        return f"break_off_at(lab, {self.kind!r}, {self.number}, {self.reason!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Rewind:
+    """The engine goes back to where step `step + 1` was about to begin. See labengine.scripts.rewind."""
+
+    what: ClassVar[str] = "rewinds"
+    step: int
+
+    def play(self, lab: Lab) -> None:
+        """Rewind a lab. Raises RepeatError if that leads elsewhere."""
+        rewind(lab, self.step)
+
+    def __str__(self) -> str:
+        return f"rewind(lab, {self.step})"
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """A second engine repeats all inputs, and then runs to its end. See labengine.scripts.fork."""
+
+    what: ClassVar[str] = "forks"
+
+    def play(self, lab: Lab) -> None:
+        """Fork a lab, and run the fork. Raises RepeatError if one of them is not as it was."""
+        fork(lab)
+
+    def __str__(self) -> str:
+        return "fork(lab)"
+
+
+@dataclass(frozen=True, slots=True)
 class Abort:
     """A request is aborted."""
 
+    what: ClassVar[str] = "aborts"
     request_id: int
 
     def do(self, engine: Engine) -> None:
@@ -103,6 +162,8 @@ class Abort:
 class Reset:
     """The prefix cache is reset; while a request holds blocks nothing happens."""
 
+    what: ClassVar[str] = "resets of the prefix cache"
+
     def do(self, engine: Engine) -> None:
         """Reset the prefix cache."""
         engine.reset_prefix_cache()
@@ -115,7 +176,9 @@ class Reset:
         return "lab.reset_prefix_cache()"
 
 
-Operation = Add | TakeStep | BreakOff | Abort | Reset
+EngineOperation = Add | TakeStep | BreakOff | BreakOffAt | Abort | Reset
+Repeat = Rewind | Fork
+Operation = EngineOperation | Repeat
 Workload = tuple[Operation, ...]
 
 
@@ -125,8 +188,12 @@ def is_possible(operation: Operation, engine: Engine) -> bool:
         case Abort(request_id):
             request = engine.requests.get(request_id)
             return request is not None and request.status is not RequestStatus.FINISHED
-        case TakeStep() | BreakOff():
+        case TakeStep() | BreakOff() | BreakOffAt():
             return not engine.scheduler.is_idle
+        case Rewind(step):
+            return step < engine.num_finished_steps and engine.scheduler.external.connector is None
+        case Fork():
+            return engine.num_added > 0 and engine.scheduler.external.connector is None
         case Reset():
             pool = engine.scheduler.manager.pool
             return bool(pool.prefix_map) and not pool.num_used

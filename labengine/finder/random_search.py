@@ -7,7 +7,7 @@ from random import Random
 
 from labengine.events import Event, RequestAdded, StepStarted
 from labengine.finder.judgement import Case, Judgement
-from labengine.finder.operations import Abort, Add, BreakOff, Operation, Reset, TakeStep, Workload
+from labengine.finder.operations import Abort, Add, BreakOff, Fork, Operation, Reset, Rewind, TakeStep, Workload
 from labengine.finder.sandbox import Finding
 from labengine.finder.scopes import Scope
 
@@ -24,6 +24,8 @@ class RandomSearch:
     def __init__(self, scopes: Sequence[Scope], judgement: Judgement, seed: int) -> None:
         self.num_workloads = 0
         self.num_operations = 0
+        self.operations: set[str] = set()
+        """Kinds of operations that were tried."""
         self._scopes = scopes
         self._judgement = judgement
         self._random = Random(seed)
@@ -40,6 +42,7 @@ class RandomSearch:
             sandbox.hooks.subscribe(pairs.note)
             found = self._judgement.of(case, sandbox)
             self.num_operations += pairs.num_operations
+            self.operations.update(operation.what for operation in case.workload)
             if not pairs.seen <= self._pairs:
                 self._pairs |= pairs.seen
                 self._kept.append(case)
@@ -66,16 +69,17 @@ class RandomSearch:
                 operations.append(random.choice(favourites))
                 num_added += 1
             else:
-                operations.append(self._between(scope, num_added, disturbance))
+                operations.append(self._between(scope, num_added, len(operations), disturbance))
         return tuple(operations)
 
-    def _between(self, scope: Scope, num_added: int, disturbance: float) -> Operation:
+    def _between(self, scope: Scope, num_added: int, num_operations: int, disturbance: float) -> Operation:
         random = self._random
         if random.random() >= disturbance:
             return TakeStep()
         if random.random() < 0.5:
             return Abort(random.randrange(num_added or 1))
-        others: list[Operation] = [Reset(), *map(BreakOff, scope.broken)]
+        others: list[Operation] = [Reset(), *map(BreakOff, scope.broken), *scope.ends]
+        others += [Fork(), Rewind(random.randrange(num_operations + 1))] if scope.repeats else []
         return random.choice(others)
 
     def _varied(self, scope: Scope, operations: list[Operation]) -> Workload:
@@ -89,7 +93,7 @@ class RandomSearch:
                 operations.insert(place, random.choice(scope.adds))
             else:
                 num_added = sum(isinstance(operation, Add) for operation in operations[:place])
-                operations.insert(place, self._between(scope, num_added, 0.5))
+                operations.insert(place, self._between(scope, num_added, place, 0.5))
         return tuple(operations)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import get_args
 
+from labengine.finder.operations import EngineOperation, Repeat
 from labengine.finder.sandbox import Kind
 from labengine.finder.search import SearchCounts, Unfinished
 from labengine.finder.suspects import Suspects
@@ -32,6 +34,8 @@ class SearchReport:
     seed: int
     unfinished: tuple[Unfinished, ...] = ()
     """Scopes whose states fill a process's memory; random workloads went on in them."""
+    operations: tuple[str, ...] = ()
+    """Kinds of operations that were tried."""
     remarks: tuple[str, ...] = ()
     """Processes that were lost, a sentence each."""
 
@@ -40,6 +44,7 @@ class SearchReport:
         cls, suspects: Suspects, kinds: tuple[Kind, ...], counts: Sequence[SearchCounts], seconds: float, seed: int
     ) -> SearchReport:
         """Return the report of searchers that counted this."""
+        tried = {what for one in counts for what in one.operations}
         return cls(
             suspects.parts.name,
             suspects.reference.name,
@@ -51,6 +56,7 @@ class SearchReport:
             seconds,
             seed,
             tuple(dict.fromkeys(scope for one in counts for scope in one.unfinished)),
+            tuple(kind.what for kind in get_args(EngineOperation | Repeat) if kind.what in tried),
             tuple(dict.fromkeys(remark for one in counts for remark in one.remarks)),
         )
 
@@ -69,6 +75,7 @@ class SearchReport:
         )
         complete = f"Exhausted: {listed([*self.exhausted])}." if self.exhausted else "No scope was exhausted."
         lines = [f"Nothing found with {self.name}: no {' | '.join(self.kinds)}.", f"Searched: {searched}. {complete}"]
+        lines += [f"Operations: {listed([*self.operations])}."] if self.operations else []
         lines += [
             f"Not exhausted: {one.scope}: {counted(one.num_states, 'state')} fill the memory; all workloads of up to "
             f"{counted(one.depth, 'operation')} were tried."

@@ -17,11 +17,14 @@ from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.engine.engine import Engine, StepReport
 from labengine.engine.simulated import SimulatedRunner
-from labengine.finder.limits import EndlessOperationError, restart_clock
-from labengine.finder.operations import Add, Operation, Workload, is_possible
+from labengine.finder.limits import NUM_STEPS, EndlessOperationError, restart_clock
+from labengine.finder.operations import Add, Fork, Operation, Repeat, Rewind, TakeStep, Workload, is_possible
+from labengine.finder.played import Past, Played
+from labengine.finder.repeats import RepeatError, refuse_difference
 from labengine.finder.state_key import attributes_of, parts_of, state_key
 from labengine.finder.tally import Tally
 from labengine.hooks import Hooks
+from labengine.snapshot import Snapshot
 from labengine.violation import Violation
 
 Kind = Literal["rule", "raises", "liveness", "differs", "worse"]
@@ -72,32 +75,55 @@ class Mark:
     attributes: tuple[int, int, StepReport]
     chains: tuple[tuple[Request, int, int, int], ...]
     """Per request, how long its hash chain, its links and its prefixes are: they grow on demand, without an entry."""
+    engine: Engine
+    num_done: int
+    """Operations played."""
 
 
 class Sandbox:
     """An engine on parts, watched. A violation or an exception ends its use: make a new one."""
 
     def __init__(
-        self, config: EngineConfig, parts: Parts, make_connector: Callable[[], Connector] | None = None
+        self,
+        config: EngineConfig,
+        parts: Parts,
+        make_connector: Callable[[], Connector] | None = None,
+        *,
+        repeats: bool = False,
     ) -> None:
+        """repeats: forks and rewinds are possible; for these the states before its steps are kept."""
         self.hooks = Hooks()
         self.tally = Tally(self.hooks)
         self.watch = Watch(self.hooks)
+        self._make, self._repeats = (config, parts, make_connector), repeats
+        self._begin()
+        self.on_begin: Callable[[int], object] = lambda number: None
+        """Called by `run` with the number of each operation before it is done, counted from 1."""
+        self._known = _attributes_of_production(config)
+
+    def _begin(self) -> None:
+        """Put an empty engine in place."""
+        config, parts, make_connector = self._make
+        self.watch.close()
         self.journal = UndoableJournal()
         connector = None if make_connector is None else make_connector()
         runner: Any = self.watch.wrap(SimulatedRunner())
         self.engine = Engine(config, runner, parts, self.hooks, connector, self.journal)
         self.watch.follow(self.engine)
-        self.on_begin: Callable[[int], object] = lambda number: None
-        """Called by `run` with the number of each operation before it is done, counted from 1."""
-        self._known = _attributes_of_production(config)
+        self.played = Played(self.engine, keeps_states=self._repeats)
 
     def do(self, operation: Operation) -> Finding | None:
         """Do an operation; return what went wrong. Raises ConfigError for a request that never fits."""
+        if isinstance(operation, (Rewind, Fork)):
+            try:
+                return self._repeat(operation) if self._repeats else None
+            except Exception as error:  # a part that cannot be made again
+                return self._raised(error)
         engine = self.engine
         restart_clock()
         try:
-            operation.do(engine)
+            with self.played.noting(operation):
+                operation.do(engine)
         except Exception as error:
             if isinstance(error, ConfigError) and isinstance(operation, Add):
                 raise  # a request that never fits this pool is refused: no fault
@@ -110,6 +136,35 @@ class Sandbox:
             self.watch.check(engine.snapshot())
             self.tally.note_step(engine)
         return self._violated(self.watch.violations)
+
+    def _repeat(self, operation: Repeat) -> Finding | None:
+        if isinstance(operation, Rewind):
+            return self._replay(self.played.until(operation.step), f"a rewind to step {operation.step}")
+        before = self.engine.snapshot()
+        twin = Sandbox(*self._make)
+        finding = twin._replay((self.played.operations, before), "a fork")
+        for _ in range(NUM_STEPS):
+            if finding is not None or twin.engine.scheduler.is_idle:
+                break
+            finding = twin.do(TakeStep())
+        return finding or self._is_elsewhere(before, "the lab of a fork")
+
+    def _replay(self, past: Past, what: str) -> Finding | None:
+        """Begin anew with the operations of the past; return what goes wrong, or differs from then."""
+        operations, before = past
+        if len(self.played):
+            self._begin()
+        for one in operations:
+            if is_possible(one, self.engine) and (finding := self.do(one)) is not None:
+                return finding
+        return self._is_elsewhere(before, what)
+
+    def _is_elsewhere(self, before: Snapshot, what: str) -> Finding | None:
+        try:
+            refuse_difference(before, self.engine.snapshot(), what)
+        except RepeatError as error:
+            return Finding("rule", str(error), "repeat")
+        return None
 
     def run(self, workload: Workload) -> tuple[Finding | None, int]:
         """Do operations from the present state on; return what went wrong, and how many were begun.
@@ -133,6 +188,8 @@ class Sandbox:
             self.watch.memory.duplicate(),
             (engine.num_added, engine.step_number, engine.report),
             tuple((one, len(one.block_hashes), len(one.links), len(one.prefixes)) for one in engine.requests.values()),
+            engine,
+            len(self.played),
         )
 
     def key(self) -> int:
@@ -141,6 +198,9 @@ class Sandbox:
 
     def undo(self, mark: Mark) -> bool:
         """Come back to a state. False where that is not what came out: a part keeps state outside of the journal."""
+        if mark.engine is not self.engine:
+            return False
+        self.played.undo_to(mark.num_done)
         self.journal.undo_to(mark.journal_length)
         self.engine.num_added, self.engine.step_number, self.engine.report = mark.attributes
         for request, num_hashes, num_links, num_prefixes in mark.chains:

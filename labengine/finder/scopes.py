@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +16,18 @@ from labengine.engine.engine import Engine
 from labengine.engine.external import Delayed, HostStore
 from labengine.engine.external.store import StoreError
 from labengine.engine.simulated import SimulatedRunner, default_next_token
-from labengine.finder.operations import Abort, Add, BreakOff, BrokenPhase, Operation, Reset, TakeStep
+from labengine.finder.operations import (
+    Abort,
+    Add,
+    BreakOff,
+    BreakOffAt,
+    BrokenPhase,
+    Fork,
+    Operation,
+    Reset,
+    Rewind,
+    TakeStep,
+)
 from labengine.hooks import Hooks
 
 ADAPTERS: tuple[ExtraKeys, ...] = ((), (("lora", "s"),), (("lora", "t"),))
@@ -86,6 +97,10 @@ class Scope:
     keys: tuple[ExtraKeys, ...] = ((),)
     """Extra keys that a request may have."""
     broken: tuple[BrokenPhase, ...] = ("forward", "sample")
+    ends: tuple[BreakOffAt, ...] = ()
+    """Steps that end at an event inside them."""
+    repeats: bool = False
+    """True with forks and rewinds."""
     tier: Tier | None = None
     only: tuple[Add, ...] = ()
     """The requests that can be added, in place of all that these bounds allow."""
@@ -117,8 +132,8 @@ class Scope:
         engine = Engine(self.config, SimulatedRunner(), VLLM, Hooks())  # of the editions it can hold least
         return tuple(add for add in every if _fits(add, engine))
 
-    def operations(self, num_added: int) -> Iterator[Operation]:
-        """Yield the operations that may follow `num_added` requests, the most telling first."""
+    def operations(self, num_added: int, num_steps: int) -> Iterator[Operation]:
+        """Yield the operations that may follow so many requests and finished steps, the most telling first."""
         yield TakeStep()
         if num_added < self.max_requests:
             yield from self.adds
@@ -127,6 +142,10 @@ class Scope:
         for phase in self.broken:
             yield BreakOff(phase)
         yield Reset()
+        yield from self.ends
+        if self.repeats:
+            yield Fork()
+            yield from map(Rewind, range(num_steps))
 
 
 def _fits(add: Add, engine: Engine) -> bool:
@@ -158,6 +177,21 @@ def _contents(num_blocks: int, size: int) -> Iterator[tuple[int, ...]]:
 
 TO_LOAD = tuple(Add(tuple(range(first, first + length))) for first in (OTHER, 2 * OTHER) for length in (3, 5))
 """Prompts of two contents, each once half as long: with blocks of two, one or two blocks come from a tier."""
+INTERRUPTS = (
+    BreakOffAt("TokenSampled"),
+    BreakOffAt("TokenSampled", 2),
+    BreakOffAt("TokensComputed"),
+    BreakOffAt("RequestFinished"),
+    BreakOffAt("RequestFinished", 2),
+    BreakOffAt("BlockAllocated"),
+    BreakOffAt("BlockCached"),
+    BreakOffAt("BlockMerged"),
+    BreakOffAt("RequestPreempted"),
+)
+"""Steps that an interrupt ends at an event inside them."""
+RAISES = tuple(replace(one, reason="RuntimeError") for one in INTERRUPTS)
+"""Steps that end there because a part raises."""
+ENDS = (*INTERRUPTS, *RAISES)
 LATE_AND_FULL = Tier(FullStore, 1)
 
 
@@ -166,10 +200,19 @@ def small_scopes(**settings: Any) -> tuple[Scope, ...]:
     few: dict[str, Any] = {"max_requests": 2, "num_prompt_blocks": 1, "broken": ()}
     return (
         Scope("two requests", _config(3, **settings), max_operations=10, max_tokens=(1, 2), **few),
+        Scope(
+            "steps that end inside",
+            _config(3, **settings),
+            **few,
+            max_tokens=(2,),
+            max_operations=4,
+            ends=(*INTERRUPTS, RAISES[0]),
+        ),
         Scope("two requests in chunks", _config(3, budget=2, **settings), max_operations=12, max_tokens=(1, 2), **few),
         Scope("prompts from a late tier", _config(4, **settings), **few, only=TO_LOAD, tier=LATE_AND_FULL),
         Scope("a window", _config(6, window=3, **settings), max_tokens=(1, 3), **few),
         Scope("broken steps", _config(3, **settings), max_requests=2, num_prompt_blocks=1, max_tokens=(2,)),
+        Scope("forks and rewinds", _config(3, **settings), **few, max_operations=6, repeats=True),
         Scope("three requests", _config(4, **settings), num_prompt_blocks=1, max_tokens=(1, 2), broken=()),
     )
 
@@ -202,6 +245,9 @@ def large_scopes(keys: tuple[ExtraKeys, ...] = ADAPTERS, **settings: Any) -> tup
         Scope("a tier that fails", _config(5, **settings), tier=Tier(FailingStore)),
         Scope("a late tier that fails", _config(6, **settings), **long, tier=Tier(FailingStore, 1)),
         Scope("a tight pool and a window", _config(8, window=3, budget=2, **settings), **long),
+        Scope("a small pool, steps that end inside", _config(5, **settings), ends=ENDS, repeats=True),
+        Scope("a window, steps that end inside", _config(10, window=3, **settings), **long, ends=ENDS, repeats=True),
+        Scope("a late tier, steps that end inside", _config(5, **settings), tier=Tier(steps_late=1), ends=ENDS),
     )
 
 

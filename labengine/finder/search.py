@@ -52,6 +52,8 @@ class SearchCounts:
     exhausted: list[str] = field(default_factory=list)
     """Names of the scopes that were searched completely."""
     unfinished: list[Unfinished] = field(default_factory=list)
+    operations: set[str] = field(default_factory=set)
+    """Kinds of operations that were tried."""
     remarks: list[str] = field(default_factory=list)
     """What became of the searcher's process, where it did not come to its end by itself."""
 
@@ -65,6 +67,7 @@ class SearchCounts:
             before.num_workloads + self.num_workloads,
             [*before.exhausted, *self.exhausted],
             [*before.unfinished, *self.unfinished],
+            before.operations | self.operations,
             [*before.remarks, *self.remarks],
         )
 
@@ -107,6 +110,7 @@ def _raw(task: Task, counts: SearchCounts) -> Iterator[tuple[Finding, Case] | No
             progress = searched.progress
             counts.generated, counts.distinct = generated + progress.generated, distinct + progress.distinct
             counts.queue_left, counts.depth = progress.queue_left, progress.depth
+            counts.operations |= progress.operations
             yield found
         if searched.progress.exhausted:
             counts.exhausted.append(scope.name)
@@ -119,6 +123,7 @@ def _raw(task: Task, counts: SearchCounts) -> Iterator[tuple[Finding, Case] | No
     for found in random.findings() if large and task.max_workloads != 0 else ():
         counts.generated = generated + random.num_operations
         counts.num_workloads = random.num_workloads
+        counts.operations |= random.operations
         yield found
         if random.num_workloads == task.max_workloads:
             return

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from labengine.finder.judgement import Case, Judgement
-from labengine.finder.operations import Abort, Add, Operation, Workload
+from labengine.finder.operations import Abort, Add, BreakOffAt, Operation, TakeStep, Workload
 from labengine.finder.sandbox import Finding
 
 
@@ -33,9 +33,10 @@ def shrunk(
 
 
 def size(case: Case) -> tuple[int, int, int]:
-    """Return the measure of a case: operations, tokens, blocks."""
+    """Return the measure of a case: operations, tokens (and events at which steps end), blocks."""
     adds = [operation for operation in case.workload if isinstance(operation, Add)]
     tokens = sum(len(add.token_ids) + add.max_tokens + (add.salt is not None) + len(add.keys) for add in adds)
+    tokens += sum(one.number for one in case.workload if isinstance(one, BreakOffAt))
     return len(case.workload), tokens, case.scope.config.num_blocks
 
 
@@ -51,9 +52,19 @@ def _smaller(case: Case) -> Iterator[Case]:
                     scope, tuple(smaller if one == operation else one for one in workload)
                 )  # equal ones stay equal
                 yield Case(scope, (*workload[:place], smaller, *workload[place + 1 :]))
+        for other in _simpler(operation):
+            yield Case(scope, (*workload[:place], other, *workload[place + 1 :]))
     config = scope.config
     for num_blocks in range(2, config.num_blocks):
         yield Case(replace(scope, config=replace(config, num_blocks=num_blocks)), workload)
+
+
+def _simpler(operation: Operation) -> Iterator[Operation]:
+    """Yield what a step that ends at an event may be replaced by."""
+    if isinstance(operation, BreakOffAt):
+        yield TakeStep()
+        if operation.number > 1:
+            yield replace(operation, number=1)
 
 
 def _without(workload: Workload, start: int, end: int) -> Workload:

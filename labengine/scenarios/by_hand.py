@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 from labengine.config import ConfigError, checked_call, shown
 from labengine.core.editions import LABENGINE
 from labengine.core.parts import Parts
-from labengine.events import ForwardRan, PrefixHit, StepFailed
+from labengine.events import ForwardRan, PrefixHit
 from labengine.lab import Lab
 from labengine.scenarios.scenario import Column, Scenario
+from labengine.session.history.inputs import BrokenStep, Input
 from labengine.session.patch.override import parts_with
 from labengine.violation import RULES
 
@@ -31,6 +32,7 @@ class HandMadeScenario(Scenario):
         """Acts after which both columns have taken as many steps: a comparison opens there."""
         self.lab_settings: Callable[[], Mapping[str, Any]] = dict
         self.wrong: Callable[[Mapping[str, int]], bool] | None = None
+        self.more_figures: Callable[[Lab], Mapping[str, int]] = lambda lab: {}
 
     def settings_for(self, model: str) -> dict[str, Any]:
         """Return the settings; a connector is made for each lab."""
@@ -59,11 +61,12 @@ class HandMadeScenario(Scenario):
         assert lab.timeline is not None
         return {
             "rules broken": len({violation.rule for violation in lab.violations}),
-            "failed steps": len(lab.timeline.of_kind(StepFailed)),
+            "failed steps": sum(map(_is_failure, lab.session.inputs.done)),
             "requests not finished": sum(one.status != "finished" for one in lab.snapshot().requests.values()),
             "tokens found in the cache": sum(event.num_tokens for event in lab.timeline.of_kind(PrefixHit)),
             "tokens computed": sum(event.num_tokens for event in lab.timeline.of_kind(ForwardRan)),
             "peak of used blocks": lab.stats().peak_used_blocks,
+            **self.more_figures(lab),
         }
 
     def is_wrong(self, measured: Mapping[str, int]) -> bool:
@@ -138,6 +141,11 @@ def scenario(
     made.lab("fixed").close()  # wrong settings are refused now
     made.note_rules()
     return made
+
+
+def _is_failure(known: Input) -> bool:
+    """Return True for a step that failed by itself."""
+    return isinstance(known, BrokenStep) and known.failed is not None and known.ends_at is None
 
 
 def _parts(wanted: str | Parts | type) -> str | Parts:

@@ -7,13 +7,13 @@ import signal
 from collections.abc import Sequence
 from itertools import repeat
 from threading import Lock
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from labengine.core.block import Block
 from labengine.core.block_pool import BlockPool
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.prefix_cache import LateMerge, MergePolicy
-from labengine.core.request import Request
+from labengine.core.request import FinishReason, Request
 from labengine.core.token_budget import TokenBudgetScheduler
 
 
@@ -118,3 +118,38 @@ class Hoards(BlockPool):
     def take(self, num_blocks: int) -> list[int]:
         self.kept.append(bytes(1_000_000))
         return super().take(num_blocks)
+
+
+class ForgetsToken(TokenBudgetScheduler):
+    """Does not journal a sampled token."""
+
+    def append_token(self, request: Request, token_id: int) -> None:
+        super().append_token(request, token_id)
+        self._journal.remove((request.token_ids.pop,))
+
+
+class KeepsTokens(TokenBudgetScheduler):
+    """Keeps each request's sampled tokens in a table of its own, which no rollback undoes."""
+
+    def append_token(self, request: Request, token_id: int) -> None:
+        vars(self).setdefault("sampled", {}).setdefault(request.request_id, []).append(token_id)
+        super().append_token(request, token_id)
+
+    def finish_reason(self, request: Request) -> FinishReason | None:
+        if len(vars(self)["sampled"][request.request_id]) > request.num_generated_tokens:
+            raise RuntimeError("a token too many")
+        return super().finish_reason(request)
+
+
+class EverySecondReuses(BlockPool):
+    """Reuses blocks without content first in every second engine: right each time, and never twice the same."""
+
+    num_made: ClassVar[int] = 0
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        type(self).num_made += 1
+        self.is_second = self.num_made % 2 == 0
+
+    def reused_first(self, block_ids: list[int]) -> list[int]:
+        return super().reused_first(block_ids) if self.is_second else []

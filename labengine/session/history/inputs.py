@@ -86,11 +86,13 @@ class BrokenStep(Input):
     by_runner: bool = False
     """True where the model's runner raised it, as when a device is gone. The scheduler's parts decide by their inputs
     alone, and raise it again by themselves."""
+    ends_at: tuple[str, int] | None = None
+    """Kind and number of the step's event at which it was broken off on purpose, counted from 1; None for any other."""
 
     @property
     def is_failure_of_parts(self) -> bool:
         """True where a part of the core raised, and not the runner."""
-        return self.failed is not None and not self.by_runner
+        return self.failed is not None and not self.by_runner and self.ends_at is None
 
 
 class Inputs:
@@ -198,7 +200,7 @@ class Inputs:
             return
         failed = None if failure is None else failure_event(event.step, failure)
         by_runner = failure is not None and is_of_runner(failure)
-        broken = BrokenStep(event.step - 1, reached, event.reason, failed, by_runner)
+        broken = BrokenStep(event.step - 1, reached, event.reason, failed, by_runner, engine.ends_at)
         if not self._is_rerunning:
             self.note(broken)
             return

@@ -13,38 +13,41 @@ from labengine.session.source_text import checked_literal, checked_name, quoted
 from labengine.trace.parsing import TraceError
 
 WIDTH = 110
+_FUNCTIONS = ("break_off", "break_off_at", "cost", "decisions", "ends_soon", "fork", "rewind")
+"""Functions of labengine.scripts."""
 _PHASES = ("schedule", "forward", "sample")
 _DEFAULTS = {f.name: f.default for f in fields(SamplingParams)}
 
 TokenText = Callable[[int], str]
 
 
-def to_code(facts: Mapping[str, Any], token_text: TokenText | None = None) -> str:
+def to_code(facts: Mapping[str, Any], token_text: TokenText | None = None, body: Sequence[str] | None = None) -> str:
     """Return a script that repeats a session. facts: see labengine.session.saved.facts.
 
     token_text puts the beginning of each prompt beside its token ids. What has no source is named in a comment: a
     connector of the user's, a class without source, or a name that a class uses; the script checks for these before
-    anything else. TraceError for facts of no session.
+    anything else. body: lines in place of the inputs, with functions of labengine.scripts. TraceError for facts of no
+    session.
     """
     try:
-        return "\n".join(_lines(facts, token_text)) + "\n"
+        return "\n".join(_lines(facts, token_text, body)) + "\n"
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise TraceError(
             f"this trace does not tell what its lab was given ({error!r}): there is no code in it"
         ) from None
 
 
-def _lines(facts: Mapping[str, Any], token_text: TokenText | None) -> Iterator[str]:
-    inputs = [_checked(done) for done in facts["inputs"]]
+def _lines(facts: Mapping[str, Any], token_text: TokenText | None, body: Sequence[str] | None) -> Iterator[str]:
+    lines = [*_inputs(facts, token_text)] if body is None else body
     yield f"# {_in_a_line(facts['title'])}: a session, written down by to_code()."
-    yield from _imports(facts, inputs)
+    yield from _imports(facts, lines)
     if classes := _classes(facts):
         yield from _definitions(classes)
     comments, arguments = _lab(facts)
     if facts["parts"] is not None:
         arguments.append(f"parts={_parts(facts['parts'])}")
     yield from (*comments, *_call("lab = labengine.Lab", arguments), "")
-    yield from _session(inputs, int(facts["num_steps"]), token_text)
+    yield from lines
     yield from _open_step(facts.get("open_step"))
     yield "print(lab)"
 
@@ -57,24 +60,24 @@ def to_test(
     says: str,
     imports: Iterable[str] = (),
     external: str = "",
+    body: Sequence[str] | None = None,
 ) -> str:
     """Return a file for pytest: a test that repeats a session and then asserts.
 
     It is red with the session's parts, and green where PARTS is None. facts: see labengine.session.saved.facts.
     assertions: lines of Python on `lab`. says: the file's first sentence. external: Python that makes the session's
-    connector, with names that `imports` brings.
+    connector, with names that `imports` brings. body: lines in place of the inputs.
     """
-    inputs = [_checked(done) for done in facts["inputs"]]
     comments, arguments = _lab(facts)
     if external:
         comments.clear()
         arguments.append(f"external={external}")
     parts = "None" if facts["parts"] is None else _parts(facts["parts"])
-    body = [*_session(inputs, int(facts["num_steps"]), None), *assertions]
+    body = [*(_inputs(facts, None) if body is None else body), *assertions]
     lines = [
         f'"""{_in_a_line(says).replace(chr(92), "").replace(chr(34), chr(39))}"""',
         "",
-        *_imports(facts, inputs, imports),
+        *_imports(facts, body, imports),
         *(_definitions(classes) if (classes := _classes(facts)) else ()),
         "# With PARTS = None, the production classes, the test is green.",
         f"PARTS = {parts}",
@@ -94,13 +97,11 @@ def _checked(done: Mapping[str, Any]) -> Mapping[str, Any]:
     return done
 
 
-def _imports(
-    facts: Mapping[str, Any], inputs: Sequence[Mapping[str, Any]], others: Iterable[str] = ()
-) -> Iterator[str]:
+def _imports(facts: Mapping[str, Any], body: Sequence[str], others: Iterable[str] = ()) -> Iterator[str]:
     lines = {str(line) for cls in _classes(facts) for line in cls["imports"]} | {*others}
-    if any(done["do"] == "break_off" for done in inputs):
-        lines.add("from labengine.scripts import break_off")
-    if any(done["do"] == "fail" for done in inputs):
+    used = [name for name in _FUNCTIONS if any(f"{name}(" in line for line in body if not line.startswith("#"))]
+    lines |= {f"from labengine.scripts import {', '.join(used)}"} if used else set()
+    if any(line.startswith("with suppress(") for line in body):
         lines.add("from contextlib import suppress")
     yield from sorted(lines | {"import labengine"}, key=_place)
     yield ""
@@ -149,9 +150,11 @@ def _setting(value: object) -> str:
     return f"[{', '.join(f'labengine.GroupSpec({group})' for group in groups)}]"
 
 
-def _session(inputs: Sequence[Mapping[str, Any]], num_steps: int, token_text: TokenText | None) -> Iterator[str]:
+def _inputs(facts: Mapping[str, Any], token_text: TokenText | None) -> Iterator[str]:
+    """Yield a line or more for each input, and the steps between them."""
     now = 0
-    for done in inputs:
+    num_steps = int(facts["num_steps"])
+    for done in map(_checked, facts["inputs"]):
         yield from _steps(done["step"] - now)
         now = max(now, done["step"])
         yield from _CALLS[done["do"]](done, token_text)
@@ -198,6 +201,11 @@ def _break_off(done: Mapping[str, Any], _: TokenText | None) -> Iterator[str]:
     yield f"break_off(lab, {arguments})  # a step that was interrupted here, and rolled back"
 
 
+def _break_off_at(done: Mapping[str, Any], _: TokenText | None) -> Iterator[str]:
+    arguments = f"{_literal(done['kind'])}, {int(done['number'])}, {_literal(done['reason'])}"
+    yield f"break_off_at(lab, {arguments})  # a step that was broken off at this event, and rolled back"
+
+
 def _fail(done: Mapping[str, Any], _: TokenText | None) -> Iterator[str]:
     yield f"with suppress(Exception):  # a part raises {_in_a_line(done['reason'])} here, and the step is rolled back"
     yield "    lab.step()"
@@ -209,6 +217,7 @@ _CALLS: dict[str, Callable[[Mapping[str, Any], TokenText | None], Iterator[str]]
     "fill_external": _fill_external,
     "reset_prefix_cache": _reset_prefix_cache,
     "break_off": _break_off,
+    "break_off_at": _break_off_at,
     "fail": _fail,
 }
 

@@ -94,6 +94,8 @@ def _input(done: Input) -> dict[str, Any]:
             fact = {"do": "abort", "request_id": done.request_id}
         case ResetInput():
             fact = {"do": "reset_prefix_cache"}
+        case BrokenStep(ends_at=(kind, number)):
+            fact = {"do": "break_off_at", "kind": kind, "number": number, "reason": done.reason}
         case BrokenStep(failed=StepFailed(), by_runner=False):
             fact = {"do": "fail", "reason": done.reason}
         case BrokenStep():
