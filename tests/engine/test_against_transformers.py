@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
 
 from labengine import model_path
 from labengine.check.invariants import check_invariants
@@ -117,6 +116,8 @@ def token_ids() -> list[list[int]]:
 @pytest.fixture(scope="module")
 def reference() -> Any:
     """By transformers; each sequence is computed once."""
+    from transformers import AutoModelForCausalLM
+
     model = AutoModelForCausalLM.from_pretrained(model_path("smollm2"), dtype=torch.float32).eval()
     known: dict[tuple[int, ...], torch.Tensor] = {}
 

@@ -83,9 +83,9 @@ def test_on_the_real_model_equal_prompts_share_in_the_step_that_computes_them() 
     """The older engine reads, in one forward pass, KV that the same pass has just written: the text is right."""
     prompt = "Two people ask the very same question at the very same moment. The"
     with Lab("smollm2", num_blocks=16, block_size=4, edition="nano-vllm-2025-07") as lab:
-        shared = lab.generate([prompt, prompt], max_tokens=12, ignore_eos=True)
-        assert lab.stats().hit_rate > 0 and lab.stats().num_steps == 12
+        shared = lab.generate([prompt, prompt], max_tokens=6, ignore_eos=True)
+        assert lab.stats().hit_rate > 0 and lab.stats().num_steps == 6
         lab.reset()
-        [alone] = lab.generate([prompt], max_tokens=12, ignore_eos=True)
+        [alone] = lab.generate([prompt], max_tokens=6, ignore_eos=True)
         assert [output.token_ids for output in shared] == [alone.token_ids] * 2
         assert not lab.violations

@@ -214,7 +214,7 @@ def texts_of(overlap: bool, **options: Any) -> tuple[object, list[Event]]:
     """Two greedy texts and two drawn ones, and what happened."""
     with Lab("smollm2", num_blocks=64, block_size=4, check=False, overlap=overlap, **options) as lab:
         prompts = ["Q: Is the sky blue? A:", "One, two, three,"]
-        outputs = [lab.generate(prompts, max_tokens=24), lab.generate(prompts, max_tokens=24, temperature=1.0, seed=3)]
+        outputs = [lab.generate(prompts, max_tokens=10), lab.generate(prompts, max_tokens=10, temperature=1.0, seed=3)]
         return outputs, events_of(lab)
 
 

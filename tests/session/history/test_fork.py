@@ -322,7 +322,7 @@ def test_a_long_way_is_shown_by_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_while_the_background_runs() -> None:
     with Lab("simulated", num_blocks=600, block_size=4) as lab:
-        lab.add(token_ids=[1, 2, 3], max_tokens=1500)
+        lab.add(token_ids=[1, 2, 3], max_tokens=600)
         lab.start()
         forks = [lab.fork() for _ in range(3)]
         lab.pause()
@@ -337,10 +337,10 @@ def test_while_the_background_runs() -> None:
 
 
 def test_the_same_tokens_on_the_real_model(smollm2: Lab) -> None:
-    smollm2.add("Once upon a time", max_tokens=12)
-    smollm2.add("Once upon a time", max_tokens=12, temperature=0.9)
+    smollm2.add("Once upon a time", max_tokens=8)
+    smollm2.add("Once upon a time", max_tokens=8, temperature=0.9)
     smollm2.step(3)
-    smollm2.add("The capital of France is", max_tokens=8)
+    smollm2.add("The capital of France is", max_tokens=4)
     smollm2.step(2)
     with smollm2.fork(4) as fork:
         assert story(fork) == events_until(story(smollm2), 4)

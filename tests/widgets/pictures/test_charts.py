@@ -1,4 +1,8 @@
-"""The charts in plotly: figures of the steps held against the fold, alive while a lab runs, gone when closed."""
+"""The charts in plotly: figures of the steps held against the fold, alive while a lab runs, gone when closed.
+
+plotly is imported in the tests that use it: it brings nbformat and JSON schemas, a second and more in each process that
+only collects.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,10 @@ import random
 import threading
 
 import pytest
-from plotly.callbacks import InputDeviceState, Points
 
 from labengine import Lab
 from labengine import events as ev
 from labengine.timeline import Timeline
-from labengine_widgets.pictures.charts import MAX_POINTS, as_figure, charts, curves
-from labengine_widgets.pictures.plots import sparkline, words_svg
 from labengine_widgets.pictures.series import StepFigures, StepSeries
 from waiting import wait_until
 from widgets.fake_view_source import FakeViewSource
@@ -88,6 +89,8 @@ def test_a_recording_that_dropped_its_beginning_and_one_that_restarts(events: li
 
 
 def test_long_runs_are_thinned_and_keep_their_peaks() -> None:
+    from labengine_widgets.pictures.charts import MAX_POINTS, curves
+
     steps = [StepFigures(i, i % 7, 100 if i == 6777 else 0, 0.0, 0, 1, 1, 0.001) for i in range(10_000)]
     series = StepSeries(Timeline(), steps=steps)
     for x, y in curves(series):
@@ -97,6 +100,8 @@ def test_long_runs_are_thinned_and_keep_their_peaks() -> None:
 
 
 def test_it_follows_a_lab_and_leaves_nothing_behind() -> None:
+    from labengine_widgets.pictures.charts import charts
+
     source = FakeViewSource(begin())
     before = threading.active_count()
     figure = charts(source)
@@ -115,6 +120,10 @@ def test_it_follows_a_lab_and_leaves_nothing_behind() -> None:
 
 
 def test_a_click_on_a_step_leads_the_views_there() -> None:
+    from plotly.callbacks import InputDeviceState, Points
+
+    from labengine_widgets.pictures.charts import charts
+
     with Lab("simulated", num_blocks=12, block_size=4) as lab:
         lab.add(token_ids=[1, 2, 3, 4, 5], max_tokens=4)
         lab.run()
@@ -126,6 +135,8 @@ def test_a_click_on_a_step_leads_the_views_there() -> None:
 
 
 def test_a_lab_that_records_nothing_has_charts_from_now_on() -> None:
+    from labengine_widgets.pictures.charts import charts
+
     with Lab("simulated", num_blocks=12, block_size=4, record=False) as lab:
         lab.add(token_ids=[1, 2, 3, 4, 5], max_tokens=3)
         lab.step()
@@ -137,6 +148,8 @@ def test_a_lab_that_records_nothing_has_charts_from_now_on() -> None:
 
 
 def test_the_bundle_says_it_in_words_too(events: list[ev.Event]) -> None:
+    from labengine_widgets.pictures.charts import charts
+
     source = FakeViewSource(events)
     source.title = "<img src=x>"
     figure = charts(source)
@@ -148,6 +161,8 @@ def test_the_bundle_says_it_in_words_too(events: list[ev.Event]) -> None:
 
 
 def test_an_opened_recording_needs_no_lab_and_the_page_no_network(events: list[ev.Event]) -> None:
+    from labengine_widgets.pictures.charts import as_figure
+
     timeline = recorded(events)
     figure = as_figure(timeline, "a run")
     assert len(figure.data[0].x) == max(figure.data[0].x)
@@ -156,6 +171,8 @@ def test_an_opened_recording_needs_no_lab_and_the_page_no_network(events: list[e
 
 
 def test_small_bars() -> None:
+    from labengine_widgets.pictures.plots import sparkline, words_svg
+
     assert sparkline([0, 1, 2, 4]) == "▁▃▅█" and sparkline([]) == "" and sparkline([0.0]) == "▁"
     assert len(sparkline([float(i) for i in range(1000)])) == 40
     assert words_svg("a < b").count("&lt;") == 1
