@@ -322,6 +322,11 @@ class ViolationFound(Event):
     step: int
     first_event: int | None
     """Number of the event after which the rule no longer held. None when it is not recorded."""
+    misnamed: tuple[tuple[int, int, bytes, bytes], ...] = ()
+    """Blocks whose KV is not what their hash stands for: (block_id, group, block hash, hash of what the KV is).
+
+    The last one is empty where the KV is that of no complete block of a request.
+    """
 
 
 EVENT_KINDS: tuple[type[Event], ...] = tuple(

@@ -38,6 +38,8 @@ class Violation:
     block_ids: tuple[int, ...] = ()
     step: int | None = None
     first_event: int | None = None
+    misnamed: tuple[tuple[int, int, bytes, bytes], ...] = ()
+    """As in ViolationFound."""
 
     @property
     def subjects(self) -> frozenset[Subject]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from labengine.check.slot_memory import CopiedKV, PrefixIdentities, SavedBlocks, SlotMemory
 from labengine.core.connector import BlockKV
 from labengine.core.step_plan import ScheduledRequest, StepPlan
-from labengine.events import Transfer
+from labengine.events import BlockCached, Transfer
 from labengine.snapshot import GroupState
 from labengine.violation import Violation
 
@@ -122,6 +122,11 @@ class Oracle:
             claimed = self._identities.up_to(request_id, end)[start:end]
             self.memory.load((group, block_hash), block_id, claimed, request_id)
             self._disturb(block_id)
+
+    def claimed(self, event: BlockCached) -> Sequence[int]:
+        """Return the identities of the tokens for which a block was registered."""
+        start, end = self._span(event.group, event.index)
+        return self._identities.up_to(event.request_id, end)[start:end]
 
     def saved(self, transfers: Iterable[Transfer]) -> None:
         """Record blocks that were copied to the external tier."""

@@ -129,6 +129,7 @@ class Watch:
             subscribe(stream.note),
             subscribe(self._note_step, ev.StepStarted),
             subscribe(judge.note_block, ev.BlockAllocated, ev.BlockTouched, ev.BlockCached, ev.BlockFreed),
+            subscribe(judge.note_name, ev.BlockCached),
             subscribe(judge.note_merge, ev.BlockMerged),
             subscribe(judge.note_eviction, ev.BlockEvicted),
             subscribe(judge.note_release, ev.RequestFinished, ev.RequestPreempted),
@@ -286,9 +287,12 @@ class Watch:
         return found
 
     def _keep(self, violation: Violation, first_event: int | None) -> None:
-        v = replace(violation, step=self._step, first_event=first_event)
+        misnamed = () if self._judge is None else self._judge.misnamed(violation)
+        v = replace(violation, step=self._step, first_event=first_event, misnamed=misnamed)
         self._reported |= v.subjects
         self.violations.append(v)
         if ev.ViolationFound in self._hooks:
-            event = ev.ViolationFound(v.rule, v.message, v.request_ids, v.block_ids, self._step, v.first_event)
+            event = ev.ViolationFound(
+                v.rule, v.message, v.request_ids, v.block_ids, self._step, v.first_event, v.misnamed
+            )
             self._hooks.emit(event)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 from labengine.config import ConfigError
 from labengine.core.parts import Parts
-from labengine.engine.external.elsewhere import computed_elsewhere
 from labengine.engine.interrupts import interrupts_deferred
 from labengine.engine.loaded_model import LoadedModel
+from labengine.session.elsewhere import computed_elsewhere
 from labengine.session.history.inputs import FillInput, pack
 from labengine.session.settings import LabSettings
 from labengine.session.stepper import Stepper

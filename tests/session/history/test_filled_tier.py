@@ -11,10 +11,10 @@ import pytest
 import labengine
 from labengine.config import ConfigError, GroupSpec
 from labengine.core.block_pool import BlockPool
-from labengine.engine.external.elsewhere import Outbox, computed_elsewhere
 from labengine.engine.external.host import HostStore
 from labengine.events import BlocksLoaded, ExternalHit, TierChanged
 from labengine.lab import Lab
+from labengine.session.elsewhere import Outbox, computed_elsewhere
 from sessions import story
 
 PROMPT = range(1, 10)

@@ -30,12 +30,24 @@ export interface Crash {
   isRolledBack?: boolean;
 }
 
+// The KV of a block is not what its hash stands for, from one moment to another. held: the key of what it is; null where
+// nothing is known.
+export interface Misnamed {
+  block: number;
+  claimed: string;
+  held: string | null;
+  from: number;
+  to: number;
+}
+
 interface AlarmLog {
   start: number;
   end: number;
   violations: Violation[];
   crashes: Crash[];
   starts: number[];
+  misnamed: Misnamed[];
+  open: Map<number, Misnamed[]>; // by block, those that still hold at the log's end
 }
 
 const known = new WeakMap<Recording, AlarmLog>();
@@ -50,6 +62,13 @@ export function alarmsAt(recording: Recording, moment: number): { violations: Vi
   const held = violations.slice(0, lastBefore(violations, moment, at) + 1),
     crash = crashes[lastBefore(crashes, moment, at)];
   return { violations: held.filter(({ event }) => event > from), crash: crash && crash.event > from ? crash : null };
+}
+
+// Blocks whose KV the checks know to be another than their hash stands for: known at once, also where it is found later.
+export function misnamedAt(recording: Recording, moment: number) {
+  const found = new Map<number, Misnamed>();
+  for (const one of logOf(recording).misnamed) if (one.from < moment && moment <= one.to) found.set(one.block, one);
+  return found;
 }
 
 // The block, the entry of a request's table, or the request that a violation is about; what it names without the other
@@ -80,7 +99,15 @@ function logOf(recording: Recording) {
 
 // Alarms before the oldest event here came with the recording.
 function begun(recording: Recording) {
-  const log: AlarmLog = { start: recording.start, end: recording.start, violations: [], crashes: [], starts: [] };
+  const log: AlarmLog = {
+    start: recording.start,
+    end: recording.start,
+    violations: [],
+    crashes: [],
+    starts: [],
+    misnamed: [],
+    open: new Map(),
+  };
   for (const [event, row] of recording.earlier) if (event < recording.start) note(log, recording, event, row);
   return log;
 }
@@ -90,10 +117,27 @@ function note(log: AlarmLog, { kinds }: Recording, event: number, row: AnyRow) {
 }
 
 const NOTES: { [Kind in EventKind]?: (log: AlarmLog, event: number, row: EventRows[Kind]) => void } = {
-  EngineStarted: ({ starts }, event) => starts.push(event),
-  ViolationFound({ violations }, event, [, rule, message, requests, blocks, step, first]) {
-    violations.push({ event, rule, message, requests, blocks, step, first, isSaid: rule === "said" });
+  EngineStarted(log, event) {
+    log.starts.push(event);
+    for (const block of [...log.open.keys()]) end(log, block, event);
   },
+  ViolationFound({ violations, misnamed, open }, event, [, rule, message, requests, blocks, step, first, names]) {
+    violations.push({ event, rule, message, requests, blocks, step, first, isSaid: rule === "said" });
+    for (const [block, group, claimed, held] of names) {
+      const one = {
+        block,
+        claimed: `${group}:${claimed}`,
+        held: held ? `${group}:${held}` : null,
+        from: first ?? event,
+        to: Infinity,
+      };
+      misnamed.push(one);
+      open.set(block, [...(open.get(block) ?? []), one]);
+    }
+  },
+  BlockEvicted: (log, event, [, block]) => end(log, block, event),
+  BlockAllocated: (log, event, [, block]) => end(log, block, event),
+  BlockCached: (log, event, [, block]) => end(log, block, event),
   StepFailed({ crashes }, event, [, step, error, message, method]) {
     crashes.push({ event, step, error, message, method, moment: event + 1 });
   },
@@ -105,3 +149,9 @@ const NOTES: { [Kind in EventKind]?: (log: AlarmLog, event: number, row: EventRo
     }
   },
 };
+
+// The block gets another hash, or none.
+function end({ open }: AlarmLog, block: number, event: number) {
+  for (const one of open.get(block) ?? []) one.to = event;
+  open.delete(block);
+}

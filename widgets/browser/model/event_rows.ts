@@ -30,7 +30,7 @@ export const FIELDS = {
   ForwardRan: ["num_requests", "num_tokens"],
   TokensComputed: ["request_id", "num_computed_tokens"],
   TokenSampled: ["request_id", "token_id", "position"],
-  ViolationFound: ["rule", "message", "request_ids", "block_ids", "step", "first_event"],
+  ViolationFound: ["rule", "message", "request_ids", "block_ids", "step", "first_event", "misnamed"],
 } as const;
 
 // Values of fields that an older recording lacks.
@@ -40,6 +40,7 @@ export const DEFAULTS: Readonly<Record<string, unknown>> = {
   pinned: [],
   reason: "reused",
   is_full: true,
+  misnamed: [],
 };
 
 // Fields of each kind. Bytes arrive as hex, tuples as arrays.
@@ -190,6 +191,7 @@ export interface EventFields {
     block_ids: number[];
     step: number;
     first_event: number | null;
+    misnamed: [number, number, string, string][];
   };
 }
 
@@ -275,5 +277,6 @@ export interface EventRows {
     block_ids: number[],
     step: number,
     first_event: number | null,
+    misnamed: [number, number, string, string][],
   ];
 }

@@ -24,6 +24,7 @@ export interface Block {
   strays: Map<number, number | null> | null;
   size: number;
   freedAt: number;
+  actual?: number; // the content of its KV where the checks know it to be another than its hash stands for; -1: unknown
 }
 
 export class Scene extends SceneState {

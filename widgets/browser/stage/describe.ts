@@ -1,7 +1,7 @@
 // The tooltip's text on one subject.
 
 import type { Violation } from "../model/alarms.ts";
-import { alarmsAt, saidAndIs } from "../model/alarms.ts";
+import { alarmsAt, misnamedAt, saidAndIs } from "../model/alarms.ts";
 import { differing } from "../model/differing.ts";
 import { blockNames, contentName, counted, groupName, joined, requestName } from "../model/names.ts";
 import { phrase } from "../model/phrases.ts";
@@ -14,6 +14,7 @@ export function describe(stage: ViewHost, side: Side, { kind, id, about }: Subje
   if (kind === "block")
     return (
       blockWords(side, Number(id)) +
+      misnamedWords(side, Number(id)) +
       wasBlock(stage, side, Number(id)) +
       (about && stage.askWhy ? "\nclick: why this ref count?" : "") +
       brokenBlock(side, Number(id))
@@ -46,6 +47,15 @@ function blockWords(side: Side, id: number) {
   if (block.isLost) parts.push("LOST: in use, but the prefix map does not lead here");
   const words = block.tokens.map((token) => (token === null ? "–" : side.text(token)));
   return parts.join(" · ") + (words.length ? `\n${joined(words)}` : "");
+}
+
+function misnamedWords({ scene, recording, moment }: Side, id: number) {
+  const misnamed = misnamedAt(recording, moment).get(id);
+  if (!misnamed || scene.contentOf(misnamed.claimed) !== scene.contentOfBlock[id]) return "";
+  const held = misnamed.held === null ? -1 : scene.contentOf(misnamed.held),
+    claimed = contentName(scene.contentOf(misnamed.claimed));
+  const what = held < 0 ? "no known content" : `content ${contentName(held)}`;
+  return `\n≠ its hash is that of ${claimed}, its KV ${what}: the checks found it`;
 }
 
 function requestWords(scene: Scene, id: number) {

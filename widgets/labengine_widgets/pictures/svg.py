@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
+from labengine.events import ViolationFound
 from labengine.fold import Key
 from labengine.snapshot import BlockState, RequestState, Snapshot, map_key
 from labengine.timeline import Timeline
@@ -51,7 +52,8 @@ def block_map_svg(
     timeline: the snapshot's recording; letters and hues are then those of its views.
     """
     tier = known_tier(timeline)
-    picture = _Picture(snapshot, token_text, content_letters(snapshot, timeline))
+    letters = content_letters(snapshot, timeline)
+    picture = _Picture(snapshot, token_text, letters, _misnamed(snapshot, letters, timeline))
     body = picture.head(readable(title, 120)) + picture.pool() + picture.tables() + picture.map() + picture.queue()
     body += picture.tier(tier, {} if timeline is None else numbers_in(timeline, tier))
     height, summary = picture.y + 8, escape(_summary(snapshot))
@@ -60,6 +62,16 @@ def block_map_svg(
         f'viewBox="0 0 {WIDTH} {height:.0f}" role="img" style="{_STYLE}"><title>{summary}</title>{_PATTERNS}'
         f'<rect width="100%" height="100%" rx="6" fill="#ffffff"/>{body}</svg>'
     )
+
+
+def _misnamed(snapshot: Snapshot, letters: Mapping[str, str], timeline: Timeline | None) -> dict[int, str]:
+    """Return the blocks whose KV is known not to be what their hash stands for, each with the letter of what it is."""
+    found: dict[int, str] = {}
+    for event in () if timeline is None else timeline.of_kind(ViolationFound):
+        for block_id, group, block_hash, held in event.misnamed:
+            if (group, block_hash.hex()) in snapshot.blocks[block_id].grouped_hashes:
+                found[block_id] = letters.get(map_key(group, held), "?")
+    return found
 
 
 def _summary(snapshot: Snapshot) -> str:
@@ -87,7 +99,14 @@ def _rect(
 class _Picture:
     """The SVG while it is drawn, from the top down; the next part begins at `y`."""
 
-    def __init__(self, snapshot: Snapshot, token_text: Callable[[int], str], letters: dict[str, str]) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        token_text: Callable[[int], str],
+        letters: dict[str, str],
+        misnamed: Mapping[int, str] | None = None,
+    ) -> None:
+        """misnamed: per block whose KV is not what its hash stands for, the letter of what it is."""
         self.snapshot = snapshot
         self.token_text = token_text
         self.letters = letters
@@ -95,6 +114,7 @@ class _Picture:
         self.lost = frozenset(snapshot.lost_blocks)
         self.doubled = doubled_blocks(snapshot)
         self.findable = frozenset(block_id for ids in snapshot.prefix_map.values() for block_id in ids)
+        self.misnamed = misnamed or {}
         self.y = 0.0
 
     def head(self, title: str) -> str:
@@ -202,14 +222,23 @@ class _Picture:
             + _text(right, y + 15, f"ref {block.ref_count}", size=11, anchor="end")
             + _text(x + 6, y + 33, text, size=11)
             + _text(x + 6, y + h - 7, owners, size=12, bold=True)
-            + _text(right, y + h - 7, letter, size=14, bold=True, anchor="end")
+            + self._letter(block, right, y + h - 7, letter)
         )
+
+    def _letter(self, block: BlockState, right: float, y: float, letter: str, color: str = _INK) -> str:
+        """Draw the letter of a block's hash; where its KV is another content, struck through, with what it is."""
+        held = self.misnamed.get(block.block_id)
+        if held is None or not letter:
+            return _text(right, y, letter, size=14, bold=True, color=color, anchor="end")
+        struck = f'<tspan text-decoration="line-through">{escape(letter)}</tspan> {escape(held)}'
+        look = f'font-size="14" fill="{color}" text-anchor="end" font-weight="700"'
+        return f'<text x="{right:g}" y="{y:g}" {look}>{struck}</text>'
 
     def _kept(self, block: BlockState, right: float, top: float, bottom: float, letter: str) -> str:
         """Return the word for a free block with content: kept, as long as a look-up finds it."""
         word = "kept" if block.block_id in self.findable else "freed"
         text = _text(right, top + 15, word, size=11, color=_SOFT, anchor="end")
-        return text + _text(right, bottom, letter, size=14, bold=True, color=_SOFT, anchor="end")
+        return text + self._letter(block, right, bottom, letter, _SOFT)
 
     def _line(self, text: str) -> str:
         self.y += 21

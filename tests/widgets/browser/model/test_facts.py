@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import labengine
 from driving import recorded
 from grounds import Ground
 from labengine import events as ev
@@ -18,6 +19,7 @@ from labengine_widgets.words.names import content_name
 from labengine_widgets.words.runs import phase_after
 from labengine_widgets.words.scene import Scene
 from labengine_widgets.words.sentences import sentence
+from labengine_widgets.words.tier import KnownTier
 from widgets.browser.model.model_page import ModelPage, model_page
 from widgets.browser.model.model_reference import Reference, events_of, payload
 from widgets.story_219 import begin, merging_step
@@ -168,6 +170,33 @@ def test_traffic_with_the_tier_is_described(page: ModelPage) -> None:
     assert expected
     rolled_back = taken_back(events)
     assert facts(page, events)[-1]["traffic"] == [row for row in expected if row[0] not in rolled_back][-64:]
+
+
+TIER = """
+([payload]) => {
+  const recording = model.Recording.full(payload), scene = recording.sceneAt(0), found = [];
+  const look = () => [...scene.tier.keys()].map((key) => [key, scene.tier.pins(key)]);
+  for (let moment = 0; moment <= recording.end; moment++) { recording.move(scene, moment); found.push(look()); }
+  for (let moment = recording.end; moment >= 0; moment--) { recording.move(scene, moment); found.push(look()); }
+  return found;
+}
+"""
+
+
+@pytest.mark.parametrize(("id", "column"), [("sglang-27444", "pinned"), ("sglang-27444", "not pinned")])
+def test_what_the_tier_holds_and_pins_is_known_at_every_moment(page: ModelPage, id: str, column: str) -> None:
+    with labengine.bug(id).played(column) as lab:
+        assert lab.timeline is not None
+        events = lab.timeline.events()
+    expected: list[list[list[Any]]] = []
+    tier = KnownTier()
+    for event in (None, *events):
+        if isinstance(event, ev.BlocksSaved | ev.BlocksLoaded | ev.TierChanged):
+            tier.note(event)
+        expected.append([[map_key(*key), tier.pins.get(key, 0)] for key in tier])
+    assert any(pins for row in expected for _, pins in row) is (column == "pinned")
+    assert len({len(row) for row in expected}) > 1
+    assert page.evaluate(TIER, [payload(events)]) == [*expected, *expected[::-1]]
 
 
 def taken_back(events: Sequence[ev.Event]) -> set[int]:

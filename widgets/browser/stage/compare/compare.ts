@@ -152,6 +152,13 @@ const MARKS: [name: string, text: string | null, words: string, title: string][]
     "marked on both sides, in tables, pool, map, numbers, and beside the free queue. In tables and map an " +
       "equal block with another id is no difference: which free block was allocated does not matter",
   ],
+  [
+    "misnamed",
+    "p",
+    "KV of another content",
+    "the block's hash stands for the letter that is struck through; the letter beside it is what the checks know its " +
+      "keys and values to be, ? where that is no known content",
+  ],
   ["current", "", "current event", "the blocks that the current sentence is about"],
   [
     "tier",

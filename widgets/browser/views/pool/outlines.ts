@@ -1,8 +1,8 @@
 // The blocks of the pool with rings, and the rings.
 
 import type { Theme } from "../../look/theme.ts";
-import type { Violation } from "../../model/alarms.ts";
-import { alarmsAt, violationOf } from "../../model/alarms.ts";
+import type { Misnamed, Violation } from "../../model/alarms.ts";
+import { alarmsAt, misnamedAt, violationOf } from "../../model/alarms.ts";
 import { differing, unlike } from "../../model/differing.ts";
 import type { Scene } from "../../model/scene.ts";
 import type { Side } from "../../model/side.ts";
@@ -19,6 +19,7 @@ export class Outlines {
   focus = new Set<number>(); // where to look
   different = new Set<number>(); // not as at the marked moment, or not as on the other side
   violated = new Map<number, Violation>(); // the first violation that names each block
+  misnamed = new Map<number, Misnamed>(); // blocks whose KV is not what their hash stands for
   ids = new Set<number>(); // all of these together
 
   constructor(host: ViewHost, side: Side) {
@@ -41,6 +42,7 @@ export class Outlines {
       ...this.named(this.pointed),
       ...this.named(this.selected),
       ...this.violated.keys(),
+      ...this.misnamed.keys(),
     ]);
     return this.ids;
   }
@@ -48,6 +50,7 @@ export class Outlines {
   takeViolations() {
     const { recording, moment } = this.side,
       { violations } = alarmsAt(recording, moment);
+    this.misnamed = misnamedAt(recording, moment);
     this.violated = new Map();
     for (const id of violations.flatMap(({ blocks }) => blocks)) {
       const first = violationOf(violations, { block: id });

@@ -3,9 +3,10 @@
 
 import { element } from "../../look/element.ts";
 import type { Theme } from "../../look/theme.ts";
+import type { Misnamed } from "../../model/alarms.ts";
 import { counted } from "../../model/names.ts";
 import type { Selection } from "../../model/payloads.ts";
-import type { Scene } from "../../model/scene.ts";
+import type { Block, Scene } from "../../model/scene.ts";
 import type { Changes } from "../../model/scene_state.ts";
 import type { Side } from "../../model/side.ts";
 import type { CsvRow, PaintMoment, Subject, ViewHost } from "../view.ts";
@@ -209,7 +210,7 @@ class Pool {
     const text = (token: number) => this.side.text(token);
     for (const id of ids ?? range(scene.numBlocks)) {
       const rect = this.rectOf(id),
-        block = shown(scene, id);
+        block = this.blockOf(scene, id);
       if (ids) context.clearRect(rect.x - rect.gap / 2, rect.y - rect.gap / 2, rect.w + rect.gap, rect.h + rect.gap);
       painter(context, rect, id, block, {
         theme,
@@ -223,6 +224,12 @@ class Pool {
       if (broken) drawViolated(context, rect, broken, theme);
       this.outlines.paintRings(context, rect, id, { theme, hasMark: painter.hasMark ?? false, selected, pointed });
     }
+  }
+
+  blockOf(scene: Scene, id: number) {
+    const block = shown(scene, id);
+    if (block) block.actual = actualContent(scene, block, this.outlines.misnamed.get(id));
+    return block;
   }
 
   paintDots(scene: Scene, ids: Set<number> | null) {
@@ -285,13 +292,15 @@ class Pool {
 
   csv() {
     const { scene } = this.side,
-      rows: CsvRow[] = [["block", "ref_count", "content", "fill", "is_lost", "requests", "tokens"]];
+      rows: CsvRow[] = [["block", "ref_count", "content", "kv_of", "fill", "is_lost", "requests", "tokens"]];
     for (let id = 0; id < scene.numBlocks; id++) {
-      const { refCount, content, fill, isLost, owners, tokens } = scene.block(id);
+      const block = scene.block(id),
+        { refCount, content, fill, isLost, owners, tokens } = block;
       rows.push([
         id,
         refCount,
         content,
+        actualContent(scene, block, this.outlines.misnamed.get(id)) ?? content,
         fill,
         isLost,
         owners.join(" "),
@@ -300,6 +309,12 @@ class Pool {
     }
     return rows;
   }
+}
+
+// The content of its KV, if it is known not to be the one of its letter; -1: not even that is known.
+function actualContent(scene: Scene, block: Block, misnamed: Misnamed | undefined) {
+  if (!misnamed || scene.contentOf(misnamed.claimed) !== block.content) return undefined;
+  return misnamed.held === null ? -1 : scene.contentOf(misnamed.held);
 }
 
 // A free block without findable content is not drawn.

@@ -87,7 +87,25 @@ export function drawUnlike(
 }
 
 export function letterWidth(block: Block) {
-  return 11 + 7 * contentName(block.content).length;
+  const actual = actualName(block);
+  return 11 + 7 * contentName(block.content).length + (actual ? 5 + 8 * actual.length : 0);
+}
+
+// The content of a block's KV, where the checks know that it is not that of its hash.
+function actualName({ actual }: Block) {
+  return actual === undefined ? "" : actual < 0 ? "?" : contentName(actual);
+}
+
+// A line through a name: its hash stands for it, and its KV is another content's.
+export function strike(context: CanvasRenderingContext2D, x: number, y: number, width: number, theme: Theme) {
+  context.save();
+  context.strokeStyle = theme.alarm;
+  context.lineWidth = 2;
+  context.beginPath();
+  context.moveTo(x - 2, y + 1.5);
+  context.lineTo(x + width + 2, y - 1.5);
+  context.stroke();
+  context.restore();
 }
 
 export function drawBadge(
@@ -132,8 +150,14 @@ export function drawLetter(context: CanvasRenderingContext2D, { x, y, w, h }: Re
     context.setLineDash([2, 2]);
     context.stroke();
   }
-  const ink = block.isHashed ? inkOn(hue) : theme.ink;
-  drawText(context, name, box.x + width / 2, box.y + 12, `700 12px ${theme.ui}`, ink, "center");
+  const ink = block.isHashed ? inkOn(hue) : theme.ink,
+    actual = actualName(block),
+    font = `700 12px ${theme.ui}`;
+  if (actual) {
+    drawText(context, name, box.x + 4, box.y + 12, font, ink);
+    strike(context, box.x + 4, box.y + 8, widthOf(context, name), theme);
+    drawText(context, actual, box.x + width - 4, box.y + 12, font, ink, "right");
+  } else drawText(context, name, box.x + width / 2, box.y + 12, font, ink, "center");
   context.restore();
 }
 

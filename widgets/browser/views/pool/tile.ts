@@ -8,6 +8,7 @@ import { drawText, widthOf } from "../canvas.ts";
 import type { Rect } from "../view.ts";
 import type { CardLook } from "./cell.ts";
 import { drawGround } from "./cell.ts";
+import { strike } from "./signs.ts";
 
 // A small cell: the letter of its content, or its owner's; the id where there is room for it, too.
 export function drawTile(
@@ -42,6 +43,7 @@ export function drawTile(
     theme,
     hasCount: count !== "" && !isTall && drawBeside(context, rect, name, count, theme),
   });
+  if (block.actual !== undefined) strikeTile(context, rect, name, theme);
   if (isTall && count && hasId && widthOf(context, `${id}${count}`) <= w - 10)
     drawText(context, count, x + w - 3, y + 13, font, theme.ink, "right");
   if (block.isLost) cross(context, rect);
@@ -51,6 +53,13 @@ export function drawTile(
 function nameOf(block: Block | null) {
   if (!block) return "";
   return block.content >= 0 ? contentName(block.content) : block.owners.length ? requestName(block.owners[0]) : "";
+}
+
+// A tile has no room for a second letter: the one that its hash stands for is struck through.
+function strikeTile(context: CanvasRenderingContext2D, { x, y, w, h }: Rect, name: string, theme: Theme) {
+  const wide = widthOf(context, name);
+  if (h >= 30) strike(context, x + w - 4 - wide, y + h - 9, wide, theme);
+  else strike(context, x + (w - wide) / 2, y + h / 2, wide, theme);
 }
 
 function drawTileName(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from labengine.check.watch import Watch
 from labengine.config import EngineConfig, SamplingParams
 from labengine.core.connector import BlockKV, BlockTransfer, Connector, KVAccess
 from labengine.core.editions import VLLM
@@ -76,7 +77,10 @@ def computed_elsewhere(
     try:
         outbox = Outbox()
         elsewhere = Parts(name="elsewhere", hash_chain=parts.hash_chain).overriding(VLLM)
-        engine = Engine(sibling.config, sibling.runner, elsewhere, Hooks(), outbox)
+        hooks = Hooks()
+        watch = Watch(hooks)  # it gives the blocks the identities of their content, by which the checks know them
+        engine = Engine(sibling.config, watch.wrap(sibling.runner), elsewhere, hooks, outbox)
+        watch.follow(engine)
         engine.add(token_ids, SamplingParams(max_tokens=1, ignore_eos=True))
         engine.step()
         return outbox
