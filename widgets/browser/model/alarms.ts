@@ -30,7 +30,7 @@ export interface Crash {
   isRolledBack?: boolean;
 }
 
-// The KV of a block is not what its hash stands for, from one moment to another. held: the key of what it is; null where
+// The KV of a block is not what its hash stands for, from one moment to another. held: the key of what it is; null if
 // nothing is known.
 export interface Misnamed {
   block: number;
@@ -64,7 +64,7 @@ export function alarmsAt(recording: Recording, moment: number): { violations: Vi
   return { violations: held.filter(({ event }) => event > from), crash: crash && crash.event > from ? crash : null };
 }
 
-// Blocks whose KV the checks know to be another than their hash stands for: known at once, also where it is found later.
+// Blocks whose KV the checks know to be another than their hash stands for: known at once, also if it is found later.
 export function misnamedAt(recording: Recording, moment: number) {
   const found = new Map<number, Misnamed>();
   for (const one of logOf(recording).misnamed) if (one.from < moment && moment <= one.to) found.set(one.block, one);
