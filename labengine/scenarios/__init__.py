@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from importlib import import_module
+from textwrap import fill
 from typing import TYPE_CHECKING, TextIO
 
 from labengine.config import ConfigError
 from labengine.scenarios.bug_list import BugList
 from labengine.scenarios.kinds import KINDS
+from labengine.scenarios.report import UPSTREAM_READ
 
 if TYPE_CHECKING:
     from labengine.scenarios.scenario import Scenario
@@ -132,7 +134,8 @@ def print_story(id: str | None, out: TextIO) -> None:
 def story(scenario: Scenario) -> str:
     """Return the verdict, the further experiments' tables, and the report's URL."""
     tables = [str(experiment.table()) for experiment in scenario.experiments.values()]
-    return "\n\n".join([str(scenario.verdict()), *tables, scenario.url])
+    upstream = fill(f"Upstream, as of {UPSTREAM_READ}: {scenario.upstream}", 100) if scenario.upstream else ""
+    return "\n\n".join(filter(None, [str(scenario.verdict()), *tables, upstream, scenario.url]))
 
 
 def listing() -> str:

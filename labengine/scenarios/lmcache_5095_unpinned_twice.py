@@ -89,6 +89,7 @@ class UnpinnedTwice(Pinned, Scenario):
     id = "lmcache-5095"
     title = "One pin is given back twice"
     url = "https://github.com/LMCache/LMCache/pull/5095"
+    upstream = "Open: pull request 5095, for issue 5090."
     claim = (
         "Objects that a look-up has pinned are unpinned by the retrieval and again by lookup_unpin: the pin count "
         "falls below zero, and the memory pool is corrupted."

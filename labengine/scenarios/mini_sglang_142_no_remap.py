@@ -36,6 +36,7 @@ class NoRemap(Scenario):
     id = "mini-sglang-142"
     title = "A duplicate is freed while its request still uses it"
     url = "https://github.com/sgl-project/mini-sglang/pull/142"
+    upstream = "Pull request 142 remaps before it frees; not in commit 20fcd7f (March 2026)."
     claim = (
         "When part of a running request's prefix is in the radix cache already, its own pages are freed, and its page "
         "table still points to them: later decode steps read pages that may have been given away."

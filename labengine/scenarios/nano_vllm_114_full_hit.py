@@ -56,6 +56,7 @@ class FullHit(Scenario):
     id = "nano-vllm-114"
     title = "A prompt that is cached completely has no query token"
     url = "https://github.com/GeeeekExplorer/nano-vllm/issues/114"
+    upstream = "Pull request 199 computes the last token again; not in commit bb823b3 (April 2026)."
     claim = "If a prompt's length is a multiple of the block size and all its blocks are cached, the prefill crashes."
     kind = "full hit"
     breaks = "The step computes no token of the request, and a token is sampled all the same."

@@ -18,6 +18,7 @@ class GraphTable(TinyModelScenario):
     id = "nano-vllm-190"
     title = "A recorded block table is one column short"
     url = "https://github.com/GeeeekExplorer/nano-vllm/issues/190"
+    upstream = "Pull request 258 adds the column; not in commit bb823b3 (April 2026)."
     kind = "block table"
     breaks = "The first token after the longest prompt has no column: its row reads on in the next row's table."
     claim = (

@@ -99,6 +99,7 @@ class StaleCount(SecondPrompt, Scenario):
     id = "nano-vllm-207"
     title = "Tokens are counted before the look-up that finds some of them"
     url = "https://github.com/GeeeekExplorer/nano-vllm/pull/207"
+    upstream = "Merged: pull request 207."
     claim = "allocate() raises num_cached_tokens after num_tokens was counted: the range [start, end) is too long."
     kind = "boundary"
     breaks = "A request with a prefix hit is to compute tokens behind its own end, and the step raises IndexError."

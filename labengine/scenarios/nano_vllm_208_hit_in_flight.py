@@ -90,6 +90,7 @@ class HitInFlight(TwoEqualPrompts, Scenario):
     id = "nano-vllm-208"
     title = "A hit on blocks that are still to be computed"
     url = "https://github.com/GeeeekExplorer/nano-vllm/issues/208"
+    upstream = "Merged: pull request 218 registers blocks after they are computed; pull request 209 was not taken."
     claim = (
         "In nano-vLLM, a request of a prefill batch can hit blocks of an earlier request before they are computed. "
         "They must not count as hits until a flag says that they are ready."

@@ -208,6 +208,7 @@ class DuplicateBlocks(SameStep, Scenario):
     id = "nano-vllm-219"
     title = "Equal prompts in one step leave two copies of every block"
     url = "https://github.com/GeeeekExplorer/nano-vllm/issues/219"
+    upstream = "Open: pull request 243."
     claim = (
         "Requests with the same prefix that are scheduled in the same step overwrite each other's entries in the hash "
         "map: two identical blocks stay in memory, and the one without an entry can no longer be reused."

@@ -95,6 +95,7 @@ class OwnTokens(Collision, Scenario):
     id = "nano-vllm-243"
     title = "Equal hash, equal tokens in the block, other tokens before it"
     url = "https://github.com/GeeeekExplorer/nano-vllm/pull/243"
+    upstream = "Open: pull request 243 itself."
     claim = "Comparing the token ids of two blocks with equal hashes keeps hash collisions from merging unequal blocks."
     kind = "weak hash"
     breaks = "Blocks of equal tokens after different prefixes are merged when their hashes collide."

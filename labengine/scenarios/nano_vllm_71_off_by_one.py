@@ -158,6 +158,7 @@ class OffByOne(Grows, Scenario):
     id = "nano-vllm-71"
     title = "The off-by-one that was none"
     url = "https://github.com/GeeeekExplorer/nano-vllm/pull/71"
+    upstream = "Pull request 71 is not in commit bb823b3 (April 2026), rightly."
     claim = (
         "The check for a new block, length % block_size == 1, comes one token too late: it should be == 0, and hash "
         "the full block and allocate the next one in a single operation."

@@ -61,6 +61,7 @@ class ChainRestart(Scenario):
     id = "nano-vllm-f64d821"
     title = "A hit on a free block makes the next block look like a first one"
     url = "https://github.com/GeeeekExplorer/nano-vllm/commit/f64d821"
+    upstream = "Mended an hour later by commit 9fa256a."
     claim = "A cached block that is hit while it is free loses its hash, so the hash chain restarts behind it."
     kind = "chain"
     breaks = "KV that was computed after X is filed under the hash of Y alone: a prompt that begins with Y reads it."

@@ -15,7 +15,7 @@ from typing import Any
 
 from labengine.lab import Lab
 from labengine.scenarios.kinds import KINDS
-from labengine.scenarios.report import Report, how_seen
+from labengine.scenarios.report import UPSTREAM_READ, Report, how_seen
 from labengine.scenarios.verdict import Table, Verdict
 from labengine.session.compare.comparison import Comparison
 from labengine.session.reasons import method_of
@@ -71,6 +71,7 @@ def intro_of(report: Report, verdict: Verdict, home: str = "") -> str:
         ("What breaks", escape(report.breaks)),
         ("How it is seen", _seen(report)),
         ("Verdict", f"<strong>{escape(_judgement(verdict))}</strong>"),
+        *([("Upstream", f"{escape(report.upstream)} (As of {UPSTREAM_READ}.)")] if report.upstream else []),
         *(
             (side, f"<b>{escape(column.name)}</b>, {escape(role)}. {escape(column.says)}")
             for side, column, role in sides

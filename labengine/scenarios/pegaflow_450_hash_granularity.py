@@ -40,6 +40,7 @@ class HashGranularity(Scenario):
     id = "pegaflow-450"
     title = "A block is filed under the hash of the prompt's beginning"
     url = "https://github.com/novitalabs/pegaflow/pull/450"
+    upstream = "Pull request 450 files a block under the hash that closes it; not in commit d3ed31a (August 2026)."
     claim = (
         "With hashes finer than blocks, block i was stored under the hash of the first i + 1 hash units: two sessions "
         "that share a beginning were served each other's conversation."

@@ -10,6 +10,10 @@ if TYPE_CHECKING:  # listing the scenarios loads no lab
     from labengine.scenarios.verdict import Table
 
 
+UPSTREAM_READ = "September 2026"
+"""When the threads of the reports were read."""
+
+
 class StorySentence(Protocol):
     """A sentence of a story."""
 
@@ -31,6 +35,8 @@ class Report(Protocol):
     def url(self) -> str: ...
     @property
     def claim(self) -> str: ...
+    @property
+    def upstream(self) -> str: ...
     @property
     def kind(self) -> str: ...
     @property

@@ -66,6 +66,8 @@ class Scenario(Experiment):
     url: ClassVar[str]
     claim: ClassVar[str]
     """The report in one sentence."""
+    upstream: ClassVar[str] = ""
+    """What became of the report there, as of UPSTREAM_READ; empty if that is not known."""
     kind: ClassVar[str]
     """A key of KINDS."""
     breaks: ClassVar[str]

@@ -35,6 +35,7 @@ class WaitingHoldsBlocks(Scenario):
     id = "sglang-20182"
     title = "A waiting request is aborted, and what it holds is lost"
     url = "https://github.com/sgl-project/sglang/pull/20182"
+    upstream = "Closed: pull request 20182. Open: pull request 20377, which allocates at admission."
     claim = (
         "State that is allocated for a request before it runs is not released when the request is aborted in the "
         "waiting queue: the pool leaks, and the idle check ends the scheduler."

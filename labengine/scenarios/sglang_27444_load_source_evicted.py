@@ -33,6 +33,7 @@ class LoadSourceEvicted(Scenario):
     id = "sglang-27444"
     title = "The source of a load is evicted while it is read"
     url = "https://github.com/sgl-project/sglang/pull/27444"
+    upstream = "Merged: pull request 27444, commit 8ce05e8."
     claim = (
         "An asynchronous load from the host tier holds a lock on the device only. Host eviction can recycle its source "
         "pages before the copy has read them, which intermittently corrupts KV."

@@ -60,6 +60,7 @@ class LastLeafDropped(Scenario):
     id = "sglang-29860"
     title = "The page that a prefix ends with is freed before it is cached"
     url = "https://github.com/sgl-project/sglang/pull/29860"
+    upstream = "Merged: pull request 29860."
     claim = (
         "With page_size > sliding_window_size, eager eviction of out-of-window slots reaches the end of the last full "
         "page: the leaf that is inserted holds no window slots, and overlap frees then fail or leak."

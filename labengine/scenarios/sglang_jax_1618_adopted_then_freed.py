@@ -46,6 +46,9 @@ class AdoptedThenFreed(Scenario):
     id = "sglang-jax-1618"
     title = "The cache takes over a block that its request then frees"
     url = "https://github.com/sgl-project/sglang-jax/issues/1618"
+    upstream = (
+        "Issue 1618 asks that the slots change hands with the insert; no commit up to cddbf6f (August 2026) names it."
+    )
     claim = (
         "When insert() revives a tombstone with the request's slots, the prefix length that it returns includes them, "
         "and the request frees them as duplicates."

@@ -76,6 +76,7 @@ class TwoPaths(Scenario):
     id = "sglang-jax-994"
     title = "The last decode slot is freed by two paths"
     url = "https://github.com/sgl-project/sglang-jax/pull/994"
+    upstream = "Merged: pull request 994 (May 2026)."
     claim = (
         "Release is scattered over several paths: one frees the length that it infers, another the slot of the last "
         "decode step. That slot is in both, and is freed twice."

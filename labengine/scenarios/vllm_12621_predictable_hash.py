@@ -90,6 +90,7 @@ class PredictableHash(Scenario):
     id = "vllm-12621"
     title = "Block hashes made with hash() can be made to collide"
     url = "https://github.com/vllm-project/vllm/pull/12621"
+    upstream = "Merged: pull request 12621, in vLLM 0.7.2. SHA-256 came with pull request 15297."
     claim = (
         "With a predictable hash(None), an attacker who knows a prompt can compute one that collides with it, and fill "
         "the cache with wrong KV. A chain that begins with a random value makes that much more difficult."

@@ -93,6 +93,7 @@ class AdapterName(Scenario):
     id = "vllm-30931"
     title = "Two adapters of one name read each other's KV"
     url = "https://github.com/vllm-project/vllm/issues/30931"
+    upstream = "Open: issue 30931."
     claim = (
         "LoRA requests with the same lora_name and different lora_int_id share KV blocks, though their weights differ."
     )

@@ -24,6 +24,7 @@ class AbortDuringLoad(Scenario):
     id = "vllm-32255"
     title = "An aborted load lands in another request's blocks"
     url = "https://github.com/vllm-project/vllm/pull/32255"
+    upstream = "Merged: pull request 32255."
     claim = (
         "Aborting a request that waits for remote KV frees its blocks while the transfer into them is under way. They "
         "can be given to another request, whose KV the transfer then overwrites."

@@ -111,6 +111,7 @@ class SameStepHit(ThreePrompts):
     id = "vllm-38715"
     title = "A hit on a block of the same step is no bug"
     url = "https://github.com/vllm-project/vllm/pull/38715"
+    upstream = "No guard is in vLLM 0.32, rightly: it admits the three prompts in one step."
     kind = "hit in flight"
     breaks = "The proposed guard puts off each request that hits a block of the step, and all requests behind it."
     why_unseen = "The guard breaks no rule: it waits for KV that would have been there in time."

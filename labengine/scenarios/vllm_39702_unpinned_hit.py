@@ -55,6 +55,7 @@ class UnpinnedHit(Scenario):
     id = "vllm-39702"
     title = "The tier's hit is evicted between look-up and use"
     url = "https://github.com/vllm-project/vllm/issues/39702"
+    upstream = "Merged: pull request 42289."
     claim = (
         "get_num_new_matched_tokens() finds tokens in the CPU cache and pins none of them. They can be evicted before "
         "update_state_after_alloc() looks them up again, and its assertion (expected N hit tokens, got 0) ends the "

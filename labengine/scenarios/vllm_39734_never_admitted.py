@@ -98,6 +98,7 @@ class NeverAdmitted(Scenario):
     id = "vllm-39734"
     title = "A prompt that fits by its window is never admitted"
     url = "https://github.com/vllm-project/vllm/issues/39734"
+    upstream = "Merged: pull request 40946."
     claim = (
         "A request within max_model_len that exceeds the KV-cache capacity is never admitted and never refused: the "
         "scheduler makes no progress, and every request behind it waits as well."

@@ -91,6 +91,7 @@ class PartialBlocks(ShortPrompts, Scenario):
     id = "vllm-42656"
     title = "Partly filled blocks evict the cache"
     url = "https://github.com/vllm-project/vllm/pull/42656"
+    upstream = "Merged: pull request 42656."
     claim = (
         "Partial blocks, which no look-up can ever find, are evicted in LRU order like cached ones, and so evict these."
     )

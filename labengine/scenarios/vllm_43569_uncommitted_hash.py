@@ -63,6 +63,7 @@ class UncommittedHash(Scenario):
     id = "vllm-43569"
     title = "A preempted request leaves hashes of blocks that were never computed"
     url = "https://github.com/vllm-project/vllm/pull/43569"
+    upstream = "Open: pull request 43569."
     claim = (
         "Blocks are registered before the worker writes them. If their request is preempted or aborted before that, "
         "the hashes survive, and a later request hits memory that was never written."

@@ -33,6 +33,7 @@ class TwoPhaseAllocation(PrefixInTwoPlaces, Scenario):
     id = "vllm-44409"
     title = "Two groups, one pool: a cache hit is allocated again before it is touched"
     url = "https://github.com/vllm-project/vllm/pull/44409"
+    upstream = "Merged: pull request 44409. Pull request 44329, the clamp, was closed."
     claim = (
         "In a hybrid model with a local prefix hit and external KV, one group's blocks for the external tokens can be "
         "another group's hit blocks: one physical block in two tables, and a failing assert in the offloading "

@@ -41,6 +41,7 @@ class UntaggedExtraKeys(Scenario):
     id = "vllm-44701"
     title = "A cache salt that is called like an adapter hits the adapter's blocks"
     url = "https://github.com/vllm-project/vllm/issues/44701"
+    upstream = "Open: issue 44701 and pull request 44706, which tags both keys."
     claim = (
         "A request of the base model with cache_salt 'X' hits blocks that were computed for LoRA adapter 'X': the "
         "extra keys of a block's hash do not say what they are."

@@ -35,6 +35,7 @@ class FreedInFlight(Scenario):
     id = "vllm-45357"
     title = "Blocks are freed while the step in flight still writes to them"
     url = "https://github.com/vllm-project/vllm/pull/45357"
+    upstream = "Merged: pull request 45357."
     claim = (
         "With asynchronous scheduling a request can end while its next step is in flight. Its blocks are freed at "
         "once, and KV that another request receives into them is overwritten by that step."

@@ -63,6 +63,7 @@ class StoredOnce(Scenario):
     id = "vllm-47235"
     title = "What the tier evicts is not stored again"
     url = "https://github.com/vllm-project/vllm/pull/47235"
+    upstream = "Open: pull requests 47235 and 47234."
     claim = (
         "Blocks whose tier entries are evicted while their request is active are never stored again, because the store "
         "cursor has passed them. Requests with the same prefix then miss the tier and prefill again."

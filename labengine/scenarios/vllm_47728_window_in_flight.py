@@ -44,6 +44,7 @@ class WindowInFlight(Scenario):
     id = "vllm-47728"
     title = "The window's blocks are freed before the step that reads them has run"
     url = "https://github.com/vllm-project/vllm/pull/47728"
+    upstream = "Merged: pull request 47728."
     claim = (
         "Out-of-window blocks are freed by a count that includes the tokens of the step in flight. That step's window "
         "still covers them, and KV that is loaded into them meanwhile is read in their place."

@@ -20,6 +20,7 @@ class ZeroedAfterLoad(TinyModelScenario):
     id = "vllm-48481"
     title = "Blocks are zeroed after a load has filled them"
     url = "https://github.com/vllm-project/vllm/pull/48481"
+    upstream = "Merged: pull request 48481, in vLLM 0.29."
     kind = "external tier"
     breaks = "The KV that was loaded for a request is cleared before the request reads it."
     claim = (

@@ -46,6 +46,7 @@ class PreemptionCascade(Scenario):
     id = "vllm-49674"
     title = "One missing block preempts every request"
     url = "https://github.com/vllm-project/vllm/issues/49674"
+    upstream = "Merged: pull request 49675."
     claim = (
         "A preempted request whose blocks are fenced until its last step in flight is processed frees nothing for the "
         "allocation that preempted it: one failure can cascade over all running requests without progress."

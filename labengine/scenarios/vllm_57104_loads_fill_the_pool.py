@@ -101,6 +101,7 @@ class LoadsFillThePool(Scenario):
     id = "vllm-57104"
     title = "Loads fill the pool, and no request can begin"
     url = "https://github.com/vllm-project/vllm/pull/57104"
+    upstream = "Merged: pull request 57104."
     claim = (
         "Under KV pressure asynchronous loads can take every block. Each loaded request needs one lookahead block "
         "more, which is allocated only after the load: the scheduler deadlocks."

@@ -153,6 +153,7 @@ class SparseRetention(Divergences, Scenario):
     id = "vllm-57610"
     title = "One boundary's run is kept, and a prompt that diverges before it hits nothing"
     url = "https://github.com/vllm-project/vllm/issues/57610"
+    upstream = "Open: issue 57610 and pull request 57613."
     kind = "window"
     breaks = "A prompt that diverges in the last alignment unit of a cached one hits 0 tokens instead of all before it."
     why_unseen = "A shorter hit than possible breaks no rule: all tokens are right, and computed again."

@@ -172,6 +172,7 @@ class StrandedLoads(Stranded, Scenario):
     id = "vllm-57841"
     title = "Loads that have landed wait for ever behind a request that does not fit"
     url = "https://github.com/vllm-project/vllm/pull/57841"
+    upstream = "Open: pull request 57841. Issue 45388 is closed; vLLM 0.32 scans requests that hold blocks first."
     kind = "deadlock"
     breaks = (
         "A landed load is taken up where the scan reaches it, and the scan ends at a request that needs its blocks."

@@ -18,6 +18,7 @@ class TablesOfMisses(TinyModelScenario):
     id = "vllm-7018"
     title = "A miss beside a hit reads block 0"
     url = "https://github.com/vllm-project/vllm/pull/7018"
+    upstream = "Merged: pull request 7018."
     kind = "block table"
     breaks = "A prompt without a hit gets a table of zeros when another prompt of its batch has one: it reads block 0."
     claim = (

@@ -89,6 +89,7 @@ class NewWeights(WithReset, Scenario):
     id = "vllm-9744"
     title = "After an update of the weights the cache serves KV of the old ones"
     url = "https://github.com/vllm-project/vllm/issues/9744"
+    upstream = "Left to the caller, who resets the cache; pull request 46125 took an automatic reset back."
     claim = "The cached prefix is not invalidated by load_weights: the new model runs on KV of the old one."
     kind = "extra keys"
     breaks = "A request on new weights reads KV that was computed with the old ones."

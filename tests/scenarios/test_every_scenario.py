@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import pytest
@@ -53,6 +54,7 @@ def test_it_has_all_its_text(id: str) -> None:
     scenario = bug(id)
     assert scenario.id == id
     assert scenario.url.startswith("https://github.com/") and scenario.id.rpartition("-")[2] in scenario.url
+    assert re.search(r"\d", scenario.upstream) and scenario.upstream.endswith(".") and len(scenario.upstream) <= 120
     assert scenario.kind in KINDS and scenario.breaks.endswith(".") and "\n" not in scenario.breaks
     assert set(scenario.seen_by) <= RULES.keys()
     assert bool(scenario.why_unseen) is not bool(scenario.seen_by)

@@ -52,6 +52,7 @@ def test_a_page_has_the_report_the_story_the_verdict_and_the_code(page: str) -> 
     assert f"<h1>{escape(scenario.title)}</h1>" in text and f'<a href="{scenario.url}">' in text
     said = [scenario.claim, scenario.breaks, *verdict.findings]
     said += ["The claim does not hold. The left engine goes wrong, the right one does not."]
+    said += [f"{scenario.upstream} (As of September 2026.)"]
     said += [stop.sentence for stop in scenario.guide] + [column.says for column in scenario.columns[:2]]
     said += [RULES[rule] for rule in scenario.seen_by] + [one.question for one in scenario.experiments.values()]
     assert [sentence for sentence in said if escape(sentence) not in text] == []
@@ -89,7 +90,7 @@ def test_a_page_alone_has_no_link_to_a_list(page: str) -> None:
 class Hostile(DuplicateBlocks):
     """Every text is an attack."""
 
-    id, title, url, claim, question, breaks, why_unseen = ("hostile-1", *(HOSTILE,) * 6)
+    id, title, url, claim, question, breaks, why_unseen, upstream = ("hostile-1", *(HOSTILE,) * 7)
     roles, follow_up_question = (HOSTILE, HOSTILE), HOSTILE
     columns = (
         Column(HOSTILE, "nano-vllm", HOSTILE),
