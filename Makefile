@@ -6,12 +6,13 @@
 #   WORKERS=3                processes that the tests are spread over; by default one more than there are cores
 #   LOCK_FLAGS="--upgrade"   handed to uv when it makes constraints.txt anew
 #   LAB_FLAGS="--no-browser" handed to JupyterLab
+#   SITE=/path/to/folder     where make site writes
 #   CHROMIUM=/path/to/it     the browser the tests drive, if not Debian's headless one, or /usr/bin/chromium
 #   PICTURES=1               the tests in a browser keep screenshots in .artifacts/, to look at
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup bundle watch model models browser lab demo test test-all test-fast pictures lint lock clean
+.PHONY: help setup bundle watch site model models browser lab demo test test-all test-fast pictures lint lock clean
 
 PYTHON ?= python3
 # The headless build needs a fifth less processor time than the whole browser for the same pages.
@@ -22,6 +23,7 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
 NPM := $(PY) -m tools.node npm
 NODE_MODULES := node_modules/.package-lock.json
+SITE := site
 WORKERS := auto
 # Whole files go to the workers, in order: those with a browser come last in each (see tests/conftest.py).
 TESTS = $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=15 $(PYTEST_FLAGS)
@@ -52,6 +54,7 @@ help:
 	@echo "  make test-fast  core, checks and the widgets' words  (half a minute)"
 	@echo "  make test-all the long sweeps too, and an installation on every Python there is"
 	@echo "  make pictures the README's animation, the lesson and all pictures of docs and notebooks, made anew (a minute)"
+	@echo "  make site     site/: a lab that runs in a web page, with no install, for any static host (half a minute)"
 	@echo "  make lint     ruff and mypy; biome, tsc and knip for the browser half"
 	@echo "  make bundle   the browser half bundled anew, after a change in widgets/browser; make watch: after each change"
 	@echo "  make lock     constraints.txt made anew, for all platforms and Pythons"
@@ -82,6 +85,9 @@ $(NODE_MODULES): package-lock.json
 
 bundle watch: setup $(NODE_MODULES)
 	@$(NPM) run --silent $@
+
+site: setup $(NODE_MODULES)
+	@$(PY) -m tools.site $(SITE)
 
 model: setup
 	@echo "model: SmolLM2-135M-Instruct (the first time a download of 98 MB and a conversion, about a minute)"

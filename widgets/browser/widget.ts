@@ -99,13 +99,18 @@ export function render({ model, el }: { model: WidgetModel; el: HTMLElement }) {
   };
 }
 
-// source: a `full` payload as bytes, plain or gzipped; nothing can be asked.
-// Two sides and their joint words come as a list of three.
-export async function mount(el: HTMLElement, source: WireBuffer | WireBuffer[], arrangement: Arrangement = DASHBOARD) {
+// recording: a `full` payload as bytes, plain or gzipped. Two sides and their joint words come as a list of three; an
+// empty list waits for the source. source: of a page that has Python; without one nothing can be asked.
+export async function mount(
+  el: HTMLElement,
+  recording: WireBuffer | WireBuffer[],
+  arrangement: Arrangement = DASHBOARD,
+  source: Source | null = null,
+) {
   const root = makeRoot(el, arrangement),
-    stage = new Stage(root, null, arrangement.kind === "compare" ? 2 : 1);
+    stage = new Stage(root, source, arrangement.kind === "compare" ? 2 : 1);
   LAYOUTS[arrangement.kind](stage, root, arrangement);
-  beginAll(stage, Array.isArray(source) ? source : [source]);
+  beginAll(stage, Array.isArray(recording) ? recording : [recording]);
   await stage.wire.queue;
   return stage;
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import CancelledError, Future
 from gzip import compress
 from typing import Any
 from uuid import uuid4
@@ -13,8 +12,8 @@ import traitlets
 
 from labengine.trace.codec import dumps
 from labengine_widgets.browser import DASHBOARD, Arrangement, css, esm
+from labengine_widgets.feed.browser_link import BrowserLink
 from labengine_widgets.feed.feed import Feed, feed_of
-from labengine_widgets.feed.messages import checked_command
 from labengine_widgets.feed.payload import Payload, full_payload, step_start
 from labengine_widgets.pictures.ascii import block_map
 from labengine_widgets.pictures.saved_picture import display_with_picture
@@ -23,7 +22,7 @@ from labengine_widgets.view_source import ViewSource
 from labengine_widgets.words.captions import Caption
 
 
-class View(anywidget.AnyWidget):
+class View(BrowserLink, anywidget.AnyWidget):
     """Base of all widgets of a lab; any number of them may show the same one.
 
     It receives from the lab's feed and posts commands to the lab, and touches nothing else. Displayed twice it is one
@@ -57,7 +56,7 @@ class View(anywidget.AnyWidget):
         """Detach the view from its lab and remove it from the page; the lab goes on. A second call has no effect."""
         for feed in self.feeds:
             feed.detach(self)
-        super().close()
+        anywidget.AnyWidget.close(self)
         self.layout.close()  # a model of its own, with a comm
 
     def update_saved(self) -> None:
@@ -67,39 +66,10 @@ class View(anywidget.AnyWidget):
     def send(self, content: dict[str, Any], buffers: list[bytes] | None = None) -> None:
         """Send a message to every browser half of this widget; ignored once it is closed."""
         if self.comm is not None:
-            super().send(content, buffers)
+            anywidget.AnyWidget.send(self, content, buffers)
 
     def _receive(self, _widget: object, content: object, _buffers: object) -> None:
-        """Post a message of the browser, on any thread; the Future of the post reports errors."""
-        if not isinstance(content, dict):
-            return
-        kind, side = content.get("type"), content.get("side") or 0
-        if not isinstance(kind, str) or type(side) is not int or side not in range(len(self.feeds)):
-            return
-        if kind == "command":
-            self._run_command(self.feeds[side], side, content)
-        else:
-            self.feeds[side].receive(self, side, content)
-
-    def _run_command(self, feed: Feed, side: int, content: dict[str, Any]) -> None:
-        try:
-            future = self._post_command(feed, content)
-        except Exception as error:
-            self._answer(feed, side, content, error)
-        else:
-            future.add_done_callback(lambda done: self._answer(feed, side, content, _error_of(done)))
-
-    def _post_command(self, feed: Feed, content: dict[str, Any]) -> Future[Any]:
-        """Post a command of the browser half to the lab. Raises an exception for a command that it does not have."""
-        action, arguments = checked_command(content)
-        return feed.view_source.post(action, **arguments)
-
-    def _answer(self, feed: Feed, side: int, content: dict[str, Any], error: BaseException | None) -> None:
-        message = {"type": "answer", "action": content.get("action"), "view": str(content.get("view")), "error": None}
-        if error is not None:
-            message["error"] = str(error) or type(error).__name__
-        feed.hurry()
-        feed.say(message)
+        self.receive(content)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         bundle = super()._repr_mimebundle_(**kwargs)
@@ -116,13 +86,6 @@ class View(anywidget.AnyWidget):
         bundle = self._repr_mimebundle_()
         if bundle is not None:
             display_with_picture(bundle, self.picture)
-
-
-def _error_of(done: Future[Any]) -> BaseException | None:
-    try:
-        return done.exception()
-    except CancelledError as error:
-        return error
 
 
 MAX_SAVED = 100_000

@@ -33,6 +33,7 @@ from labengine.snapshot import Snapshot
 from labengine.timeline import Timeline
 
 if TYPE_CHECKING:  # widgets are imported for views only
+    from labengine_widgets.compare.link import PairLink
     from labengine_widgets.compare.view import CompareView
     from labengine_widgets.selection import Selection
     from labengine_widgets.view_source import GuidedSentence
@@ -75,7 +76,7 @@ class Comparison:
         self.names, self.roles = checked_names(names) or names_of(left, right), roles
         self.title = title or f"{self.names[0]} and {self.names[1]}"
         self.guide, self.follow_up_question = tuple(guide), follow_up_question
-        self._view: CompareView | None = None
+        self._view: PairLink | None = None
         self._view_guard = Lock()
         self._pair = SidePair(left, right, FollowUps(follow_ups, left.snapshot().step), self._note_progress)
         self._cursor = Cursor(self._pair, self.names, lambda: self._view)
@@ -328,14 +329,14 @@ class Comparison:
         with interrupts_deferred():  # a module whose import was cut off stays broken
             from labengine_widgets.compare.view import CompareView
 
-        if self._view is None:
-            with interrupts_deferred():
-                made = CompareView(self.view_source())
-                with self._view_guard:  # several threads may have made a view at once: the first one stays
-                    self._view = self._view or made
-                if self._view is not made:
-                    made.close()
+        with interrupts_deferred(), self._view_guard:  # of threads that come at once, the first one makes it
+            if not isinstance(self._view, CompareView):
+                self._view = CompareView(self.view_source())
         return self._view
+
+    def show_in(self, view: PairLink) -> None:
+        """Have a view of a front end's own follow this comparison, in place of the notebook's."""
+        self._view = view
 
     def view_source(self) -> ComparisonViewSource:
         """Return the compare view's interface to this comparison (a labengine_widgets.view_source.PairViewSource)."""

@@ -15,7 +15,7 @@ from labengine.session.recording_views import CRASH
 from labengine.timeline import Timeline
 
 if TYPE_CHECKING:  # widgets are imported for views only
-    from labengine_widgets.compare.view import CompareView
+    from labengine_widgets.compare.link import PairLink
 
 Timelines = tuple[Timeline, Timeline]
 
@@ -41,7 +41,7 @@ class PairLook:
 class Cursor:
     """The shown moments of a pair. Engines do not move. view: returns the view, None while it was not shown."""
 
-    def __init__(self, pair: SidePair, names: tuple[str, str], view: Callable[[], CompareView | None]) -> None:
+    def __init__(self, pair: SidePair, names: tuple[str, str], view: Callable[[], PairLink | None]) -> None:
         self._pair, self._names, self._view = pair, names, view
         self._shown: tuple[Ends, Ends, Ends] | None = None
         """(generations, newest moments, shown moments) of the last move; outdated once an event is added."""

@@ -102,7 +102,7 @@ export function bytesOf(buffer: WireBuffer): Uint8Array<ArrayBuffer> {
     : new Uint8Array(buffer.buffer as ArrayBuffer, buffer.byteOffset, buffer.byteLength);
 }
 
-async function unpacked(bytes: Uint8Array<ArrayBuffer>): Promise<unknown> {
+export async function unpacked(bytes: Uint8Array<ArrayBuffer>): Promise<unknown> {
   if (!isZipped(bytes)) return parsed(bytes);
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   return JSON.parse(await new Response(stream).text());

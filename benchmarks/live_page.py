@@ -1,0 +1,99 @@
+"""The lab of a web page, in headless Chromium, from a static server on this machine: how soon, and how much.
+
+    python benchmarks/live_page.py [--rounds 5] [--site FOLDER]
+
+picture  seconds from the navigation to the recorded picture on the screen (data-state "recorded").
+live     seconds to the lab that can be stepped ("live"); each round has an empty cache.
+files    bytes as they lie there, and gzipped: what a host sends that compresses.
+
+Without --site the site is made first. Medians of the rounds, and the quickest one; what others took of the cores in
+the two seconds before is printed with them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from gzip import compress
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from threading import Thread
+from time import sleep
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "support")]
+
+from machine import facts, headline, listening_for_noise  # noqa: E402
+from playwright.sync_api import Browser  # noqa: E402
+
+from browser.chromium import launched, new_context  # noqa: E402
+from tools.site import FRONT, build  # noqa: E402
+
+WATCH = """
+window.times = {};
+new MutationObserver(() => {
+  const state = document.getElementById("lab")?.dataset.state;
+  if (state && !(state in times)) requestAnimationFrame(() => { times[state] ??= performance.now() / 1000; });
+}).observe(document, { subtree: true, childList: true, attributes: true, attributeFilter: ["data-state"] });
+"""
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+def times(browser: Browser, address: str) -> tuple[float, float]:
+    """Seconds to the picture, and to the live lab."""
+    with new_context(browser, viewport={"width": 1440, "height": 1000}) as context:
+        page = context.new_page()
+        page.add_init_script(WATCH)
+        page.goto(address)
+        page.wait_for_function("() => window.times.live")
+        found = page.evaluate("() => window.times")
+        return found["recorded"], found["live"]
+
+
+def sizes(site: Path) -> Iterator[tuple[str, int, int]]:
+    """What the front fetches: name, bytes, bytes gzipped."""
+    fetched = [path for path in sorted(site.rglob("*")) if path.is_file() and path.parent.name != "recorded"]
+    for path in [*fetched, site / "recorded" / f"{FRONT}.bin"]:
+        data = path.read_bytes()
+        yield path.relative_to(site).as_posix(), len(data), min(len(data), len(compress(data, 9)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--site", type=Path)
+    arguments = parser.parse_args()
+    print(headline(facts(2)))
+    with TemporaryDirectory() as folder:
+        site = arguments.site or build(Path(folder, "site")).parent
+        found = list(sizes(site))
+        for name, raw, small in [*found, ("all", sum(row[1] for row in found), sum(row[2] for row in found))]:
+            print(f"{name:<28}{raw / 1e6:8.2f} MB {small / 1e6:8.2f} MB gzipped")
+        with listening_for_noise() as others:
+            sleep(2)
+        with served(site) as address, launched() as browser:
+            rounds = [times(browser, address) for _ in range(arguments.rounds)]
+        for name, seconds in zip(("picture", "live"), zip(*rounds, strict=True), strict=True):
+            print(f"{name:<10}{median(seconds):6.2f} s, the quickest round {min(seconds):.2f} s")
+        print(f"in the two seconds before, others took {others.share or 0:.0%} of the cores")
+
+
+if __name__ == "__main__":
+    main()

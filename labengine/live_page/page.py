@@ -1,0 +1,119 @@
+"""The Python half of the live page: opens sessions, and carries the messages of their views as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from labengine.lab import Lab
+from labengine.live_page.permalink import permalink_of
+from labengine.live_page.session import OpenSession, open_session
+from labengine.session.compare.comparison import Comparison
+from labengine.trace.codec import dumps
+from labengine_widgets.browser import COMPARE, DASHBOARD
+from labengine_widgets.compare.link import FOLLOW_UP, PairLink
+from labengine_widgets.feed.browser_link import BrowserLink
+from labengine_widgets.feed.feed import Feed, feed_of
+
+Post = Callable[[str, str, list[bytes]], object]
+"""post(kind, content as JSON, buffers): to the page. The kinds: opened, refused, permalink, and message for a view."""
+
+
+class LivePage:
+    """The page's one session, of which another one may take the place."""
+
+    def __init__(self, post: Post) -> None:
+        self._post = post
+        self._session: OpenSession | None = None
+        self._view: PageView | PagePair | None = None
+
+    def open(self, query: str) -> None:
+        """Open the session that an address names, and close the one before; a refusal leaves that as it is."""
+        try:
+            session = open_session(permalink_of(query))
+        except Exception as error:  # whatever an address leads to is said in the page
+            self._say("refused", {"message": str(error) or type(error).__name__})
+            return
+        self.close()
+        self._session = session
+        self._view = _view_of(session, self._send)
+        kind = DASHBOARD if isinstance(session.shown, Lab) else COMPARE
+        self._say("opened", {"arrangement": kind, "query": session.permalink().query()})
+
+    def receive(self, message: str) -> None:
+        """Take a message of the browser half: {"type": "open", query} and {"type": "permalink"} are the page's own."""
+        content: dict[str, Any] = json.loads(message)
+        if content["type"] == "open":
+            self.open(content["query"])
+        elif content["type"] == "permalink":
+            if self._session is not None:
+                self._say("permalink", {"query": self._session.permalink().query()})
+        elif self._view is not None:
+            self._view.receive(content)
+
+    def close(self) -> None:
+        """Close the session."""
+        if self._session is not None and self._view is not None:
+            self._view.close()
+            self._session.shown.close()
+        self._session = self._view = None
+
+    def _say(self, kind: str, content: dict[str, Any]) -> None:
+        self._post(kind, dumps(content).decode(), [])
+
+    def _send(self, content: dict[str, Any], buffers: list[bytes]) -> None:
+        self._post("message", dumps(content).decode(), buffers)
+
+
+Send = Callable[[dict[str, Any], list[bytes]], object]
+
+
+class PageView(BrowserLink):
+    """The view of one lab, whose messages a worker posts to its page."""
+
+    def __init__(self, feeds: list[Feed], send: Send) -> None:
+        self.feeds = feeds
+        self._send = send
+        for side, feed in enumerate(feeds):
+            feed.attach(self, side)
+
+    def send(self, content: dict[str, Any], buffers: list[bytes] | None = None) -> None:
+        """Post a message to the page."""
+        self._send(content, buffers or [])
+
+    def close(self) -> None:
+        """Detach from the lab."""
+        for feed in self.feeds:
+            feed.detach(self)
+
+    def update_saved(self) -> None:
+        """Keep nothing: the permalink is what is saved."""
+
+
+class PagePair(PairLink, PageView):
+    """The view of a comparison."""
+
+    def __init__(self, session: OpenSession, comparison: Comparison, send: Send) -> None:
+        source = comparison.view_source()
+        self._session = session
+        self.follow(source)
+        super().__init__([feed_of(side) for side in source.view_sources], send)
+        comparison.show_in(self)
+
+    def _post_command(self, feed: Feed, content: dict[str, Any]) -> Future[Any]:
+        future = super()._post_command(feed, content)
+        if content.get("action") == FOLLOW_UP:
+            future.add_done_callback(self._note_follow_up)
+        return future
+
+    def _note_follow_up(self, done: Future[Any]) -> None:
+        if done.exception() is None:
+            self._session.note_follow_up()
+
+
+def _view_of(session: OpenSession, send: Send) -> PageView | PagePair:
+    if isinstance(session.shown, Lab):
+        return PageView([session.shown.feed], send)
+    return PagePair(session, session.shown, send)

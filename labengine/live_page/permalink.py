@@ -1,0 +1,192 @@
+"""Permalinks: a session as the query of a page's address. Parsed with care: anybody may have written it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+from urllib.parse import parse_qsl, quote_plus
+
+from labengine.config import ConfigError, shown
+
+MAX_BLOCKS, MAX_BLOCK_SIZE, MAX_ACTS, MAX_STEPS = 512, 64, 200, 2_000
+MAX_COPIES, MAX_TOKENS, MAX_PROMPT = 64, 2_000, 20_000
+NUM_BLOCKS, BLOCK_SIZE = 24, 4
+DEFAULT_COPIES, DEFAULT_TOKENS = 1, 16
+
+
+class Playable(Protocol):
+    """A lab, or a comparison, in which acts are done."""
+
+    def add(self, prompt: str, *, max_tokens: int) -> int:
+        """Queue a request."""
+
+    def abort(self, request_id: int) -> object:
+        """End a request."""
+
+    def step(self) -> object:
+        """Take one step."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptAct:
+    """Equal requests, added at once."""
+
+    text: str
+    copies: int = DEFAULT_COPIES
+    max_tokens: int = DEFAULT_TOKENS
+
+    def play(self, lab: Playable) -> None:
+        """Add them."""
+        for _ in range(self.copies):
+            lab.add(self.text, max_tokens=self.max_tokens)
+
+    def pairs(self) -> Iterator[tuple[str, object]]:
+        """Yield the names and values of the address."""
+        yield "prompt", self.text
+        if self.copies != DEFAULT_COPIES:
+            yield "copies", self.copies
+        if self.max_tokens != DEFAULT_TOKENS:
+            yield "max_tokens", self.max_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class StepsAct:
+    """StepsAct, one after the other."""
+
+    count: int
+
+    def play(self, lab: Playable) -> None:
+        """Take them."""
+        for _ in range(self.count):
+            lab.step()
+
+    def pairs(self) -> Iterator[tuple[str, object]]:
+        """Yield the names and values of the address."""
+        yield "step", self.count
+
+
+@dataclass(frozen=True, slots=True)
+class AbortAct:
+    """The end of a request before its time."""
+
+    request_id: int
+
+    def play(self, lab: Playable) -> None:
+        """End it."""
+        lab.abort(self.request_id)
+
+    def pairs(self) -> Iterator[tuple[str, object]]:
+        """Yield the names and values of the address."""
+        yield "abort", self.request_id
+
+
+SessionAct = PromptAct | StepsAct | AbortAct
+
+
+@dataclass(frozen=True, slots=True)
+class Permalink:
+    """A session: a scenario by its id, or an edition (two to compare) and a pool; and the acts that lead to its state.
+
+    follow_up: the scenario's later cost has been shown, before the acts.
+    """
+
+    bug: str = ""
+    editions: tuple[str, ...] = ("labengine",)
+    num_blocks: int = NUM_BLOCKS
+    block_size: int = BLOCK_SIZE
+    follow_up: bool = False
+    acts: tuple[SessionAct, ...] = field(default=())
+
+    def query(self) -> str:
+        """Return the session as the query of an address, without the question mark."""
+        return "&".join(f"{name}={quote_plus(str(value))}" for name, value in self._pairs())
+
+    def _pairs(self) -> Iterator[tuple[str, object]]:
+        if self.bug:
+            yield "bug", self.bug
+            if self.follow_up:
+                yield "follow_up", 1
+        else:
+            yield ("compare" if len(self.editions) > 1 else "edition"), ",".join(self.editions)
+            if (self.num_blocks, self.block_size) != (NUM_BLOCKS, BLOCK_SIZE):
+                yield "blocks", self.num_blocks
+                yield "block_size", self.block_size
+        for act in self.acts:
+            yield from act.pairs()
+
+
+def permalink_of(query: str) -> Permalink:
+    """Return the session that an address names; an unknown name in it is left out, as trackers add some.
+
+    Raises ConfigError, naming what is wrong, for a value that no session of this page can have.
+    """
+    reader = _LinkReader()
+    for name, value in parse_qsl(query.removeprefix("?"), keep_blank_values=True, max_num_fields=1_000):
+        read = _READ.get(name)
+        if read is not None:
+            read(reader, value)
+    return reader.permalink()
+
+
+class _LinkReader:
+    """What was read of an address so far."""
+
+    def __init__(self) -> None:
+        self.bug = ""
+        self.editions: tuple[str, ...] = ("labengine",)
+        self.num_blocks, self.block_size = NUM_BLOCKS, BLOCK_SIZE
+        self.follow_up = False
+        self.acts: list[SessionAct] = []
+
+    def permalink(self) -> Permalink:
+        """Return the session. Raises ConfigError for one that would take a browser too long."""
+        num_steps = sum(act.count for act in self.acts if isinstance(act, StepsAct))
+        if len(self.acts) > MAX_ACTS or num_steps > MAX_STEPS:
+            raise ConfigError(f"a link may have {MAX_ACTS} acts and {MAX_STEPS:,} steps: this one has more")
+        return Permalink(self.bug, self.editions, self.num_blocks, self.block_size, self.follow_up, tuple(self.acts))
+
+    def read_editions(self, value: str) -> None:
+        """Read the names of one edition, or of two to compare."""
+        self.editions = tuple(value.split(","))
+        if len(self.editions) > 2:
+            raise ConfigError(f"two editions can be compared, got {shown(value)}")
+
+    def read_prompt(self, value: str) -> None:
+        """Begin a prompt."""
+        if not value.strip():
+            raise ConfigError("the link has an empty prompt")
+        if len(value) > MAX_PROMPT:
+            raise ConfigError(f"a link's prompt has at most {MAX_PROMPT:,} characters, this one {len(value):,}")
+        self.acts.append(PromptAct(value))
+
+    def change_prompt(self, name: str, copies: int | None = None, max_tokens: int | None = None) -> None:
+        """Change the prompt that was read last."""
+        last = self.acts[-1] if self.acts else None
+        if not isinstance(last, PromptAct):
+            raise ConfigError(f"{name} comes right after its prompt")
+        self.acts[-1] = PromptAct(last.text, copies or last.copies, max_tokens or last.max_tokens)
+
+
+def _number(name: str, value: str, least: int, most: int) -> int:
+    if not (value.isascii() and value.isdigit() and len(value) < 10 and least <= int(value) <= most):
+        raise ConfigError(f"{name} in a link must be a whole number from {least} to {most}, got {shown(value)}")
+    return int(value)
+
+
+_READ: dict[str, Callable[[_LinkReader, str], object]] = {
+    "bug": lambda reader, value: setattr(reader, "bug", value),
+    "edition": _LinkReader.read_editions,
+    "compare": _LinkReader.read_editions,
+    "blocks": lambda reader, value: setattr(reader, "num_blocks", _number("blocks", value, 1, MAX_BLOCKS)),
+    "block_size": lambda reader, value: setattr(reader, "block_size", _number("block_size", value, 1, MAX_BLOCK_SIZE)),
+    "follow_up": lambda reader, value: setattr(reader, "follow_up", value == "1"),
+    "prompt": _LinkReader.read_prompt,
+    "copies": lambda reader, value: reader.change_prompt("copies", copies=_number("copies", value, 1, MAX_COPIES)),
+    "max_tokens": lambda reader, value: reader.change_prompt(
+        "max_tokens", max_tokens=_number("max_tokens", value, 1, MAX_TOKENS)
+    ),
+    "step": lambda reader, value: reader.acts.append(StepsAct(_number("step", value, 1, MAX_STEPS))),
+    "abort": lambda reader, value: reader.acts.append(AbortAct(_number("abort", value, 0, 10**6))),
+}
+"""What each name of an address means."""

@@ -1,0 +1,99 @@
+"""A session of the page: a lab or a comparison, played to where its permalink says, and the link to where it is now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from labengine.comparing import compare
+from labengine.lab import Lab
+from labengine.live_page.permalink import MAX_COPIES, AbortAct, Permalink, PromptAct, SessionAct, StepsAct
+from labengine.scenarios import bug
+from labengine.session.compare.comparison import Comparison
+from labengine.session.history.inputs import AbortInput, AddInput, Input
+
+
+@dataclass
+class OpenSession:
+    """A lab or a comparison, and the part of its permalink that stays. num_inputs, num_steps: those of the scenario."""
+
+    origin: Permalink
+    shown: Lab | Comparison
+    num_inputs: int = 0
+    num_steps: int = 0
+
+    @property
+    def lab(self) -> Lab:
+        """The lab; of a comparison, the left one: both have had the same inputs."""
+        side = self.shown if isinstance(self.shown, Lab) else self.shown.left
+        assert isinstance(side, Lab)
+        return side
+
+    def begin_here(self) -> None:
+        """Count what is done from now on as the acts of the permalink."""
+        self.num_inputs, self.num_steps = len(self.lab.inputs), self.lab.session.stepper.engine.num_finished_steps
+
+    def note_follow_up(self) -> None:
+        """Note that the scenario's follow-up was run."""
+        self.origin = replace(self.origin, follow_up=True)
+        self.begin_here()
+
+    def permalink(self) -> Permalink:
+        """Return the link to the present state."""
+        lab, finished = self.lab, self.lab.session.stepper.engine.num_finished_steps
+        acts = acts_of(lab, lab.inputs[self.num_inputs :], self.num_steps, finished)
+        return replace(self.origin, acts=tuple(acts))
+
+
+def open_session(link: Permalink) -> OpenSession:
+    """Return the session, played. Raises ConfigError for one that cannot be: an unknown scenario, a prompt too long."""
+    shown = _made(link)
+    try:
+        session = OpenSession(replace(link, acts=(), follow_up=False), shown)
+        session.begin_here()
+        if link.follow_up and isinstance(shown, Comparison):
+            shown.follow_up()
+            session.note_follow_up()
+        for act in link.acts:
+            act.play(shown)
+    except BaseException:
+        shown.close()
+        raise
+    return session
+
+
+def _made(link: Permalink) -> Lab | Comparison:
+    if link.bug:
+        return bug(link.bug).compare()
+    pool = {"num_blocks": link.num_blocks, "block_size": link.block_size}
+    if len(link.editions) > 1:
+        return compare(link.editions[0], link.editions[1], **pool)
+    return Lab("simulated", edition=link.editions[0], num_blocks=link.num_blocks, block_size=link.block_size)
+
+
+def acts_of(lab: Lab, inputs: Iterable[Input], num_steps: int, finished: int) -> Iterator[SessionAct]:
+    """Yield the acts that repeat these inputs, between so many finished steps; equal prompts in a row are one act."""
+    prompt: PromptAct | None = None
+    for one in inputs:
+        added = _prompt_of(lab, one)
+        is_another = added is None or prompt is None or one.num_steps > num_steps or prompt.copies == MAX_COPIES
+        if prompt is not None and (is_another or replace(prompt, copies=1) != added):
+            yield prompt
+            prompt = None
+        if one.num_steps > num_steps:
+            yield StepsAct(one.num_steps - num_steps)
+            num_steps = one.num_steps
+        if added is not None:
+            prompt = added if prompt is None else replace(prompt, copies=prompt.copies + 1)
+        elif isinstance(one, AbortInput):
+            yield AbortAct(one.request_id)
+    if prompt is not None:
+        yield prompt
+    if finished > num_steps:
+        yield StepsAct(finished - num_steps)
+
+
+def _prompt_of(lab: Lab, one: Input) -> PromptAct | None:
+    if not isinstance(one, AddInput):
+        return None
+    return PromptAct(lab.session.model.tokenizer.decode(one.token_ids), 1, one.sampling.max_tokens)

@@ -1,0 +1,119 @@
+"""The site's front page from a local static server, with every other host refused: Python runs in the page itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from browser.chromium import new_context
+from browser.page_watch import PageWatch
+from labengine.scenarios import bug
+from tools import site
+
+PROMPT = "Two people ask the very same question at the very same moment. The"
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves files, and says nothing."""
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the site, with one scenario recorded."""
+    index = site.build(tmp_path_factory.mktemp("site") / "site", [bug("nano-vllm-219")])
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(index.parent)))
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+
+
+@contextmanager
+def opened(browser: Browser, address: str) -> Iterator[Page]:
+    """A page in a profile of its own; at the end nothing has gone wrong on it, and it has asked only the server."""
+    with new_context(browser, viewport={"width": 1252, "height": 1000}) as context:
+        page = context.new_page()
+        watch = PageWatch(page, address)
+        page.goto(address)
+        yield page
+        assert watch.complaints() == []
+
+
+def until_live(page: Page) -> None:
+    page.wait_for_selector('#lab[data-state="live"]')
+
+
+def until(page: Page, **data: str) -> None:
+    """Wait for data attributes of the lab."""
+    page.wait_for_selector(".labengine" + "".join(f'[data-{name}="{value}"]' for name, value in data.items()))
+
+
+def facts(page: Page) -> dict[str, str]:
+    names = ("used", "peak", "lost", "step", "end")
+    return {name: page.locator(".labengine").get_attribute(f"data-{name}") or "" for name in names}
+
+
+def test_the_front_is_a_recording_that_plays_and_then_becomes_live(browser: Browser, address: str) -> None:
+    with opened(browser, address) as page:
+        page.wait_for_selector('#lab[data-state="recorded"] .labengine')
+        until(page, used="8 5", lost="3 0")
+        until_live(page)
+        until(page, used="8 5", step="1 1")
+        page.get_by_role("button", name="Step both").click()
+        until(page, step="2 2")
+        page.wait_for_url("**/?bug=nano-vllm-219&step=1")
+
+
+def test_prompts_are_added_stepped_and_asked_about_and_the_link_leads_back(browser: Browser, address: str) -> None:
+    with opened(browser, f"{address}?edition=nano-vllm%2B243&blocks=12&block_size=4") as page:
+        until_live(page)
+        for number in (1, 2):
+            page.get_by_label("Prompt", exact=True).fill(PROMPT)
+            page.get_by_label("copies", exact=True).fill("1")
+            page.get_by_role("button", name="Add", exact=True).click()
+            page.locator(".le-badge").nth(number - 1).wait_for()
+        page.get_by_role("button", name="Step", exact=True).click()
+        until(page, step="1", used="5", peak="8", playing="false")
+        page.locator('.le-tables [data-block="0"]').first.click()
+        page.get_by_role("tab", name="Why?").click()
+        page.get_by_role("button", name="Why is #0's ref count 2?").click()
+        page.locator(".le-why-answer", has_text="2 table entries point to #0").wait_for()
+        assert "LateMerge.merge_target" in page.locator(".le-why-seam").last.inner_text()
+        page.wait_for_url("**copies=2&step=1")
+        seen, link = facts(page), page.url
+    with opened(browser, link) as other:
+        until_live(other)
+        until(other, step="1", used="5")
+        assert facts(other) == seen
+
+
+@pytest.mark.sweep
+def test_a_link_that_cannot_be_opened_says_why_and_the_front_is_shown(browser: Browser, address: str) -> None:
+    with opened(browser, f"{address}?edition=<b>vlm") as page:
+        until_live(page)
+        assert "vllm" in page.get_by_role("alert").inner_text()
+        assert page.locator(".labengine-compare").count() == 1
+
+
+@pytest.mark.sweep
+def test_scenario_and_edition_are_selected_in_the_page(browser: Browser, address: str) -> None:
+    with opened(browser, address) as page:
+        until_live(page)
+        page.get_by_label("Edition").select_option("vllm")
+        page.locator(".labengine-dashboard").wait_for()
+        page.get_by_role("button", name="Run", exact=True).click()
+        page.wait_for_url("**/?edition=vllm&**&step=16")
+        page.get_by_label("Edition").select_option("nano-vllm")
+        until(page, step="16")
+        page.wait_for_url("**/?edition=nano-vllm&**&step=16")
+        page.get_by_label("Scenario").select_option("nano-vllm-219")
+        page.locator(".labengine-compare").wait_for()
+        page.wait_for_url("**/?bug=nano-vllm-219")

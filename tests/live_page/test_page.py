@@ -1,0 +1,154 @@
+"""The page's Python half, without a browser: sessions opened, stepped, and opened again by their links."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from labengine.live_page.page import LivePage
+from labengine.snapshot import Snapshot
+from waiting import PATIENCE
+
+pytestmark = pytest.mark.usefixtures("has_no_threads")
+
+TWO = "edition=nano-vllm%2B243&prompt=Two+people+ask+the+very+same+question+at+the+very+same+moment.+The&copies=2"
+
+
+class Posted:
+    """A page, and what it has posted."""
+
+    def __init__(self) -> None:
+        self.all: list[tuple[str, dict[str, Any]]] = []
+        self.page = LivePage(lambda kind, content, buffers: self.all.append((kind, json.loads(content))))
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [content for posted, content in self.all if posted == kind]
+
+    def answers(self, kind: str) -> list[dict[str, Any]]:
+        return [content for content in self.of("message") if content["type"] == kind]
+
+    def open(self, query: str) -> str:
+        """Open a session; return the link that the page gives it, or why it was refused."""
+        self.all.clear()
+        self.page.receive(json.dumps({"type": "open", "query": query}))
+        ((kind, content),) = [one for one in self.all if one[0] in ("opened", "refused")]
+        return str(content["query" if kind == "opened" else "message"])
+
+    async def command(self, action: str, **arguments: Any) -> None:
+        done = len(self.answers("answer"))
+        self.page.receive(json.dumps({"type": "command", "view": "v", "side": 0, "action": action, **arguments}))
+        async with asyncio.timeout(PATIENCE):
+            while len(self.answers("answer")) == done:
+                await asyncio.sleep(0)
+        assert self.answers("answer")[-1]["error"] is None
+
+    def link(self) -> str:
+        self.page.receive('{"type": "permalink"}')
+        return str(self.of("permalink")[-1]["query"])
+
+    @property
+    def state(self) -> Snapshot:
+        assert self.page._session is not None
+        return self.page._session.lab.snapshot()
+
+
+async def stepped() -> Posted:
+    """Return a page with two prompts added, one stepped, one more added and one aborted."""
+    posted = Posted()
+    assert posted.open(TWO) == TWO
+    await posted.command("step")
+    await posted.command("add", prompt="And <another>, with & signs", copies=1, max_tokens=3)
+    await posted.command("step")
+    await posted.command("abort", request_id=1)
+    await posted.command("step")
+    return posted
+
+
+def test_a_link_leads_to_the_same_state() -> None:
+    async def scenario() -> None:
+        posted = await stepped()
+        link, other = posted.link(), Posted()
+        assert link == f"{TWO}&step=1&prompt=And+%3Canother%3E%2C+with+%26+signs&max_tokens=3&step=1&abort=1&step=1"
+        assert other.open(link) == link and other.state == posted.state
+        assert other.state.requests[1].status == "finished" and other.state.step == 3
+        posted.page.close()
+        other.page.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_run_in_the_background_is_in_the_link() -> None:
+    async def scenario() -> None:
+        posted, other = Posted(), Posted()
+        posted.open(TWO)
+        await posted.command("start")
+        async with asyncio.timeout(PATIENCE):
+            while any(request.status != "finished" for request in posted.state.requests.values()):
+                await asyncio.sleep(0)
+        other.open(posted.link())
+        assert other.state == posted.state and posted.link().endswith("&copies=2&step=16")
+        posted.page.close()
+        other.page.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("query", ["bug=nano-vllm-219", "compare=nano-vllm%2Cnano-vllm%2B243&prompt=a+b+c&step=1"])
+def test_a_comparison_has_a_link_too(query: str) -> None:
+    async def scenario() -> None:
+        posted, other = Posted(), Posted()
+        assert posted.open(query) == query
+        assert posted.of("opened")[0]["arrangement"]["kind"] == "compare"
+        if query.startswith("bug"):
+            await posted.command("follow_up")
+        await posted.command("step")
+        assert other.open(posted.link()) == posted.link() and other.state == posted.state
+        assert "follow_up=1&step=1" in posted.link() or posted.link().endswith("step=2")
+        posted.page.close()
+        other.page.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_view_gets_the_recording_and_an_answer() -> None:
+    async def scenario() -> None:
+        posted = Posted()
+        posted.open(TWO + "&step=1")
+        posted.page.receive('{"type": "resync", "view": "v", "side": 0}')
+        why = {"type": "why", "view": "v", "side": 0, "id": "1", "subject": {"kind": "block", "id": 0}}
+        posted.page.receive(json.dumps(why))
+        async with asyncio.timeout(PATIENCE):
+            while not (posted.answers("full") and posted.answers("why")):
+                await asyncio.sleep(0)
+        posted.page.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("edition=vlm", "vllm"),
+        ("bug=nano-vllm-218", "nano-vllm-"),
+        ("bug=nano-vllm-190", "pip install 'labengine[models]'"),
+        ("blocks=2&prompt=a+b+c+d+e+f+g+h+i+j+k+l", "blocks"),
+        ("prompt=a&abort=7", "7"),
+        ("step=x", "step in a link must be a whole number"),
+    ],
+)
+def test_a_refusal_leaves_the_session_open(query: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "190" in query:
+        monkeypatch.setattr("labengine.extras.find_spec", lambda name: None)
+
+    async def scenario() -> None:
+        posted = await stepped()
+        before, link = posted.state, posted.link()
+        assert message in posted.open(query)
+        assert posted.state == before and posted.link() == link
+        await posted.command("step")
+        posted.page.close()
+
+    asyncio.run(scenario())

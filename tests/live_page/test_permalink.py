@@ -1,0 +1,61 @@
+"""Permalinks: written, read again, and refused where no session of the page can be meant."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from labengine.config import ConfigError
+from labengine.live_page.permalink import AbortAct, Permalink, PromptAct, SessionAct, StepsAct, permalink_of
+
+TEXTS = ("Once upon a time", "<b>&amp;</b>=#?+%20 ", "日本語 ü\n\tx", "a,b;c/d'\"")
+
+
+def random_act(random: Random) -> SessionAct:
+    kind = random.randrange(4)
+    if kind < 2:
+        return PromptAct(random.choice(TEXTS), random.randint(1, 64), random.randint(1, 2_000))
+    return StepsAct(random.randint(1, 9)) if kind == 2 else AbortAct(random.randrange(9))
+
+
+def test_what_is_written_is_read() -> None:
+    random = Random(7)
+    for number in range(200):
+        acts = tuple(random_act(random) for _ in range(random.randrange(8)))
+        links = (
+            Permalink(bug="nano-vllm-219", follow_up=bool(number % 2), acts=acts),
+            Permalink(editions=("nano-vllm+243",), num_blocks=random.randint(1, 512), acts=acts),
+            Permalink(editions=("vllm", "nano-vllm"), block_size=random.randint(1, 64), acts=acts),
+        )
+        for link in links:
+            assert permalink_of(link.query()) == link
+            assert permalink_of(f"?utm_source=x&{link.query()}&fbclid=1") == link, "others' words are left out"
+
+
+def test_a_link_written_by_hand() -> None:
+    link = permalink_of("?edition=vllm&prompt=Once+upon&copies=2&step=1&prompt=again")
+    assert link == Permalink(editions=("vllm",), acts=(PromptAct("Once upon", 2), StepsAct(1), PromptAct("again")))
+    assert permalink_of("") == Permalink()
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("prompt=", "empty prompt"),
+        ("copies=2&prompt=a", "copies comes right after its prompt"),
+        ("prompt=a&copies=65", "copies in a link must be a whole number from 1 to 64, got '65'"),
+        ("prompt=a&max_tokens=1e3", "max_tokens in a link must be a whole number"),
+        ("blocks=99999999999", "blocks in a link must be a whole number from 1 to 512"),
+        ("block_size=-1", "block_size in a link"),
+        ("step=٣", "step in a link"),
+        ("step=2000&step=1", "2,000 steps: this one has more"),
+        ("&".join(["abort=0"] * 201), "200 acts"),
+        ("compare=vllm,vllm,vllm", "two editions can be compared"),
+        (f"prompt={'a' * 20_001}", "at most 20,000 characters, this one 20,001"),
+    ],
+)
+def test_what_is_refused(query: str, message: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        permalink_of(query)
+    assert message in str(refusal.value)

@@ -1,0 +1,125 @@
+"""Write the site, a folder for any static host: python -m tools.site [FOLDER]. Pyodide comes from node_modules."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from gzip import compress
+from html import escape
+from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
+
+from labengine.core.editions import EDITIONS
+from labengine.events import BlockMerged
+from labengine.scenarios import bugs
+from labengine.scenarios.scenario import Scenario
+from labengine.scenarios.tiny_model import TinyModelScenario
+from labengine.session.compare.comparison import Comparison
+from labengine_widgets.compare.captions import PairDocument
+from labengine_widgets.pages.export import pair_payloads
+from labengine_widgets.pages.html_page import LOOK
+
+ROOT = Path(__file__).parent.parent
+SOURCES = ROOT / "widgets" / "live_page"
+PYODIDE = ROOT / "node_modules" / "pyodide"
+PYODIDE_FILES = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip")
+PACKAGES = {"labengine": ROOT / "labengine", "labengine_widgets": ROOT / "widgets" / "labengine_widgets"}
+SUFFIXES = (".py", ".json")
+"""Files of the packages that the page needs: the browser half comes with the page."""
+FRONT = "nano-vllm-219"
+
+
+def build(site: Path, scenarios: Iterable[Scenario] | None = None) -> Path:
+    """Write the site into a folder, which is emptied; return the path of its front page.
+
+    scenarios: those to record; by default all that need no model. The page offers only these.
+    """
+    shown = [one for one in scenarios or bugs() if not isinstance(one, TinyModelScenario)]
+    shutil.rmtree(site, ignore_errors=True)
+    site.mkdir(parents=True)
+    copy_pyodide(site / "pyodide")
+    bundle(site)
+    (site / "look.css").write_text(LOOK, encoding="utf-8")
+    write_packages(site / "labengine.zip")
+    (site / "recorded").mkdir()
+    for scenario in shown:
+        (site / "recorded" / f"{scenario.id}.bin").write_bytes(recorded(scenario))
+    index = site / "index.html"
+    index.write_text(page(shown), encoding="utf-8")
+    return index
+
+
+def copy_pyodide(folder: Path) -> None:
+    """Copy Pyodide, with a lock that names no package: the page fetches none."""
+    if not PYODIDE.is_dir():
+        raise SystemExit(f"{PYODIDE.relative_to(ROOT)} is missing: make setup fetches it from npm's registry")
+    folder.mkdir()
+    for name in PYODIDE_FILES:
+        shutil.copyfile(PYODIDE / name, folder / name)
+    lock = json.loads((PYODIDE / "pyodide-lock.json").read_text(encoding="utf-8"))
+    (folder / "pyodide-lock.json").write_text(json.dumps({**lock, "packages": {}}), encoding="utf-8")
+
+
+def bundle(site: Path) -> None:
+    """Bundle the page's scripts and its style sheet."""
+    command = [sys.executable, "-m", "tools.node", "node", str(SOURCES / "bundle.mjs"), str(site.resolve())]
+    subprocess.run(command, cwd=ROOT, check=True)
+
+
+def write_packages(path: Path) -> None:
+    """Write both packages as an archive that is the same whenever it is made of the same sources."""
+    with ZipFile(path, "w") as archive:
+        for name, file in sorted(_package_files()):
+            archive.writestr(ZipInfo(name), file.read_bytes(), ZIP_DEFLATED, 9)
+
+
+def _package_files() -> Iterator[tuple[str, Path]]:
+    for package, folder in PACKAGES.items():
+        for file in folder.rglob("*"):
+            if file.suffix in SUFFIXES and "__pycache__" not in file.parts:
+                yield f"{package}/{file.relative_to(folder).as_posix()}", file
+
+
+def recorded(scenario: Scenario) -> bytes:
+    """Return a scenario's comparison, as it opens, for the page to show before Python is there: gzipped JSON.
+
+    Its labs have the names of the first two labs of a process, as those of the page will.
+    """
+    with scenario.compare() as comparison:
+        source = comparison.view_source()
+        recordings = [json.loads(payload) for payload in pair_payloads(source, source.title)]
+        for number, one in enumerate(recordings[:2], 1):
+            one["header"]["lab"] = f"lab {number}"
+        opens_at = opening_caption(comparison, PairDocument(source))
+    document = json.dumps({"opens_at": opens_at, "recordings": recordings}, separators=(",", ":"))
+    return compress(document.encode(), mtime=0)
+
+
+def opening_caption(comparison: Comparison, document: PairDocument) -> int:
+    """Return the number of the caption to open with: the first merge on the right, else the first difference."""
+    timeline = comparison.timelines[1]
+    merges = (number for number, event in enumerate(timeline.events()) if isinstance(event, BlockMerged))
+    merge = next(merges, None)
+    if merge is not None:
+        return document.captions.number_at(1, timeline.num_dropped + merge + 1)
+    difference = document.captions.difference
+    return document.captions.first if difference is None else difference.number
+
+
+def page(scenarios: Iterable[Scenario]) -> str:
+    """Return the front page, in which these scenarios and all editions can be chosen."""
+    options = "".join(
+        f'<option value="{escape(one.id)}">{escape(f"{one.id}: {one.title}")}</option>' for one in scenarios
+    )
+    editions = "".join(f'<option value="{escape(name)}">{escape(name)}</option>' for name in EDITIONS)
+    text = (SOURCES / "index.html").read_text(encoding="utf-8")
+    return text.replace("@SCENARIOS@", options).replace("@EDITIONS@", editions)
+
+
+if __name__ == "__main__":
+    front = build(Path(*sys.argv[1:2] or ["site"]))
+    size = sum(file.stat().st_size for file in front.parent.rglob("*") if file.is_file())
+    print(f"site: {front}, {size / 1e6:.0f} MB in all. To look at it: python -m http.server -d {front.parent}")

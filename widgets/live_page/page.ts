@@ -1,0 +1,130 @@
+// The live page: a recorded picture at once, then the same lab with Python behind it, and links that lead back to it.
+import type { Stage } from "../browser/stage/stage.ts";
+import { unpacked } from "../browser/stage/wire.ts";
+import type { Arrangement } from "../browser/widget.ts";
+import { mount } from "../browser/widget.ts";
+import { Bar } from "./bar.ts";
+import type { Posted } from "./connection.ts";
+import { Connection } from "./connection.ts";
+
+// recorded: a picture is shown, and Python is coming; loading: Python is coming; live: the lab can be stepped
+type State = "recorded" | "loading" | "live" | "failed";
+
+interface Recorded {
+  opens_at: number;
+  recordings: unknown[];
+}
+
+const COMPARE: Arrangement = { kind: "compare", views: [] },
+  LEAD = 2, // captions before the one that the page opens with
+  LINK_MS = 150;
+
+const WORDS: Record<State, string> = {
+  recorded: "A recording, while Python is coming (10 MB the first time) …",
+  loading: "Python is coming (10 MB the first time) …",
+  live: "Live: this engine runs in your browser.",
+  failed: "Python did not start here. What is shown is a recording.",
+};
+
+class LivePage {
+  place: HTMLElement;
+  bar: Bar;
+  front: string; // the session of an address without one
+  query: string;
+  stage: Stage | null = null;
+  isRecorded = false; // the stage shows the recording of the session that is being opened
+  connection: Connection;
+  linkTimer?: number;
+
+  constructor(place: HTMLElement) {
+    this.place = place;
+    this.front = place.dataset.front ?? "";
+    this.query = location.search.slice(1) || this.front;
+    this.bar = new Bar((query) => this.open(query));
+    this.connection = new Connection(new URL("worker.mjs", import.meta.url), (posted) => this.take(posted));
+    this.connection.listen((content) => this.notice(content.type, content.status?.running));
+  }
+
+  async begin() {
+    this.show("loading");
+    this.bar.follow(this.query);
+    const recorded = await this.recorded().catch(() => null);
+    if (!recorded || this.stage) return;
+    this.isRecorded = true;
+    const stage = (this.stage = await this.mount(
+      recorded.recordings.map((one) => JSON.stringify(one)),
+      COMPARE,
+    ));
+    if (this.place.dataset.state === "loading") this.show("recorded");
+    stage.moveTo(recorded.opens_at - LEAD);
+    stage.player.play(stage.position, stage.track.end);
+  }
+
+  // The recording of the scenario that the address names; null without one.
+  async recorded(): Promise<Recorded | null> {
+    const bug = new URLSearchParams(this.query).get("bug");
+    if (!bug || !/^[\w.+-]+$/.test(bug)) return null;
+    const answer = await fetch(new URL(`recorded/${bug}.bin`, import.meta.url));
+    return answer.ok ? ((await unpacked(new Uint8Array(await answer.arrayBuffer()))) as Recorded) : null;
+  }
+
+  show(state: State, words = WORDS[state]) {
+    this.place.dataset.state = state;
+    this.bar.say(words, state === "failed");
+    this.bar.enable(state === "live");
+  }
+
+  async mount(recordings: string[], arrangement: Arrangement) {
+    const stage = await mount(this.place, recordings, arrangement, this.connection);
+    stage.on("present", () => {
+      if (this.place.dataset.state !== "live") this.show("live");
+    });
+    return stage;
+  }
+
+  open(query: string) {
+    this.query = query;
+    this.connection.post({ type: "open", query });
+  }
+
+  take({ kind, content }: Posted) {
+    if (kind === "ready") this.open(this.query);
+    else if (kind === "failed") this.show("failed", `${WORDS.failed} (${content.message})`);
+    else if (kind === "opened") void this.opened(content.arrangement as Arrangement, String(content.query));
+    else if (kind === "refused") this.refused(String(content.message));
+    else this.link(String(content.query));
+  }
+
+  // The recording of the same session becomes live as it is; any other picture makes room.
+  async opened(arrangement: Arrangement, query: string) {
+    this.connection.open();
+    if (!this.isRecorded) {
+      this.stage?.close();
+      this.stage = await this.mount([], arrangement);
+    }
+    this.isRecorded = false;
+    this.stage?.resync(true);
+    this.bar.follow(query);
+    this.link(query);
+  }
+
+  // What was open stays; a page that has nothing yet shows its front.
+  refused(message: string) {
+    if (!this.connection.isOpen && this.query !== this.front) this.open(this.front);
+    this.bar.refuse(message);
+  }
+
+  // After what may have changed the session, its link is asked for.
+  notice(type: string, isRunning?: boolean) {
+    if (type !== "answer" && (type !== "status" || isRunning)) return;
+    clearTimeout(this.linkTimer);
+    this.linkTimer = setTimeout(() => this.connection.post({ type: "permalink" }), LINK_MS);
+  }
+
+  link(query: string) {
+    this.query = query;
+    history.replaceState(null, "", `?${query}`);
+  }
+}
+
+void new LivePage(document.getElementById("lab") as HTMLElement).begin();
