@@ -25,7 +25,10 @@ def run_script() -> list[dict[str, Any]]:
     return steps
 
 
-@pytest.mark.parametrize(("edition", "used", "ref_count"), [("nano-vllm", 8, 1), ("nano-vllm+243", 5, 2)])
+@pytest.mark.parametrize(
+    ("edition", "used", "ref_count"),
+    [("nano-vllm", 8, 1), pytest.param("nano-vllm+243", 5, 2, marks=pytest.mark.sweep)],
+)
 def test_the_script_of_pull_request_243(
     monkeypatch: pytest.MonkeyPatch, edition: str, used: int, ref_count: int
 ) -> None:

@@ -91,11 +91,25 @@ def test_every_position_is_in_its_own_slot_at_every_block_size() -> None:
             assert slots_by_position(lab) == {position: position for position in range(32)}
 
 
-def test_the_text_goes_wrong_on_the_real_model() -> None:
-    outputs = SCENARIO.outputs("smollm2")
-    assert outputs.num_differing == 1
+def test_on_the_real_model_the_first_wrong_word_leads_back_to_the_slot() -> None:
+    found = SCENARIO.corruption("smollm2")
+    assert found is not None and found.cause is not None
+    assert found.tokens[0] != found.tokens[1] and found.texts.num_differing == 1
+    assert found.cause.rule == "read" and found.cause.block_ids == (0,)
+    assert found.cause.first_event is not None and found.cause.first_event < found.moment
+    assert "The first wrong word is" in str(found) and "position 3" in found.sentence
+    assert SCENARIO.corruption("simulated") is None
+    outputs = found.texts
     first_difference = outputs.first_difference(0)
     assert first_difference is not None and 0 < first_difference[0] < 10
     with Lab("smollm2", num_blocks=16, block_size=4) as lab:
         [right] = lab.generate(["Once upon a"], max_tokens=32, ignore_eos=True)
     assert outputs.texts[1] == (right.text,) != outputs.texts[0]
+
+
+def test_outputs_are_the_texts_of_both_labs() -> None:
+    """A simulated model's words do not depend on what it reads."""
+    outputs = SCENARIO.outputs("simulated")
+    with SCENARIO.fixed() as lab:
+        lab.run()
+        assert outputs.texts == ((lab.output(0).text,),) * 2 and outputs.num_differing == 0

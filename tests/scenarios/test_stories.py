@@ -99,13 +99,3 @@ def test_a_scenario_without_a_follow_up_says_so() -> None:
     with scenario.compare() as comparison, pytest.raises(ConfigError, match="tiny-1 has no part that comes later"):
         assert not comparison.has_follow_up
         scenario.follow_up(comparison.left)  # type: ignore[arg-type]
-
-
-def test_71_on_a_real_model_the_first_wrong_word_leads_back_to_the_slot() -> None:
-    found = bug("nano-vllm-71").corruption("smollm2")
-    assert found is not None and found.cause is not None
-    assert found.tokens[0] != found.tokens[1] and found.texts.num_differing == 1
-    assert found.cause.rule == "read" and found.cause.block_ids == (0,)
-    assert found.cause.first_event is not None and found.cause.first_event < found.moment
-    assert "The first wrong word is" in str(found) and "position 3" in found.sentence
-    assert bug("nano-vllm-71").corruption("simulated") is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import product
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from labengine.config import GroupSpec
 from labengine.core.step_plan import StepPlan
 from labengine.engine.native.layout import OpKind
 from labengine.engine.step_tensors import StepTensors, first_read, row_ranges, step_tensors
+from sampling import sampled
 
 FLOAT, BF16 = torch.float32, torch.bfloat16
 TOLERANCES = {FLOAT: 5e-6, BF16: 1e-2}
@@ -141,9 +143,12 @@ def test_shapes_of_heads(num_heads: int, num_kv_heads: int, head_dim: int, dtype
         case.check(chunks)
 
 
+LONG_TEXTS = {(1, None), (2, 100), (5, 200), (1, 350), (5, None)}
+"""Each number of threads and each window; without a window one thread and several."""
+
+
 @DTYPES
-@pytest.mark.parametrize("window", [None, 100, 200, 350])
-@pytest.mark.parametrize("num_threads", [1, 2, 5])
+@pytest.mark.parametrize(("num_threads", "window"), sampled(product([1, 2, 5], [None, 100, 200, 350]), LONG_TEXTS))
 def test_long_texts(num_threads: int, window: int | None, dtype: torch.dtype) -> None:
     """Longer than any tile: chunks behind chunks, a short chunk behind a long text, decodes."""
     case = Case(Heads(3, 1, 64), [700, 300], group_of(16, window), dtype)

@@ -184,10 +184,10 @@ def test_processes_may_race(shelf: Path, cache: Path, gguf: bytes, project_root:
     command = [sys.executable, "-c", RACER, MEMBER, str(entry.num_bytes), entry.sha256]
     racers = [
         subprocess.Popen(command, cwd=project_root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for _ in range(3)
+        for _ in range(2)
     ]
     outputs = [racer.communicate(timeout=PATIENCE) for racer in racers]
-    assert [racer.returncode for racer in racers] == [0, 0, 0], outputs
+    assert [racer.returncode for racer in racers] == [0, 0], outputs
     assert {out.strip() for out, _ in outputs} == {str(cache / name) for name in left_in(cache)}
     assert sum("tiny: convert: 100%" in err for _, err in outputs) == 1, "only one of them converts"
 
