@@ -73,8 +73,9 @@ def test_the_place_where_they_part_is_ruled_and_explained() -> None:
         assert "first difference at caption 17" in (slider.get_attribute("aria-valuetext") or "")
         page.press("End")
         page.page.get_by_role("tab", name="Why?").first.click()
+        question = "Why do nano-vllm and nano-vllm+243 differ here?"
+        page.until("the question", lambda: question in page.text(".le-why-question"))
         page.until("an answer", lambda: page.page.locator(".le-why-answer").first.is_visible())
-        assert "Why do nano-vllm and nano-vllm+243 differ here?" in page.text(".le-why-question")
         assert page.page.locator(".le-why-link").count() >= 2
         page.page.locator(".le-why-link").first.click()
         assert page.data("position") == "17"
