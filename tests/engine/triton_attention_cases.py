@@ -169,6 +169,7 @@ def test_windows_in_tiles_as_they_are(dtype: torch.dtype) -> None:
     assert largest_error(texts, backend_for(texts), [[150, 39], [150, 1], [1, 0]]) < TOLERANCES[dtype]
 
 
+@pytest.mark.sweep
 def test_more_spans_than_are_joined_at_once() -> None:
     texts = Texts.deal([600], group_of(16), Heads(1, 1, 16), torch.float32)
     prefilling, decoding = backend_for(texts, BUSY), backend_for(texts, IDLE, small=True)
@@ -287,13 +288,14 @@ def test_kv_behind_2_to_the_31_elements(block_size: int, gpu: Gpu, tmp_path: Pat
     assert psutil.Process().memory_info().rss - before < MAX_BYTES
 
 
-@pytest.mark.parametrize("loud", [0, 150, 592])
-def test_the_joins_maximum_is_that_of_all_spans(loud: int) -> None:
-    """Keys that score so much higher than all others that no other span's maximum could replace theirs."""
+@pytest.mark.parametrize("loud", [None, 0, 150, 592])
+def test_the_joins_maximum_is_that_of_all_spans(loud: int | None) -> None:
+    """Keys that score so much higher than all others that no other span's maximum could replace theirs; or none."""
     texts = Texts.deal([600], group_of(16), Heads(1, 1, 16), torch.float32)
     (request,), (keys,), (values,) = texts.requests, texts.keys, texts.values
     keys *= 0.01
-    keys[loud : loud + 8] = 1.0
+    if loud is not None:
+        keys[loud : loud + 8] = 1.0
     request.num_computed = 599
     slots = [request.table[p // 16] * 16 + p % 16 for p in range(600)]
     for pool, kept in ((texts.cache.keys, keys), (texts.cache.values, values)):
