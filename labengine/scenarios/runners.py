@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import ClassVar
 
 import torch
@@ -233,3 +235,25 @@ def _to_compute(plan: StepPlan, block_size: int) -> set[int]:
         for table in request.block_tables
         for block_id in table[-(-request.start // block_size) :]
     }
+
+
+# -- vLLM 45704 --------------------------------------------------------------------------------------------------------
+
+
+class StoresBeforeTheWrite(ModelRunner):
+    """A store's copies run on a stream of their own, and nothing makes them wait for the step's kernels.
+
+    Here every copy comes first; on a device it is a race.
+    """
+
+    _copied: Mapping[tuple[int, int], dict[str, Tensor]] = MappingProxyType({})
+
+    def forward(self, plan: StepPlan) -> Tensor:
+        """Run the copies of the step's stores, then compute."""
+        places = [(save.group, save.block_id) for save in plan.saves]
+        self._copied = {place: super(StoresBeforeTheWrite, self).read_block(*place) for place in places}
+        return super().forward(plan)
+
+    def read_block(self, group: int, block_id: int) -> dict[str, Tensor]:
+        """Return what a store has copied; of any other block what it holds."""
+        return self._copied.get((group, block_id)) or super().read_block(group, block_id)

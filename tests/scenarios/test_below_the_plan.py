@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from labengine import Lab
-from labengine.events import SlotsWritten, TokenSampled
+from labengine.events import BlocksLoaded, SlotsWritten, TokenSampled
 from labengine.scenarios import bug
 from labengine.scenarios.scenario import Scenario
 from labengine.scenarios.tiny_model import tiny_model, tokens_alone
@@ -86,3 +86,15 @@ def test_a_missing_column_is_read_in_the_next_rows_table() -> None:
 def test_tables_of_zeros_hurt_misses_and_no_table_hurts_hits_too() -> None:
     assert wrong_requests("vllm-7018", "zeros") == {2}
     assert wrong_requests("vllm-7018", "no table") == {1, 2}
+
+
+def test_a_store_that_does_not_wait_keeps_what_the_blocks_held_before() -> None:
+    """The pool of a new lab is zeros; B, which loads them, is wrong from its first token on, and A is not."""
+    scenario = bug("vllm-45704")
+    assert wrong_requests("vllm-45704", "own stream") == {1}
+    with scenario.broken() as lab, scenario.fixed() as fixed:
+        (loaded,) = fixed.timeline.of_kind(BlocksLoaded) if fixed.timeline is not None else ()
+        for _, _, block_id, _ in loaded.transfers:
+            assert not lab.kv(block_id, 0)[0].any() and fixed.kv(block_id, 0)[0].any()
+    first = scenario.first_wrong(scenario.broken())
+    assert first is not None and isinstance(first.event, TokenSampled) and first.event.position == 11

@@ -16,6 +16,10 @@ from labengine.scenarios.imp_963_window_rounded_up import WINDOW_ROUNDED_UP
 FIGURES = {
     "ferrox-61": ({"used blocks": 7, "that no token will read": 5, "preemptions": 3}, {"preemptions": 0}),
     "imp-963": ({"decode steps": 8, "of them with a block missing": 6}, {"of them with a block missing": 0}),
+    "mini-sglang-111": (
+        {"references dropped by the abort": 2, "references dropped by the end": 3, "blocks misread": 1},
+        {"references dropped by the abort": 0, "references dropped by the end": 3, "blocks misread": 0},
+    ),
     "sglang-27779": (
         {"blocks that A took": 3, "blocks that A gave back": 2, "entries that left A's window": 1, "blocks misread": 1},
         {"blocks that A took": 3, "blocks that A gave back": 1},
