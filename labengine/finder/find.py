@@ -168,15 +168,16 @@ def _progress(seconds: float, is_shown: bool) -> Iterator[Any]:
         return
     from tqdm.auto import tqdm
 
-    with tqdm(
-        total=round(seconds), unit="s", desc="searching", leave=False, bar_format="{desc} {bar} {postfix}"
-    ) as bar:
+    with tqdm(total=round(seconds), desc="searching", leave=False, bar_format="{bar} {desc}") as bar:
 
         def show(now: float, counts: Sequence[SearchCounts]) -> None:
             bar.n = min(round(now), bar.total)
-            bar.set_postfix_str(_line(now, counts), refresh=True)
+            bar.set_description_str(_line(now, counts), refresh=True)
 
-        yield show
+        try:
+            yield show
+        finally:
+            bar.total = bar.n  # in a notebook tqdm keeps a bar that has not come to its end, in red
 
 
 def _line(now: float, counts: Sequence[SearchCounts]) -> str:
