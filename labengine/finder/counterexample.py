@@ -24,13 +24,13 @@ from labengine.finder.repeats import RepeatError
 from labengine.finder.report import SearchReport
 from labengine.finder.sandbox import Kind
 from labengine.finder.search import Found
-from labengine.finder.suspects import base_of
+from labengine.finder.suspects import base_of, changed_in_place, maker_text
 from labengine.lab import Lab
 from labengine.scenarios.by_hand import HandMadeScenario
 from labengine.session.compare.comparison import Comparison
-from labengine.session.saved.code import to_code, to_test
+from labengine.session.saved.code import External, to_code, to_test
 from labengine.session.saved.facts import facts_of
-from labengine.wording import counted
+from labengine.wording import counted, listed
 
 MORE_STEPS = 20
 """Steps that show a run without an end."""
@@ -179,22 +179,41 @@ class Counterexample:
     def to_code(self) -> str:
         """Return a script that plays it."""
         with self.lab() as lab:
-            body = self._body()
-            return lab.to_code() if body is None else to_code(facts_of(lab.session), body=body)
+            external = None
+            with suppress(ConfigError):  # a comment then says what the script cannot make
+                external = self._external
+            return to_code(facts_of(lab.session), body=self._body(), external=external)
 
     def to_test(self) -> str:
         """Return a file for pytest, with the overrides: red with them, green with production's classes."""
-        tier = self._case.scope.tier
-        imports = [] if tier is None else [f"from labengine.finder.scopes import {', '.join(_names(tier.code))}"]
+        self._refuse_what_no_test_carries()
         with self._recorded() as lab:
             return to_test(
                 facts_of(lab.session),
                 self._assertions(),
                 name=re.sub(r"\W+", "_", self.parts.name).strip("_").lower() or "parts",
                 says=f"{self.parts.name}: {self.message}.",
-                imports=imports,
-                external="" if tier is None else tier.code,
+                external=self._external,
                 body=self._body(is_asserted=self._is_left_to_the_test),
+            )
+
+    @property
+    def _external(self) -> External | None:
+        """Python that makes the tier. Raises ConfigError for a maker that has no text."""
+        maker, tier = self._judgement.suspects.make_connector, self._case.scope.tier
+        if maker is None:
+            imports = () if tier is None else (f"from labengine.finder.scopes import {', '.join(_names(tier.code))}",)
+            return None if tier is None else External(tier.code, imports)
+        text = maker_text(maker)
+        return External(f"{text['name']}()", (), text)
+
+    def _refuse_what_no_test_carries(self) -> None:
+        module = self._judgement.suspects.module
+        changed = () if module is None else changed_in_place(module)
+        if module is not None and changed:
+            raise ConfigError(
+                f"{listed([*changed])} is not as in {module.__name__}'s file, and a test cannot carry that: write the "
+                f"change into the file, or make it a method of a subclass and search with that"
             )
 
     @property

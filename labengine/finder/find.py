@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from math import inf
@@ -116,6 +116,8 @@ def _is_enough(gravest: Found, wanted: Collection[Kind], seconds: float) -> bool
 
 def _messages(tasks: Sequence[Task], seconds: float, workers: int | Executor | None) -> Iterator[Message]:
     if isinstance(workers, Executor):
+        if tasks[0].judgement.suspects.module is not None and not isinstance(workers, ThreadPoolExecutor):
+            raise ConfigError("a patched module is patched in this process alone: leave workers out, or use threads")
         return in_executor(workers, tasks, seconds)
     if workers == 0 or not can_fork():
         return in_this_process(tasks, seconds)

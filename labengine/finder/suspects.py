@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import enum
+import inspect
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from types import ModuleType
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
 
 from labengine.config import ConfigError, shown
 from labengine.core.connector import Connector
 from labengine.core.editions import EDITIONS, LABENGINE, edition
 from labengine.core.parts import Parts
 from labengine.session.patch.override import parts_with
+from labengine.session.source_text import ClassText, class_text, function_text
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,12 @@ class Suspects:
     reference: Parts
     """The edition whose decisions and costs the parts are held against."""
     make_connector: Callable[[], Connector] | None = None
+    module: ModuleType | None = None
+    """A module that was patched in place."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the module out, which cannot be sent."""
+        return {**vars(self), "module": None}
 
 
 def suspects_of(wanted: object, against: str | Parts) -> Suspects:
@@ -34,7 +44,8 @@ def suspects_of(wanted: object, against: str | Parts) -> Suspects:
     """
     reference = against if isinstance(against, Parts) else edition(against)
     if isinstance(wanted, ModuleType):
-        return Suspects(replace(reference, name=f"{reference.name}, {wanted.__name__} patched"), None, reference)
+        name = f"{reference.name}, {wanted.__name__} patched"
+        return Suspects(replace(reference, name=name), None, reference, module=wanted)
     if isinstance(wanted, type) and issubclass(wanted, Connector):
         return Suspects(reference, None, reference, wanted)
     if isinstance(wanted, Connector):
@@ -50,6 +61,49 @@ def suspects_of(wanted: object, against: str | Parts) -> Suspects:
             f"module; got {shown(wanted)}"
         )
     return Suspects(parts, base_of(parts), reference)
+
+
+def maker_text(maker: Callable[[], Connector]) -> ClassText:
+    """Return the text of a connector's class, or of a function that makes one. Raises ConfigError without any."""
+    text: ClassText | None = None
+    if isinstance(maker, type):
+        text = class_text(maker)
+    elif isinstance(maker, FunctionType):
+        text = function_text(maker)
+    if text is None or text["missing"]:
+        raise ConfigError(
+            f"{shown(maker)} cannot be written down as Python: give find() the connector's class, or a function made "
+            f"by def, that uses nothing but what can be imported"
+        )
+    return text
+
+
+def changed_in_place(module: ModuleType) -> tuple[str, ...]:
+    """Return the functions and methods of a module that are not what its file says, as Class.method."""
+    text = inspect.getsource(module)
+    of_the_file = dict(_codes(compile(text, str(module.__file__), "exec", dont_inherit=True)))
+    functions = {name: one for name, one in vars(module).items() if name in of_the_file}
+    for cls in vars(module).values():
+        if isinstance(cls, type) and cls.__module__ == module.__name__:
+            functions |= {f"{cls.__name__}.{name}": one for name, one in vars(cls).items() if not name.startswith("__")}
+            functions |= {f"{cls.__name__}.__init__": vars(cls).get("__init__")}
+    return tuple(
+        name
+        for name, function in functions.items()
+        if isinstance(function, FunctionType) and _is_changed(inspect.unwrap(function).__code__, of_the_file)
+    )
+
+
+def _codes(code: CodeType) -> Iterator[tuple[str, CodeType]]:
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield inner.co_qualname, inner
+            yield from _codes(inner)
+
+
+def _is_changed(code: CodeType, of_the_file: Mapping[str, CodeType]) -> bool:
+    is_generated = code.co_filename.startswith("<") or code.co_filename == enum.__file__
+    return not is_generated and of_the_file.get(code.co_qualname) != code
 
 
 def base_of(parts: Parts) -> Parts | None:

@@ -134,6 +134,28 @@ def class_text(cls: type) -> ClassText:
     return found
 
 
+def function_text(function: FunctionType) -> ClassText:
+    """Return the text by which a script gets a function: its import, or its source; it is in `missing` without one."""
+    name = function.__name__
+    found: ClassText = {"name": name, "imports": [], "constants": {}, "definitions": [], "missing": []}
+    if (line := _import_line(name, function)) is not None:
+        found["imports"].append(line)
+        return found
+    try:
+        text = dedent(_alone(lambda: inspect.getsource(function))).rstrip()
+    except (OSError, TypeError):
+        text = ""
+    if not name.isidentifier() or not text.startswith("def "):
+        found["missing"].append(name)
+        return found
+    known = {**function.__globals__, **_enclosed(function)}
+    for used in outside_names(text):
+        if used in known:
+            _add_global(used, known[used], found, set())
+    found["definitions"].append(text)
+    return found
+
+
 def _add_class(cls: type, found: ClassText, seen: set[type]) -> None:
     if cls in seen:
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from textwrap import wrap
 from typing import Any
 
@@ -21,29 +21,45 @@ _DEFAULTS = {f.name: f.default for f in fields(SamplingParams)}
 TokenText = Callable[[int], str]
 
 
-def to_code(facts: Mapping[str, Any], token_text: TokenText | None = None, body: Sequence[str] | None = None) -> str:
+@dataclass(frozen=True)
+class External:
+    """Python that makes a session's external tier. text: the class or the function that it needs, as class_text."""
+
+    code: str
+    imports: tuple[str, ...] = ()
+    text: Mapping[str, Any] | None = None
+
+
+def to_code(
+    facts: Mapping[str, Any],
+    token_text: TokenText | None = None,
+    body: Sequence[str] | None = None,
+    external: External | None = None,
+) -> str:
     """Return a script that repeats a session. facts: see labengine.session.saved.facts.
 
     token_text puts the beginning of each prompt beside its token ids. What has no source is named in a comment: a
     connector of the user's, a class without source, or a name that a class uses; the script checks for these before
-    anything else. body: lines in place of the inputs, with functions of labengine.scripts. TraceError for facts of no
-    session.
+    anything else. body: lines in place of the inputs, with functions of labengine.scripts; external: what makes the
+    tier, where it is no setting. TraceError for facts of no session.
     """
     try:
-        return "\n".join(_lines(facts, token_text, body)) + "\n"
+        return "\n".join(_lines(facts, token_text, body, external)) + "\n"
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise TraceError(
             f"this trace does not tell what its lab was given ({error!r}): there is no code in it"
         ) from None
 
 
-def _lines(facts: Mapping[str, Any], token_text: TokenText | None, body: Sequence[str] | None) -> Iterator[str]:
+def _lines(
+    facts: Mapping[str, Any], token_text: TokenText | None, body: Sequence[str] | None, external: External | None
+) -> Iterator[str]:
     lines = [*_inputs(facts, token_text)] if body is None else body
     yield f"# {_in_a_line(facts['title'])}: a session, written down by to_code()."
-    yield from _imports(facts, lines)
-    if classes := _classes(facts):
+    yield from _imports(facts, lines, external)
+    if classes := _classes(facts, external):
         yield from _definitions(classes)
-    comments, arguments = _lab(facts)
+    comments, arguments = _lab(facts, external)
     if facts["parts"] is not None:
         arguments.append(f"parts={_parts(facts['parts'])}")
     yield from (*comments, *_call("lab = labengine.Lab", arguments), "")
@@ -58,28 +74,26 @@ def to_test(
     *,
     name: str,
     says: str,
-    imports: Iterable[str] = (),
-    external: str = "",
+    external: External | None = None,
     body: Sequence[str] | None = None,
 ) -> str:
     """Return a file for pytest: a test that repeats a session and then asserts.
 
-    It is red with the session's parts, and green where PARTS is None. facts: see labengine.session.saved.facts.
-    assertions: lines of Python on `lab`. says: the file's first sentence. external: Python that makes the session's
-    connector, with names that `imports` brings. body: lines in place of the inputs.
+    It is red with the session's parts, and green where PARTS is None; or red with a connector, and green with one that
+    is right. facts: see labengine.session.saved.facts. assertions: lines of Python on `lab`. says: the file's first
+    sentence. external and body: as in to_code.
     """
-    comments, arguments = _lab(facts)
-    if external:
-        comments.clear()
-        arguments.append(f"external={external}")
+    comments, arguments = _lab(facts, external)
     parts = "None" if facts["parts"] is None else _parts(facts["parts"])
     body = [*(_inputs(facts, None) if body is None else body), *assertions]
     lines = [
         f'"""{_in_a_line(says).replace(chr(92), "").replace(chr(34), chr(39))}"""',
         "",
-        *_imports(facts, body, imports),
-        *(_definitions(classes) if (classes := _classes(facts)) else ()),
-        "# With PARTS = None, the production classes, the test is green.",
+        *_imports(facts, body, external),
+        *(_definitions(classes) if (classes := _classes(facts, external)) else ()),
+        "# With PARTS = None, the production classes, the test is green."
+        if facts["parts"] is not None or external is None or external.text is None
+        else f"# The test is green when {checked_name(external.text['name'])} is right.",
         f"PARTS = {parts}",
         *comments,
         "",
@@ -97,8 +111,9 @@ def _checked(done: Mapping[str, Any]) -> Mapping[str, Any]:
     return done
 
 
-def _imports(facts: Mapping[str, Any], body: Sequence[str], others: Iterable[str] = ()) -> Iterator[str]:
-    lines = {str(line) for cls in _classes(facts) for line in cls["imports"]} | {*others}
+def _imports(facts: Mapping[str, Any], body: Sequence[str], external: External | None) -> Iterator[str]:
+    lines = {str(line) for cls in _classes(facts, external) for line in cls["imports"]}
+    lines |= set() if external is None else {*external.imports}
     used = [name for name in _FUNCTIONS if any(f"{name}(" in line for line in body if not line.startswith("#"))]
     lines |= {f"from labengine.scripts import {', '.join(used)}"} if used else set()
     if any(line.startswith("with suppress(") for line in body):
@@ -107,11 +122,11 @@ def _imports(facts: Mapping[str, Any], body: Sequence[str], others: Iterable[str
     yield ""
 
 
-def _classes(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the classes of the parts, and the runner's."""
+def _classes(facts: Mapping[str, Any], external: External | None) -> list[Mapping[str, Any]]:
+    """Return the classes of the parts, the runner's, and what makes the tier."""
     parts, runner = facts["parts"], facts.get("runner")
     classes = [] if parts is None else list(parts["classes"].values())
-    return classes if runner is None else [*classes, runner]
+    return [*classes, *(one for one in (runner, external and external.text) if one is not None)]
 
 
 def _place(line: str) -> tuple[bool, bool, str]:
@@ -119,12 +134,14 @@ def _place(line: str) -> tuple[bool, bool, str]:
     return not line.startswith("from __future__"), line.startswith("from"), line
 
 
-def _lab(facts: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+def _lab(facts: Mapping[str, Any], external: External | None) -> tuple[list[str], list[str]]:
     """Return comments on what the script cannot make, and Lab's arguments without the parts."""
     settings = facts["settings"]
     comments, arguments = [], [_literal(settings["model"])]
     for name, value in settings.items():
-        if isinstance(value, dict):
+        if name == "external" and external is not None:
+            arguments.append(f"external={external.code}")
+        elif isinstance(value, dict):
             made_by = _in_a_line(value.get("made_by"))
             comments.append(f"# {checked_name(name)}=...: made by {made_by}, which this script cannot make.")
         elif name != "model":
