@@ -7,15 +7,18 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import fields
 from html import escape
+from os import PathLike, fspath
+from pathlib import Path
 from textwrap import indent
 from typing import Any, ClassVar
 from weakref import WeakSet
 
-from labengine.config import ConfigError
+from labengine.config import ConfigError, shown
 from labengine.core.editions import EDITIONS
 from labengine.core.parts import Parts
+from labengine.finder.as_notebook import Story, notebook
 from labengine.finder.as_scenario import scenario_of
-from labengine.finder.judgement import Judgement
+from labengine.finder.judgement import GRAVE, Judgement
 from labengine.finder.limits import EndlessOperationError, ends_soon
 from labengine.finder.liveness import drain
 from labengine.finder.no_return import PointOfNoReturn, point_of_no_return
@@ -28,8 +31,9 @@ from labengine.finder.suspects import base_of, changed_in_place, maker_text
 from labengine.lab import Lab
 from labengine.scenarios.by_hand import HandMadeScenario
 from labengine.session.compare.comparison import Comparison
-from labengine.session.saved.code import External, to_code, to_test
+from labengine.session.saved.code import External, to_code, to_definitions, to_test
 from labengine.session.saved.facts import facts_of
+from labengine.trace.file_access import replace_file
 from labengine.wording import counted, listed
 
 MORE_STEPS = 20
@@ -99,7 +103,7 @@ class Counterexample:
 
         Only for rule, raises and liveness: a run that is worse or differs does not end badly.
         """
-        if self.kind not in ("rule", "raises", "liveness"):
+        if self.kind not in GRAVE:
             raise ConfigError(f"a run that {self._HEADLINES[self.kind]} ends well: it has no point of no return")
         return point_of_no_return(self._case, self._judgement)
 
@@ -197,6 +201,66 @@ class Counterexample:
                 body=self._body(is_asserted=self._is_left_to_the_test),
             )
 
+    def to_notebook(self, path: str | PathLike[str]) -> Path:
+        """Write a notebook that tells it: the parts' source, both engines, the point of no return, the test.
+
+        It runs from its first cell to its last. Returns the path. Raises ConfigError for another ending than .ipynb,
+        and for parts that have no text; TraceError where nothing can be written.
+        """
+        if not isinstance(path, (str, PathLike)) or not fspath(path).endswith(".ipynb"):
+            raise ConfigError(f"a notebook's name ends in .ipynb, got {shown(path)}")
+        replace_file(path, notebook(self._story()))
+        return Path(path)
+
+    def _story(self) -> Story:
+        acts, external = self._act_lines(), self._external
+        point = self.point_of_no_return() if self.kind in GRAVE and self.rule != "endless" else None
+        rescued: list[str] = []
+        if point is not None and point.num_operations:
+            before = [*self._case.workload[: point.num_operations], *point.continuation]
+            rescued = [*map(str, before), "lab.run()", "print(lab.violations)"]
+        test, why_no_test = "", ""
+        try:
+            test = self.to_test()
+        except ConfigError as error:
+            why_no_test = f"There is none: {error}."
+        with self._recorded() as lab:
+            facts = facts_of(lab.session)
+        maker = None if external is None else External("tier", external.imports, external.text)
+        definitions, arguments = to_definitions(facts, [*"\n".join(acts).splitlines(), *rescued], maker)
+        if external is not None:
+            definitions += f"\n\n\ndef tier():\n    return {external.code}"
+        is_of_the_tier = self._judgement.suspects.make_connector is not None
+        return Story(
+            headline=self.headline,
+            message=self.message,
+            found=self._how_found,
+            operations=self.operations,
+            definitions=definitions,
+            settings=[one for one in arguments[1:] if not one.startswith("edition=")],
+            edition=str(facts["settings"].get("edition", "labengine")),
+            reference="" if is_of_the_tier else (base_of(self.reference) or self.reference).name.partition(",")[0],
+            acts=acts,
+            no_return="" if point is None else str(point),
+            rescued=rescued,
+            test=test,
+            test_name="".join(re.findall(r"^def (test_\w+)\(", test, re.MULTILINE)),
+            why_no_test=why_no_test,
+            is_green_without=not is_of_the_tier and self._judgement.suspects.module is None,
+        )
+
+    def _act_lines(self) -> list[str]:
+        """Return the acts as Python; what the last one raises is kept out."""
+        *before, last = self.operations
+        if self.rule == "endless":
+            error = "from labengine.finder.limits import EndlessOperationError"
+            last = f"{error}\n\nwith suppress(EndlessOperationError), ends_soon():\n    {last}"
+        elif self._is_left_to_the_test or self.rule == "repeat":
+            last = f"with suppress(Exception):\n    {last}"
+        elif self.kind == "liveness":
+            last = f"{last}\nfor _ in range({MORE_STEPS}):\n    lab.step()"
+        return [*before, last]
+
     @property
     def _external(self) -> External | None:
         """Python that makes the tier. Raises ConfigError for a maker that has no text."""
@@ -279,8 +343,11 @@ class Counterexample:
     def __repr__(self) -> str:
         settings = ", ".join(f"{name}={value!r}" for name, value in self._shown_settings().items())
         workload = indent("\n".join(self.operations), "    ")
-        found = f"Found after {counted(self.num_states, 'state')} in {self.report.seconds:.1f} s."
-        return f"{self.headline}\n{self.message}\n\n    Lab('simulated', {settings})\n{workload}\n\n{found}"
+        return f"{self.headline}\n{self.message}\n\n    Lab('simulated', {settings})\n{workload}\n\n{self._how_found}"
+
+    @property
+    def _how_found(self) -> str:
+        return f"Found after {counted(self.num_states, 'state')} in {self.report.seconds:.1f} s."
 
     def _repr_html_(self) -> str:
         head, message, *lines = repr(self).split("\n", 2)

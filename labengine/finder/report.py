@@ -75,7 +75,7 @@ class SearchReport:
         )
         complete = f"Exhausted: {listed([*self.exhausted])}." if self.exhausted else "No scope was exhausted."
         lines = [f"Nothing found with {self.name}: no {' | '.join(self.kinds)}.", f"Searched: {searched}. {complete}"]
-        lines += [f"Operations: {listed([*self.operations])}."] if self.operations else []
+        lines += [f"Operations: {', '.join(self.operations)}."] if self.operations else []
         lines += [
             f"Not exhausted: {one.scope}: {counted(one.num_states, 'state')} fill the memory; all workloads of up to "
             f"{counted(one.depth, 'operation')} were tried."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
+from types import FunctionType
 from typing import Any, ClassVar
 
 from labengine.config import ConfigError, checked_call, shown
@@ -40,17 +41,14 @@ class HandMadeScenario(Scenario):
 
     def play(self, lab: Lab) -> None:
         """Do every act, up to one in which a part raises."""
-        try:
-            for act in self.acts:
-                act(lab)
-        except Exception:
-            if lab.crash is None:
-                raise
+        for act in self.acts:
+            if not _do(act, lab):
+                return
 
     def opening(self, lab: Lab) -> None:
         """Do the acts after which both sides can be compared."""
         for act in self.acts[: self.num_common]:
-            act(lab)
+            _do(act, lab)
 
     def follow_up_acts(self) -> tuple[Act, ...]:
         """Return the acts that only one of the sides does."""
@@ -96,8 +94,8 @@ class HandMadeScenario(Scenario):
         with self.lab(self.columns[0].name) as one, self.lab(self.columns[1].name) as other:
             self.num_common = 0
             for act in self.acts:
-                act(one)
-                act(other)
+                for lab in (one, other):
+                    _do(act, lab)
                 if one.snapshot().step != other.snapshot().step:
                     return
                 self.num_common += 1
@@ -119,7 +117,7 @@ def scenario(
     broken: str | Parts | type,
     fixed: str | Parts | type = "labengine",
     *,
-    play: Act,
+    play: Act | Sequence[Act],
     claim: str,
     title: str = "A workload of mine",
     is_wrong: Callable[[Mapping[str, int]], bool] | None = None,
@@ -129,18 +127,40 @@ def scenario(
 
     broken, fixed: an edition's name, Parts, or a class that replaces a part of the edition `labengine` (or a function
     named like a seam). play(lab): adds
-    requests and takes steps. claim: one sentence. is_wrong(measured): judges the figures of `measure`; by default
-    broken rules and failed steps are wrong. settings: keywords of Lab. Raises ConfigError for what cannot be played.
+    requests and takes steps; or a list of such functions, of which a comparison opens after those that both sides can
+    do alike. claim: one sentence. is_wrong(measured): judges the figures of `measure`; by default
+    broken rules and failed steps are wrong. settings: keywords of Lab; external may be a connector's class, or a
+    function that makes one, for each lab has its own. Raises ConfigError for what cannot be played.
     """
-    checked_call("play", play, "lab")
+    acts = tuple(play) if isinstance(play, (list, tuple)) else (play,)
+    for act in acts:
+        checked_call("play", act, "lab")
     if not isinstance(claim, str) or not claim:
         raise ConfigError(f"claim is a sentence on what goes wrong, got {shown(claim)}")
     columns = (Column("broken", _parts(broken), claim), Column("fixed", _parts(fixed), "The same without it."))
     made = hand_made("mine", title, claim, columns, ("what goes wrong", "what does not"))
-    made.acts, made.lab_settings, made.wrong, made.num_common = (play,), lambda: settings, is_wrong, 1
+    made.acts, made.wrong = acts, is_wrong
+    made.lab_settings = lambda: {name: _made(value) for name, value in settings.items()}
     made.lab("fixed").close()  # wrong settings are refused now
     made.note_rules()
+    made.find_common()
     return made
+
+
+def _do(act: Act, lab: Lab) -> bool:
+    """Do an act; return False if a part has raised in it."""
+    try:
+        act(lab)
+    except Exception:
+        if lab.crash is None:
+            raise
+        return False
+    return True
+
+
+def _made(value: object) -> object:
+    """Return a setting; where it makes one, what it makes."""
+    return value() if isinstance(value, (type, FunctionType)) else value
 
 
 def _is_failure(known: Input) -> bool:

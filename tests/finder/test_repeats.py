@@ -53,7 +53,7 @@ def test_a_run_that_a_rewind_does_not_repeat_is_found() -> None:
     assert (one.kind, one.rule) == ("rule", "repeat") and "leads elsewhere" in one.message
     assert one.operations[-1] in ("fork(lab)", *map(str, map(Rewind, range(4)))) and one.operations[-1] in one.to_code()
     assert_is_taken_home(one)
-    assert "Operations: requests, steps, aborts, resets of the prefix cache, rewinds and forks." in repr(
+    assert "Operations: requests, steps, aborts, resets of the prefix cache, rewinds, forks." in repr(
         searched("labengine", REPEATING)
     )
 

@@ -11,6 +11,9 @@ import labengine
 from labengine.config import ConfigError
 from labengine.core.block import Block
 from labengine.core.prefix_cache import LateMerge
+from labengine.core.step_plan import StepPlan
+from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.engine.external import HostStore
 from labengine.lab import Lab
 from labengine.session.saved.run_script import run_script
 
@@ -32,6 +35,41 @@ def mine(**settings: Any) -> Any:
     return labengine.scenario(
         MergesIntoFree, play=play, claim="A merge takes a free block.", num_blocks=8, block_size=4, **settings
     )
+
+
+class RaisesInStepTwo(TokenBudgetScheduler):
+    """Takes one step."""
+
+    def schedule(self) -> StepPlan:
+        if any(request.num_generated_tokens for request in self.running):
+            raise RuntimeError("a second step")
+        return super().schedule()
+
+
+def test_a_part_that_raises_is_compared_up_to_there() -> None:
+    def add(lab: Lab) -> None:
+        lab.add(token_ids=range(5), max_tokens=3)
+
+    claim = "It takes one step."
+    one = labengine.scenario(RaisesInStepTwo, play=[add, Lab.step, Lab.step], claim=claim, num_blocks=8, block_size=4)
+    assert one.verdict().reproduced and len(one.follow_up_acts()) == 1
+    with one.compare() as comparison:
+        assert [side.snapshot().step for side in comparison.sides] == [1, 1]
+    with labengine.scenario(
+        RaisesInStepTwo, play=play, claim=claim, num_blocks=8, block_size=4
+    ).compare() as comparison:
+        assert comparison.has_follow_up, "a single function is not done where both sides end elsewhere"
+
+
+def test_each_lab_has_a_tier_of_its_own() -> None:
+    made: list[HostStore] = []
+
+    def tier() -> HostStore:
+        made.append(HostStore())
+        return made[-1]
+
+    mine(external=tier).compare().close()
+    assert len(made) == len(set(map(id, made))) > 4
 
 
 def test_it_is_judged_and_compared() -> None:
@@ -108,6 +146,7 @@ def test_a_rerun_knows_the_source_of_its_classes(capsys: pytest.CaptureFixture[s
     ("arguments", "message"),
     [
         ({"play": 3}, "play must be a function of"),
+        ({"play": [play, 3]}, "play must be a function of"),
         ({"claim": ""}, "claim is a sentence"),
         ({"num_blocks": 0}, "num_blocks"),
         ({"fixed": "vlm"}, "Did you mean 'vllm'"),

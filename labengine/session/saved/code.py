@@ -105,6 +105,18 @@ def to_test(
     return "\n".join(lines) + "\n"
 
 
+def to_definitions(
+    facts: Mapping[str, Any], body: Sequence[str], external: External | None = None
+) -> tuple[str, list[str]]:
+    """Return Python that imports what the body needs and defines PARTS, and Lab's arguments without the parts."""
+    comments, arguments = _lab(facts, external)
+    parts = "None" if facts["parts"] is None else _parts(facts["parts"])
+    classes = _classes(facts, external)
+    definitions = _definitions(classes) if classes else ()
+    lines = [*_imports(facts, body, external), *definitions, *comments, f"PARTS = {parts}"]
+    return "\n".join(lines), arguments
+
+
 def _checked(done: Mapping[str, Any]) -> Mapping[str, Any]:
     if done["do"] not in _CALLS or type(done["step"]) is not int:
         raise ValueError(f"unknown input {done['do']!r}")
