@@ -32,6 +32,7 @@ def require_extra(extra: str, purpose: str, *modules: str) -> None:
     """
     missing = [module for module in modules or EXTRAS[extra] if find_spec(module) is None]
     if missing:
-        needed = missing[0] if len(missing) == 1 else f"{', '.join(missing[:-1])} and {missing[-1]}"
+        named, num_more = missing[:3], len(missing) - 3
+        needed = f"{', '.join(named)} and {num_more} more packages" if num_more > 1 else " and ".join(missing)
         instead = "; without it, Lab('simulated') runs the same scheduler and cache" * (extra == "models")
         raise ConfigError(f"{purpose} needs {needed}: pip install 'labengine[{extra}]'{instead}")

@@ -5,7 +5,6 @@ Everything that works beside its caller starts here: a lab's background, a feed'
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable
@@ -36,6 +35,8 @@ def call_on_loop(call: Call, seconds: float = 0.0) -> Cancellable:
 
     Raises RuntimeError where no event loop is running.
     """
+    import asyncio  # a lab in a terminal needs none of it
+
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:

@@ -195,6 +195,7 @@ def acts_of_a_comparison(folder: Path) -> dict[str, Act]:
         "post": lambda both: both.post(both.step).result(PATIENCE),
         "view_source": lambda both: both.view_source().post("step").result(PATIENCE),
         "show": lambda both: both.show(),
+        "show_in": lambda both: both.show_in(both.show()),
         "export_html": lambda both: both.export_html(folder / "both.html"),
         "fork": lambda both: both.fork(),
         "follow_up": lambda both: both.follow_up(),
