@@ -51,7 +51,7 @@ class SaveReadsLate(Scenario):
     breaks = "The tier files another request's KV under a block's hash, and serves it to the next hit."
     seen_by = ("read",)
     question = "A's blocks are reused before their save has read them, and C has A's prompt: what does C load?"
-    roles = ("the bug: copied later", "right: copied before the block can be given away")
+    roles = ("the bug: copied later", "correct: copied before the block can be given away")
     columns = (
         Column(
             "copied later",

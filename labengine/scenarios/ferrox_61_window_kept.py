@@ -54,7 +54,7 @@ class WindowKept(Scenario):
         "and only memory and progress show it."
     )
     question = "Two requests with a window of 8, 20 steps: how many blocks will no token read again?"
-    roles = ("the bug: kept to the end", "right: freed behind the window")
+    roles = ("the bug: kept to the end", "correct: freed behind the window")
     columns = (
         Column(
             "kept to the end",

@@ -51,7 +51,7 @@ class RoundedUp(Scenario):
     breaks = "The first block of the window is freed while its last tokens are still read."
     seen_by = ("window", "read")
     question = "A window of 8 tokens in blocks of 4: in how many of 8 decode steps is it there?"
-    roles = ("the bug: two blocks from the end", "right: from the window's first token")
+    roles = ("the bug: two blocks from the end", "correct: from the window's first token")
     columns = (
         Column(
             "blocks from the end",

@@ -115,7 +115,7 @@ class EvictedHeadFirst(Scenario):
     question = "Three cached blocks fill the pool, and another request needs one: what is left of them?"
     columns = (BROKEN, FIXED)
     settings = settings(num_blocks=5, block_size=4)
-    roles = ("the bug: head first", "right: tail first")
+    roles = ("the bug: head first", "correct: tail first")
     guide = (
         GuideStop(
             "A's three full blocks are freed. Left, from the head of the chain on; right, from its tail.",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from labengine.core.connector import BlockTransfer
-from labengine.events import BlocksLoaded, BlocksSaved, ExternalHit, SlotsWritten
+from labengine.events import BlocksLoaded, BlocksSaved, SlotsWritten, TierChanged
 from labengine.lab import Lab
 from labengine.scenarios.figures import num_misread_blocks
 from labengine.scenarios.scenario import (
@@ -101,16 +101,16 @@ class UnpinnedTwice(Pinned, Scenario):
     roles = ("the bug: unpinned twice", "the fix: unpinned once")
     experiments: Mapping[str, Experiment] = {"alone": UnsharedChunks()}
     guide = (
-        GuideStop("A loads two blocks: both pages are pinned.", ExternalHit, lambda event: event.request_id == 0),
+        GuideStop("A loads two blocks: both pages are pinned.", TierChanged, lambda event: bool(event.pinned)),
         GuideStop(
             "A step later B loads two blocks, the first of them A's too: that page has two pins.",
-            ExternalHit,
-            lambda event: event.request_id == 1,
+            TierChanged,
+            lambda event: any(count == 2 for _, _, count in event.pinned),
         ),
         GuideStop(
             "A's load is over, and its pins are given back. Left, twice: B's pin on the shared page is gone.",
-            BlocksLoaded,
-            lambda event: event.request_id == 0,
+            TierChanged,
+            lambda event: any(count == 0 for _, _, count in event.pinned),
         ),
         GuideStop(
             "C's blocks are saved, and pages are evicted for them. Left, the shared one is among them.",

@@ -64,7 +64,7 @@ class FullHit(Scenario):
     question = "A prompt of exactly two blocks, sent a second time while the first one decodes"
     columns = (BROKEN, FIXED, LAST_TOKEN)
     settings = settings(num_blocks=8, block_size=4)
-    roles = ("the bug: everything is a hit", "right: the last block is computed again")
+    roles = ("the bug: everything is a hit", "correct: the last block is computed again")
     guide = (
         GuideStop(
             "A's eight tokens are computed, and its two full blocks are cached. B comes with the same prompt.",

@@ -167,7 +167,7 @@ class OffByOne(Grows, Scenario):
     breaks = "A token's KV goes to the block behind its own, and the block that is hashed has a hole."
     seen_by = ("slot", "read")
     question = "One request grows from 3 to 12 tokens in blocks of 4: where does its KV go?"
-    roles = ("the bug: what pull request 71 proposes", "right as it was")
+    roles = ("the bug: what pull request 71 proposes", "correct as it was")
     guide = (
         GuideStop(
             "The prompt's three tokens lie in block #0, slots 0 to 2. The fourth token is sampled, and counts as "

@@ -70,7 +70,7 @@ def intro_of(report: Report, verdict: Verdict, home: str = "") -> str:
         *([("Report", _link(report.url))] if report.url else []),
         ("What breaks", escape(report.breaks)),
         ("How it is seen", _seen(report)),
-        ("Verdict", f"<strong>{escape(_judgement(verdict))}</strong>"),
+        ("Verdict", f"<strong>{escape(_judgement(verdict))}</strong>{_why_not(verdict)}"),
         *([("Upstream", f"{escape(report.upstream)} (As of {UPSTREAM_READ}.)")] if report.upstream else []),
         *(
             (side, f"<b>{escape(column.name)}</b>, {escape(role)}. {escape(column.says)}")
@@ -97,6 +97,11 @@ def _judgement(verdict: Verdict) -> str:
     claim = "The claim holds" if verdict.claim_holds else "The claim does not hold"
     left = "goes wrong" if verdict.reproduced else "does not go wrong"
     return f"{claim}. The left engine {left}, the right one {'does not' if verdict.fixed else 'does'}."
+
+
+def _why_not(verdict: Verdict) -> str:
+    """Return what was found, where that is not what the report claims; a reader who stops at the verdict needs it."""
+    return f"<br>{escape(verdict.findings[0])}" if verdict.findings and not verdict.claim_holds else ""
 
 
 def _seen(report: Report) -> str:

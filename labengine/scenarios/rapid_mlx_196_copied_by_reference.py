@@ -49,7 +49,7 @@ class CopiedByReference(Scenario):
     breaks = "A request uses the memory of a block that counts as free."
     seen_by = ("ref_count", "held", "write", "read")
     question = "B copies the tail of a cached prompt, and C takes what is free: whose KV does B read?"
-    roles = ("the bug: a reference is copied", "right: full blocks only")
+    roles = ("the bug: a reference is copied", "correct: full blocks only")
     columns = (
         Column("by reference", BROKEN, "B's copy is the source's memory, and the source is free."),
         Column("full blocks", "vllm", "B computes the tokens behind the last full block, in a block of its own."),

@@ -42,7 +42,7 @@ class LoadSourceEvicted(Scenario):
     breaks = "A load delivers the KV that another request has put into its source page."
     seen_by = ("read",)
     question = "A loads two pages of a tier that has two, and B is saved meanwhile: what does A get?"
-    roles = ("the bug: pages are not pinned", "right: read before anything is evicted")
+    roles = ("the bug: pages are not pinned", "correct: read before anything is evicted")
     columns = (
         Column(
             "not pinned",

@@ -72,7 +72,7 @@ class LastLeafDropped(Scenario):
         "and the figures of hits show it."
     )
     question = "A prompt of 12 tokens twice, pages of 8, a window of 4: how much is found?"
-    roles = ("the bug: freed, then cached", "right: cached, then freed")
+    roles = ("the bug: freed, then cached", "correct: cached, then freed")
     columns = (
         Column(
             "freed first",

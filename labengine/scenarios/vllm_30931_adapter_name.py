@@ -103,7 +103,7 @@ class AdapterName(Scenario):
     question = "The same tokens with adapter 'sql' of id 1 and of id 2: what does the second request find?"
     columns = (BROKEN, FIXED, ID)
     settings = settings(num_blocks=12, block_size=4)
-    roles = ("the bug: the name alone", "right: all that the KV depends on")
+    roles = ("the bug: the name alone", "correct: all that the KV depends on")
     guide = (
         GuideStop("A's prompt is computed with adapter 'sql', id 1.", RequestAdded),
         GuideStop("A has ended; its two full blocks are cached.", RequestFinished),

@@ -33,7 +33,7 @@ class AbortDuringLoad(Scenario):
     breaks = "A transfer for a request that has ended overwrites the KV of the blocks' next owner."
     seen_by = ("read",)
     question = "A is aborted during its load, and C computes in the blocks that are free: what does C read?"
-    roles = ("the bug: freed while the transfer runs", "right: the transfer is stopped first")
+    roles = ("the bug: freed while the transfer runs", "correct: the transfer is stopped first")
     columns = (
         Column(
             "lands anyway",

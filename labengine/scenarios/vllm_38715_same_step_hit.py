@@ -120,7 +120,7 @@ class SameStepHit(ThreePrompts):
         "before the GPU has written any KV to them, and reads stale memory; it has to wait for the next step."
     )
     question = "Three prompts that share two blocks, added at once: are tokens wrong, and who waits?"
-    roles = ("the proposed guard: pull request 38715", "right as it is")
+    roles = ("the proposed guard: pull request 38715", "correct as it is")
     guide = (
         GuideStop(
             "A is admitted. Its two full blocks are registered at once, before any KV is computed.",

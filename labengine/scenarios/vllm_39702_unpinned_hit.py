@@ -68,7 +68,7 @@ class UnpinnedHit(Scenario):
         "symptom, and the state stays valid."
     )
     question = "B's hit was counted before A's blocks were saved: can B be loaded?"
-    roles = ("the bug: the first count is used", "right: counted when it is used")
+    roles = ("the bug: the first count is used", "correct: counted when it is used")
     columns = (
         Column(
             "counted once",

@@ -74,7 +74,7 @@ class UncommittedHash(Scenario):
     question = "A's second chunk is scheduled, A is preempted in the same step, and comes back: what does it find?"
     columns = (EAGER, LATE, ROLLED_BACK, FIRST_COME)
     settings = settings(num_blocks=6, block_size=4, long_prefill_token_threshold=8)
-    roles = ("the bug: registered when scheduled", "right: registered after compute")
+    roles = ("the bug: registered when scheduled", "correct: registered after compute")
     guide = (
         GuideStop(
             "A step has computed eight tokens of A's long prompt, and all four of B's. B has priority.", StepEnded

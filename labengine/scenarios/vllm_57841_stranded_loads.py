@@ -185,7 +185,7 @@ class StrandedLoads(Stranded, Scenario):
         "of their arrival."
     )
     question = "A is skipped once, B loads behind it, A needs more than is free: who gets through in 30 steps?"
-    roles = ("the bug: one queue of skipped requests", "right: loads apart, landed ones first")
+    roles = ("the bug: one queue of skipped requests", "correct: loads apart, landed ones first")
     guide = (
         GuideStop(
             "A needs 10 blocks. The tier is still storing its prompt: it is skipped in this step, and holds nothing.",

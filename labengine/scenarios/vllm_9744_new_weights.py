@@ -96,7 +96,7 @@ class NewWeights(WithReset, Scenario):
     seen_by = ("read",)
     question = "One prompt before and after the weights are replaced: what does the second request find?"
     is_reset = False
-    roles = ("the bug: the weights are not in the hash", "right: their version is")
+    roles = ("the bug: the weights are not in the hash", "correct: their version is")
     guide = (
         GuideStop("A's prompt is computed with the first version of the weights.", RequestAdded),
         GuideStop("A has ended; its two full blocks are cached. Now the weights are replaced.", StepEnded),

@@ -61,6 +61,13 @@ def test_a_page_has_the_report_the_story_the_verdict_and_the_code(page: str) -> 
     assert "%lab bug nano-vllm-71" in text and text.count("<h1>") == 1
 
 
+def test_where_a_claim_does_not_hold_the_first_finding_is_beside_the_verdict(page: str) -> None:
+    verdict = bug("nano-vllm-71").verdict()
+    assert not verdict.claim_holds and f"</strong><br>{escape(verdict.findings[0])}</dd>" in page
+    holds = bug("vllm-45357")
+    assert "<br>" not in intro_of(holds, holds.verdict())
+
+
 def test_the_engines_in_it_are_played_to_the_end_of_the_story(page: str) -> None:
     scenario = bug("nano-vllm-71")
     left, right, pair = recordings(page)

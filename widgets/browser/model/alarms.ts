@@ -71,6 +71,11 @@ export function misnamedAt(recording: Recording, moment: number) {
   return found;
 }
 
+// True if there is such a block at some moment.
+export function hasMisnamed(recording: Recording) {
+  return logOf(recording).misnamed.length > 0;
+}
+
 // The block, the entry of a request's table, or the request that a violation is about; what it names without the other
 // is marked alone.
 export function violationOf(violations: Violation[], { block, request }: { block?: number; request?: number }) {

@@ -64,9 +64,17 @@ function tierChange(added: unknown[], dropped: unknown[], pinned: [number, strin
   const numUnpinned = pinned.filter(([, , pins]) => !pins).length,
     clauses: [number, string, string][] = [
       [dropped.length, "leaves the external tier", "leave the external tier"],
-      [added.length, "of another engine is put into the external tier", "of another engine are put into it"],
-      [pinned.length - numUnpinned, "of it is pinned by transfers", "of it are pinned by transfers"],
-      [numUnpinned, "of it is pinned no more", "of it are pinned no more"],
+      [
+        added.length,
+        "of another engine is put into the external tier",
+        "of another engine are put into the external tier",
+      ],
+      [
+        pinned.length - numUnpinned,
+        "of the external tier is pinned by transfers",
+        "of the external tier are pinned by transfers",
+      ],
+      [numUnpinned, "of the external tier is pinned no more", "of the external tier are pinned no more"],
     ];
   return clauses
     .filter(([num]) => num)

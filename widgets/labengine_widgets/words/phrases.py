@@ -100,9 +100,13 @@ def _tier_change(field: Field) -> str:
     num_unpinned = sum(not pins for _, _, pins in field("pinned"))
     clauses = (
         (dropped, "leaves the external tier", "leave the external tier"),
-        (added, "of another engine is put into the external tier", "of another engine are put into it"),
-        (pinned - num_unpinned, "of it is pinned by transfers", "of it are pinned by transfers"),
-        (num_unpinned, "of it is pinned no more", "of it are pinned no more"),
+        (added, "of another engine is put into the external tier", "of another engine are put into the external tier"),
+        (
+            pinned - num_unpinned,
+            "of the external tier is pinned by transfers",
+            "of the external tier are pinned by transfers",
+        ),
+        (num_unpinned, "of the external tier is pinned no more", "of the external tier are pinned no more"),
     )
     return "; ".join(f"{counted(n, 'block')} {one if n == 1 else many}" for n, one, many in clauses if n)
 

@@ -2,6 +2,7 @@
 // cell they are tabs.
 
 import { element, targetOf, write } from "../../look/element.ts";
+import { hasMisnamed } from "../../model/alarms.ts";
 import type { Side } from "../../model/side.ts";
 import { AlarmCount, CrashSign } from "../alarm.ts";
 import type { Panel } from "../panel.ts";
@@ -61,6 +62,10 @@ export class Columns {
     stage.root.classList.toggle(
       "le-has-tier",
       stage.sides.some(({ recording }) => recording.hasTier),
+    );
+    stage.root.classList.toggle(
+      "le-has-misnamed",
+      stage.sides.some(({ recording }) => hasMisnamed(recording)),
     );
     this.columns.forEach((column, i) => {
       column.paint();

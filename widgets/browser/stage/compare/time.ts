@@ -11,7 +11,8 @@ const TOP = 20,
   LEFT = 52,
   RIGHT = 16,
   BOTTOM = 15,
-  STOP_RADIUS = 8;
+  STOP_RADIUS = 8,
+  STOP_GAP = 2 * STOP_RADIUS + 3; // between the centres of two signs
 const MEANING = "pale: on both sides, strong: on one";
 const EXPLAINED =
   "Pale: an event on both sides. Strong: on one side, or otherwise there: the left side's above, the right " +
@@ -61,12 +62,29 @@ export class PairTime {
     );
   }
 
+  // The guided stops, each with the place of its sign: at its position, or beside the one before where they are close.
+  signs(): [stop: number, position: number, x: number][] {
+    const signs: [number, number, number][] = [];
+    for (const [stop, at] of this.stage.track.guided) {
+      const left = signs.at(-1)?.[2] ?? -Infinity;
+      signs.push([stop, at, Math.max(this.x(at), left + STOP_GAP)]);
+    }
+    let right = this.width - STOP_RADIUS;
+    for (const sign of signs.reverse()) {
+      sign[2] = Math.min(sign[2], right);
+      right = sign[2] - STOP_GAP;
+    }
+    return signs.reverse();
+  }
+
   // A guided stop is easier to hit than a caption.
+  signAt(event: PointerEvent) {
+    if (event.offsetY >= TOP) return undefined;
+    return this.signs().find(([, , x]) => Math.abs(x - event.offsetX) <= STOP_RADIUS);
+  }
+
   under(event: PointerEvent) {
-    const stop =
-      event.offsetY < TOP &&
-      this.stage.track.guided.find(([, at]) => Math.abs(this.x(at) - event.offsetX) <= STOP_RADIUS);
-    return stop ? stop[1] : this.positionAt(event.offsetX);
+    return this.signAt(event)?.[1] ?? this.positionAt(event.offsetX);
   }
 
   grab(event: PointerEvent) {
@@ -75,9 +93,8 @@ export class PairTime {
   }
 
   drag(event: PointerEvent) {
-    const { track } = this.stage,
-      stop = event.offsetY < TOP && track.guided.find(([, at]) => Math.abs(this.x(at) - event.offsetX) <= STOP_RADIUS);
-    this.canvas.title = stop ? track.guide[stop[0]] : EXPLAINED;
+    const sign = this.signAt(event);
+    this.canvas.title = sign ? this.stage.track.guide[sign[0]] : EXPLAINED;
     if (event.buttons && this.canvas.hasPointerCapture(event.pointerId))
       this.stage.moveTo(this.positionAt(event.offsetX));
   }
@@ -283,9 +300,8 @@ export class PairTime {
       current = track.guideAt(position);
     context.font = `700 12px ${theme.ui}`;
     context.textAlign = "center";
-    for (const [stop, at] of track.guided) {
-      const x = this.x(at),
-        y = STOP_RADIUS + 2;
+    const y = STOP_RADIUS + 2;
+    for (const [stop, , x] of this.signs()) {
       context.beginPath();
       context.arc(x, y, STOP_RADIUS, 0, 2 * Math.PI);
       context.fillStyle = stop === current ? theme.ink : theme.paper;
