@@ -147,8 +147,8 @@ def decoded(*last: ev.Event) -> list[ev.Event]:
         (
             AFTER,
             ev.TierChanged(((0, b"a"), (0, b"b")), ((0, b"c"),), ((0, b"a", 1), (0, b"b", 0))),
-            "1 block leaves the external tier; 2 blocks of another engine are put into the external tier; 1 block of the "
-            "external tier is pinned by transfers; 1 block of the external tier is pinned no more.",
+            "1 block leaves the external tier; 2 blocks of another engine are put into the external tier; 1 block of "
+            "the external tier is pinned by transfers; 1 block of the external tier is pinned no more.",
         ),
         (AFTER, ev.PrefixCacheReset(), "The prefix cache is reset"),
         (
