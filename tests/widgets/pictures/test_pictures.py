@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 from xml.etree import ElementTree
 
+import labengine
 from labengine import Lab
 from labengine.fold import fold
 from labengine.snapshot import Snapshot
@@ -98,3 +99,19 @@ def test_both_halves_use_one_palette(project_root: Path) -> None:
     script = (project_root / "widgets" / "browser" / "look" / "palette.ts").read_text(encoding="utf-8")
     assert f"const HUES = {list(HUES)}".replace("'", '"') in script
     assert f'LOST_HUE = "{LOST_HUE}"' in script
+
+
+def test_the_svg_shows_what_the_tier_holds_and_pins() -> None:
+    with labengine.bug("lmcache-5095").lab("unpinned once") as lab:
+        assert not any("external tier" in word for word in texts(block_map_svg(lab.snapshot(), timeline=lab.timeline)))
+        lab.fill_external(token_ids=range(1, 10))
+        words = texts(block_map_svg(lab.snapshot(), timeline=lab.timeline))
+        assert "external tier, 2 blocks; ● in the pool as well, ○ only there:" in words
+        assert sum(word.endswith("… ○") for word in words) == 2, "no prompt has named them yet"
+        lab.add(token_ids=range(1, 10), max_tokens=2)
+        lab.step()
+        assert (
+            sum(word.endswith("… ○ pin") for word in texts(block_map_svg(lab.snapshot(), timeline=lab.timeline))) == 2
+        )
+        lab.run()
+        assert {"p ●", "q ●"} <= set(texts(block_map_svg(lab.snapshot(), timeline=lab.timeline)))
