@@ -1,38 +1,60 @@
-// The line above the lab: which session, what state, and a link to it.
+// The lines above the lab: which session, what state, a link to it, and the prompt of two engines at once.
 
-const PROMPT = "Two people ask the very same question at the very same moment. The"; // of an edition that is opened anew
+const PROMPT = "Two people ask the very same question at the very same moment. The", // of an edition that is opened anew
+  ORIGIN = ["bug", "follow_up", "edition", "compare"]; // what a link begins with; all else in it is the pool and acts
 
 function byId<T extends HTMLElement>(id: string) {
   return document.getElementById(id) as T;
 }
 
+interface Acts {
+  open(query: string): void;
+  add(request: { prompt: string; copies: number; max_tokens: number }): void;
+}
+
 export class Bar {
   scenario = byId<HTMLSelectElement>("scenario");
   edition = byId<HTMLSelectElement>("edition");
+  beside = byId<HTMLSelectElement>("beside");
   copy = byId<HTMLButtonElement>("copy-link");
   words = byId("state");
   refusal = byId("refusal");
+  form = byId<HTMLFormElement>("add-to-both");
+  acts: Acts;
 
-  // open: opens the session of a query.
-  constructor(open: (query: string) => void) {
-    const opened = (query: string) => {
-      this.refuse("");
-      open(query);
-    };
+  constructor(acts: Acts) {
+    this.acts = acts;
+    this.showForm(false);
     this.scenario.addEventListener("change", () => {
-      if (this.scenario.value) opened(`bug=${encodeURIComponent(this.scenario.value)}`);
+      if (this.scenario.value) this.open(`bug=${encodeURIComponent(this.scenario.value)}`);
     });
-    this.edition.addEventListener("change", () => {
-      if (this.edition.value) opened(withEdition(this.edition.value, location.search));
-    });
+    for (const select of [this.edition, this.beside]) select.addEventListener("change", () => this.openEditions());
     this.copy.addEventListener("click", () => this.copyLink());
+    this.form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      const [prompt, copies, maxTokens] = this.form.querySelectorAll("input");
+      acts.add({ prompt: prompt.value, copies: copies.valueAsNumber, max_tokens: maxTokens.valueAsNumber });
+    });
+  }
+
+  open(query: string) {
+    this.refuse("");
+    this.acts.open(query);
+  }
+
+  openEditions() {
+    const { edition, beside } = this;
+    if (edition.value || beside.value) this.open(withEditions(edition.value || "labengine", beside.value));
   }
 
   // Selects what the query names.
   follow(query: string) {
-    const asked = new URLSearchParams(query);
+    const asked = new URLSearchParams(query),
+      [left = "", right = ""] = (asked.get("compare") ?? asked.get("edition") ?? "").split(",");
     this.scenario.value = asked.get("bug") ?? "";
-    this.edition.value = this.scenario.value ? "" : (asked.get("edition") ?? "");
+    this.edition.value = left;
+    this.beside.value = right;
+    this.copy.textContent = "Copy link";
   }
 
   say(words: string, isWrong: boolean) {
@@ -45,20 +67,31 @@ export class Bar {
   }
 
   enable(isEnabled: boolean) {
-    for (const one of [this.scenario, this.edition, this.copy]) one.disabled = !isEnabled;
+    for (const one of [this.scenario, this.edition, this.beside, this.copy]) one.disabled = !isEnabled;
   }
 
+  // One lab has a form of its own, with the same labels: only one of the two is in the page.
+  showForm(isShown: boolean) {
+    if (isShown) this.refusal.after(this.form);
+    else this.form.remove();
+  }
+
+  // A page that is not served by https or from this machine may not write to the clipboard.
   async copyLink() {
-    await navigator.clipboard?.writeText(location.href).catch(() => {});
-    this.copy.textContent = "It is in the address bar";
+    const isCopied = await navigator.clipboard?.writeText(location.href).then(
+      () => true,
+      () => false,
+    );
+    this.copy.textContent = isCopied ? "Copied" : "It is in the address bar";
   }
 }
 
-// The same requests and steps on another edition; a scenario's are its own, so that two equal prompts take their place.
-function withEdition(edition: string, search: string) {
-  const asked = new URLSearchParams(search);
-  if (!asked.has("edition"))
-    return `edition=${encodeURIComponent(edition)}&prompt=${encodeURIComponent(PROMPT)}&copies=2`;
-  asked.set("edition", edition);
-  return asked.toString();
+// The same requests and steps on other editions; a scenario's are its own, so that two equal prompts take their place.
+function withEditions(edition: string, beside: string) {
+  const asked = new URLSearchParams(location.search),
+    isOwn = asked.has("edition") || asked.has("compare"),
+    kept = isOwn ? asked : new URLSearchParams({ prompt: PROMPT, copies: "2" });
+  for (const name of ORIGIN) kept.delete(name);
+  const origin = new URLSearchParams(beside ? { compare: `${edition},${beside}` } : { edition });
+  return [origin, kept].map(String).filter(Boolean).join("&");
 }

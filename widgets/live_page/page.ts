@@ -40,7 +40,10 @@ class LivePage {
     this.place = place;
     this.front = place.dataset.front ?? "";
     this.query = location.search.slice(1) || this.front;
-    this.bar = new Bar((query) => this.open(query));
+    this.bar = new Bar({
+      open: (query) => this.open(query),
+      add: (request) => this.stage?.command("add", request),
+    });
     this.connection = new Connection(new URL("worker.mjs", import.meta.url), (posted) => this.take(posted));
     this.connection.listen((content) => this.notice(content.type, content.status?.running));
   }
@@ -104,7 +107,7 @@ class LivePage {
     }
     this.isRecorded = false;
     this.stage?.resync(true);
-    this.bar.follow(query);
+    this.bar.showForm(arrangement.kind === "compare");
     this.link(query);
   }
 
@@ -123,6 +126,7 @@ class LivePage {
 
   link(query: string) {
     this.query = query;
+    this.bar.follow(query);
     history.replaceState(null, "", `?${query}`);
   }
 }
