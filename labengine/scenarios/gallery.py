@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from labengine.config import ConfigError
 from labengine.scenarios.kinds import KINDS
 from labengine.scenarios.page import STYLE
-from labengine.scenarios.report import how_seen
+from labengine.scenarios.report import UPSTREAM_READ, how_seen
 from labengine.trace.file_access import replace_file
 
 if TYPE_CHECKING:
@@ -74,9 +74,14 @@ def _kind(kind: str, scenarios: Sequence[Scenario]) -> str:
     return f'<h2>{escape(kind)}</h2><p class="bug-where">{escape(KINDS[kind])}</p>{entries}'
 
 
+def _upstream(scenario: Scenario) -> str:
+    text = f"Upstream, as of {UPSTREAM_READ}: {scenario.upstream}"
+    return f'<p class="bug-where">{escape(text)}</p>' if scenario.upstream else ""
+
+
 def _entry(scenario: Scenario) -> str:
     return (
         f'<article><h3><a href="{escape(file_name(scenario))}">{escape(scenario.title)}</a></h3>'
         f'<p class="bug-where">{escape(scenario.id)}</p><p>{escape(scenario.breaks)}</p>'
-        f'<p class="bug-where">{escape(how_seen(scenario))}</p></article>'
+        f'<p class="bug-where">{escape(how_seen(scenario))}</p>{_upstream(scenario)}</article>'
     )

@@ -26,9 +26,9 @@ class Filling:
         note: called with the input. ConfigError without a tier, and for what is no prompt.
         """
         self._stepper.refuse_if_closed()
+        ids = self._checked(prompt, token_ids)
         if self._settings.external is None:
             raise ConfigError("there is no external tier to fill: make the lab with external='host'")
-        ids = self._checked(prompt, token_ids)
         with self._stepper.between_steps(), interrupts_deferred():
             done = FillInput(self._stepper.engine.num_finished_steps, pack(ids))
             num_blocks = self.repeat(done)
@@ -50,5 +50,7 @@ class Filling:
             ids = self._model.checked_ids(token_ids)
         else:
             raise ConfigError("give fill_external() either a prompt or token_ids")
+        if not len(ids):
+            raise ConfigError("the prompt is empty: fill_external() needs token_ids of at least one full block")
         self._model.refuse_too_long(len(ids), 1)
         return ids

@@ -140,6 +140,7 @@ def test_the_gallery_has_a_page_for_each_and_links_both_ways(tmp_path: Path) -> 
 def test_the_list_names_every_scenario_once() -> None:
     text = index_page(bugs())
     assert sorted(re.findall(r'href="([^"]+)\.html"', text)) == sorted(scenario.id for scenario in bugs())
+    assert all(escape(scenario.upstream) in text for scenario in bugs())
 
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
