@@ -61,38 +61,53 @@ def facts(page: Page) -> dict[str, str]:
     return {name: page.locator(".labengine").get_attribute(f"data-{name}") or "" for name in names}
 
 
-def test_the_front_is_a_recording_that_plays_and_then_becomes_live(browser: Browser, address: str) -> None:
+def test_the_front_becomes_live_and_a_session_of_ones_own_has_a_link(browser: Browser, address: str) -> None:
     with opened(browser, address) as page:
-        page.wait_for_selector('#lab[data-state="recorded"] .labengine')
+        root = page.wait_for_selector('#lab[data-state="recorded"] .labengine')
+        assert root is not None
         until(page, used="8 5", lost="3 0")
         until_live(page)
+        assert root.is_visible() and page.locator(".labengine").count() == 1, "the picture itself has become live"
         until(page, used="8 5", step="1 1")
-        page.get_by_role("button", name="Step both").click()
-        until(page, step="2 2")
-        page.wait_for_url("**/?bug=nano-vllm-219&step=1")
-
-
-def test_prompts_are_added_stepped_and_asked_about_and_the_link_leads_back(browser: Browser, address: str) -> None:
-    with opened(browser, f"{address}?edition=nano-vllm%2B243&blocks=12&block_size=4") as page:
-        until_live(page)
-        for number in (1, 2):
-            page.get_by_label("Prompt", exact=True).fill(PROMPT)
-            page.get_by_label("copies", exact=True).fill("1")
-            page.get_by_role("button", name="Add", exact=True).click()
-            page.locator(".le-badge").nth(number - 1).wait_for()
-        page.get_by_role("button", name="Step", exact=True).click()
-        until(page, step="1", used="5", peak="8", playing="false")
-        page.locator('.le-tables [data-block="0"]').first.click()
-        page.get_by_role("tab", name="Why?").click()
-        page.get_by_role("button", name="Why is #0's ref count 2?").click()
-        page.locator(".le-why-answer", has_text="2 table entries point to #0").wait_for()
-        assert "LateMerge.merge_target" in page.locator(".le-why-seam").last.inner_text()
+        page.get_by_label("Edition").select_option("nano-vllm+243")
+        page.get_by_role("button", name="Reset", exact=True).click()
+        page.wait_for_url("**/?edition=nano-vllm%2B243")
+        seen = add_step_and_ask(page)
         page.wait_for_url("**copies=2&step=1")
-        seen, link = facts(page), page.url
+        link = page.url
     with opened(browser, link) as other:
         until_live(other)
         until(other, step="1", used="5")
         assert facts(other) == seen
+
+
+def add_step_and_ask(page: Page) -> dict[str, str]:
+    """Add a prompt twice, step, see the merge, ask why; return the facts of the moment."""
+    for number in (1, 2):
+        page.get_by_label("Prompt", exact=True).fill(PROMPT)
+        page.get_by_label("copies", exact=True).fill("1")
+        page.get_by_role("button", name="Add", exact=True).click()
+        page.locator(".le-badge").nth(number - 1).wait_for()
+    page.get_by_role("button", name="Step", exact=True).click()
+    until(page, step="1", used="5", peak="8", playing="false")
+    page.locator('.le-tables [data-block="0"]').first.click()
+    page.get_by_role("tab", name="Why?").click()
+    page.get_by_role("button", name="Why is #0's ref count 2?").click()
+    page.locator(".le-why-answer", has_text="2 table entries point to #0").wait_for()
+    assert "LateMerge.merge_target" in page.locator(".le-why-seam").last.inner_text()
+    return facts(page)
+
+
+@pytest.mark.sweep
+def test_where_python_cannot_start_the_recording_stays(browser: Browser, address: str) -> None:
+    with new_context(browser) as context:
+        page = context.new_page()
+        page.route("**/labengine.zip", lambda route: route.fulfill(body="no archive"))
+        page.goto(address)
+        page.wait_for_selector('#lab[data-state="failed"]')
+        until(page, used="8 5")
+        assert page.get_by_role("status").first.inner_text().startswith("Python did not start here.")
+        assert page.get_by_label("Scenario").is_disabled()
 
 
 @pytest.mark.sweep
@@ -107,6 +122,8 @@ def test_a_link_that_cannot_be_opened_says_why_and_the_front_is_shown(browser: B
 def test_scenario_and_edition_are_selected_in_the_page(browser: Browser, address: str) -> None:
     with opened(browser, address) as page:
         until_live(page)
+        page.get_by_role("button", name="Step both").click()
+        page.wait_for_url("**/?bug=nano-vllm-219&step=1")
         page.get_by_label("Edition").select_option("vllm")
         page.locator(".labengine-dashboard").wait_for()
         page.get_by_role("button", name="Run", exact=True).click()

@@ -92,10 +92,15 @@ class LivePage {
 
   take({ kind, content }: Posted) {
     if (kind === "ready") this.open(this.query);
-    else if (kind === "failed") this.show("failed", `${WORDS.failed} (${content.message})`);
+    else if (kind === "failed") this.fail(String(content.message));
     else if (kind === "opened") void this.opened(content.arrangement as Arrangement, String(content.query));
     else if (kind === "refused") this.refused(String(content.message));
     else this.link(String(content.query));
+  }
+
+  fail(message: string) {
+    const words = this.connection.isOpen ? "Python has stopped. Load the page again." : WORDS.failed;
+    this.show("failed", `${words} (${message.trim().split("\n").at(-1)})`);
   }
 
   // The recording of the same session becomes live as it is; any other picture makes room.
