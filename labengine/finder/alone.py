@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import time
 import warnings
 from mmap import mmap
 from multiprocessing.connection import Connection
 from typing import Any
-
-import psutil
 
 from labengine.finder.judgement import Case, Judgement
 from labengine.finder.limits import limit_memory, operations_end
@@ -46,8 +45,7 @@ class _Player:
         self._connection, end = multiprocessing.Pipe(duplex=False)
         self._process = forked(_play, case, judgement, end, self._begun)
         end.close()
-        self._followed = psutil.Process(self._process.pid)
-        self._computed = self._processor_seconds()
+        self._computed = 0.0
 
     def answer(self, deadline: float) -> tuple[Finding, Case] | None:
         """Return what the process says, or what it shows by its silence."""
@@ -73,25 +71,13 @@ class _Player:
 
     def _why_endless(self) -> str | None:
         """Return why the process will never answer; None while it may."""
-        before, self._computed = self._computed, self._processor_seconds()
+        before = self._computed
+        state, self._computed = _state_and_seconds(self._process.pid)
         if self._computed > COMPUTING_S:
             return f"alone in a process it had not come back after {COMPUTING_S:g} s of processor time"
-        is_asleep = self._computed == before and self._status() == psutil.STATUS_SLEEPING
+        is_asleep = self._computed == before and state == "S"
         self._num_asleep = self._num_asleep + 1 if is_asleep else 0
         return "alone in a process it waits for something that never comes" if self._num_asleep > NUM_ASLEEP else None
-
-    def _processor_seconds(self) -> float:
-        try:
-            times = self._followed.cpu_times()
-        except psutil.Error:
-            return 0.0
-        return float(times.user + times.system)
-
-    def _status(self) -> str:
-        try:
-            return str(self._followed.status())
-        except psutil.Error:
-            return str(psutil.STATUS_DEAD)
 
     def _endless(self, reason: str) -> tuple[Finding, Case]:
         workload = self._case.workload
@@ -128,3 +114,13 @@ def forked(target: Any, *arguments: Any) -> Any:
         warnings.simplefilter("ignore", DeprecationWarning)
         process.start()
     return process
+
+
+def _state_and_seconds(pid: int) -> tuple[str, float]:
+    """Return a process's state (R: runs or would like to, S: sleeps, T: stopped ...) and its processor time."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            state, *fields = file.read().rpartition(")")[2].split()
+    except OSError:  # it has ended
+        return "X", 0.0
+    return state, (int(fields[10]) + int(fields[11])) / os.sysconf("SC_CLK_TCK")

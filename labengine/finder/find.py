@@ -5,23 +5,25 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from math import inf
 from time import monotonic
-from typing import Any
+from typing import Any, Literal, get_args
 
 from labengine.config import ConfigError, EngineConfig, checked_call, checked_int, shown
 from labengine.core.connector import Connector
 from labengine.core.parts import Parts
 from labengine.core.request import ExtraKeys
+from labengine.extras import require_extra
 from labengine.finder.counterexample import Counterexample
 from labengine.finder.judgement import GRAVE as GRAVE
 from labengine.finder.judgement import KINDS, Judgement
+from labengine.finder.on_ray import RayExecutor
 from labengine.finder.report import SearchReport
 from labengine.finder.sandbox import Kind
 from labengine.finder.scopes import ADAPTERS, Scope, large_scopes, small_scopes
-from labengine.finder.search import Found, SearchCounts, Task
+from labengine.finder.search import Found, SearchCounts, Strategy, Task
 from labengine.finder.suspects import suspects_of
 from labengine.finder.workers import Message, can_fork, in_executor, in_processes, in_this_process
 
@@ -41,7 +43,8 @@ def find(
     margin: int = 1,
     seed: int = 0,
     max_workloads: int | None = None,
-    workers: int | Executor | None = None,
+    workers: int | Executor | Literal["ray"] | None = None,
+    strategy: Strategy = "guided",
     scopes: Sequence[Scope] | None = None,
     extra_keys: Sequence[Mapping[str, str]] | None = None,
     show_progress: bool = True,
@@ -58,9 +61,10 @@ def find(
     reference, by `margin` tokens or blocks), "differs" (another decision than the reference).
     seconds: of the whole search; a grave finding ends it. seed: of the random workloads; max_workloads: their number
     for each searcher, so that a search is the same on a slow machine.
-    workers: processes, by default one per core; 0: in this process, in slices; or an Executor of concurrent.futures'
-    interface. scopes: bounds of the workloads, in place of the usual ones; extra_keys: what requests may have, each
-    alone; settings: of EngineConfig, as in retention_interval=0.
+    workers: processes, by default one per core; 0: in this process, in slices; an Executor of concurrent.futures'
+    interface; or "ray". strategy: what draws the random workloads: "guided" (those that bring new events are varied),
+    or "hypothesis", an extra. scopes: bounds of the workloads, in place of the usual ones; extra_keys: what requests
+    may have, each alone; settings: of EngineConfig, as in retention_interval=0.
 
     Returns a Counterexample, or a SearchReport, which is falsy. Ctrl-C ends the search, and returns what was found.
     What also goes wrong with the edition that the parts are made from does not count. Raises ConfigError for what
@@ -84,14 +88,20 @@ def find(
         small = large = _checked_scopes(scopes)
     if not set(judgement.kinds) & set(GRAVE):
         small = ()  # costs and decisions are compared at a run's end
+    if strategy not in get_args(Strategy):
+        raise ConfigError(f"strategy is one of {', '.join(get_args(Strategy))}; got {shown(strategy)}")
+    if strategy == "hypothesis":
+        require_extra("hypothesis", "strategy='hypothesis'")
+    if workers == "ray":
+        workers = RayExecutor()
     tasks = [
-        Task(judgement, () if number else small, large, seed + number, max_workloads)
+        Task(judgement, () if number else small, large, seed + number, max_workloads, strategy)
         for number in range(_num_searchers(workers))
     ]
     counts = [SearchCounts() for _ in tasks]
     started = found_at = monotonic()
     gravest: Found | None = None
-    with _progress(seconds, show_progress) as show:
+    with _progress(seconds, show_progress) as show, workers if isinstance(workers, RayExecutor) else nullcontext():
         try:
             for number, message in _messages(tasks, seconds, workers):
                 if isinstance(message, SearchCounts):

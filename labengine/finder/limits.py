@@ -18,6 +18,8 @@ MEMORY_BYTES = 2**29
 """Memory that a process of a search may take beyond what it has when it begins."""
 NUM_STEPS = 400
 """Steps after which a run without new requests counts as one without an end; the finder's need some dozens."""
+SHRINKING_S = 8.0
+"""Seconds for shrinking a finding."""
 TABLE_BYTES = 2**27
 """Bytes of a complete search's states: a quarter of a process's memory, because tables are copied as they grow."""
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from labengine.config import ConfigError
+from labengine.finder.by_hypothesis import HypothesisSearch
 from labengine.finder.exhaustive import ExhaustiveSearch
 from labengine.finder.judgement import KINDS, Case, Judgement
+from labengine.finder.limits import SHRINKING_S
 from labengine.finder.operations import Add
 from labengine.finder.random_search import RandomSearch
 from labengine.finder.sandbox import Finding
 from labengine.finder.scopes import Scope
 from labengine.finder.shrinking import shrunk, size
 
-SHRINKING_S = 8.0
-"""Seconds for shrinking a finding."""
+Strategy = Literal["guided", "hypothesis"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class Task:
     seed: int
     max_workloads: int | None = None
     """Random workloads after which the search ends; None: at its deadline."""
+    strategy: Strategy = "guided"
+    """What draws the random workloads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +123,16 @@ def _raw(task: Task, counts: SearchCounts) -> Iterator[tuple[Finding, Case] | No
             counts.unfinished.append(Unfinished(scope.name, searched.progress.distinct, searched.progress.depth - 1))
     generated, distinct = counts.generated, counts.distinct
     large = possible([*left, *task.large], task.judgement)
-    random = RandomSearch(large, task.judgement, task.seed)
-    for found in random.findings() if large and task.max_workloads != 0 else ():
+    if not large or task.max_workloads == 0:
+        return
+    kind = HypothesisSearch if task.strategy == "hypothesis" else RandomSearch
+    random = kind(large, task.judgement, task.seed)
+    for found in random.findings():
         counts.generated = generated + random.num_operations
         counts.num_workloads = random.num_workloads
         counts.operations |= random.operations
         yield found
-        if random.num_workloads == task.max_workloads:
+        if task.max_workloads is not None and random.num_workloads >= task.max_workloads:
             return
 
 

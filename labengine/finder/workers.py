@@ -67,13 +67,14 @@ def in_executor(executor: Executor, tasks: Sequence[Task], seconds: float) -> It
 def _searched(task: Task, seconds: float) -> list[Found | SearchCounts]:
     """Return the findings of a search, up to the first grave one, and its last counts."""
     counts, found = SearchCounts(), []
-    for message in search(task, time.monotonic() + seconds):
-        if isinstance(message, SearchCounts):
-            counts = message
-            continue
-        found.append(message)
-        if message.finding.kind in GRAVE:
-            break
+    with operations_end():
+        for message in search(task, time.monotonic() + seconds):
+            if isinstance(message, SearchCounts):
+                counts = message
+                continue
+            found.append(message)
+            if message.finding.kind in GRAVE:
+                break
     return [*found, counts]
 
 

@@ -14,7 +14,6 @@ from finder.test_repeats import REPEATING
 from finder.test_taken_home import SETTINGS, MixesUp
 from finder.wrong_parts import EverySecondReuses, Loops, NeverAdmits, NeverShares, NoAliveCheck, RaisesOnTouch
 from labengine.config import ConfigError
-from labengine.finder import limits
 from labengine.finder.find import GRAVE
 
 
@@ -48,12 +47,10 @@ def test_it_runs_from_the_first_cell_to_the_last(
     cls: type,
     settings: dict[str, Any],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     import nbformat
 
-    monkeypatch.setattr(limits, "OPERATION_S", 0.1)
     one = found(cls, **settings)
     path = one.to_notebook(tmp_path / "found.ipynb")
     nbformat.validate(nbformat.read(path, as_version=4))

@@ -69,20 +69,30 @@ def test_a_part_that_a_process_never_comes_back_from_is_a_finding(cls: type, rea
     assert reason in one.message and len(one.operations) <= 6
 
 
-def stopping(monkeypatch: pytest.MonkeyPatch, module: Any, after: float, seconds: float | None) -> list[int]:
-    """Have each process that a module starts stopped after a while, and perhaps continued; return their ids."""
+def stop_after(seconds: float, target: Any, *arguments: Any) -> None:
+    """Have this process stop itself after so much processor time, or at once, and call the target."""
+    signal.signal(signal.SIGPROF, lambda *_: os.kill(os.getpid(), signal.SIGSTOP))
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    if not seconds:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    target(*arguments)
+
+
+def stopping(monkeypatch: pytest.MonkeyPatch, module: Any, *, is_continued: bool = True) -> list[int]:
+    """Have each process that a module starts stop, and perhaps go on after a second; return their ids."""
     stopped: list[int] = []
 
-    def stop(process: Any) -> None:
-        os.kill(process.pid, signal.SIGSTOP)
-        stopped.append(process.pid)
-        if seconds is not None:
-            time.sleep(seconds)
-            os.kill(process.pid, signal.SIGCONT)
+    def go_on(pid: int) -> None:
+        while alone._state_and_seconds(pid)[0] not in "TXZ":
+            time.sleep(0.02)
+        stopped.append(pid)
+        if is_continued:
+            time.sleep(1.2)
+            os.kill(pid, signal.SIGCONT)
 
-    def start(*arguments: Any) -> Any:
-        process = forked(*arguments)
-        threading.Timer(after, stop, (process,)).start()
+    def start(target: Any, *arguments: Any) -> Any:
+        process = forked(stop_after, 0.1 if module is workers else 0.0, target, *arguments)
+        threading.Thread(target=go_on, args=(process.pid,)).start()
         return process
 
     forked = alone.forked
@@ -92,15 +102,15 @@ def stopping(monkeypatch: pytest.MonkeyPatch, module: Any, after: float, seconds
 
 @pytest.mark.usefixtures("impatient")
 def test_a_searcher_that_gets_no_time_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    stopped = stopping(monkeypatch, workers, 0.3, 1.2)
-    report = searched("labengine", scopes=ONE_SCOPE, max_workloads=300)
+    stopped = stopping(monkeypatch, workers)
+    report = searched("labengine", max_workloads=60)
     assert isinstance(report, SearchReport) and report.exhausted == ("two requests",)
-    assert len(stopped) == 2 and report.seconds > 1.5 and not report.remarks
+    assert len(stopped) == 2 and report.seconds > 1 and not report.remarks
 
 
 @pytest.mark.usefixtures("impatient")
 def test_a_workload_that_is_played_alone_and_gets_no_time_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    stopped = stopping(monkeypatch, alone, 0.0, 1.2)
+    stopped = stopping(monkeypatch, alone)
     case = Case(TINY[0], (TINY[0].adds[0], TakeStep()))
     started = time.monotonic()
     assert alone.judged_alone(case, Judgement(suspects_of("labengine", "labengine"), GRAVE), started + 600) is None
@@ -109,7 +119,7 @@ def test_a_workload_that_is_played_alone_and_gets_no_time_is_no_finding(monkeypa
 
 def test_a_searcher_that_stays_stopped_ends_with_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "SILENCE_S", 0.3)
-    stopping(monkeypatch, workers, 0.0, None)
+    stopping(monkeypatch, workers, is_continued=False)
     report = searched("labengine", seconds=1)
     assert isinstance(report, SearchReport)
     assert report.remarks == ("One searcher had not come to its end at the end of the search.",)

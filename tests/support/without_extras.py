@@ -9,7 +9,7 @@ from types import ModuleType
 
 from labengine.extras import EXTRAS
 
-MODULES = {module for modules in EXTRAS.values() for module in modules}
+MODULES = {module for extra in ("models", "lab") for module in EXTRAS[extra]}
 
 loaded = MODULES & sys.modules.keys()
 if loaded:
