@@ -22,7 +22,7 @@ class SharedTail(Scenario):
     id = "atlas-1193"
     title = "A block that is not full is shared, and written by both"
     url = "https://github.com/Avarok-Cybersecurity/atlas/issues/1193"
-    upstream = "Issue 1193 (see also pull request 692) asks for a full copy of the block."
+    upstream = "Issue 1193 (see also pull request 692) asks for a full copy of the block. State not known."
     claim = (
         "The prefix cache hands a partially filled tail block to a second request without copy-on-write: two writers "
         "for one block, on by default."

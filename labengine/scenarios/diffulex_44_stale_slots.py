@@ -18,7 +18,7 @@ class StaleSlots(TinyModelScenario):
     id = "diffulex-44"
     title = "A row without a request writes its old slot"
     url = "https://github.com/SJTU-DENG-Lab/Diffulex/pull/44"
-    upstream = "Pull request 44 resets the slot mapping of the rows that a smaller batch leaves."
+    upstream = "Pull request 44 resets the slot mapping of the rows that a smaller batch leaves. State not known."
     kind = "padding"
     breaks = "The slot mapping of a graph's padded row is stale: a block that another request has now is overwritten."
     claim = (

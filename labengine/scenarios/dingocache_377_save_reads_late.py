@@ -45,7 +45,7 @@ class SaveReadsLate(Scenario):
     id = "dingocache-377"
     title = "A block is given away before its save has read it"
     url = "https://github.com/dingodb/DingoCache/pull/377"
-    upstream = "Pull request 377 keeps a block until its save has read it."
+    upstream = "Pull request 377 keeps a block until its save has read it. State not known."
     claim = "A block can be reused before its asynchronous save has completed; the save then keeps other content."
     kind = "external tier"
     breaks = "The tier files another request's KV under a block's hash, and serves it to the next hit."

@@ -45,7 +45,7 @@ class WindowKept(Scenario):
     id = "ferrox-61"
     title = "Nothing is freed behind the window"
     url = "https://github.com/antonellof/ferrox/issues/61"
-    upstream = "Issue 61 asks for the blocks behind the window to be freed."
+    upstream = "Open: issue 61. Merged in part: pull request 189."
     claim = "No store evicts behind a sliding window, so a model with a window costs the memory of full attention."
     kind = "window"
     breaks = "Blocks that no token will read stay in use, and other requests are preempted for want of them."

@@ -41,7 +41,7 @@ class RoundedUp(Scenario):
     id = "imp-963"
     title = "A window in whole blocks is one block short"
     url = "https://github.com/kekzl/imp/issues/963"
-    upstream = "Fixed by pull request 967."
+    upstream = "Merged: pull request 967 (July 2026)."
     claim = (
         "Eviction keeps ceil(window / block_size) blocks from the end, while attention starts at the window's first "
         "token rounded down to a block: on every step whose length is no multiple of the block size it reads a block "

@@ -104,7 +104,7 @@ class EvictedHeadFirst(Scenario):
     id = "inference-sim-704"
     title = "A chain's head is evicted before its tail"
     url = "https://github.com/llm-d/llm-d-inference-sim/issues/704"
-    upstream = "Issue 704 asks for the tail of a chain to be evicted first."
+    upstream = "Issue 704 asks for the tail of a chain to be evicted first. State not known."
     claim = (
         "Blocks of one request are evicted in any order. If the first block goes, the others stay cached and can never "
         "be hit again; vLLM evicts the last one first."

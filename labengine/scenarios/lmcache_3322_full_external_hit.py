@@ -30,7 +30,7 @@ class FullExternalHit(Scenario):
     id = "lmcache-3322"
     title = "The external tier offers the whole prompt, and nothing is left to compute"
     url = "https://github.com/LMCache/LMCache/pull/3322"
-    upstream = "Pull request 3322 leaves the last token to be computed."
+    upstream = "Pull request 3322 leaves the last token to be computed. State not known."
     claim = (
         "When the connector finds all tokens of a prompt, it returns all of them as matched. The scheduler then has "
         "num_new_tokens == 0, and its assert ends the engine."

@@ -94,7 +94,7 @@ class NeedlessPreemption(OneTokenFurther, Scenario):
     id = "minivllm-75"
     title = "A request is preempted for a block that no request needs"
     url = "https://github.com/Wenyueh/MinivLLM/issues/75"
-    upstream = "Pull request 85 compares the blocks needed with the table's length."
+    upstream = "Pull request 85 compares the blocks needed with the table's length. State not known."
     claim = "can_append tests num_tokens % block_size == 0; it should test for 1, as append does."
     kind = "boundary"
     breaks = "A full pool preempts one token too early, and one token later a step takes a block that is not there."

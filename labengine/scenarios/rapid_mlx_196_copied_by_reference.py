@@ -40,7 +40,7 @@ class CopiedByReference(Scenario):
     id = "rapid-mlx-196"
     title = "Copy-on-write copies a reference"
     url = "https://github.com/raullenchai/Rapid-MLX/issues/196"
-    upstream = "Issue 196 asks for a copy of the data."
+    upstream = "Issue 196 asks for a copy of the data. State not known."
     claim = (
         "The copy in copy-on-write assigns the source block's data by reference and drops the source's reference: "
         "evicting either block corrupts the other."

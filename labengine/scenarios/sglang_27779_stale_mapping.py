@@ -37,7 +37,7 @@ class FreedByAStaleEntry(Scenario):
     id = "sglang-27779"
     title = "A block that left the window is freed again through its old entry"
     url = "https://github.com/sgl-project/sglang/pull/27779"
-    upstream = "Pull request 27779 clears the mapping with the slots."
+    upstream = "Pull request 27779 clears the mapping with the slots. State not known."
     claim = (
         "Freeing window slots leaves stale entries in the mapping that leads to them. A later free follows such an "
         "entry and frees the page a second time, although it is in use again."

@@ -18,7 +18,7 @@ class ReservedPage(TinyModelScenario):
     id = "sglang-32477"
     title = "NaN of a padded row comes back through a masked tile"
     url = "https://github.com/sgl-project/sglang/pull/32477"
-    upstream = "Pull request 32477 keeps padded rows from writing to the reserved page."
+    upstream = "Pull request 32477 keeps padded rows from writing to the reserved page. State not known."
     kind = "padding"
     breaks = "A padded row writes NaN to the reserved block; each row that loads it, masked, computes NaN."
     claim = (

@@ -21,7 +21,7 @@ class PaddingSlot(TinyModelScenario):
     id = "vllm-43810"
     title = "A padded row writes the pool's last slot"
     url = "https://github.com/vllm-project/vllm/issues/43810"
-    upstream = "Pull request 43869 skips negative slots."
+    upstream = "Closed: issue 43810. Pull request 43869 skips negative slots."
     kind = "padding"
     breaks = "Slot -1 of a padded row is indexed from the end: the last block's last slot is overwritten each step."
     claim = (

@@ -35,7 +35,7 @@ class CompletionFiltered(Scenario):
     id = "vllm-ascend-16662"
     title = "The end of an aborted load is filtered away"
     url = "https://github.com/vllm-project/vllm-ascend/issues/16662"
-    upstream = "Issue 16662 asks that an id is kept until its transfer ends."
+    upstream = "Open: issue 16662 and pull request 16663, which reports every load."
     claim = (
         "When a request is aborted during an asynchronous load, its id is removed from the set of loading requests, "
         "and the load's completion is filtered by that set. The scheduler keeps the blocks for ever: with repeated "
