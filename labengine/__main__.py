@@ -48,6 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     find.add_argument("--seconds", type=float, default=60.0, metavar="N", help="how long to search (60)")
     find.add_argument("--seed", type=int, default=0, metavar="N", help="of the random workloads (0)")
     find.add_argument("--test", metavar="FILE", help="write what is found as a test for pytest")
+    find.add_argument("--notebook", metavar="FILE.ipynb", help="write what is found as a notebook")
     find.set_defaults(run=_find)
     replay = commands.add_parser(
         "replay", help="run operations on the KV-cache manager, and print the state after each"
@@ -95,7 +96,8 @@ def _bug(options: argparse.Namespace) -> None:
 def _find(options: argparse.Namespace) -> None:
     from labengine.finder.command import find_from_file
 
-    print(find_from_file(options.parts, options.against, options.seconds, options.seed, options.test))
+    asked = (options.parts, options.against, options.seconds, options.seed, options.test, options.notebook)
+    print(find_from_file(*asked))
 
 
 def _replay(options: argparse.Namespace) -> None:

@@ -7,9 +7,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
+from os import PathLike
 from textwrap import indent
 from typing import Any
 
+from labengine.config import ConfigError, shown
 from labengine.session.source_text import quoted
 
 
@@ -42,6 +44,13 @@ class Story:
     why_no_test: str = ""
     is_green_without: bool = True
     """True if the test is green where PARTS is None."""
+
+
+def checked_name(path: object) -> str | PathLike[str]:
+    """Return a notebook's path. Raises ConfigError for another ending."""
+    if not isinstance(path, (str, PathLike)) or not str(path).endswith(".ipynb"):
+        raise ConfigError(f"a notebook's name ends in .ipynb, got {shown(path)}")
+    return path
 
 
 def notebook(story: Story) -> bytes:

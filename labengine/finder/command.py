@@ -8,6 +8,7 @@ from pathlib import Path
 
 from labengine.config import ConfigError
 from labengine.core.editions import EDITIONS
+from labengine.finder.as_notebook import checked_name
 from labengine.finder.counterexample import Counterexample
 from labengine.finder.find import find
 from labengine.finder.report import SearchReport
@@ -15,15 +16,19 @@ from labengine.trace.file_access import replace_file
 
 
 def find_from_file(
-    parts: str, against: str, seconds: float, seed: int, test_file: str | None = None
+    parts: str, against: str, seconds: float, seed: int, test_file: str | None = None, notebook: str | None = None
 ) -> Counterexample | SearchReport:
-    """Search with the object that "file.py:Name" names, or with an edition; write what is found as a test, if asked.
+    """Search with the object that "file.py:Name" names, or with an edition; write what is found as asked for.
 
     The file is executed. Raises ConfigError for what is not there.
     """
+    if notebook is not None:
+        checked_name(notebook)
     found = find(_named(parts), against, seconds=seconds, seed=seed, show_progress=sys.stderr.isatty())
     if test_file is not None and isinstance(found, Counterexample):
         replace_file(test_file, found.to_test().encode())
+    if notebook is not None and isinstance(found, Counterexample):
+        found.to_notebook(notebook)
     return found
 
 

@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import fields
 from html import escape
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from textwrap import indent
 from typing import Any, ClassVar
 from weakref import WeakSet
 
-from labengine.config import ConfigError, shown
+from labengine.config import ConfigError
 from labengine.core.editions import EDITIONS
 from labengine.core.parts import Parts
-from labengine.finder.as_notebook import Story, notebook
+from labengine.finder.as_notebook import Story, checked_name, notebook
 from labengine.finder.as_scenario import scenario_of
 from labengine.finder.judgement import GRAVE, Judgement
 from labengine.finder.limits import EndlessOperationError, ends_soon
@@ -207,9 +207,7 @@ class Counterexample:
         It runs from its first cell to its last. Returns the path. Raises ConfigError for another ending than .ipynb,
         and for parts that have no text; TraceError where nothing can be written.
         """
-        if not isinstance(path, (str, PathLike)) or not fspath(path).endswith(".ipynb"):
-            raise ConfigError(f"a notebook's name ends in .ipynb, got {shown(path)}")
-        replace_file(path, notebook(self._story()))
+        replace_file(checked_name(path), notebook(self._story()))
         return Path(path)
 
     def _story(self) -> Story:

@@ -38,7 +38,8 @@ def find(
     comparison = current.open("comparison", found.compare())
     display(comparison.show())
     print(acting_on("comparison", "holds both engines", current))
-    print(f"print({VARIABLE}.to_test()) is a test for pytest; {VARIABLE}.to_code() a script")
+    print(f"print({VARIABLE}.to_test()) is a test for pytest; {VARIABLE}.to_code() a script;", end=" ")
+    print(f"{VARIABLE}.to_notebook('found.ipynb') writes a notebook")
 
 
 def _wanted(current: CurrentLab, parts: str | None) -> object:

@@ -22,9 +22,16 @@ class Untouched(BlockPool):
 def test_a_class_of_a_file_is_found_and_written_as_a_test(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, made = tmp_path / "untouched_parts.py", tmp_path / "test_untouched.py"
     file.write_text(SOURCE)
-    assert main(["find", f"{file}:Untouched", "--test", str(made)]) == 0
+    notebook = tmp_path / "found.ipynb"
+    assert main(["find", f"{file}:Untouched", "--test", str(made), "--notebook", str(notebook)]) == 0
     assert capsys.readouterr().out.startswith("labengine + Untouched raises after ")
     assert "class Untouched(BlockPool):" in made.read_text()
+    assert "class Untouched(BlockPool):" in notebook.read_text()
+
+
+def test_a_notebooks_wrong_name_is_refused_before_the_search(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["find", "labengine", "--notebook", "found.txt"]) == 2
+    assert "a notebook's name ends in .ipynb" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -58,11 +58,13 @@ with labengine.Lab("simulated", num_blocks=8, block_size=4, external=f"{folder}/
     print(lab.external.describe())
 print("json", json_bytes({"text": "\\ud800", "number": 2**70}))
 print("verdict", labengine.bug("nano-vllm-219").verdict().reproduced)
+print("search", labengine.find("labengine", seconds=1, max_workloads=1, workers=2, show_progress=False).kinds)
 """
 
 
 def test_a_simulated_lab_does_everything(tmp_path: Path) -> None:
     printed = run_without_extras("-c", f"folder = {str(tmp_path)!r}\n{SIMULATED}")
+    assert "search ('rule', 'raises'" in printed
     assert "verdict True" in printed and 'json b\'{"text":"\\\\ud800"' in printed
     assert len(re.findall(r"^[\w.+-]+ Why is #0 free\?", printed, re.MULTILINE)) == len(EDITIONS), printed
     assert len(list(tmp_path.glob("*.html"))) == len(EDITIONS) and len(list(tmp_path.glob("kv/**/*.safetensors"))) == 2
