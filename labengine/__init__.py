@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from labengine.core.scheduler import Scheduler as Scheduler
     from labengine.core.sliding_window import SlidingWindowGroup as SlidingWindowGroup
     from labengine.core.token_budget import TokenBudgetScheduler as TokenBudgetScheduler
+    from labengine.course.exercise import exercise as exercise
+    from labengine.course.progress import progress as progress
     from labengine.engine.attention.torch_static import StaticTorch as StaticTorch
     from labengine.engine.external import DiskStore as DiskStore
     from labengine.engine.external import HostStore as HostStore
@@ -74,11 +76,13 @@ _HOMES = {
     "bug": "labengine.scenarios",
     "bugs": "labengine.scenarios",
     "compare": "labengine.comparing",
+    "exercise": "labengine.course.exercise",
     "find": "labengine.finder.find",
     "judge": "labengine.session.judging.judge",
     "load_ipython_extension": "labengine.notebook",
     "model_path": "labengine.engine.sources",
     "open": "labengine.session.saved.trace",
+    "progress": "labengine.course.progress",
     "scenario": "labengine.scenarios.by_hand",
     "simulate": "labengine.engine.workload",
     "unload_ipython_extension": "labengine.notebook",

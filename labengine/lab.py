@@ -476,6 +476,7 @@ class Lab:
             "add": add,
             "goto": self.goto,
             "rewind": self.rewind,
+            "predict": self.session.predict,
         }
         return LabViewSource(self.session, commands)
 

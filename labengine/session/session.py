@@ -26,6 +26,7 @@ from labengine.session.history.inputs import Inputs
 from labengine.session.inspection import Inspection
 from labengine.session.origin import Origin
 from labengine.session.outputs import Outputs
+from labengine.session.question import Question
 from labengine.session.requests import Requests
 from labengine.session.runs import Runs
 from labengine.session.settings import LabSettings
@@ -75,6 +76,8 @@ class Session:
         self.stepper = Stepper(self._make_engine, lambda: self.runs.background.hurry())
         self.breakpoints = Breakpoints(self.hooks, self.timeline, lambda: self.stepper.engine.step_number)
         self.runs = Runs(self.stepper, self.breakpoints)
+        self.question: Question | None = None
+        """What the reader is asked about the next step; None for nothing."""
         self.filling = Filling(settings, self.model, self.parts, self.stepper)
         self.inputs = Inputs(self.stepper, self.hooks, self.filling.repeat)
         self.crashes = Crashes(self.hooks, self.timeline, lambda: self.stepper.engine.failure)
@@ -99,6 +102,12 @@ class Session:
         if wanted.kinds == (ViolationFound,) and self.watch is None:
             raise ConfigError("nothing looks for violations: this lab was made with check=False")
         return self.breakpoints.add(wanted)
+
+    def predict(self, prediction: object) -> None:
+        """Take a view's prediction on the open question. Raises ConfigError without one, and for what is no answer."""
+        if self.question is None or not self.question.is_open:
+            raise ConfigError("no question is open")
+        self.question.accept(prediction)
 
     def fill_external(self, prompt: str | None, token_ids: Sequence[int] | None) -> int:
         """Put the KV of a prompt's full blocks into the external tier. See Lab.fill_external."""

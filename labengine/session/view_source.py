@@ -77,6 +77,12 @@ class LabViewSource:
             self._newest_hit = hit, None if hit is None else str(hit)
         return self._newest_hit[1]
 
+    @property
+    def asked(self) -> dict[str, Any] | None:
+        """The question about the next step, serialised for the browser; None for none."""
+        question = self._session.question
+        return None if question is None else question.to_dict()
+
     def token_text(self, token_id: int) -> str:
         """Return one token as readable text."""
         return self._session.token_text(token_id)
@@ -127,6 +133,7 @@ class RecordingViewSource:
     is_running: bool = False
     phase: str | None = None
     stopped: str | None = None
+    asked: dict[str, Any] | None = None
 
     def fold(self) -> Fold:
         """Return the state at the moment that pictures show."""

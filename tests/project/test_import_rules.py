@@ -20,6 +20,7 @@
     check       ground, core
     widgets     ground, trace
     scenarios   everything but widgets, notebook
+    course      everything but notebook
     front       everything, lazily
 
 The ground is atomic_write, config, deprecated, events, extras, snapshot, violation, hooks, fold, threads, timeline and
@@ -66,7 +67,7 @@ GROUND = (
     "timeline",
     "wording",
 )
-ROOMS = (*GROUND, "trace", "core", "engine", "check", "widgets", "scenarios", "notebook", "front")
+ROOMS = (*GROUND, "trace", "core", "engine", "check", "widgets", "scenarios", "course", "notebook", "front")
 HEAVY = {"torch", "transformers"}
 KEPT_OUT = {*HEAVY, "labengine_widgets", "pandas", "plotly", "tqdm"}
 """What is imported where it is needed, so that `import labengine` and %load_ext are quick and need no extras."""
@@ -169,7 +170,7 @@ def test_the_front_imports_late_only_what_is_heavy(tree: SourceTree) -> None:
 
 def test_every_room_of_the_table_was_read(tree: SourceTree) -> None:
     read = {room_of(module) for module in tree.modules}
-    assert read >= {*GROUND, "trace", "core", "engine", "check", "widgets", "front"}
+    assert read >= {*GROUND, "trace", "core", "engine", "check", "widgets", "course", "front"}
 
 
 # The rules themselves, tried on modules that do not exist.
@@ -211,6 +212,9 @@ def verdicts(source: str, code: str) -> list[bool]:
         ("labengine.engine.engine", "import labengine_widgets.pool", False),
         ("labengine.scenarios.bug", "from labengine.engine import engine\nfrom labengine.lab import Lab", True),
         ("labengine.scenarios.bug", "import labengine.notebook", False),
+        ("labengine.course.predict_exercise", "def f():\n    import labengine_widgets.pictures.svg", True),
+        ("labengine.course.predict_exercise", "import labengine.notebook", False),
+        ("labengine.core.pool", "import labengine.course.exercise", False),
         ("labengine.lab", "def f():\n    import labengine.engine.engine", True),
         ("labengine.notebook", "if typing.TYPE_CHECKING:\n    import labengine_widgets.pool", True),
     ],

@@ -25,6 +25,7 @@ class FakeViewSource:
         self.is_running = False
         self.phase: str | None = None
         self.stopped: str | None = None
+        self.asked: dict[str, Any] | None = None
         self.words: dict[int, str] = {}
         self.posted: list[tuple[str, dict[str, Any]]] = []
         self.error: Exception | None = None

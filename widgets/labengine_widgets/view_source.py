@@ -26,6 +26,7 @@ class ViewSource(Protocol):
     is_running: True while the lab steps by itself, False while the user steps by hand.
     phase: the phase done last in an open step (schedule, forward, sample or update); None between steps.
     stopped: the breakpoint that the newest run or step has met, in a sentence that names it and the event.
+    asked: the question to the reader that the next step answers: text, kind, prediction, verdict, is_right, is_open.
     """
 
     title: str
@@ -53,6 +54,10 @@ class ViewSource(Protocol):
     def stopped(self) -> str | None:
         """The breakpoint that the newest run or step has met, and its event, in a sentence; None for none."""
 
+    @property
+    def asked(self) -> dict[str, Any] | None:
+        """The question that the next step answers, in JSON types; None for none."""
+
     def fold(self) -> Fold:
         """Return a copy of the present state; may be called inside a listener, too."""
 
@@ -69,7 +74,7 @@ class ViewSource(Protocol):
         """Have the lab's own thread do `action`; the Future carries the error, if any.
 
         Actions: step, phase, start, pause, reset, add(prompt, copies, max_tokens), abort(request_id); where the lab
-        can: goto(step), rewind(step), fork(step), break(kind).
+        can: goto(step), rewind(step), fork(step), break(kind), predict(prediction).
         """
 
 

@@ -115,6 +115,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "goto": ("step",),
     "rewind": ("step",),
     "fork": ("step",),
+    "predict": ("prediction",),
 }
 
 
@@ -128,6 +129,8 @@ def checked_command(content: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         _require_prompt(arguments)
     if "step" in arguments:
         _require_number("step", arguments["step"], 0, 10**9)
+    if action == "predict" and not isinstance(arguments["prediction"], str):
+        _require_number("a prediction", arguments["prediction"], 0, 10**9)
     return action, arguments
 
 

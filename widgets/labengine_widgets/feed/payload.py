@@ -85,6 +85,7 @@ def status(source: ViewSource) -> Payload:
         "running": source.is_running,
         "phase": source.phase,
         "stopped": source.stopped,
+        "asked": source.asked,
         "is_live": source.is_live,
         "note": source.note,
         "listener_failures": [f"{type(f.error).__name__}: {f.error}" for f in failures[-3:]],

@@ -1,0 +1,195 @@
+"""What all kinds of exercises share: task, hints one at a time, the solution last, and the count of tries."""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from textwrap import dedent, fill
+from typing import Any, ClassVar
+
+from labengine.config import ConfigError, shown
+from labengine.course.check_result import EDGES, CheckResult, blank, boxed, marked, wrong
+from labengine.course.progress import note_check, note_hint, note_solution, progress
+from labengine.wording import counted
+
+Mistake = tuple[Any, str]
+"""A common wrong answer, as a reader would give it, and the hint that fits."""
+
+_WIDTH = 100
+
+
+@dataclass(frozen=True)
+class ExerciseText:
+    """An exercise's name and texts. num_lines: about how many lines the solution has; 0: not said."""
+
+    name: str
+    task: str
+    hints: tuple[str, ...] = ()
+    num_lines: int = 0
+
+
+@dataclass(frozen=True, repr=False)
+class Note:
+    """A text for the reader: a hint, or the solution. is_code: shown line by line, as it is."""
+
+    text: str
+    is_code: bool = False
+
+    def __repr__(self) -> str:
+        return self.text if self.is_code else fill(self.text, _WIDTH, break_on_hyphens=False)
+
+    def _repr_html_(self) -> str:
+        style = 'style="color:inherit;background:none;margin:0"'
+        body = f"<pre {style}>{escape(self.text)}</pre>" if self.is_code else f"<p>{marked(self.text)}</p>"
+        return boxed(body, EDGES["blank"])
+
+
+class Exercise(ABC):
+    """An exercise that checks itself.
+
+    show() draws what an answer does, also a wrong one; check() judges it; hint() gives one more hint; solution() is
+    the last resort. `mistakes` are common wrong answers, each with the hint that fits; `right_answer` passes.
+    """
+
+    kind: ClassVar[str]
+
+    def __init__(self, text: ExerciseText, right_answer: Any, mistakes: Sequence[Mistake]) -> None:
+        self.text, self.right_answer, self.mistakes = text, right_answer, tuple(mistakes)
+        self._num_hints = 0
+        self._is_rehearsal = False
+
+    @property
+    def name(self) -> str:
+        """The name under which progress is kept."""
+        return self.text.name
+
+    @property
+    @abstractmethod
+    def how_to_answer(self) -> str:
+        """One sentence on how to answer, with the signature where there is one."""
+
+    @abstractmethod
+    def show(self, answer: Any = None) -> Any:
+        """Draw what an answer does, or what the question is about."""
+
+    def check(self, answer: Any = None) -> CheckResult:
+        """Judge an answer; a blank one does not count as a try. No answer of a reader's raises."""
+        try:
+            result = self._judged(answer)
+        except ConfigError as error:
+            result = wrong(f"This cannot be checked: {error}")
+        self._note_result(result)
+        return result
+
+    def _note_result(self, result: CheckResult) -> None:
+        if result.state != "blank":
+            self._note_try(bool(result))
+
+    def _note_try(self, is_passed: bool) -> None:
+        if not self._is_rehearsal:
+            note_check(self.name, is_passed=is_passed, score=self._newest_score())
+
+    @abstractmethod
+    def _judged(self, answer: Any) -> CheckResult:
+        """Judge an answer. Raises ConfigError for one that cannot be used."""
+
+    def _newest_score(self) -> float | None:
+        return None
+
+    # -- the exercise itself, tried ------------------------------------------------------------------------------------
+
+    def verify(self) -> None:
+        """Try the exercise, for its author: a blank answer is told so, the solution passes, each mistake gets its hint.
+
+        Progress is not touched. Raises ConfigError, saying what does not hold.
+        """
+        self._is_rehearsal = True
+        try:
+            self._verify()
+        finally:
+            self._begin_anew()
+            self._is_rehearsal = False
+
+    def _verify(self) -> None:
+        result = self._tried([None])
+        if result.state != "blank":
+            raise ConfigError(f"{self.name}: a blank answer is {result.state}: {result.text}")
+        result = self._tried(self._right_answers())
+        if not result:
+            raise ConfigError(f"{self.name}: the solution does not pass: {result.text}")
+        for mistake, hint in self.mistakes:
+            result = self._tried(self._mistaken_answers(mistake))
+            if result or hint not in result.lines:
+                raise ConfigError(f"{self.name}: a mistake does not get the hint {hint!r}: {result.text}")
+
+    def _tried(self, answers: Sequence[Any]) -> CheckResult:
+        """Give answers one after the other to a new start; return what the last one gets."""
+        self._begin_anew()
+        return [self._judged(answer) for answer in answers][-1]
+
+    def _right_answers(self) -> Sequence[Any]:
+        return [self.right_answer]
+
+    def _mistaken_answers(self, mistake: Any) -> Sequence[Any]:
+        return [mistake]
+
+    def _begin_anew(self) -> None:  # noqa: B027  (most kinds remember nothing)
+        """Forget what was answered so far."""
+
+    # -- help ----------------------------------------------------------------------------------------------------------
+
+    def hint(self) -> Note:
+        """Return the next hint; after the last one, say so."""
+        hints = self.text.hints
+        if self._num_hints >= len(hints):
+            return Note(f"There are no more hints ({len(hints)} shown). `.solution()` shows the solution.")
+        self._num_hints += 1
+        note_hint(self.name, self._num_hints)
+        return Note(f"Hint {self._num_hints} of {len(hints)}: {hints[self._num_hints - 1]}")
+
+    def solution(self) -> Note:
+        """Return the solution."""
+        note_solution(self.name)
+        return Note(self._solution_text(), is_code=True)
+
+    def _solution_text(self) -> str:
+        return source_of(self.right_answer)
+
+    def _blank(self) -> CheckResult:
+        return blank(f"Nothing to check yet. {self.how_to_answer}")
+
+    # -- how it is shown -----------------------------------------------------------------------------------------------
+
+    def _paragraphs(self) -> list[str]:
+        attempts = progress().get(self.name)
+        state = "passed" if attempts and attempts.passed else "not passed yet"
+        help = f"{counted(len(self.text.hints), 'hint')}: `.hint()`" if self.text.hints else "No hints"
+        return [self.text.task, self.how_to_answer, f"{help} · solution: `.solution()` · {state}"]
+
+    def __repr__(self) -> str:
+        head = f"{self.kind}: {self.name}"
+        return "\n".join([head, *(fill(text, _WIDTH, break_on_hyphens=False) for text in self._paragraphs())])
+
+    def _repr_html_(self) -> str:
+        head = f"<p><b>{marked(self.kind)}</b>: {marked(self.name)}</p>"
+        return boxed(head + "".join(f"<p>{marked(text)}</p>" for text in self._paragraphs()), "#0072B2")
+
+
+def source_of(answer: Any) -> str:
+    """Return the source of a function or class, its docstring included; anything else as Python writes it."""
+    if not (inspect.isfunction(answer) or inspect.isclass(answer)):
+        return repr(answer)
+    linecache.checkcache()
+    try:
+        return dedent(inspect.getsource(answer))
+    except (OSError, TypeError):
+        raise ConfigError(f"the source of {shown(answer)} is not known: define it in a cell or a file") from None
+
+
+def called(answer: Any) -> str:
+    """Return the name of a reader's function or class."""
+    return str(getattr(answer, "__name__", type(answer).__name__))

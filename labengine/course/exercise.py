@@ -1,0 +1,175 @@
+"""labengine.exercise(): an exercise of the course by its name, or one of a lecturer's own, from a few values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any
+
+from labengine.config import ConfigError, checked_call, checked_int, shown
+from labengine.core.parts import Parts
+from labengine.course.base import Exercise, ExerciseText, Mistake
+from labengine.course.first_wrong_exercise import FirstWrongExercise, Found, first_violation
+from labengine.course.function_exercise import Case, FunctionExercise
+from labengine.course.override_exercise import OverrideExercise
+from labengine.course.policy_exercise import PolicyExercise, Score
+from labengine.course.predict_exercise import PredictExercise, Truth
+from labengine.course.trial import LabMaker, Workload, trial_of
+from labengine.lab import Lab
+from labengine.scenarios import bug
+from labengine.session.question import QuestionKind
+
+EXERCISES = {
+    "why-blocks": "why_blocks",
+    "late-merge": "late_merge",
+    "off-by-one": "off_by_one",
+    "two-phases": "two_phases",
+    "ask-why": "ask_why",
+}
+"""The course's exercises: the first half of their names, and the module of labengine.course.exercises."""
+
+_KINDS = (
+    "cases= (a function), workloads= (an override), score= and goal= (a policy), broken= (an event), truth= (a step)"
+)
+
+
+def exercise(
+    name: str,
+    task: str | None = None,
+    *,
+    solution: Any = None,
+    cases: Sequence[Case] | None = None,
+    num_shown: int = 3,
+    workloads: Sequence[Workload] | None = None,
+    accepts: Callable[[Lab], str | None] | None = None,
+    score: str | Score | None = None,
+    goal: float | None = None,
+    broken: str | Parts | type | None = None,
+    first: Callable[[Lab], int] | None = None,
+    play: Workload | None = None,
+    truth: Truth | None = None,
+    about: QuestionKind = "block",
+    rounds: int = 1,
+    num_lines: int = 0,
+    hints: Sequence[str] = (),
+    mistakes: Sequence[Mistake] = (),
+    **settings: Any,
+) -> Exercise:
+    """Return an exercise that checks itself: one of the course by its name alone, or a new one.
+
+    task: what to do, in a few sentences. Its kind follows from the keywords:
+    * Fill in a function: solution, and cases, a list of tuples of arguments; the first num_shown are shown.
+    * Fill in an override: solution (a class, or a function named like a seam), and workloads, functions that add
+      requests to a lab and take steps. accepts(lab) judges a played lab in place of the solution's events: it returns
+      what is wrong.
+    * Make it better: solution and workloads, with score ("tokens computed" ..., or a function of a lab) and goal.
+    * Find the first wrong event: broken, an upstream bug's id, or parts or an override, which `play` runs. first(lab)
+      returns the event's number; without it, the first event that breaks a rule or raises.
+    * Predict, then reveal: play(lab) goes to the moment before a step, and truth(step) returns the answer of that step;
+      about: "block", "request", "hash" or "number"; so many rounds, each a step.
+
+    hints: given one at a time. mistakes: pairs of a common wrong answer and the hint that fits. num_lines: about how
+    many the solution has. settings: keywords of Lab, for simulated labs. Raises ConfigError for what cannot work.
+    """
+    if not isinstance(name, str) or not name.strip():
+        raise ConfigError(f"name is an exercise's name, such as 'late-merge/keep-first'; got {shown(name)}")
+    if task is None:
+        return known_exercise(name)
+    text = ExerciseText(name, _checked_task(task), _checked_hints(hints), checked_int("num_lines", num_lines, 0))
+    pairs = _checked_mistakes(mistakes)
+    if cases is not None:
+        return FunctionExercise(text, solution, pairs, cases, checked_int("num_shown", num_shown, 0))
+    if broken is not None:
+        return _first_wrong(text, pairs, broken, play, first, settings)
+    maker = LabMaker.of(settings)
+    if truth is not None:
+        if play is None:
+            raise ConfigError("play(lab) is missing: it adds requests, and goes to the moment before the step")
+        return PredictExercise(text, play, truth, about, maker, pairs, checked_int("rounds", rounds, 1))
+    if workloads is None:
+        raise ConfigError(f"an exercise has one of {_KINDS}")
+    if solution is None:
+        raise ConfigError("solution is missing: a class that replaces a part, or a function named like a seam")
+    if score is not None:
+        if goal is None:
+            raise ConfigError("goal is missing: the score to reach")
+        return PolicyExercise(text, solution, pairs, workloads, maker, score=score, goal=goal)
+    return OverrideExercise(text, solution, pairs, workloads, maker, accepts=accepts)
+
+
+def known_exercise(name: str) -> Exercise:
+    """Return a new copy of an exercise of the course. Raises ConfigError for another name, with the nearest one."""
+    topic = name.partition("/")[0]
+    if topic in EXERCISES and name in (made := _makers(topic)):
+        return made[name]()
+    near = get_close_matches(name, exercise_names(), n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(exercise_names())}"
+    raise ConfigError(f"there is no exercise {name!r} in the course; {hint} (For a new one, give a task too.)")
+
+
+def exercise_names() -> list[str]:
+    """Return the names of the course's exercises, notebook by notebook."""
+    return [name for topic in EXERCISES for name in _makers(topic)]
+
+
+def _makers(topic: str) -> Mapping[str, Callable[[], Exercise]]:
+    module = import_module(f"labengine.course.exercises.{EXERCISES[topic]}")
+    makers: Mapping[str, Callable[[], Exercise]] = module.EXERCISES
+    return makers
+
+
+def _first_wrong(
+    text: ExerciseText,
+    mistakes: Sequence[Mistake],
+    broken: str | Parts | type,
+    play: Workload | None,
+    first: Callable[[Lab], int] | None,
+    settings: Mapping[str, Any],
+) -> FirstWrongExercise:
+    find: Callable[[Lab], Found | None] = first_violation
+    if isinstance(broken, str):
+        scenario = bug(broken)
+
+        def find(lab: Lab) -> Found | None:
+            found = scenario.first_wrong(lab)
+            return None if found is None else (found.moment, found.sentence)
+
+        return FirstWrongExercise(text, scenario.broken, find, mistakes)
+    if play is None:
+        raise ConfigError("play(lab) is missing: it adds requests to the broken lab, and takes steps")
+    checked_call("play", play, "lab")
+    maker = LabMaker.of(settings)
+    parts = maker.with_override(broken)
+    if first is not None:
+        checked_call("first", first, "lab")
+
+        def find(lab: Lab) -> Found | None:
+            return first(lab), ""
+
+    def make() -> Lab:
+        lab = maker.lab(parts)
+        trial_of(lab, play)
+        return lab
+
+    return FirstWrongExercise(text, make, find, mistakes)
+
+
+def _checked_task(task: object) -> str:
+    if not isinstance(task, str) or not task.strip():
+        raise ConfigError(f"task says in a few sentences what to do; got {shown(task)}")
+    return " ".join(task.split())
+
+
+def _checked_hints(hints: object) -> tuple[str, ...]:
+    if isinstance(hints, str) or not isinstance(hints, Sequence) or not all(isinstance(one, str) for one in hints):
+        raise ConfigError(f"hints is a list of sentences, got {shown(hints)}")
+    return tuple(hints)
+
+
+def _checked_mistakes(mistakes: object) -> tuple[Mistake, ...]:
+    pairs = tuple(mistakes) if isinstance(mistakes, Sequence) and not isinstance(mistakes, str) else (None,)
+    for pair in pairs:
+        if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[1], str):
+            raise ConfigError(f"mistakes is a list of pairs, a wrong answer and the hint that fits; got {shown(pair)}")
+    return pairs

@@ -1,0 +1,178 @@
+"""Exercises of the notebook "Late merge"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from labengine.core.block import Block
+from labengine.core.prefix_cache import LateMerge, MergePolicy
+from labengine.course.base import Exercise
+from labengine.course.exercise import exercise
+from labengine.course.first_wrong_exercise import nth_event
+from labengine.course.predict_exercise import RevealedStep
+from labengine.events import BlockFreed, BlockMerged
+from labengine.lab import Lab
+
+
+class KeepFirst(MergePolicy):
+    """The first hasher's entry stays: as many blocks are lost as with the last hasher's."""
+
+    def mapped_after(self, mapped: tuple[int, ...], block_id: int) -> tuple[int, ...]:
+        """Return the blocks that are there, or this one if there are none."""
+        return mapped or (block_id,)
+
+
+class _KeepAll(MergePolicy):
+    def mapped_after(self, mapped: tuple[int, ...], block_id: int) -> tuple[int, ...]:
+        return (*mapped, block_id)
+
+
+class _KeepLast(MergePolicy):
+    def mapped_after(self, mapped: tuple[int, ...], block_id: int) -> tuple[int, ...]:
+        return (block_id,)
+
+
+class _KeepNone(MergePolicy):
+    def mapped_after(self, mapped: tuple[int, ...], block_id: int) -> tuple[int, ...]:
+        return mapped
+
+
+def _twins(lab: Lab) -> None:
+    for _ in range(2):
+        lab.add(token_ids=range(9), max_tokens=3, ignore_eos=True)
+    lab.run()
+
+
+def _twins_and_follower(lab: Lab) -> None:
+    lab.add(token_ids=range(9), max_tokens=5, ignore_eos=True)
+    lab.add(token_ids=range(9), max_tokens=1, ignore_eos=True)
+    lab.step(2)
+    lab.add(token_ids=range(100, 118), max_tokens=1, ignore_eos=True)
+    lab.step(2)
+    lab.add(token_ids=range(9), max_tokens=2, ignore_eos=True)
+    lab.run()
+
+
+def _one_alone(lab: Lab) -> None:
+    lab.add(token_ids=range(5), max_tokens=1, ignore_eos=True)
+    lab.run()
+
+
+def keep_first() -> Exercise:
+    """Fill in: the first hasher keeps the entry."""
+    return exercise(
+        "late-merge/keep-first",
+        "Be fair to the overwriting: two blocks get the same hash, and only one can have the entry of the map. Write a "
+        "`MergePolicy` whose `mapped_after(self, mapped, block_id)` keeps the *first* hasher's. `mapped` are the "
+        "blocks that the map has under this hash so far (an empty tuple for none); return those that it has "
+        "afterwards. Which blocks are lost now?",
+        solution=KeepFirst,
+        workloads=[_twins, _twins_and_follower, _one_alone],
+        num_lines=1,
+        hints=[
+            "There are two cases: `mapped` holds a block already, or it is empty.",
+            "In Python, `a or b` is `b` where `a` is empty.",
+        ],
+        mistakes=[
+            (
+                _KeepLast,
+                "This is the overwriting that the report is about: the last hasher wins, and the first is lost.",
+            ),
+            (
+                _KeepAll,
+                "Now the map holds both blocks, as in vLLM: none is lost. Asked for is one entry, the first one's.",
+            ),
+            (_KeepNone, "The map stays empty for ever: somebody has to be the first."),
+        ],
+        edition="nano-vllm",
+        num_blocks=10,
+        block_size=4,
+    )
+
+
+class MergesIntoFreeBlocks(LateMerge):
+    """A late merge that does not ask whether the equal block is in use."""
+
+    def is_alive(self, other: Block) -> bool:
+        """Return True: every block will do."""
+        return True
+
+
+def _three_requests(lab: Lab) -> None:
+    lab.add(token_ids=range(9), max_tokens=1)
+    lab.add(token_ids=range(9), max_tokens=6)
+    lab.step()
+    lab.add(token_ids=range(100, 117), max_tokens=6)
+    lab.step()
+    lab.step()
+
+
+def dead_block() -> Exercise:
+    """Find the first wrong event: a merge into a free block."""
+    return exercise(
+        "late-merge/dead-block",
+        "A late merge that does not ask `is_alive`: A and B are equal, A is done after its first step, then C comes. "
+        "In step 3, B reads C's keys and values. Which event made it wrong?",
+        broken=MergesIntoFreeBlocks,
+        play=_three_requests,
+        hints=[
+            "Begin at the wrong read, and ask `.lab.why(request='B')` or `.lab.why(block=0)`.",
+            "At the end of step 1, compare B's table with the free queue.",
+            "In the update of step 1, A goes first: its blocks are hashed and freed. What does B do then?",
+        ],
+        mistakes=[
+            (
+                "BlockAllocated",
+                "C takes a block from the free queue, as it may. Who counted on a block that was in the queue?",
+            ),
+            (nth_event(BlockFreed), "A is done, and gives its blocks back: that is right. What happens to them next?"),
+        ],
+        edition="nano-vllm+243",
+        num_blocks=8,
+        block_size=4,
+    )
+
+
+def _two_equal(lab: Lab) -> None:
+    for _ in range(2):
+        lab.add(token_ids=range(14), max_tokens=6, ignore_eos=True)
+
+
+def _num_used(step: RevealedStep) -> int:
+    return step.after.num_used_blocks
+
+
+def _without_merges(step: RevealedStep) -> int:
+    return step.after.num_used_blocks + len(step.of_kind(BlockMerged))
+
+
+def num_used() -> Exercise:
+    """Predict: the blocks in use after the merge."""
+    return exercise(
+        "late-merge/num-used",
+        "Two equal prompts of 14 tokens, blocks of 4, and a late merge. How many blocks are used after the step?",
+        play=_two_equal,
+        truth=_num_used,
+        about="number",
+        hints=[
+            "Each takes four blocks at first. Three of A's and three of B's are full.",
+            "Only full blocks have a hash. B's full ones are merged into A's.",
+        ],
+        mistakes=[
+            (_without_merges, "That is the peak, inside the step. At its end the full copies go back to the pool."),
+            (
+                lambda step: _num_used(step) - 1,
+                "The partial blocks stay apart: they have no hash, and each request goes on writing into its own.",
+            ),
+        ],
+        edition="nano-vllm+243",
+        num_blocks=12,
+        block_size=4,
+    )
+
+
+EXERCISES: Mapping[str, Callable[[], Exercise]] = {
+    "late-merge/num-used": num_used,
+    "late-merge/keep-first": keep_first,
+    "late-merge/dead-block": dead_block,
+}

@@ -1,0 +1,162 @@
+"""Exercises of the notebook "The off-by-one that was none"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from labengine.core.kv_cache_group import KVCacheGroup
+from labengine.core.request import Request
+from labengine.course.base import Exercise
+from labengine.course.exercise import exercise
+from labengine.course.first_wrong_exercise import nth_event
+from labengine.course.predict_exercise import RevealedStep
+from labengine.events import BlockAllocated, SlotsWritten
+from labengine.lab import Lab
+from labengine.scenarios import bug
+
+
+def num_missing_blocks(self: KVCacheGroup, request: Request, num_tokens: int) -> int:
+    """Return how many blocks the table lacks for num_tokens tokens: the newest one is written in this step."""
+    num_needed = -(-num_tokens // self.block_size)
+    return num_needed - len(request.block_tables[self.index])
+
+
+def _one_early(self: KVCacheGroup, request: Request, num_tokens: int) -> int:
+    return num_tokens // self.block_size + 1 - len(request.block_tables[self.index])
+
+
+def _one_late(self: KVCacheGroup, request: Request, num_tokens: int) -> int:
+    return num_tokens // self.block_size - len(request.block_tables[self.index])
+
+
+def _all_anew(self: KVCacheGroup, request: Request, num_tokens: int) -> int:
+    return -(-num_tokens // self.block_size)
+
+
+_one_early.__name__ = _one_late.__name__ = _all_anew.__name__ = num_missing_blocks.__name__
+
+
+def _grow(num_prompt_tokens: int, max_tokens: int) -> Callable[[Lab], None]:
+    def play(lab: Lab) -> None:
+        lab.add(token_ids=range(num_prompt_tokens), max_tokens=max_tokens, ignore_eos=True)
+        lab.run()
+
+    return play
+
+
+def missing_blocks() -> Exercise:
+    """Fill in: when a request needs another block."""
+    return exercise(
+        "off-by-one/missing-blocks",
+        "Every token that is computed needs a slot. In a step a request has `num_tokens` tokens, the newest one "
+        "included, whose KV is written in this very step. `request.block_tables[self.index]` is its table, "
+        "`self.block_size` the size of a block. Return how many blocks the table lacks.",
+        solution=num_missing_blocks,
+        workloads=[_grow(3, 2), _grow(3, 7), _grow(4, 1), _grow(8, 9)],
+        num_lines=2,
+        hints=[
+            "How many blocks do `num_tokens` tokens need? Try 3, 4 and 5 of them, with blocks of 4.",
+            "`-(-a // b)` divides and rounds up.",
+        ],
+        mistakes=[
+            (
+                _one_early,
+                "4 tokens fill one block of 4, and need no second one. This rule takes a block one step too early; an "
+                "engine that writes into the last block of its table is wrong then.",
+            ),
+            (
+                _one_late,
+                "The newest token has to be written in this step: 5 tokens need two blocks of 4. Round up.",
+            ),
+            (_all_anew, "That is what the tokens need. The table may have some of these blocks already."),
+        ],
+        num_blocks=12,
+        block_size=4,
+    )
+
+
+def first_wrong() -> Exercise:
+    """Find the first wrong event: the engine with the proposed rule."""
+    return exercise(
+        "off-by-one/first-wrong",
+        "The engine with the proposed rule, `len % block_size == 0`: one request of 3 tokens, blocks of 4. Which event "
+        "is the first that is wrong?",
+        broken="nano-vllm-71",
+        hints=[
+            "Position p belongs in block p // 4 of the request, at offset p % 4. Go from write to write.",
+            "The first decode writes position 3. Which slot does it go to?",
+        ],
+        mistakes=[
+            (
+                nth_event(BlockAllocated, 1),
+                "A block more than is needed is a waste, and no more: all rules hold still. What is written where?",
+            ),
+        ],
+    )
+
+
+def _before_first_decode(lab: Lab) -> None:
+    lab.add(token_ids=[1, 2, 3], max_tokens=12, ignore_eos=True)
+    lab.step()
+
+
+def _written_block(step: RevealedStep) -> int:
+    return step.first(SlotsWritten).runs[0][0]
+
+
+def wrong_slot() -> Exercise:
+    """Predict: the block that position 3 is written to, with the proposed rule."""
+    return exercise(
+        "off-by-one/wrong-slot",
+        "With the proposed rule, and blocks of 4: the prompt's 3 tokens are in block #0. The next step appends a "
+        "block, because `len` is 4, and writes position 3. Into which block?",
+        play=_before_first_decode,
+        truth=_written_block,
+        about="block",
+        hints=["This engine does not divide: it takes the last block of the table, at the newest token's offset."],
+        mistakes=[
+            (0, "That is where it belongs. This engine takes the last block of the table, and there are two by then."),
+        ],
+        parts=bug("nano-vllm-71").column("PR 71").parts,
+        num_blocks=8,
+        block_size=4,
+    )
+
+
+def _num_entries(step: RevealedStep) -> int:
+    return len(step.after.requests[0].block_tables[0])
+
+
+def _by_known_tokens(step: RevealedStep) -> int:
+    return -(-len(step.after.requests[0].token_ids) // 4)
+
+
+def num_blocks() -> Exercise:
+    """Predict: the length of the table after each of three steps."""
+    return exercise(
+        "off-by-one/num-blocks",
+        "The original rule. The prompt's 3 tokens are computed, and a fourth has been sampled. How many blocks does "
+        "the request have after the next step? (Blocks have 4 tokens.)",
+        play=_before_first_decode,
+        truth=_num_entries,
+        about="number",
+        rounds=2,
+        hints=["The step writes the newest token that is known before it. How many are written after it?"],
+        mistakes=[
+            (
+                _by_known_tokens,
+                "You count the token that this step samples. It is known then, and written one step later.",
+            ),
+        ],
+        edition="nano-vllm-2025-07",
+        num_blocks=8,
+        block_size=4,
+    )
+
+
+EXERCISES: Mapping[str, Callable[[], Exercise]] = {
+    "off-by-one/num-blocks": num_blocks,
+    "off-by-one/missing-blocks": missing_blocks,
+    "off-by-one/wrong-slot": wrong_slot,
+    "off-by-one/first-wrong": first_wrong,
+}

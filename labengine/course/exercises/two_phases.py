@@ -1,0 +1,168 @@
+"""Exercises of the notebook "A hit is not yours until you touch it"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from labengine.core.prefix_lookup import Hit
+from labengine.core.request import Request
+from labengine.course.base import Exercise
+from labengine.course.exercise import exercise
+from labengine.course.predict_exercise import RevealedStep
+from labengine.events import BlockAllocated, BlockEvicted, BlockTouched
+from labengine.lab import Lab
+from labengine.scenarios import bug
+
+
+def allocate_computed(self: Any, request: Request, hit: Hit, num_external: int) -> None:
+    """Touch the hits of all groups; then take fresh blocks for all groups."""
+    num_computed = hit.num_tokens + num_external
+    for group, block_ids in zip(self.groups, hit.block_ids, strict=True):
+        group.add_hit(request, block_ids, num_computed)
+    if num_external:
+        for group in self.groups:
+            group.add_external(request, num_computed)
+
+
+def _group_by_group(self: Any, request: Request, hit: Hit, num_external: int) -> None:
+    num_computed = hit.num_tokens + num_external
+    for group, block_ids in zip(self.groups, hit.block_ids, strict=True):
+        group.add_hit(request, block_ids, num_computed)
+        if num_external:
+            group.add_external(request, num_computed)
+
+
+def _hits_alone(self: Any, request: Request, hit: Hit, num_external: int) -> None:
+    for group, block_ids in zip(self.groups, hit.block_ids, strict=True):
+        group.add_hit(request, block_ids, hit.num_tokens + num_external)
+
+
+_group_by_group.__name__ = _hits_alone.__name__ = allocate_computed.__name__
+
+
+def _stage(lab: Lab) -> None:
+    scenario: Any = bug("vllm-44409")
+    scenario.set_the_stage(lab)
+
+
+def _long_prompt(lab: Lab) -> None:
+    scenario: Any = bug("vllm-44409")
+    scenario.play_long(lab)
+
+
+def _longer_prompt(lab: Lab) -> None:
+    scenario: Any = bug("vllm-44409")
+    scenario.play(lab)
+
+
+def _settings() -> dict[str, Any]:
+    """Return the lab of the report: two groups, and a tier that fills whatever blocks it is given."""
+    from labengine.scenarios.vllm_44409_columns import UnguardedStore
+
+    return {**bug("vllm-44409").settings_for("simulated"), "external": UnguardedStore}
+
+
+def allocate() -> Exercise:
+    """Fill in: two phases."""
+    return exercise(
+        "two-phases/allocate",
+        "Write `allocate_computed` so that no block comes into two tables. `hit.block_ids` are the hits of each group, "
+        "not yet touched. `group.add_hit(request, block_ids, num_computed)` touches a group's hits; "
+        "`group.add_external(request, num_computed)` takes its fresh blocks for what the tier delivers, and is called "
+        "only if `num_external` is not 0. `num_computed` is `hit.num_tokens + num_external`.",
+        solution=allocate_computed,
+        workloads=[_stage, _long_prompt, _longer_prompt],
+        num_lines=6,
+        hints=[
+            "When may a fresh block be taken, so that it cannot be another group's hit?",
+            "Two loops over the groups, one after the other.",
+        ],
+        mistakes=[
+            (
+                _group_by_group,
+                "This is the old order. The first group takes fresh blocks while the second one's hits are still free.",
+            ),
+            (_hits_alone, "Nobody takes blocks for what the tier delivers: the `num_external` tokens have no place."),
+        ],
+        edition="vllm",
+        **_settings(),
+    )
+
+
+def _evicted_before_touch(lab: Lab) -> int:
+    """Return the last eviction before a block has two references."""
+    assert lab.timeline is not None
+    evicted = 0
+    for number, event in enumerate(lab.timeline.events()):
+        if isinstance(event, BlockEvicted):
+            evicted = number
+        elif isinstance(event, BlockTouched) and event.ref_count > 1:
+            break
+    return evicted
+
+
+def first_wrong() -> Exercise:
+    """Find the first wrong event: one block in two tables."""
+    return exercise(
+        "two-phases/first-wrong",
+        "The old order, one group after the other. G's prompt is found in part in the pool, and the rest in the tier. "
+        "Which event puts the first block into a second table?",
+        broken="vllm-44409",
+        hints=[
+            "Look at step 3, the schedule phase. A block in two tables has a ref count of 2.",
+            "The full group takes fresh blocks first. Then the window group touches its hits.",
+        ],
+        mistakes=[
+            (
+                _evicted_before_touch,
+                "The pool forgets what a free block held, as it must, and no table named that block yet.",
+            ),
+            (
+                "BlocksLoaded",
+                "The tier fills the blocks that it is given. Who gave it a block that another table names?",
+            ),
+        ],
+    )
+
+
+def _first_taken(step: RevealedStep) -> int:
+    return step.first(BlockAllocated).block_id
+
+
+def _head_of_queue(step: RevealedStep) -> int:
+    return step.before.free_queue[0]
+
+
+def _before_long_prompt(lab: Lab) -> None:
+    scenario: Any = bug("vllm-44409")
+    scenario.set_the_stage(lab)
+    lab.add(token_ids=scenario.prompts(lab)[0], max_tokens=1)
+
+
+def fresh_block() -> Exercise:
+    """Predict: the first fresh block, in the old order."""
+    interleaved: Any = bug("vllm-44409").column("interleaved").parts
+    return exercise(
+        "two-phases/fresh-block",
+        "The old order: the full group touches its hits, #1 and #2, and then takes fresh blocks. Which one first?",
+        play=_before_long_prompt,
+        truth=_first_taken,
+        about="block",
+        hints=["Write the free queue down, and cross out the full group's hits. What is at its head?"],
+        mistakes=[
+            (
+                _head_of_queue,
+                "That block is at the head now. It is one of the full group's own hits: touched, it leaves the queue.",
+            ),
+        ],
+        parts=interleaved,
+        **_settings(),
+    )
+
+
+EXERCISES: Mapping[str, Callable[[], Exercise]] = {
+    "two-phases/fresh-block": fresh_block,
+    "two-phases/first-wrong": first_wrong,
+    "two-phases/allocate": allocate,
+}

@@ -1,0 +1,211 @@
+"""Exercises of the notebook "Why blocks?"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from labengine.course.base import Exercise
+from labengine.course.exercise import exercise
+from labengine.course.predict_exercise import RevealedStep
+from labengine.events import BlockAllocated, BlockFreed, RequestPreempted
+from labengine.lab import Lab
+
+
+def slot_of(table: list[int], position: int, block_size: int) -> int:
+    """Return the slot of a position: the block that the table names, and the offset in it."""
+    return table[position // block_size] * block_size + position % block_size
+
+
+def _ignores_table(table: list[int], position: int, block_size: int) -> int:
+    return position
+
+
+def _takes_last_block(table: list[int], position: int, block_size: int) -> int:
+    return table[-1] * block_size + position % block_size
+
+
+def _forgets_offset(table: list[int], position: int, block_size: int) -> int:
+    return table[position // block_size] * block_size
+
+
+def slot() -> Exercise:
+    """Fill in: from a position to its slot."""
+    return exercise(
+        "why-blocks/slot",
+        "A request's block table says where its blocks are. Return the slot, counted through the pool, of the token at "
+        "`position`. Blocks have `block_size` tokens.",
+        solution=slot_of,
+        cases=[([3, 0, 2], 6, 4), ([3, 0, 2], 0, 4), ([7], 3, 16), ([5, 1], 15, 8), ([0, 1, 2], 9, 4), ([9, 4], 2, 2)],
+        num_shown=2,
+        num_lines=1,
+        hints=[
+            "Which entry of the table is the position in? How far into that block?",
+            "`divmod(position, block_size)` gives both. A block's first slot is its id times the block size.",
+        ],
+        mistakes=[
+            (_ignores_table, "That is the position itself. Its block may be anywhere: look it up in `table`."),
+            (
+                _takes_last_block,
+                "You take the last block of the table. That is right for the newest token only; `position` may be "
+                "earlier.",
+            ),
+            (_forgets_offset, "That is the first slot of the right block. The token is further in: by how much?"),
+        ],
+    )
+
+
+def num_unwritten(num_tokens: int, block_size: int) -> int:
+    """Return the slots that a request holds and has not written: the rest of its last block."""
+    return -num_tokens % block_size
+
+
+def _counts_a_full_block(num_tokens: int, block_size: int) -> int:
+    return block_size - num_tokens % block_size
+
+
+def _counts_written(num_tokens: int, block_size: int) -> int:
+    return num_tokens % block_size
+
+
+def waste() -> Exercise:
+    """Fill in: slots held and not written."""
+    return exercise(
+        "why-blocks/waste",
+        "A request has written the KV of `num_tokens` tokens, and holds just the blocks that these need. How many of "
+        "its slots are not written?",
+        solution=num_unwritten,
+        cases=[(6, 4), (1, 16), (17, 16), (4, 4), (32, 16), (1024, 1024)],
+        num_shown=3,
+        num_lines=1,
+        hints=[
+            "Only the last block can be partly empty. How many tokens does it hold?",
+            "What comes out when the last block is exactly full? It should be 0.",
+        ],
+        mistakes=[
+            (
+                _counts_a_full_block,
+                "When the last block is full, nothing of it is empty, and no further block is held yet.",
+            ),
+            (_counts_written, "That counts the slots of the last block that are written; asked for are the others."),
+        ],
+    )
+
+
+def _some_traffic(lab: Lab) -> None:
+    for first, length, max_tokens in ((100, 6, 9), (200, 3, 1), (300, 9, 1)):
+        lab.add(token_ids=range(first, first + length), max_tokens=max_tokens, ignore_eos=True)
+    lab.step(2)
+    lab.add(token_ids=range(400, 403), max_tokens=4, ignore_eos=True)
+
+
+def _next_taken(step: RevealedStep) -> int:
+    return step.first(BlockAllocated).block_id
+
+
+def _lowest_free(step: RevealedStep) -> int:
+    return min(step.before.free_queue)
+
+
+def _last_freed(step: RevealedStep) -> int:
+    return step.before.free_queue[-1]
+
+
+def next_block() -> Exercise:
+    """Predict: the block that is taken next."""
+    return exercise(
+        "why-blocks/next-block",
+        "A request is waiting, and will be admitted in the next step. Which block is taken first?",
+        play=_some_traffic,
+        truth=_next_taken,
+        about="block",
+        num_blocks=10,
+        block_size=4,
+        hints=["Fresh blocks come from the free queue. Which end of it?", "The head of the free queue: its first one."],
+        mistakes=[
+            (_lowest_free, "The pool does not look for the lowest number: free blocks stand in a queue."),
+            (_last_freed, "That is the tail of the free queue. Blocks are taken from its head."),
+        ],
+    )
+
+
+def _full_house(lab: Lab) -> None:
+    for first in (100, 200, 300):
+        lab.add(token_ids=range(first, first + 7), max_tokens=12, ignore_eos=True)
+    lab.run(until=lambda lab: len(lab.snapshot().free_queue) == 0)
+    while not _is_about_to_preempt(lab):
+        lab.step()
+
+
+def _is_about_to_preempt(lab: Lab) -> bool:
+    requests = lab.snapshot().requests.values()
+    is_full = any(len(one.token_ids) > 4 * len(one.block_tables[0]) for one in requests if one.status == "running")
+    return is_full and not lab.snapshot().free_queue
+
+
+def _preempted(step: RevealedStep) -> int:
+    return step.first(RequestPreempted).request_id
+
+
+def preempted() -> Exercise:
+    """Predict: the request that is preempted."""
+    return exercise(
+        "why-blocks/preempted",
+        "Three requests run, every block is used, and in the next step they need more. Which request is preempted?",
+        play=_full_house,
+        truth=_preempted,
+        about="request",
+        num_blocks=7,
+        block_size=4,
+        hints=[
+            "One request gives all its blocks back, so that the others can go on. Who has waited least?",
+            "vLLM preempts the youngest: the last one that was admitted.",
+        ],
+        mistakes=[
+            (
+                lambda step: 0,
+                "A is the oldest. If the oldest were preempted, no request could be sure to come to its end.",
+            )
+        ],
+    )
+
+
+def _num_free_after(step: RevealedStep) -> int:
+    return len(step.after.free_queue)
+
+
+def _without_freed(step: RevealedStep) -> int:
+    return len(step.after.free_queue) - sum(event.ref_count == 0 for event in step.of_kind(BlockFreed))
+
+
+def _two_arrive(lab: Lab) -> None:
+    lab.add(token_ids=range(100, 106), max_tokens=3, ignore_eos=True)
+    lab.step()
+    lab.add(token_ids=range(200, 209), max_tokens=1, ignore_eos=True)
+
+
+def num_free() -> Exercise:
+    """Predict: the free blocks after each of three steps."""
+    return exercise(
+        "why-blocks/num-free",
+        "A is being answered, B has just arrived, and is done after one token. How many blocks are free after the "
+        "next step? (Blocks have 4 tokens.)",
+        play=_two_arrive,
+        truth=_num_free_after,
+        about="number",
+        rounds=2,
+        num_blocks=8,
+        block_size=4,
+        hints=["Which requests need another block in this step? Which one finishes in it?"],
+        mistakes=[
+            (_without_freed, "A request that finishes gives its blocks back at the end of the same step."),
+        ],
+    )
+
+
+EXERCISES: Mapping[str, Callable[[], Exercise]] = {
+    "why-blocks/slot": slot,
+    "why-blocks/waste": waste,
+    "why-blocks/next-block": next_block,
+    "why-blocks/num-free": num_free,
+    "why-blocks/preempted": preempted,
+}

@@ -1,0 +1,203 @@
+"""Fill in an override of a seam: hidden workloads are played with it, and with the solution."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from inspect import isclass, isfunction, signature
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar
+
+from labengine.config import ConfigError, checked_call
+from labengine.core.parts import Parts
+from labengine.course.base import Exercise, ExerciseText, Mistake, called
+from labengine.course.blank import is_blank
+from labengine.course.check_result import CheckResult, blank, passed, wrong
+from labengine.course.trial import LabMaker, Trial, Workload, picture_of, played, trial_of
+from labengine.lab import Lab
+from labengine.session.compare.comparison import Comparison
+from labengine.session.compare.difference import difference_of
+from labengine.session.saved.trace import Trace
+from labengine.session.saved.trace import open as open_trace
+
+SIDES = ("as it should be", "yours")
+"""Names of the reference and of the reader's engine."""
+
+
+class WithOverride(Exercise):
+    """An exercise whose answer replaces a method of the engine: a function named like a seam, or a class."""
+
+    def __init__(
+        self,
+        text: ExerciseText,
+        right_answer: Any,
+        mistakes: Sequence[Mistake],
+        workloads: Sequence[Workload],
+        maker: LabMaker,
+    ) -> None:
+        if not workloads:
+            raise ConfigError("workloads is a list of functions that add requests to a lab and take steps; it is empty")
+        for workload in workloads:
+            checked_call("a workload", workload, "lab")
+        super().__init__(text, right_answer, mistakes)
+        self.workloads, self.maker = tuple(workloads), maker
+        self._reference = maker.with_override(right_answer)
+        self._is_sorted = False
+
+    @property
+    def how_to_answer(self) -> str:
+        """The signature of the method, and the call that checks."""
+        name, answer = called(self.right_answer), self.right_answer
+        what = f"`{_class_signature(answer)}`" if isclass(answer) else f"`{_signature(answer)}`"
+        size = f" (about {self.text.num_lines} lines)" if self.text.num_lines > 1 else ""
+        size = " (about 1 line)" if self.text.num_lines == 1 else size
+        return f"Write {what}{size}, and check it with `.check({name})`."
+
+    def show(self, answer: Any = None, *, workload: int = 0) -> Any:
+        """Return both engines side by side after a workload (0: the smallest): as it should be, and with the answer.
+
+        A part that raises is shown at its crash; for an answer that cannot be played, a sentence is returned.
+        """
+        if is_blank(answer):
+            return self._empty()
+        try:
+            parts = self.maker.with_override(answer)
+            play = self._sorted_workloads()[workload]
+        except ConfigError as error:
+            return wrong(f"This cannot be shown: {error}")
+        except IndexError:
+            return wrong(f"There are workloads 0 to {len(self.workloads) - 1}.")
+        with ExitStack() as made:
+            trials = [self._trial(made, one, play) for one in (self._reference, parts)]
+            if trials[1].ending == "endless":
+                return wrong(trials[1].problem, pictures=[_picture(trials[1], None)])
+            try:
+                comparison = Comparison(trials[0].lab, trials[1].lab, names=SIDES, title=self.name)
+            except ConfigError:  # one of them has ended early: their recordings can be compared all the same
+                left, right = (_recorded(trial.lab) for trial in trials)
+                return Comparison(left, right, names=SIDES, title=self.name).show()
+            made.pop_all()
+        return comparison.show()
+
+    def _trial(self, made: ExitStack, parts: Parts, play: Workload) -> Trial:
+        lab = made.enter_context(self.maker.lab(parts))
+        return trial_of(lab, play)
+
+    def _empty(self) -> CheckResult:
+        return blank(
+            f"{called(self.right_answer)} is still empty: put your code where `...` is. {self.how_to_answer}",
+            *self._without_override(),
+        )
+
+    def _without_override(self) -> tuple[str, ...]:
+        return ()
+
+    def _sorted_workloads(self) -> tuple[Workload, ...]:
+        """Return the workloads, those with the fewest events first."""
+        if not self._is_sorted:
+            sizes = {workload: self._num_events(workload) for workload in self.workloads}
+            self.workloads = tuple(sorted(self.workloads, key=lambda workload: sizes[workload]))
+            self._is_sorted = True
+        return self.workloads
+
+    def _num_events(self, workload: Workload) -> int:
+        with played(self.maker, self._reference, workload) as trial:
+            if trial.problem:
+                raise ConfigError(f"a workload goes wrong with the solution itself: {trial.problem}")
+            assert trial.lab.timeline is not None
+            return trial.lab.timeline.end
+
+    def _behaviour(self, parts: Parts) -> list[object]:
+        """Return what an engine does with each workload, to be compared."""
+        found: list[object] = []
+        for workload in self._sorted_workloads():
+            with played(self.maker, parts, workload) as trial:
+                found.append(trial.behaviour)
+        return found
+
+    def _fitting_hint(self, parts: Parts) -> str:
+        """Return the hint of the common mistake with which every workload goes the same way."""
+        behaviour = self._behaviour(parts) if self.mistakes else []
+        for mistake, hint in self.mistakes:
+            if self._behaviour(self.maker.with_override(mistake)) == behaviour:
+                return hint
+        return ""
+
+
+class OverrideExercise(WithOverride):
+    """Write an override. It is right if every hidden workload goes, event by event, as with the solution.
+
+    accepts: judges a played lab in place of that; it returns a sentence on what is wrong, or nothing.
+    """
+
+    kind: ClassVar[str] = "Fill in"
+
+    def __init__(self, *texts: Any, accepts: Callable[[Any], str | None] | None = None) -> None:
+        super().__init__(*texts)
+        if accepts is not None:
+            checked_call("accepts", accepts, "lab")
+        self._accepts = accepts
+
+    def _judged(self, answer: Any) -> CheckResult:
+        if is_blank(answer):
+            return self._empty()
+        parts = self.maker.with_override(answer)
+        workloads = self._sorted_workloads()
+        failed: list[int] = []
+        sentence, pictures = "", list[tuple[str, str]]()
+        for number, workload in enumerate(workloads):
+            with played(self.maker, self._reference, workload) as right, played(self.maker, parts, workload) as trial:
+                problem, found = self._problem(right, trial)
+                if problem and not failed:
+                    sentence, pictures = problem, found
+                failed += [number] if problem else []
+                if trial.ending == "endless":
+                    text = f"Hidden workload {number} does not come to its end; the others were not tried any more."
+                    return wrong(text, problem, pictures=found)
+        if not failed:
+            return passed(f"Right: {len(workloads)} hidden workloads go as they should.")
+        draws = f"`.show({called(answer)}, workload={failed[0]})` draws it"
+        head = (
+            f"{len(failed)} of {len(workloads)} hidden workloads go wrong; the smallest is number {failed[0]}; {draws}."
+        )
+        return wrong(head, sentence, self._fitting_hint(parts), pictures=pictures)
+
+    def _problem(self, right: Trial, trial: Trial) -> tuple[str, list[tuple[str, str]]]:
+        """Return what is wrong, in a sentence, and a picture of the moment; an empty sentence if nothing is."""
+        if trial.problem:
+            return trial.problem, [_picture(trial, trial.moment)]
+        if self._accepts is not None:
+            return self._accepts(trial.lab) or "", [_picture(trial, None)]
+        if trial.behaviour == right.behaviour:
+            return "", []
+        difference = difference_of((right.lab, trial.lab), SIDES)
+        if difference is None:
+            return "Its events are not those of the solution, though both decide the same.", [_picture(trial, None)]
+        moments = difference.moments
+        pictures = [
+            (name, picture_of(one.lab, moment + 1))
+            for name, one, moment in zip(SIDES, (right, trial), moments, strict=True)
+        ]
+        return difference.sentence, pictures
+
+
+def _recorded(lab: Lab) -> Trace:
+    """Return the recording of a lab, which does not need the lab any more."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "run.lab"
+        lab.save(path)
+        return open_trace(path)
+
+
+def _picture(trial: Trial, moment: int | None) -> tuple[str, str]:
+    return SIDES[1], picture_of(trial.lab, moment)
+
+
+def _signature(function: Callable[..., Any]) -> str:
+    return f"def {called(function)}({', '.join(signature(function).parameters)})"
+
+
+def _class_signature(cls: type) -> str:
+    methods = [_signature(value) for value in vars(cls).values() if isfunction(value)]
+    return f"class {cls.__name__}({cls.__base__.__name__ if cls.__base__ else ''})` with `{'`, `'.join(methods)}"

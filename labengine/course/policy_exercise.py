@@ -1,0 +1,158 @@
+"""Make it better: an override is scored on hidden workloads, against a score to reach; all runs stand in a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from labengine.config import ConfigError, checked_call, shown
+from labengine.core.parts import Parts
+from labengine.course.base import ExerciseText, Mistake, called
+from labengine.course.blank import is_blank
+from labengine.course.check_result import CheckResult, TextTable, passed, wrong
+from labengine.course.override_exercise import WithOverride
+from labengine.course.trial import LabMaker, Workload, picture_of, played
+from labengine.events import ForwardRan, PrefixHit
+from labengine.lab import Lab
+
+Score = Callable[[Lab], float]
+
+
+def _hits(lab: Lab) -> float:
+    assert lab.timeline is not None
+    return sum(event.num_tokens for event in lab.timeline.of_kind(PrefixHit))
+
+
+def _computed(lab: Lab) -> float:
+    assert lab.timeline is not None
+    return sum(event.num_tokens for event in lab.timeline.of_kind(ForwardRan))
+
+
+def _peak(lab: Lab) -> float:
+    return lab.stats().peak_used_blocks
+
+
+def _steps(lab: Lab) -> float:
+    return lab.snapshot().step
+
+
+SCORES: Mapping[str, tuple[Score, bool]] = {
+    "tokens found": (_hits, True),
+    "tokens computed": (_computed, False),
+    "peak of used blocks": (_peak, False),
+    "steps": (_steps, False),
+}
+"""Scores by name: the function, and whether more is better."""
+
+
+@dataclass(frozen=True)
+class ScoredRun:
+    """One scored run: the name of the override, and its score per workload."""
+
+    name: str
+    scores: tuple[float, ...]
+
+    @property
+    def total(self) -> float:
+        """The sum over all workloads."""
+        return sum(self.scores)
+
+
+class PolicyExercise(WithOverride):
+    """Write a policy. score: a name of SCORES, or a function of a played lab (then less is better).
+
+    goal: the score to reach, summed over all workloads.
+    """
+
+    kind: ClassVar[str] = "Make it better"
+
+    def __init__(
+        self,
+        text: ExerciseText,
+        right_answer: Any,
+        mistakes: Sequence[Mistake],
+        workloads: Sequence[Workload],
+        maker: LabMaker,
+        *,
+        score: str | Score,
+        goal: float,
+    ) -> None:
+        super().__init__(text, right_answer, mistakes, workloads, maker)
+        self.score_name = score if isinstance(score, str) else called(score)
+        if isinstance(score, str):
+            if score not in SCORES:
+                raise ConfigError(f"score is one of {', '.join(SCORES)}, or a function of a lab; got {shown(score)}")
+            self._score, self._is_more_better = SCORES[score]
+        else:
+            checked_call("score", score, "lab")
+            self._score, self._is_more_better = score, False
+        if not isinstance(goal, (int, float)) or isinstance(goal, bool):
+            raise ConfigError(f"goal is the score to reach, a number; got {shown(goal)}")
+        self.goal = goal
+        self.runs: list[ScoredRun] = []
+        """The engine as it is, and the reader's runs, oldest first."""
+
+    @property
+    def how_to_answer(self) -> str:
+        """The signature, the score, and the goal."""
+        direction = "at least" if self._is_more_better else "at most"
+        return f"{super().how_to_answer} Score: {self.score_name}, {direction} {self.goal:g} on all workloads together."
+
+    def _judged(self, answer: Any) -> CheckResult:
+        self._score_base()
+        if is_blank(answer):
+            return self._empty()
+        parts = self.maker.with_override(answer)
+        scored = self._scored(called(answer), parts)
+        if isinstance(scored, CheckResult):
+            return replace(scored, lines=(*scored.lines, *filter(None, [self._fitting_hint(parts)])))
+        self.runs.append(scored)
+        is_reached = scored.total >= self.goal if self._is_more_better else scored.total <= self.goal
+        line = f"{self.score_name}: {scored.total:g}; to reach: {self.goal:g}; as it was: {self.runs[0].total:g}."
+        if is_reached:
+            return passed(f"Reached. {line}", table=self.table)
+        return wrong(f"Not reached yet. {line}", self._fitting_hint(parts), table=self.table)
+
+    def _begin_anew(self) -> None:
+        self.runs.clear()
+
+    def _without_override(self) -> tuple[str, ...]:
+        self._score_base()
+        return (f"The engine as it is has {self.runs[0].total:g} {self.score_name}.",)
+
+    def _newest_score(self) -> float | None:
+        return self.runs[-1].total if len(self.runs) > 1 else None
+
+    @property
+    def table(self) -> TextTable:
+        """The runs: the score on each workload, and their sum."""
+        self._score_base()
+        heads = [f"workload {number}" for number in range(len(self.workloads))]
+        rows = [[run.name, *(f"{score:g}" for score in run.scores), f"{run.total:g}"] for run in self.runs]
+        goal = ["to reach", *("" for _ in self.workloads), f"{self.goal:g}"]
+        return TextTable([[self.score_name, *heads, "sum"], *rows, goal])
+
+    def _score_base(self) -> None:
+        if not self.runs:
+            scored = self._scored("as it was", self.maker.parts)
+            if isinstance(scored, CheckResult):
+                raise ConfigError(f"the engine as it was goes wrong itself: {scored.text}")
+            self.runs.append(scored)
+
+    def _scored(self, name: str, parts: Parts) -> ScoredRun | CheckResult:
+        """Return the scores of an engine; why it gets none if it raises, loops, breaks a rule or leaves work undone."""
+        scores = []
+        for number, workload in enumerate(self._sorted_workloads()):
+            with played(self.maker, parts, workload) as trial:
+                if not trial.problem:
+                    open_ = [i for i, one in trial.lab.snapshot().requests.items() if one.status != "finished"]
+                    if not open_:
+                        scores.append(float(self._score(trial.lab)))
+                        continue
+                    problem = f"Requests {', '.join(map(str, open_))} do not finish."
+                else:
+                    problem = trial.problem
+                picture = ("yours", picture_of(trial.lab, trial.moment))
+                return wrong(f"No score: workload {number} goes wrong.", problem, pictures=[picture])
+        return ScoredRun(name, tuple(scores))

@@ -1,0 +1,288 @@
+"""Predict, then reveal: a lab stands before a step, and a question about it is answered by the step itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, TypeVar, get_args
+
+from labengine.config import ConfigError, as_int, checked_call, is_single_int, shown
+from labengine.course.base import Exercise, ExerciseText, Mistake
+from labengine.course.check_result import CheckResult, blank, passed, wrong
+from labengine.course.trial import LabMaker, Workload
+from labengine.events import Event, StepEnded, StepRolledBack, StepStarted
+from labengine.lab import Lab
+from labengine.session.question import Prediction, Question, QuestionKind
+from labengine.session.settings import request_id_of
+from labengine.snapshot import Snapshot
+from labengine.wording import block_name, request_name
+
+E = TypeVar("E", bound=Event)
+
+_HOW = {
+    "block": "click on a block in the dashboard, or `.answer(4)` for #4",
+    "request": "click on a request in the dashboard, or `.answer('B')`",
+    "hash": "click on an entry of the prefix map in the dashboard, or `.answer('0:ab12')` with its first digits",
+    "number": "write a number below the picture, or `.answer(4)`",
+}
+
+
+@dataclass(frozen=True)
+class RevealedStep:
+    """A step that has answered a question: the state before it, its events, and the state after it."""
+
+    before: Snapshot
+    events: tuple[Event, ...]
+    after: Snapshot
+
+    def of_kind(self, kind: type[E]) -> list[E]:
+        """Return the step's events of a kind, in order."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def first(self, kind: type[E]) -> E:
+        """Return the step's first event of a kind. Raises ConfigError if there is none."""
+        found = self.of_kind(kind)
+        if not found:
+            raise ConfigError(f"the step has no {kind.__name__}: the question has no answer there")
+        return found[0]
+
+
+Truth = Callable[[RevealedStep], Prediction]
+
+
+class PredictExercise(Exercise):
+    """Predict what the next step does. play: brings a new lab to the moment before the step.
+
+    truth: returns the right answer of a step that is over. about: what is asked for. rounds: so many steps in a row are
+    asked about; the exercise is passed when all predictions of a row are right. A mistake is a prediction, or a
+    function of the step that returns one.
+    """
+
+    kind: ClassVar[str] = "Predict, then reveal"
+
+    def __init__(
+        self,
+        text: ExerciseText,
+        play: Workload,
+        truth: Truth,
+        about: QuestionKind,
+        maker: LabMaker,
+        mistakes: Sequence[Mistake] = (),
+        rounds: int = 1,
+    ) -> None:
+        checked_call("play", play, "lab")
+        checked_call("truth", truth, "step")
+        if about not in get_args(QuestionKind):
+            raise ConfigError(f"about is one of {', '.join(get_args(QuestionKind))}, got {shown(about)}")
+        super().__init__(text, truth, mistakes)
+        self._play, self._truth, self.about, self.maker, self.rounds = play, truth, about, maker, rounds
+        self._step: list[Event] = []
+        self._before: Snapshot | None = None
+        self._judgements: list[tuple[bool, str]] = []
+        """Of each round: whether the prediction was right, and the hint that fits."""
+        self._is_shown = self._is_ready = False
+        self._num_steps_before = 0
+
+    @cached_property
+    def lab(self) -> Lab:
+        """The lab that stands before the step."""
+        lab = self.maker.lab()
+        lab.hooks.subscribe(self._note)
+        self._play(lab)
+        self._num_steps_before = lab.snapshot().step
+        self._ask(lab)
+        return lab
+
+    @property
+    def question(self) -> Question:
+        """The question as the dashboard shows it."""
+        question = self.lab.session.question
+        assert question is not None
+        return question
+
+    @property
+    def how_to_answer(self) -> str:
+        """Where to click, and what to call."""
+        rounds = f" {self.rounds} steps are asked about." if self.rounds > 1 else ""
+        return f"`.show()`, then {_HOW[self.about]}. The next step reveals it: `.check()`, or Step.{rounds}"
+
+    def show(self, answer: Any = None) -> Any:
+        """Return the dashboard of the lab, with the question in it."""
+        dashboard = self.lab.show()
+        self._is_shown = True
+        return dashboard
+
+    def answer(self, prediction: Any) -> CheckResult:
+        """Keep a prediction until the next step; it can be changed until then."""
+        try:
+            self._predict(prediction)
+        except ConfigError as error:
+            return wrong(f"This is no answer: {error}")
+        return blank(f"You predict {self._named(self.question.prediction)}. The next step tells: `.check()`.")
+
+    def again(self) -> None:
+        """Bring the lab back to the moment before the first question; one with an external tier is made anew."""
+        lab, self._is_ready = self.lab, False
+        if lab.external is not None:  # no rewind empties a tier
+            lab.close()
+            del self.lab
+            lab, self._is_shown = self.lab, False
+        elif lab.snapshot().step > self._num_steps_before:
+            lab.rewind(self._num_steps_before)
+        elif lab.snapshot().step < self._num_steps_before:
+            lab.reset()
+            self._play(lab)
+        self._ask(lab)
+        self._refresh()
+
+    # -- asking --------------------------------------------------------------------------------------------------------
+
+    def _ask(self, lab: Lab) -> None:
+        self._judgements, self._before, self._is_ready = [], None, True
+        lab.session.question = Question(self.text.task, self.about, self._predict)
+
+    @property
+    def _is_finished(self) -> bool:
+        return len(self._judgements) >= self.rounds
+
+    def _predict(self, prediction: Any) -> None:
+        if self._is_finished:
+            raise ConfigError("the step is over, and has told; `.again()` asks once more")
+        self.question.prediction = self._checked(prediction)
+        self._refresh()
+
+    def _checked(self, prediction: Any) -> Prediction:
+        """Return a prediction as the question takes it. Raises ConfigError for one that it does not."""
+        snapshot = self.lab.snapshot()
+        if getattr(prediction, "kind", self.about) != self.about:
+            raise ConfigError(f"a {self.about} is asked for, and a {prediction.kind} is selected")
+        value = getattr(prediction, "id", prediction)
+        if self.about == "hash":
+            found = [key for key in snapshot.prefix_map if isinstance(value, str) and value and key.startswith(value)]
+            if len(found) != 1:
+                raise ConfigError(f"{shown(value)} is the beginning of {len(found)} entries of the prefix map")
+            return found[0]
+        if self.about == "request" and isinstance(value, str):
+            try:
+                value = request_id_of(value)
+            except (TypeError, ValueError) as error:
+                raise ConfigError(str(error)) from None
+        if not is_single_int(value):
+            raise ConfigError(f"a {self.about} is a whole number, got {shown(prediction)}")
+        number = as_int(value)
+        assert number is not None
+        known = {"block": range(len(snapshot.blocks)), "request": snapshot.requests}.get(self.about)
+        if known is not None and number not in known:
+            raise ConfigError(f"there is no {self.about} {number}")
+        return number
+
+    # -- revealing -----------------------------------------------------------------------------------------------------
+
+    def _note(self, event: Event) -> None:
+        """Follow the engine: keep a step's events, and judge the prediction when the step is over."""
+        if not self._is_ready or self._is_finished:
+            return
+        if isinstance(event, StepStarted):
+            self._step, self._before = [], self.lab.snapshot()
+        elif self._before is not None:
+            self._step.append(event)
+            if isinstance(event, StepRolledBack):
+                self._before = None
+            elif isinstance(event, StepEnded):
+                step = RevealedStep(self._before, tuple(self._step), self.lab.snapshot())
+                self._before = None
+                self._reveal(step)
+
+    def _reveal(self, step: RevealedStep) -> None:
+        said, truth = self.question.prediction, self._truth(step)
+        is_right = said == truth
+        spoken = "You made no prediction" if said is None else f"You said {self._named(said)}"
+        verdict = f"{spoken}: right." if is_right else f"{spoken}: it is {self._named(truth)}."
+        self._judgements.append((is_right, "" if is_right else self._hint_for(said, step)))
+        is_open = not self._is_finished
+        if not is_right or not is_open:
+            self._note_try(self._num_right == self.rounds)
+        if self.rounds > 1:
+            verdict += f" {self._num_right} of {len(self._judgements)} right."
+        self.lab.session.question = Question(
+            self.text.task, self.about, self._predict, verdict=verdict, is_right=is_right, is_open=is_open
+        )
+
+    def _hint_for(self, said: Prediction | None, step: RevealedStep) -> str:
+        for mistake, hint in self.mistakes:
+            if said is not None and (mistake(step) if callable(mistake) else mistake) == said:
+                return hint
+        return ""
+
+    @property
+    def _num_right(self) -> int:
+        return sum(is_right for is_right, _ in self._judgements)
+
+    def _judged(self, answer: Any) -> CheckResult:
+        """Take the next step if there is a prediction for it, and say what came of the newest one."""
+        if answer is not None and not self._is_finished:
+            self._predict(answer)
+        if self.question.prediction is not None:
+            self.lab.step()
+        if not self._judgements:
+            return self._blank()
+        verdict, hint = self.question.verdict, self._judgements[-1][1]
+        if not self._is_finished and not self._judgements[-1][0]:
+            return wrong(verdict, hint, "The next step asks again; `.again()` begins anew.")
+        if not self._is_finished:
+            return blank(verdict, f"{self.rounds} steps are asked about: what does the next one do?")
+        if self._num_right == self.rounds:
+            return passed(verdict)
+        return wrong(verdict, hint, "`.again()` stands before the step once more.")
+
+    def _refresh(self) -> None:
+        """Have the dashboard show the question as it is now."""
+        if self._is_shown:
+            self.lab.feed.hurry()
+
+    def _named(self, prediction: Prediction | None) -> str:
+        if prediction is None:
+            return "nothing"
+        if self.about == "block":
+            return block_name(int(prediction))
+        if self.about == "request":
+            return request_name(int(prediction))
+        return str(prediction)[:12] if self.about == "hash" else str(prediction)
+
+    # -- rehearsed on another lab --------------------------------------------------------------------------------------
+
+    def _rehearsed(self) -> list[RevealedStep]:
+        """Return the steps that are asked about, taken by a lab of their own."""
+        with self.maker.lab() as lab:
+            self._play(lab)
+            return [_next_step(lab) for _ in range(self.rounds)]
+
+    def _right_answers(self) -> Sequence[Any]:
+        return [self._truth(step) for step in self._rehearsed()]
+
+    def _mistaken_answers(self, mistake: Any) -> Sequence[Any]:
+        """Return right answers up to the round in which the mistake makes a difference."""
+        answers: list[Any] = []
+        for step, truth in zip(self._rehearsed(), self._right_answers(), strict=True):
+            answers.append(mistake(step) if callable(mistake) else mistake)
+            if answers[-1] != truth:
+                return answers
+            answers[-1] = truth
+        return answers
+
+    def _begin_anew(self) -> None:
+        self.again()
+
+    def _note_result(self, result: CheckResult) -> None:
+        """Tries are noted where a step judges them: it may be taken in the dashboard."""
+
+    def _solution_text(self) -> str:
+        return ", then ".join(map(self._named, self._right_answers()))
+
+
+def _next_step(lab: Lab) -> RevealedStep:
+    assert lab.timeline is not None
+    before, start = lab.snapshot(), lab.timeline.end
+    lab.step()
+    return RevealedStep(before, tuple(lab.timeline.events(start, lab.timeline.end)), lab.snapshot())

@@ -1,0 +1,147 @@
+"""A workload played with a reader's code, which may raise, loop or break rules: what came of it, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from labengine.config import ConfigError, shown
+from labengine.core.editions import LABENGINE, edition
+from labengine.core.parts import Parts
+from labengine.events import EngineStarted, Event, ViolationFound
+from labengine.finder.limits import EndlessOperationError, ends_soon
+from labengine.lab import Lab
+from labengine.session.patch.override import parts_with
+
+Workload = Callable[[Lab], object]
+"""Adds requests to a lab and takes steps."""
+Ending = Literal["ended", "raised", "broke a rule", "endless"]
+
+
+@dataclass(frozen=True)
+class LabMaker:
+    """Makes simulated labs of an exercise. parts: the engine that an answer overrides. settings: keywords of Lab."""
+
+    parts: Parts = LABENGINE
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> LabMaker:
+        """Return the maker for keywords of Lab; `edition` or `parts` say what is overridden. Raises ConfigError."""
+        others = {name: value for name, value in settings.items() if name not in ("edition", "parts")}
+        base = edition(settings.get("edition", LABENGINE.name))
+        if (parts := settings.get("parts")) is not None:
+            if not isinstance(parts, Parts):
+                raise ConfigError(f"parts must be a labengine.Parts, got {shown(parts)}")
+            base = parts.overriding(base)
+        maker = cls(base, others)
+        maker.lab().close()  # wrong settings are refused now
+        return maker
+
+    def lab(self, parts: Parts | None = None) -> Lab:
+        """Return an empty lab. `external` of the settings may be a function that makes a tier for each lab."""
+        settings = {"model": "simulated", **self.settings}
+        if callable(settings.get("external")):
+            settings["external"] = settings["external"]()
+        lab = Lab(**settings, parts=parts or self.parts)
+        lab.session.violation_warnings.is_silent = True
+        return lab
+
+    def with_override(self, override: object) -> Parts:
+        """Return the parts with an answer in place. Raises ConfigError for what is no override."""
+        kinds: Collection[str] = {group.kind for group in self.settings.get("groups") or ()} or {"full"}
+        return parts_with(override, self.parts, kinds)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One workload played. The lab is open until `played` ends.
+
+    problem: what went wrong, in a sentence; empty if nothing did. moment: the number of events up to the one that the
+    problem is about; None for the end.
+    """
+
+    lab: Lab
+    ending: Ending = "ended"
+    problem: str = ""
+    moment: int | None = None
+
+    @property
+    def behaviour(self) -> tuple[object, ...]:
+        """How it ended, and its events without those that name parts or are a check's report."""
+        assert self.lab.timeline is not None
+        left_out = (EngineStarted, ViolationFound)
+        events = self.lab.timeline.events() if self.ending != "endless" else []
+        return (self.ending, *(event for event in events if not isinstance(event, left_out)))
+
+
+@contextmanager
+def played(maker: LabMaker, parts: Parts, workload: Workload) -> Iterator[Trial]:
+    """Play a workload on a new lab of these parts; close it at the end of the block."""
+    with maker.lab(parts) as lab:
+        yield trial_of(lab, workload)
+
+
+def trial_of(lab: Lab, workload: Workload) -> Trial:
+    """Play a workload on a lab. What a part raises, a loop without an end and broken rules are told, not raised."""
+    try:
+        with ends_soon():
+            workload(lab)
+    except EndlessOperationError as error:
+        return Trial(lab, "endless", f"It does not end: it is in {error}, {after_event(lab)}.")
+    except Exception as error:
+        return _raised(lab, error)
+    return _judged(lab)
+
+
+def _raised(lab: Lab, error: Exception) -> Trial:
+    crash = lab.crash
+    if crash is None:
+        return Trial(lab, "raised", f"It raises {type(error).__name__}: {error}, {after_event(lab)}.")
+    text = f"{str(crash)[0].upper()}{str(crash)[1:]}, {after_event(lab, crash.moment)}."
+    return Trial(lab, "raised", text, crash.moment)
+
+
+def _judged(lab: Lab) -> Trial:
+    known = [violation for violation in lab.violations if violation.first_event is not None]
+    if not known:
+        return Trial(lab)
+    first = min(known, key=lambda violation: violation.first_event or 0)
+    number = first.first_event or 0
+    text = f"{event_name(lab, number, with_method=True)} breaks the rule “{first.rule}”: {first.message}."
+    return Trial(lab, "broke a rule", text[0].upper() + text[1:], number + 1)
+
+
+def event_at(lab: Lab, number: int) -> Event:
+    """Return the event of this number."""
+    assert lab.timeline is not None
+    return lab.timeline.events(number, number + 1)[0]
+
+
+def event_name(lab: Lab, number: int, *, with_method: bool = False) -> str:
+    """Return "event 12 (BlockMerged)"; with_method: also the class and method that decided it, where known."""
+    event = event_at(lab, number)
+    kind = type(event).__name__
+    seams = lab.view_source().seams() if with_method else {}
+    seam = seams.get(f"{kind}:{getattr(event, 'reason', '')}") or seams.get(kind)
+    decided = f", decided by {seam['class']}.{seam['seam'].rpartition('.')[2]}" if seam else ""
+    return f"event {number} ({kind}{decided})"
+
+
+def after_event(lab: Lab, moment: int | None = None) -> str:
+    """Return "after event 12 (BlockMerged)": the last event before a moment, or before now."""
+    assert lab.timeline is not None
+    end = lab.timeline.end if moment is None else moment
+    return "before the first event" if end <= lab.timeline.num_dropped else f"after {event_name(lab, end - 1)}"
+
+
+def picture_of(lab: Lab, moment: int | None) -> str:
+    """Return the block tables and the pool at a moment, as SVG."""
+    from labengine_widgets.pictures.svg import block_map_svg  # for views only
+
+    timeline = lab.timeline
+    assert timeline is not None
+    snapshot = timeline.state(timeline.end if moment is None else moment).snapshot()
+    return block_map_svg(snapshot, lab.token_text, lab.title, timeline)

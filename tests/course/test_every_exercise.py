@@ -1,0 +1,94 @@
+"""Every exercise of the course: blank it says what to do, the solution passes, a common mistake gets its hint."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+
+import labengine
+from labengine.course.base import Exercise
+from labengine.course.exercise import EXERCISES, exercise_names
+from labengine.course.predict_exercise import PredictExercise
+
+KINDS = {"Fill in": 3, "Find the first wrong event": 3, "Predict, then reveal": 3, "Make it better": 1}
+"""Kinds, and how many of each there are at least."""
+
+each_exercise = pytest.mark.parametrize("name", exercise_names())
+
+
+@cache
+def made(name: str) -> Exercise:
+    """Return an exercise that the tests of it share."""
+    return labengine.exercise(name)
+
+
+def tried(exercise: Exercise, answers: Any) -> Any:
+    exercise._begin_anew()
+    return [exercise.check(answer) for answer in answers][-1]
+
+
+def test_there_are_some_of_each_kind() -> None:
+    kinds = [made(name).kind for name in exercise_names()]
+    assert {kind: kinds.count(kind) >= number for kind, number in KINDS.items()} == dict.fromkeys(KINDS, True)
+    assert {name.partition("/")[0] for name in exercise_names()} == set(EXERCISES)
+
+
+@each_exercise
+def test_blank_it_says_what_to_do(name: str) -> None:
+    exercise = made(name)
+    result = tried(exercise, [None])
+    assert result.state == "blank" and not result
+    assert ".check(" in result.text or ".answer(" in result.text
+    assert len(labengine.progress()) == 0, "a blank answer is no try"
+
+
+@each_exercise
+def test_the_solution_passes(name: str) -> None:
+    exercise = made(name)
+    assert tried(exercise, exercise._right_answers())
+    assert labengine.progress()[name].passed
+
+
+@pytest.mark.parametrize(
+    ("name", "place"), [(name, place) for name in exercise_names() for place in range(len(made(name).mistakes))]
+)
+def test_a_common_mistake_gets_the_hint_that_fits(name: str, place: int) -> None:
+    exercise = made(name)
+    mistake, hint = exercise.mistakes[place]
+    result = tried(exercise, exercise._mistaken_answers(mistake))
+    assert not result and hint in result.lines
+    assert not labengine.progress()[name].passed
+
+
+@each_exercise
+def test_it_has_hints_and_a_solution_to_read(name: str) -> None:
+    exercise = labengine.exercise(name)
+    assert exercise.mistakes and exercise.text.hints
+    for number, hint in enumerate(exercise.text.hints, 1):
+        assert str(exercise.hint().text) == f"Hint {number} of {len(exercise.text.hints)}: {hint}"
+    assert "no more hints" in repr(exercise.hint())
+    assert exercise.solution().text
+    seen = labengine.progress()[name]
+    assert (seen.hints, seen.has_seen_solution, seen.tries) == (len(exercise.text.hints), True, 0)
+
+
+@pytest.mark.parametrize("name", [name for name in exercise_names() if isinstance(made(name), PredictExercise)])
+def test_the_next_step_answers_what_is_asked(name: str) -> None:
+    exercise = labengine.exercise(name)
+    assert isinstance(exercise, PredictExercise)
+    for answer in exercise._right_answers():
+        assert exercise.question.is_open
+        exercise.answer(answer)
+        exercise.lab.step()
+        assert exercise.question.is_right and "right" in exercise.question.verdict
+    assert not exercise.question.is_open
+    assert labengine.progress()[name].passed, "a step that the dashboard takes counts too"
+    assert exercise.check() and labengine.progress()[name].tries == 1
+
+
+@pytest.mark.parametrize("name", ["why-blocks/slot", "why-blocks/num-free", "ask-why/race", "ask-why/forgotten-queue"])
+def test_its_author_can_verify_it(name: str) -> None:
+    made(name).verify()
+    assert len(labengine.progress()) == 0

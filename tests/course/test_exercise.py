@@ -1,0 +1,99 @@
+"""labengine.exercise(): docs/exercises.md runs, and what cannot work is refused with a sentence."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+import labengine
+from checkout import ROOT
+from labengine.config import ConfigError
+from labengine.course.policy_exercise import PolicyExercise
+
+PAGE = (ROOT / "docs" / "exercises.md").read_text(encoding="utf-8")
+
+
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+def play(lab: Any) -> None:
+    lab.add(token_ids=range(5), max_tokens=1)
+    lab.run()
+
+
+def test_the_page_runs() -> None:
+    names: dict[str, Any] = {}
+    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    for text in blocks:
+        exec(text, names)
+    assert len(blocks) == 4 and labengine.progress()["mine/first-block"].passed
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "keywords", "said"),
+    [
+        ("", None, {}, "name is"),
+        ("late-merge/keep-frist", None, {}, "did you mean 'late-merge/keep-first'"),
+        ("mine", None, {}, "there is no exercise 'mine'"),
+        ("mine", "", {"cases": []}, "task says"),
+        ("mine", "Do it.", {}, "an exercise has one of"),
+        ("mine", "Do it.", {"cases": [], "solution": add}, "cases is a list of tuples"),
+        ("mine", "Do it.", {"cases": [1], "solution": add}, "cases is a list of tuples"),
+        ("mine", "Do it.", {"cases": [(1, "x")], "solution": add}, "the solution fails on"),
+        ("mine", "Do it.", {"cases": [(1, 2)]}, "solution must be a function"),
+        ("mine", "Do it.", {"cases": [(1, 2)], "solution": add, "hints": "one"}, "hints is a list"),
+        ("mine", "Do it.", {"cases": [(1, 2)], "solution": add, "mistakes": [add]}, "mistakes is a list of pairs"),
+        ("mine", "Do it.", {"workloads": [play]}, "solution is missing"),
+        ("mine", "Do it.", {"workloads": [], "solution": labengine.LateMerge}, "workloads is a list"),
+        ("mine", "Do it.", {"workloads": [play], "solution": int}, "int"),
+        ("mine", "Do it.", {"workloads": [play], "solution": labengine.LateMerge, "num_blocks": 0}, "num_blocks"),
+        ("mine", "Do it.", {"workloads": [play], "solution": labengine.LateMerge, "edition": "vlm"}, "vllm"),
+        ("mine", "Do it.", {"workloads": [play], "solution": labengine.LateMerge, "score": "luck", "goal": 1}, "score"),
+        ("mine", "Do it.", {"workloads": [play], "solution": labengine.LateMerge, "score": "steps"}, "goal is missing"),
+        ("mine", "Do it.", {"broken": "nano-vllm-1"}, "there is no scenario"),
+        ("mine", "Do it.", {"broken": labengine.LateMerge}, "play(lab) is missing"),
+        ("mine", "Do it.", {"truth": len}, "play(lab) is missing"),
+        ("mine", "Do it.", {"truth": len, "play": play, "about": "luck"}, "about is one of"),
+        ("mine", "Do it.", {"truth": len, "play": play, "rounds": 0}, "rounds"),
+    ],
+)
+def test_what_cannot_work_is_refused(name: str, task: str | None, keywords: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        labengine.exercise(name, task, **keywords)
+    assert said in str(error.value)
+
+
+def test_verify_says_what_does_not_hold() -> None:
+    wrong_hint = labengine.exercise("m", "Add.", solution=add, cases=[(1, 2)], mistakes=[(add, "No.")])
+    with pytest.raises(ConfigError, match=r"a mistake does not get the hint 'No\.'"):
+        wrong_hint.verify()
+    policy = labengine.exercise(
+        "m",
+        "Faster.",
+        solution=labengine.LateMerge,
+        workloads=[play],
+        score="steps",
+        goal=0,
+        num_blocks=4,
+        block_size=4,
+    )
+    assert isinstance(policy, PolicyExercise)
+    with pytest.raises(ConfigError, match="the solution does not pass"):
+        policy.verify()
+
+
+def test_a_workload_that_goes_wrong_with_the_solution_is_named() -> None:
+    def fails(lab: Any) -> None:
+        raise ValueError("no")
+
+    made = labengine.exercise("m", "Merge.", solution=labengine.LateMerge, workloads=[fails])
+    assert "goes wrong with the solution itself" in made.check(labengine.LateMerge).text
+
+
+def test_texts_are_escaped() -> None:
+    made = labengine.exercise("<i>n</i>", "<script>x</script> `<b>`", solution=add, cases=[(1, 2)], hints=["<u>h</u>"])
+    html = made._repr_html_() + made.hint()._repr_html_() + made.solution()._repr_html_()
+    assert all(tag not in html for tag in ("<i>", "<script>", "<u>")) and "<code>&lt;b&gt;</code>" in html

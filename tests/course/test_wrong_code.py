@@ -1,0 +1,202 @@
+"""A reader's wrong code: it loops, raises, returns another type, corrupts tables or is no answer, and is told so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+import labengine
+from labengine.core.nano_vllm import NanoBlockPool
+from labengine.core.prefix_cache import MergePolicy
+from labengine_widgets.compare.view import CompareView
+
+pytestmark = pytest.mark.usefixtures("loops_end_soon")
+
+SLOT, KEEP, FREEING = "why-blocks/slot", "late-merge/keep-first", "ask-why/freeing-order"
+
+
+def endless(*_: Any) -> int:
+    number = 0
+    while True:
+        number += 1
+
+
+def raising(table: list[int], position: int, block_size: int) -> int:
+    return table[position]
+
+
+def changing(table: list[int], position: int, block_size: int) -> int:
+    table.append(1)
+    return table[position // block_size] * block_size + position % block_size
+
+
+def as_float(table: list[int], position: int, block_size: int) -> float:
+    return float(table[position // block_size] * block_size + position % block_size)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (endless, "does not end: it is in"),
+        (raising, "raises IndexError"),
+        (changing, "changes its argument `table`"),
+        (as_float, "that is float, and int is wanted"),
+        (lambda: 1, "raises TypeError"),
+        (17, "give the function itself"),
+        ("<b>slot</b>", "give the function itself"),
+    ],
+)
+def test_a_function_that_is_wrong(answer: Any, said: str) -> None:
+    exercise = labengine.exercise(SLOT)
+    result = exercise.check(answer)
+    assert result.state == "wrong" and said in result.text
+    assert "<b>" not in result._repr_html_().replace("<b>✗</b>", "")
+
+
+class Loops(MergePolicy):
+    def mapped_after(self, mapped: tuple[int, ...], block_id: int) -> tuple[int, ...]:
+        while True:
+            block_id += 1
+
+
+class Raises(MergePolicy):
+    def mapped_after(self, mapped: tuple[int, ...], block_id: int) -> tuple[int, ...]:
+        raise RuntimeError("<b>no</b>")
+
+
+class OtherType(MergePolicy):
+    def mapped_after(self, mapped: tuple[int, ...], block_id: int) -> Any:
+        return "x"
+
+
+class Corrupts(MergePolicy):
+    def mapped_after(self, mapped: tuple[int, ...], block_id: int) -> tuple[int, ...]:
+        return (block_id + 1,)
+
+
+def named(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    function.__name__ = name
+    return function
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "said"),
+    [
+        (KEEP, Loops, ["does not end", "mapped_after"]),
+        (KEEP, Raises, ["Raises.mapped_after", "RuntimeError", "after event"]),
+        (KEEP, OtherType, ["Event 9 (BlockCached, decided by OtherType.mapped_after)"]),
+        (KEEP, Corrupts, ["decided by Corrupts.mapped_after", "breaks the rule"]),
+        (KEEP, NanoBlockPool, ["hidden workloads go wrong"]),
+        (KEEP, int, ["cannot be checked"]),
+        (KEEP, "KeepFirst", ["cannot be checked"]),
+        (FREEING, named("freeing_order", lambda self, n: [0] * n), ["freeing_order"]),
+        (FREEING, named("freeing_order", lambda self: range(3)), ["freeing_order"]),
+        (FREEING, named("no_seam", lambda self, n: range(n)), ["no_seam", "cannot be checked"]),
+    ],
+)
+def test_an_override_that_is_wrong(name: str, answer: Any, said: Sequence[str]) -> None:
+    result = labengine.exercise(name).check(answer)
+    assert result.state == "wrong"
+    assert [word for word in said if word not in result.text] == []
+    assert "<b>no" not in result._repr_html_() and "RuntimeError: <b>" not in result._repr_html_()
+
+
+@pytest.mark.parametrize("answer", [Raises, Corrupts, MergePolicy])
+def test_show_draws_both_engines_also_where_the_answer_is_wrong(answer: type) -> None:
+    shown = labengine.exercise(KEEP).show(answer)
+    assert isinstance(shown, CompareView)
+    shown.close()
+
+
+def test_a_loop_is_drawn_up_to_where_it_began() -> None:
+    result = labengine.exercise(KEEP).show(Loops)
+    assert "does not end" in result.text and "<svg" in result._repr_html_()
+
+
+@pytest.mark.parametrize("name", [SLOT, KEEP, FREEING])
+def test_a_blank_answer_is_seen(name: str) -> None:
+    def blank(*_: Any) -> None:
+        """Do it."""
+
+    class BlankPolicy(MergePolicy):
+        def mapped_after(self, mapped: tuple[int, ...], block_id: int) -> tuple[int, ...]: ...
+
+    exercise = labengine.exercise(name)
+    for answer in (None, blank, BlankPolicy, ...):
+        assert exercise.check(answer).state == exercise.show(answer).state == "blank"
+    assert len(labengine.progress()) == 0
+
+
+def test_a_failing_check_has_a_picture_of_both_at_the_first_difference() -> None:
+    result = labengine.exercise(KEEP).check(MergePolicy)
+    assert [title for title, _ in result.pictures] == ["as it should be", "yours"]
+    assert result._repr_html_().count("<svg") == 2
+
+
+def test_a_policy_that_breaks_a_rule_gets_no_score() -> None:
+    class Twice(NanoBlockPool):
+        def reused_first(self, block_ids: list[int]) -> list[int]:
+            return [*block_ids, *block_ids]
+
+    exercise = labengine.exercise("ask-why/race")
+    result = exercise.check(Twice)
+    assert "No score" in result.text and "Twice" in result.text
+
+
+def test_the_runs_of_a_policy_are_kept_in_a_table() -> None:
+    exercise: Any = labengine.exercise("ask-why/race")
+    for answer in (NanoBlockPool, exercise.right_answer):
+        result = exercise.check(answer)
+    assert result and [row[0] for row in exercise.table.rows[1:]] == [
+        "as it was", "NanoBlockPool", "EmptyFirst", "to reach",
+    ]  # fmt: skip
+    assert labengine.progress()["ask-why/race"].score == exercise.runs[-1].total == exercise.goal
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"), [(10**6, "an event is a number from 0"), ("x", "an event is a number"), (1.5, "an event is")]
+)
+def test_an_event_that_does_not_exist(answer: Any, said: str) -> None:
+    assert said in labengine.exercise("ask-why/forgotten-queue").check(answer).text
+
+
+def test_an_event_can_be_pointed_at_in_the_dashboard() -> None:
+    exercise: Any = labengine.exercise("ask-why/forgotten-queue")
+    exercise.show()
+    assert exercise.check().state == "blank"
+    exercise.lab.selection = ("event", 3)
+    assert "all is still right" in exercise.check().text
+    exercise.lab.selection = None
+    exercise.lab.moment = exercise.first[0] + 1
+    assert exercise.check()
+    exercise.lab.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "said"),
+    [
+        ("why-blocks/next-block", 99, "there is no block 99"),
+        ("why-blocks/next-block", "x", "a block is a whole number"),
+        ("why-blocks/preempted", "Z", "there is no request 25"),
+        ("ask-why/evicted", "0:", "is the beginning of"),
+        ("why-blocks/num-free", [1], "a number is a whole number"),
+    ],
+)
+def test_a_prediction_that_is_none(name: str, answer: Any, said: str) -> None:
+    exercise: Any = labengine.exercise(name)
+    assert said in exercise.answer(answer).text
+    assert said in exercise.check(answer).text
+    assert exercise.question.prediction is None and exercise.question.is_open
+
+
+def test_a_step_without_a_prediction_reveals_too_and_can_be_asked_again() -> None:
+    exercise: Any = labengine.exercise("why-blocks/next-block")
+    exercise.lab.step()
+    assert "You made no prediction: it is #" in exercise.question.verdict
+    assert not exercise.check()
+    assert "has told" in exercise.answer(1).text
+    exercise.again()
+    assert exercise.answer(exercise._right_answers()[0]).state == "blank"
+    assert exercise.check()
