@@ -85,6 +85,11 @@ def _breakpoint(lab: Any) -> None:
         lab.step()
 
 
+def _fill_external(lab: Lab) -> None:
+    with lab.fork(external="host") as other:
+        other.fill_external(token_ids=prompt(9))
+
+
 def _fork(lab: Lab) -> None:
     lab.fork().close()
 
@@ -154,6 +159,7 @@ def acts_of_a_lab(folder: Path) -> dict[str, Act]:
         "add": lambda lab: lab.add(token_ids=prompt(9), max_tokens=3),
         "abort": lambda lab: lab.abort(0),
         "reset_prefix_cache": lambda lab: lab.reset_prefix_cache(),
+        "fill_external": _fill_external,
         "step": lambda lab: lab.step(),
         "steps": lambda lab: lab.step(3),
         "next_phase": lambda lab: lab.next_phase(),
@@ -268,7 +274,7 @@ def assert_intact(lab: Lab) -> None:
     stepper = lab.session.stepper
     with stepper.reading():
         assert stepper._lock._depth == 1, "a turn was taken and not given back"
-    assert lab.session.runs._num_running == 0 and lab.session.breakpoints._num_armed == 0 and not lab.hooks.is_emitting
+    assert not lab.session.runs.in_progress and lab.session.breakpoints._num_armed == 0 and not lab.hooks.is_emitting
     assert not lab.is_running
     assert lab.background_error is None
     if stepper.has_open_step:
@@ -294,7 +300,7 @@ def assert_pair_intact(both: Comparison) -> None:
     both.post(lambda: None).result(PATIENCE)
     with both._pair.lock:
         assert both._pair.lock._depth == 1, "a turn was taken and not given back"
-    assert not both.is_running and both._runs._num_running == 0 and both.background_error is None
+    assert not both.is_running and not both._runs._in_progress and both.background_error is None
     for lab in both._pair.labs:
         assert_intact(lab)
 

@@ -13,6 +13,9 @@ from seeds import EVERY_SEED
 FACTOR_OF_ALL = 10
 """How many times as many examples `make test-all` has."""
 
+UNHURRIED = settings(deadline=None, suppress_health_check=list(HealthCheck))
+"""For cases that Hypothesis draws: none fails because the machine is slow."""
+
 
 def for_random(check: Callable[[Random], object], examples: int) -> None:
     """Call check(rng) at least `examples` times, with the same numbers in each run of the tests; ignore its result.

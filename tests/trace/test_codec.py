@@ -28,6 +28,7 @@ from labengine.events import (
 from labengine.fold import Fold
 from labengine.trace.codec import KINDS, decoder, dumps, event_of, fold_of, keyframe, rows
 from labengine.trace.parsing import TraceError
+from random_cases import UNHURRIED
 from recordings import recording
 
 SAMPLES: tuple[Event, ...] = (
@@ -155,6 +156,7 @@ JSON = st.recursive(
 
 
 @given(JSON)
+@UNHURRIED
 def test_any_json_is_an_event_or_refused(row: Any) -> None:
     try:
         event = event_of(row)
@@ -167,6 +169,7 @@ FRAME = json.loads(dumps(keyframe(recording(Ground("labengine"), 3).state())))
 
 
 @given(st.sampled_from(sorted(FRAME)), JSON)
+@UNHURRIED
 def test_any_keyframe_is_a_state_or_refused(name: str, value: Any) -> None:
     try:
         state = fold_of(FRAME | {name: value})

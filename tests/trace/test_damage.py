@@ -11,16 +11,17 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grounds import Ground
 from labengine.config import ConfigError
 from labengine.trace.file import SavedRun, open_file, save
 from labengine.trace.parsing import TraceError
+from random_cases import UNHURRIED
 from recordings import FACTS, recording, saved
 
-QUICK = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+QUICK = settings(UNHURRIED, max_examples=150)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
-from labengine.config import ConfigError, checked_bool, checked_call, checked_text
+from labengine.config import ConfigError, checked_bool, checked_call, checked_text, shown
 from labengine.deprecated import with_old_keywords, with_old_names
 from labengine.engine.engine import Phase, StepReport
 from labengine.engine.interrupts import interrupts_allowed, interrupts_deferred
@@ -335,7 +335,13 @@ class Comparison:
         return self._view
 
     def show_in(self, view: PairLink) -> None:
-        """Have a view of a front end's own follow this comparison, in place of the notebook's."""
+        """Have a view of a front end's own follow this comparison, in place of the notebook's.
+
+        Raises ConfigError for what is no labengine_widgets.compare.link.PairLink.
+        """
+        needed = ("send_new_soon", "show_position", "show_moment")
+        if not all(callable(getattr(view, name, None)) for name in needed):
+            raise ConfigError(f"view must have {', '.join(needed)}, as a compare.link.PairLink has, got {shown(view)}")
         self._view = view
 
     def view_source(self) -> ComparisonViewSource:
