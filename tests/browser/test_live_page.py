@@ -89,6 +89,8 @@ def add_step_and_ask(page: Page) -> dict[str, str]:
         page.get_by_role("button", name="Add", exact=True).click()
         page.locator(".le-badge").nth(number - 1).wait_for()
     page.get_by_role("button", name="Step", exact=True).click()
+    until(page, step="1", playing="true")
+    page.locator(".labengine").press("End")
     until(page, step="1", used="5", peak="8", playing="false")
     page.locator('.le-tables [data-block="0"]').first.click()
     page.get_by_role("tab", name="Why?").click()

@@ -12,9 +12,8 @@ sys.path.insert(0, "/lib/labengine")
 import labengine
 
 async def until(is_so):
-    async with asyncio.timeout(60):
-        while not is_so():
-            await asyncio.sleep(0)
+    while not is_so():  # the process that runs this has a time limit
+        await asyncio.sleep(0)
 
 lab = labengine.Lab("simulated", num_blocks=24, block_size=4, edition="nano-vllm+243")
 for _ in "AB":
@@ -38,4 +37,4 @@ json.dumps({
     "refusal": refusal,
 })
 `);
-console.log(printed);
+process.stdout.write(`${printed}\n`, () => process.exit(0)); // timers of Pyodide would keep Node alive
