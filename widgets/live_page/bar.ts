@@ -1,4 +1,4 @@
-// The lines above the lab: which session, what state, a link to it, and the prompt of two engines at once.
+// The lines around the lab: which session, what state, a link to it; below, the prompt of two engines at once.
 
 const PROMPT = "Two people ask the very same question at the very same moment. The", // of an edition that is opened anew
   ORIGIN = ["bug", "follow_up", "edition", "compare"]; // what a link begins with; all else in it is the pool and acts
@@ -72,7 +72,8 @@ export class Bar {
 
   // One lab has a form of its own, with the same labels: only one of the two is in the page.
   showForm(isShown: boolean) {
-    if (isShown) this.refusal.after(this.form);
+    this.form.hidden = false;
+    if (isShown) byId("lab").after(this.form);
     else this.form.remove();
   }
 
