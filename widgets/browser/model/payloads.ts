@@ -57,11 +57,22 @@ export interface Header {
   answers?: { moment: number; subject: AskedSubject; answer: Answer }[];
 }
 
+// A question that the next step answers; prediction: a number, or "group:hex" for a hash.
+export interface Asked {
+  text: string;
+  kind: "block" | "request" | "hash" | "number";
+  prediction: number | string | null;
+  verdict: string;
+  is_right: boolean | null;
+  is_open: boolean;
+}
+
 export interface Status {
   title: string;
   running: boolean;
   phase: Phase | null;
   stopped?: string | null;
+  asked?: Asked | null;
   is_live?: boolean;
   note?: string | null;
   listener_failures?: string[];

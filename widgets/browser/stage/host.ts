@@ -14,7 +14,7 @@ export interface StageEvents {
   captions: [];
   quiet: [];
   painted: [];
-  select: [selection: Selection | null];
+  select: [selection: Selection | null, isHeard: boolean];
   command: [action: string];
   answer: [content: WireContent];
   position: [content: WireContent];

@@ -2,6 +2,7 @@
 
 import { element, put } from "../look/element.ts";
 import { VIEWS } from "../views/index.ts";
+import { AskedQuestion } from "./asked.ts";
 import { Difference } from "./changes_since_mark.ts";
 import { Controls, Notice } from "./controls.ts";
 import { Head, MomentData, Sentence } from "./head.ts";
@@ -20,7 +21,8 @@ export function layDashboard(stage: Stage, root: HTMLElement) {
   const keys = new Keys(stage),
     layer = overlay(stage),
     controls = new Controls(stage),
-    scrubber = new Scrubber(stage);
+    scrubber = new Scrubber(stage),
+    asked = new AskedQuestion(stage);
   const head = new Head(stage, keys),
     sentence = new Sentence(stage),
     main = element("div", "le-main"),
@@ -35,6 +37,7 @@ export function layDashboard(stage: Stage, root: HTMLElement) {
   root.append(
     head.element,
     sentence.element,
+    asked.element,
     main,
     scrubber.element,
     controls.element,
@@ -46,6 +49,7 @@ export function layDashboard(stage: Stage, root: HTMLElement) {
   for (const part of [
     head,
     sentence,
+    asked,
     scrubber,
     controls,
     new MomentData(stage, scrubber),

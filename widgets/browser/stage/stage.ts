@@ -247,7 +247,7 @@ export class Stage {
     this.selection = selection?.kind ? selection : null;
     this.pointing?.mark();
     this.painting.mark(this.selection);
-    this.emit("select", this.selection);
+    this.emit("select", this.selection, isHeard);
     if (isHeard) this.wire.send({ type: "select", side: 0, selection: this.selection });
   }
 
