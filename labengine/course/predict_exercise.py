@@ -119,7 +119,7 @@ class PredictExercise(Exercise):
             self._predict(prediction)
         except ConfigError as error:
             return wrong(f"This is no answer: {error}")
-        return blank(f"You predict {self._named(self.question.prediction)}. The next step tells: `.check()`.")
+        return blank(f"You predict {self._named(self.question.prediction)}. The next step answers: `.check()`.")
 
     def again(self) -> None:
         """Bring the lab back to the moment before the first question; one with an external tier is made anew."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from labengine.magics import bug, finding, judging, looking, patching, stepping, time
+from labengine.magics import bug, exercising, finding, judging, looking, patching, stepping, time
 from labengine.magics.table import put_in_order
 
-MODULES = (stepping, looking, time, patching, finding, judging, bug)
+MODULES = (stepping, looking, time, patching, finding, judging, bug, exercising)
 """Importing these modules registers their commands."""
 
 put_in_order(
@@ -13,5 +13,5 @@ put_in_order(
     *("show", "view", "select", "check", "status", "why"),
     *("back", "forward", "goto", "rewind", "fork", "break", "save", "open"),
     *("seams", "seam", "patch", "find", "judge"),
-    *("bugs", "bug", "close"),
+    *("bugs", "bug", "exercise", "close"),
 )

@@ -85,7 +85,10 @@ WORDS = {
 """What a command cannot do without."""
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES[1:] if name not in ("seams", "seam", "bugs", "bug", "open")])
+WITHOUT_LAB = ("seams", "seam", "bugs", "bug", "open", "exercise")
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES[1:] if name not in WITHOUT_LAB])
 def test_every_command_before_start_says_how_to_start(notebook: Notebook, name: str) -> None:
     word = WORDS.get(name, "")
     assert "there is no lab yet: %lab start --model smollm2" in notebook.refused(f"%lab {name}{word}")

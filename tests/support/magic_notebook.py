@@ -18,7 +18,7 @@ NAMES = (
     *("show", "view", "select", "check", "status", "why"),
     *("back", "forward", "goto", "rewind", "fork", "break", "save", "open"),
     *("seams", "seam", "patch", "find", "judge"),
-    *("bugs", "bug", "close"),
+    *("bugs", "bug", "exercise", "close"),
 )
 
 

@@ -17,7 +17,7 @@ export class AskedQuestion {
   element = element("form", "le-asked");
   words = element("span", "le-asked-words");
   field = element("input");
-  ok = button("Predict", "keep the prediction; the next step tells");
+  ok = button("Predict", "keep the prediction; the next step answers");
   predicted = ""; // what the play of the step has still to confirm
 
   constructor(stage: Stage) {
@@ -62,7 +62,7 @@ export class AskedQuestion {
 
 function question(asked: Asked) {
   const { text, verdict, is_open, is_right, prediction } = asked;
-  if (is_open && prediction !== null) return `${text} You predict ${named(asked)}: the next step tells.`;
+  if (is_open && prediction !== null) return `${text} You predict ${named(asked)}: the next step answers.`;
   const judged = verdict && `${is_right ? "✓" : "✗"} ${verdict}`;
   return [judged, is_open ? text : "", is_open ? HOW[asked.kind] : ""].filter(Boolean).join(" ");
 }

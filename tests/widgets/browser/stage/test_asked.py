@@ -50,7 +50,7 @@ class ExercisePage(View):
         self.painted()
 
 
-def test_a_click_predicts_and_the_step_tells(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_click_predicts_and_the_step_answers(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, str(tmp_path / "progress.json"))
     exercise, numbers = (labengine.exercise(name) for name in ("why-blocks/next-block", "why-blocks/num-free"))
     assert isinstance(exercise, PredictExercise) and isinstance(numbers, PredictExercise)
@@ -63,7 +63,7 @@ def test_a_click_predicts_and_the_step_tells(tmp_path: Any, monkeypatch: pytest.
         for block_id in (exercise.lab.snapshot().free_queue[1], right):
             page.page.locator(f".le-queue-panel [data-block='{block_id}']").first.click()
             page.answer()
-            assert f"You predict #{block_id}: the next step tells." in page.text(WORDS)
+            assert f"You predict #{block_id}: the next step answers." in page.text(WORDS)
         assert exercise.question.prediction == right
         page.step()
         assert page.text(WORDS) == f"✓ You said #{right}: right."
@@ -76,7 +76,7 @@ def test_a_click_predicts_and_the_step_tells(tmp_path: Any, monkeypatch: pytest.
             form.locator("input").fill(str(said))
             form.get_by_role("button", name="Predict").click()
             page.answer()
-            assert f"You predict {said}: the next step tells." in page.text(WORDS)
+            assert f"You predict {said}: the next step answers." in page.text(WORDS)
             page.step()
         assert page.text(WORDS).startswith("✓ You said 8: right. 1 of 2 right.")
         assert not form.locator("input").is_visible()
