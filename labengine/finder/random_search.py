@@ -15,6 +15,10 @@ MAX_KEPT = 400
 """Workloads kept to be varied."""
 
 
+DISTURBED_EVERY = 8
+"""Of so many workloads one has steps that end inside, forks and rewinds: most faults need none, and find no place."""
+
+
 class RandomSearch:
     """Random workloads in several scopes, by a seed.
 
@@ -26,30 +30,45 @@ class RandomSearch:
         self.num_operations = 0
         self.operations: set[str] = set()
         """Kinds of operations that were tried."""
-        self._scopes = scopes
         self._judgement = judgement
-        self._random = Random(seed)
-        self._pairs: set[tuple[object, object]] = set()
-        self._kept: list[Case] = []
+        disturbed = [scope for scope in scopes if scope.ends]
+        plain = [scope for scope in scopes if not scope.ends]
+        self._families = [_Workloads(family, seed) for family in (plain, disturbed) if family]
 
     def findings(self) -> Iterator[tuple[Finding, Case] | None]:
         """Yield each finding with its case, and None after each workload without; endless."""
         while True:
-            case = self._next()
             self.num_workloads += 1
+            workloads = self._families[-1 if self.num_workloads % DISTURBED_EVERY == 0 else 0]
+            case = workloads.next()
             sandbox = self._judgement.sandbox(case.scope)
             pairs = _Pairs()
             sandbox.hooks.subscribe(pairs.note)
             found = self._judgement.of(case, sandbox)
             self.num_operations += pairs.num_operations
             self.operations.update(operation.what for operation in case.workload)
-            if not pairs.seen <= self._pairs:
-                self._pairs |= pairs.seen
-                self._kept.append(case)
-                del self._kept[:-MAX_KEPT]
+            workloads.note(case, pairs.seen)
             yield found
 
-    def _next(self) -> Case:
+
+class _Workloads:
+    """Random workloads in some scopes, with numbers of their own: other scopes do not change them."""
+
+    def __init__(self, scopes: Sequence[Scope], seed: int) -> None:
+        self._scopes = scopes
+        self._random = Random(seed)
+        self._pairs: set[tuple[object, object]] = set()
+        self._kept: list[Case] = []
+
+    def note(self, case: Case, pairs: set[tuple[object, object]]) -> None:
+        """Keep a case that brought new pairs of events."""
+        if not pairs <= self._pairs:
+            self._pairs |= pairs
+            self._kept.append(case)
+            del self._kept[:-MAX_KEPT]
+
+    def next(self) -> Case:
+        """Return a new workload, or one that varies a kept one."""
         random = self._random
         if self._kept and random.random() < 0.4:
             kept = random.choice(self._kept)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from browser.lab_page import LabPage
 
 MAKE = """
@@ -24,6 +26,7 @@ WIDTHS = """() => {
 PATH = """() => document.querySelector(".labengine-plot .scatterlayer .js-line")?.getAttribute("d")?.length || 0"""
 
 
+@pytest.mark.sweep
 def test_charts_live_and_follow_the_theme(lab_page: LabPage) -> None:
     lab_page.open_cells(MAKE, RUN)
     lab_page.run_cell(0)

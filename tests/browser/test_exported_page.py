@@ -194,6 +194,7 @@ def test_no_other_script_may_run(browser: Browser, alone: Path) -> None:
         page.watch.forget()
 
 
+@pytest.mark.sweep
 def test_charts_are_drawn_by_the_plotly_that_the_page_carries(
     browser: Browser, comparison: Comparison, tmp_path: Path
 ) -> None:

@@ -50,6 +50,7 @@ def test_the_follow_up_is_a_button(lab_page: LabPage) -> None:
     assert lab_page.errors() == []
 
 
+@pytest.mark.sweep
 def test_one_column_opens_alone_at_its_first_wrong_event(lab_page: LabPage) -> None:
     lab_page.open_cells("%load_ext labengine", "%lab bug nano-vllm-219 --column nano-vllm")
     lab_page.run_cell(0)

@@ -37,6 +37,7 @@ def slide(view: OpenView, which: int, value: int) -> None:
     view.root.evaluate(SLIDE, [which, value])
 
 
+@pytest.mark.sweep
 def test_one_scrubs_through_steps_and_through_the_moments_of_a_step(dashboard: OpenView) -> None:
     view = dashboard
     slide(view, STEPS, 1)

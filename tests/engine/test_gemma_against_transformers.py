@@ -77,6 +77,7 @@ def runner(model: LoadedModel) -> ModelRunner:
     return runner_of(model, 16)
 
 
+@pytest.mark.sweep
 def test_fifteen_layers_with_a_window_and_three_without_make_six_groups(model: LoadedModel) -> None:
     """As vLLM 0.32 groups them, in its order."""
     window, full = GroupSpec(16, "sliding_window", 512), GroupSpec(16)

@@ -183,6 +183,7 @@ def test_what_is_new_is_added_and_nothing_twice() -> None:
     show_views(check, events[:cut], "timeline", "bands", "log")
 
 
+@pytest.mark.sweep
 def test_a_moment_of_100_000_events_is_painted_as_fast_as_one_of_10_000() -> None:
     """A move to another moment must not cost the whole run again, which is ten times as long."""
     once = [event for event in busy(60, 256, 3) if not isinstance(event, ev.EngineStarted)]
