@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import cycle, product
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -149,8 +149,8 @@ def test_few_tiles_are_cut_into_spans(block_size: int, window: int | None) -> No
     assert largest_error(texts, backend, steps) < TOLERANCES[torch.float32]
 
 
-TILES = {*zip(HEADS, cycle((torch.float32, torch.float16, torch.bfloat16)), strict=False)}
-"""Each shape of heads once."""
+TILES = {(HEADS[0], torch.float32), (HEADS[2], torch.bfloat16), (HEADS[4], torch.float16)}
+"""The smallest, the most and the widest heads; each precision once."""
 
 
 @pytest.mark.parametrize(("heads", "dtype"), sampled(product(HEADS, TOLERANCES), TILES), ids=str)

@@ -382,6 +382,22 @@ def test_the_shown_moment_travels_both_ways(source: FakeViewSource, feed: Feed, 
     assert feed.moment is None, "the lab moved on, and the views with it"
 
 
+def test_events_of_before_a_shown_moment_are_sent_before_it(source: FakeViewSource, feed: Feed, wire: Wire) -> None:
+    """The feed reads half of a step; the step ends at a breakpoint, whose moment is shown."""
+    step = merging_step()
+    source.is_running = True
+    source.say(step[:9])
+    feed.post(lambda: source.say(step[9:]))
+    feed.show_moment(7)
+    feed.tick()
+    assert [message["type"] for message in wire.messages if message["type"] in ("more", "show")] == [
+        "more",
+        "more",
+        "show",
+    ]
+    assert feed.sent == 33
+
+
 JSON = [None, True, False, 0, -1, 1.0, 10**30, "", "at", "x" * 10_000, [], ["at"], {}, {"type": "at"}, [[None]]]
 """One value of each kind that a message may carry where another one was meant."""
 

@@ -152,7 +152,7 @@ class Feed:
     def show_moment(self, moment: int | None) -> None:
         """Have every view show a moment; None: the newest one, and follow."""
         self.shown.show(moment, self.timeline)
-        self.post(lambda: self._audience.send({"type": "show", "moment": moment}))
+        self.post(lambda: self._send_shown(moment))
 
     def select(self, selection: Selection | None) -> None:
         """Select something in every view; None: nothing."""
@@ -302,6 +302,12 @@ class Feed:
         elif self._audience and not self.view_source.is_live:
             with self._answering:
                 self.guarded(call)
+
+    def _send_shown(self, moment: int | None) -> None:
+        """Send the events of before first: a view takes what comes after the moment for news, and goes on with it."""
+        if self.timeline is not None:
+            self._publish()
+        self._audience.send({"type": "show", "moment": moment})
 
     def _answer_resync(self, viewer: Viewer, side: int, message: dict[str, Any]) -> None:
         if self.timeline is None:

@@ -11,6 +11,7 @@ from browser.bare_pages import BROWSER, BarePage, BarePages
 from labengine.course.predict_exercise import PredictExercise
 from labengine.course.progress import VARIABLE
 from labengine_widgets.feed.messages import checked_command
+from waiting import PATIENCE
 from widgets.browser.stage.dashboard_page import View, _ticked
 
 pytestmark = pytest.mark.browser
@@ -36,7 +37,7 @@ class ExercisePage(View):
         for message in self.page.evaluate("() => window.sent.splice(0)"):
             if message["type"] == "command":
                 action, arguments = checked_command(message)
-                self.lab.view_source().post(action, **arguments).result(10)
+                self.lab.view_source().post(action, **arguments).result(PATIENCE)
             else:
                 self.feed.receive(self, 0, message)
         self.feed.tick()
