@@ -64,6 +64,7 @@ def test_it_opens_where_it_went_wrong(lab_page: LabPage, theme: str) -> None:
     lab_page.screenshot(f"two-phase-loaded-{theme.split()[-1].lower()}", dashboard(lab_page))
 
 
+@pytest.mark.sweep
 def test_a_table_with_nulls_reads_well(lab_page: LabPage) -> None:
     """A window that has moved on, with either way to write null."""
     source = [

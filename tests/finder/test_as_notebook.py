@@ -35,8 +35,8 @@ def played(path: Path) -> dict[str, Any]:
     ("cls", "settings"),
     [
         (NoAliveCheck, {"scopes": ONE_SCOPE, "kinds": GRAVE, "max_workloads": 0}),
-        (RaisesOnTouch, {"scopes": ONE_SCOPE, "kinds": GRAVE, "max_workloads": 0}),
-        (NeverAdmits, {"scopes": ONE_SCOPE, "kinds": GRAVE, "max_workloads": 0}),
+        pytest.param(RaisesOnTouch, {"scopes": ONE_SCOPE, "kinds": GRAVE, "max_workloads": 0}, marks=pytest.mark.sweep),
+        pytest.param(NeverAdmits, {"scopes": ONE_SCOPE, "kinds": GRAVE, "max_workloads": 0}, marks=pytest.mark.sweep),
         (Loops, {"scopes": TINY, "kinds": GRAVE, "max_workloads": 0}),
         (EverySecondReuses, {"scopes": REPEATING, "kinds": GRAVE, "max_workloads": 0}),
         (NeverShares, {"kinds": ("worse",), "max_workloads": 200}),
