@@ -26,6 +26,9 @@ OVERRIDES = {
     "@jupyterlab/apputils-extension:sessionDialogs": {"skipKernelRestartDialog": True},
 }
 
+GRACE_S = 10.0
+"""Seconds until a server that was told to end is killed: some never hear it, and no outcome depends on it."""
+
 
 class JupyterServer:
     """JupyterLab over `base`/notebooks; started by `start()`, ended by `stop()` or with this process at the latest.
@@ -63,7 +66,7 @@ class JupyterServer:
             return
         process.terminate()
         try:
-            process.wait(PATIENCE)
+            process.wait(GRACE_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
