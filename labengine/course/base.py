@@ -103,7 +103,7 @@ class Exercise(ABC):
     # -- the exercise itself, tried ------------------------------------------------------------------------------------
 
     def verify(self) -> None:
-        """Try the exercise, for its author: a blank answer is told so, the solution passes, each mistake gets its hint.
+        """Try the exercise, for its author: blank gets a sentence, the solution passes, each mistake gets its hint.
 
         Progress is not touched. Raises ConfigError, saying what does not hold.
         """

@@ -153,7 +153,7 @@ def _refuse_uncallable(answer: Any) -> None:
 
 
 def _outcome(function: Callable[..., Any], case: Case, names: Sequence[str]) -> CallOutcome:
-    """Call a function with copies of the arguments. What it raises, and a loop without an end, is told in words."""
+    """Call a function with copies of the arguments. Return what it raises, and a loop without an end, as a sentence."""
     arguments = copy.deepcopy(case)
     try:
         with ends_soon():

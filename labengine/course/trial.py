@@ -85,7 +85,7 @@ def played(maker: LabMaker, parts: Parts, workload: Workload) -> Iterator[Trial]
 
 
 def trial_of(lab: Lab, workload: Workload) -> Trial:
-    """Play a workload on a lab. What a part raises, a loop without an end and broken rules are told, not raised."""
+    """Play a workload on a lab. What a part raises, endless loops and broken rules become the trial's problem."""
     try:
         with ends_soon():
             workload(lab)

@@ -17,7 +17,7 @@ from labengine.session.source_text import quoted
 
 @dataclass(frozen=True, kw_only=True)
 class Story:
-    """What the notebook tells, as text and as Python."""
+    """The notebook's story, as text and as Python."""
 
     headline: str
     message: str

@@ -202,7 +202,7 @@ class Counterexample:
             )
 
     def to_notebook(self, path: str | PathLike[str]) -> Path:
-        """Write a notebook that tells it: the parts' source, both engines, the point of no return, the test.
+        """Write a notebook of the counterexample: the parts' source, both engines, the point of no return, the test.
 
         It runs from its first cell to its last. Returns the path. Raises ConfigError for another ending than .ipynb,
         and for parts that have no text; TraceError where nothing can be written.
@@ -284,7 +284,7 @@ class Counterexample:
         return self.kind == "raises" or self.rule == "endless"
 
     def _body(self, *, is_asserted: bool = False) -> list[str] | None:
-        """Return the workload as lines; None where the lab's inputs tell it: forks and rewinds are none."""
+        """Return the workload as lines; None where the lab's inputs are enough: no forks and rewinds."""
         workload = self._case.workload[:-1] if is_asserted else self._case.workload
         if not any(isinstance(operation, Repeat) for operation in self._case.workload):
             return None

@@ -52,7 +52,7 @@ class PromptAct:
 
 @dataclass(frozen=True, slots=True)
 class StepsAct:
-    """StepsAct, one after the other."""
+    """Steps, one after the other."""
 
     count: int
 

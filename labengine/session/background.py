@@ -139,7 +139,7 @@ class Outcome(Future[Any]):
 
 
 class OutcomeOnLoop(Outcome):
-    """The result of a call that waits for the event loop. Who waits for it would keep the loop from it: it is run."""
+    """The result of a call that waits for the event loop. Waiting would block that loop: the call is run at once."""
 
     def __init__(self, catch_up: Callable[[], object]) -> None:
         super().__init__()

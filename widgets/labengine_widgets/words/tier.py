@@ -28,7 +28,7 @@ class KnownTier:
         return len(self._held)
 
     def note(self, event: TierEvent) -> None:
-        """Follow an event. A load tells what the tier had, unless it is known to have left before the copy ran."""
+        """Follow an event. A load shows what the tier had, unless it is known to have left before the copy ran."""
         match event:
             case ev.BlocksSaved():
                 self._add((group, block_hash) for group, _, _, block_hash in event.transfers)
