@@ -25,7 +25,7 @@ EXERCISES = {
     "late-merge": "late_merge",
     "off-by-one": "off_by_one",
     "two-phases": "two_phases",
-    "ask-why": "ask_why",
+    "reading-a-run": "reading_a_run",
 }
 """The course's exercises: the first half of their names, and the module of labengine.course.exercises."""
 

@@ -46,7 +46,7 @@ def pictures(lab: LabPage, name: str, of: Locator) -> None:
 
 
 def test_06_the_picture_goes_where_the_cells_go(lab_page: LabPage) -> None:
-    lab_page.open(FOLDER / "06_ask_why.ipynb")
+    lab_page.open(FOLDER / "10_reading_a_run.ipynb")
     at = run_to(lab_page, "lab.show()")
     view = lab_page.cell(at).locator(".labengine-dashboard")
     seen(lab_page, view, step="7")
@@ -71,7 +71,7 @@ def test_06_the_picture_goes_where_the_cells_go(lab_page: LabPage) -> None:
 
 
 def test_02_shows_both_engines_and_the_follow_up(lab_page: LabPage) -> None:
-    lab_page.open(FOLDER / "02_late_merge.ipynb")
+    lab_page.open(FOLDER / "05_late_merge.ipynb")
     at = run_to(lab_page, "comparison = ")
     view = lab_page.cell(at).locator(".le-compare")
     seen(lab_page, view, stop="0", used="0 0")

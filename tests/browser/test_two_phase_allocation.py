@@ -11,7 +11,7 @@ from playwright.sync_api import Locator
 from browser.lab_page import LabPage
 from checkout import ROOT
 
-NOTEBOOK = ROOT / "notebooks" / "05_two_phase_allocation.ipynb"
+NOTEBOOK = ROOT / "notebooks" / "08_two_phase_allocation.ipynb"
 DOUBLED = "G's window group shares #4 and #5 with another group of G: each block in two tables!"
 
 

@@ -14,7 +14,7 @@ from labengine_widgets.compare.view import CompareView
 
 pytestmark = pytest.mark.usefixtures("loops_end_soon")
 
-SLOT, KEEP, FREEING = "why-blocks/slot", "late-merge/keep-first", "ask-why/freeing-order"
+SLOT, KEEP, FREEING = "why-blocks/slot", "late-merge/keep-first", "reading-a-run/freeing-order"
 
 
 def endless(*_: Any) -> int:
@@ -140,30 +140,30 @@ def test_a_policy_that_breaks_a_rule_gets_no_score() -> None:
         def reused_first(self, block_ids: list[int]) -> list[int]:
             return [*block_ids, *block_ids]
 
-    exercise = labengine.exercise("ask-why/race")
+    exercise = labengine.exercise("reading-a-run/race")
     result = exercise.check(Twice)
     assert "No score" in result.text and "Twice" in result.text
 
 
 def test_the_runs_of_a_policy_are_kept_in_a_table() -> None:
-    exercise: Any = labengine.exercise("ask-why/race")
+    exercise: Any = labengine.exercise("reading-a-run/race")
     for answer in (NanoBlockPool, exercise.right_answer):
         result = exercise.check(answer)
     assert result and [row[0] for row in exercise.table.rows[1:]] == [
         "as it was", "NanoBlockPool", "EmptyFirst", "to reach",
     ]  # fmt: skip
-    assert labengine.progress()["ask-why/race"].score == exercise.runs[-1].total == exercise.goal
+    assert labengine.progress()["reading-a-run/race"].score == exercise.runs[-1].total == exercise.goal
 
 
 @pytest.mark.parametrize(
     ("answer", "said"), [(10**6, "an event is a number from 0"), ("x", "an event is a number"), (1.5, "an event is")]
 )
 def test_an_event_that_does_not_exist(answer: Any, said: str) -> None:
-    assert said in labengine.exercise("ask-why/forgotten-queue").check(answer).text
+    assert said in labengine.exercise("reading-a-run/forgotten-queue").check(answer).text
 
 
 def test_an_event_can_be_pointed_at_in_the_dashboard() -> None:
-    exercise: Any = labengine.exercise("ask-why/forgotten-queue")
+    exercise: Any = labengine.exercise("reading-a-run/forgotten-queue")
     exercise.show()
     assert exercise.check().state == "blank"
     exercise.lab.selection = ("event", 3)
@@ -180,7 +180,7 @@ def test_an_event_can_be_pointed_at_in_the_dashboard() -> None:
         ("why-blocks/next-block", 99, "there is no block 99"),
         ("why-blocks/next-block", "x", "a block is a whole number"),
         ("why-blocks/preempted", "Z", "there is no request 25"),
-        ("ask-why/evicted", "0:", "is the beginning of"),
+        ("reading-a-run/evicted", "0:", "is the beginning of"),
         ("why-blocks/num-free", [1], "a number is a whole number"),
     ],
 )

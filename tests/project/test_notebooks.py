@@ -18,17 +18,17 @@ FOLDER = ROOT / "notebooks"
 EXPECTED = {
     "00_why_blocks",
     "01_first_light",
-    "02_late_merge",
-    "03_the_off_by_one_that_was_none",
-    "04_two_tables",
-    "05_two_phase_allocation",
-    "06_ask_why",
-    "07_corruption_or_rounding",
+    "05_late_merge",
+    "06_the_off_by_one_that_was_none",
+    "07_two_tables",
+    "08_two_phase_allocation",
+    "09_corruption_or_rounding",
+    "10_reading_a_run",
 }
-RUN_IN_A_BROWSER = {"01_first_light", "02_late_merge", "06_ask_why"}
+RUN_IN_A_BROWSER = {"01_first_light", "05_late_merge", "10_reading_a_run"}
 """Notebooks that tests/browser runs from top to bottom in JupyterLab: 01 in test_first_light.py, in a restarted kernel,
-02 and 06 in test_notebooks_open.py."""
-ON_GEMMA = {"05_two_phase_allocation": 'report.outputs("gemma3-270m")'}
+05 and 10 in test_notebooks_open.py."""
+ON_GEMMA = {"08_two_phase_allocation": 'report.outputs("gemma3-270m")'}
 """A cell for the sweep: what it computes is held against its text in tests/scenarios/test_vllm_44409_on_gemma.py."""
 NOTEBOOKS = sorted({*FOLDER.glob("*.ipynb"), *(FOLDER / f"{name}.ipynb" for name in EXPECTED)})  # a missing one fails
 

@@ -50,7 +50,7 @@ def _other_evicted(step: RevealedStep) -> str:
 def evicted() -> Exercise:
     """Predict: the hash that is evicted first."""
     return exercise(
-        "ask-why/evicted",
+        "reading-a-run/evicted",
         "The run of this notebook, at the end of step 2: D has just arrived, and needs four blocks. Which entry of the "
         "prefix map is evicted first?",
         play=_up_to_d,
@@ -105,7 +105,7 @@ def _long_after_short(lab: Lab) -> None:
 def freeing() -> Exercise:
     """Fill in: the order in which a request's blocks are freed."""
     return exercise(
-        "ask-why/freeing-order",
+        "reading-a-run/freeing-order",
         "A request that is done gives its blocks back, one after the other, and blocks freed first are reused first. "
         "In which order should that be, so that as much as possible of its prompt can still be found later? Return "
         "the indices of its `num_entries` table entries in that order.",
@@ -149,7 +149,7 @@ def _hit_and_more(lab: Lab) -> None:
 def forgotten_queue() -> Exercise:
     """Find the first wrong event: a hit that stays in the free queue."""
     return exercise(
-        "ask-why/forgotten-queue",
+        "reading-a-run/forgotten-queue",
         "A pool has one method that is wrong. B's prompt begins with A's, and finds A's block in the cache. The checks "
         "report several rules at the end of the step. Which event is the first wrong one?",
         broken=KeepsHitsInTheQueue,
@@ -213,7 +213,7 @@ def _twins_between(lab: Lab) -> None:
 def race() -> Exercise:
     """Make it better: which freed blocks are reused first."""
     return exercise(
-        "ask-why/race",
+        "reading-a-run/race",
         "Freed blocks go to the tail of the free queue, all alike. `reused_first` may send some of them to its head: "
         "write it so that the same requests compute fewer tokens. `self.blocks[i].keys` are the hashes under which "
         "the map knows block i; a pool derives from `NanoBlockPool` (labengine.core.nano_vllm).",
@@ -241,8 +241,8 @@ def race() -> Exercise:
 
 
 EXERCISES: Mapping[str, Callable[[], Exercise]] = {
-    "ask-why/evicted": evicted,
-    "ask-why/freeing-order": freeing,
-    "ask-why/forgotten-queue": forgotten_queue,
-    "ask-why/race": race,
+    "reading-a-run/evicted": evicted,
+    "reading-a-run/freeing-order": freeing,
+    "reading-a-run/forgotten-queue": forgotten_queue,
+    "reading-a-run/race": race,
 }
