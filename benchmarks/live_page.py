@@ -32,7 +32,7 @@ from machine import facts, headline, listening_for_noise  # noqa: E402
 from playwright.sync_api import Browser  # noqa: E402
 
 from browser.chromium import launched, new_context  # noqa: E402
-from tools.site import FRONT, build  # noqa: E402
+from tools.site.live_page import FRONT, build  # noqa: E402
 
 WATCH = """
 window.times = {};

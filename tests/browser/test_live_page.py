@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page
 from browser.chromium import new_context
 from browser.page_watch import PageWatch
 from labengine.scenarios import bug
-from tools import site
+from tools.site import live_page as site
 
 PROMPT = "Two people ask the very same question at the very same moment. The"
 

@@ -88,7 +88,9 @@ def test_the_next_step_answers_what_is_asked(name: str) -> None:
     assert exercise.check() and labengine.progress()[name].tries == 1
 
 
-@pytest.mark.parametrize("name", ["why-blocks/slot", "why-blocks/num-free", "reading-a-run/race", "reading-a-run/forgotten-queue"])
+@pytest.mark.parametrize(
+    "name", ["why-blocks/slot", "why-blocks/num-free", "reading-a-run/race", "reading-a-run/forgotten-queue"]
+)
 def test_its_author_can_verify_it(name: str) -> None:
     made(name).verify()
     assert len(labengine.progress()) == 0

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from checkout import ROOT
-from tools import site
+from tools.site import live_page as site
 from waiting import PATIENCE
 
 

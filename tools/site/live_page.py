@@ -1,4 +1,4 @@
-"""Write the site, a folder for any static host: python -m tools.site [FOLDER]. Pyodide comes from node_modules."""
+"""The site's front page, a lab that runs in the page. Pyodide comes from node_modules."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from labengine_widgets.compare.captions import PairDocument
 from labengine_widgets.pages.export import pair_payloads
 from labengine_widgets.pages.html_page import LOOK
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 SOURCES = ROOT / "widgets" / "live_page"
 PYODIDE = ROOT / "node_modules" / "pyodide"
 PYODIDE_FILES = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip")
@@ -117,9 +117,3 @@ def page(scenarios: Iterable[Scenario]) -> str:
     editions = "".join(f'<option value="{escape(name)}">{escape(name)}</option>' for name in EDITIONS)
     text = (SOURCES / "index.html").read_text(encoding="utf-8")
     return text.replace("@SCENARIOS@", options).replace("@EDITIONS@", editions)
-
-
-if __name__ == "__main__":
-    front = build(Path(*sys.argv[1:2] or ["site"]))
-    size = sum(file.stat().st_size for file in front.parent.rglob("*") if file.is_file())
-    print(f"site: {front}, {size / 1e6:.0f} MB in all. To look at it: python -m http.server -d {front.parent}")
