@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from labengine.core.connector import Connector
 from labengine.core.parts import Parts
 from labengine.lab import Lab
 from labengine.scenarios.by_hand import HandMadeScenario, hand_made
@@ -29,6 +30,8 @@ class FoundWorkload(Protocol):
     @property
     def reference(self) -> Parts: ...
     @property
+    def reference_tier(self) -> Callable[[], Connector] | None: ...
+    @property
     def acts(self) -> tuple[Callable[[Lab], Any], ...]: ...
     def lab_settings(self) -> dict[str, Any]: ...
     def num_elsewhere(self, lab: Lab) -> int: ...
@@ -39,7 +42,7 @@ def scenario_of(found: FoundWorkload) -> HandMadeScenario:
     reference = found.reference
     columns = (
         Column("yours", found.parts, "The parts that go wrong."),
-        Column(reference.name, reference, "The edition that they are held against."),
+        Column(reference.name, reference, "The edition that they are held against.", tier=found.reference_tier),
     )
     roles = ("what you gave", "what it is held against")
     scenario = hand_made("found", found.headline.rstrip("."), found.message, columns, roles)

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from weakref import WeakSet
 
 from labengine.config import ConfigError
+from labengine.core.connector import Connector
 from labengine.core.editions import EDITIONS
 from labengine.core.parts import Parts
 from labengine.finder.as_notebook import Story, checked_name, notebook
@@ -27,7 +28,7 @@ from labengine.finder.repeats import RepeatError
 from labengine.finder.report import SearchReport
 from labengine.finder.sandbox import Kind
 from labengine.finder.search import Found
-from labengine.finder.suspects import base_of, changed_in_place, maker_text
+from labengine.finder.suspects import base_connector, base_of, changed_in_place, maker_text
 from labengine.lab import Lab
 from labengine.scenarios.by_hand import HandMadeScenario
 from labengine.session.compare.comparison import Comparison
@@ -154,6 +155,11 @@ class Counterexample:
     def compare(self) -> Comparison:
         """Return a comparison of the parts with the reference, played."""
         return self.scenario().compare()
+
+    @property
+    def reference_tier(self) -> Callable[[], Connector] | None:
+        """Return what makes the reference's external tier; None if it is the same as that of the parts."""
+        return base_connector(self._judgement.suspects.make_connector)
 
     def _empty_lab(self, parts: Parts) -> Lab:
         lab = Lab("simulated", **self.lab_settings(), **_overriding(parts))

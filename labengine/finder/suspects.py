@@ -63,6 +63,13 @@ def suspects_of(wanted: object, against: str | Parts) -> Suspects:
     return Suspects(parts, base_of(parts), reference)
 
 
+def base_connector(maker: Callable[[], Connector] | None) -> type[Connector] | None:
+    """Return labengine's class that a connector's class is made from; None for a function or a class without one."""
+    bases = maker.__mro__[1:] if isinstance(maker, type) else ()
+    made = (base for base in bases if base.__module__.startswith("labengine.") and not inspect.isabstract(base))
+    return next(made, None)
+
+
 def maker_text(maker: Callable[[], Connector]) -> ClassText:
     """Return the text of a connector's class, or of a function that makes one. Raises ConfigError without any."""
     text: ClassText | None = None

@@ -54,6 +54,14 @@ def test_a_connectors_class_is_found_and_carried_by_its_test() -> None:
     assert "external=MixesUp()" in one.to_code()
 
 
+def test_a_connectors_class_is_compared_with_the_class_that_it_is_made_from() -> None:
+    with found(MixesUp, **SETTINGS).compare() as both:
+        yours, reference = both.left, both.right
+        assert type(yours.external) is MixesUp
+        assert type(reference.external) is HostStore
+        assert yours.violations and not reference.violations
+
+
 def test_a_function_that_makes_one_is_carried_too() -> None:
     def small_tier() -> Connector:
         return MixesUp(max_blocks=4)
