@@ -1,4 +1,4 @@
-"""python -m labengine demo | bugs | bug | find | replay | open"""
+"""labengine, or python -m labengine: demo | course | bugs | bug | find | replay | open"""
 
 from __future__ import annotations
 
@@ -27,11 +27,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m labengine", description="labengine on the command line")
+    parser = argparse.ArgumentParser(prog="labengine", description="labengine on the command line")
     commands = parser.add_subparsers(dest="command", required=True)
     demo = commands.add_parser("demo", help="two equal requests, one step: eight blocks, or five (nano-vLLM #219/#243)")
     demo.add_argument("--model", default="smollm2", help="a model name or a directory of safetensors")
     demo.set_defaults(run=_demo)
+    course = commands.add_parser("course", help="copy the notebooks of the course into a folder")
+    course.add_argument("folder", metavar="DIR", type=Path, help="made if need be; no changed file is overwritten")
+    course.set_defaults(run=_course)
     bugs = commands.add_parser("bugs", help="list the upstream bugs: what breaks, and how it is seen")
     bugs.add_argument("words", nargs="*", metavar="ENGINE | KIND", help="only those: vllm, full hit, or vllm full hit")
     bugs.add_argument("--pages", metavar="DIR", help="write a page for each, and index.html, into this folder")
@@ -69,6 +72,12 @@ def _demo(options: argparse.Namespace) -> None:
     from labengine.demo import main as run_demo
 
     run_demo(sys.stdout, options.model)
+
+
+def _course(options: argparse.Namespace) -> None:
+    from labengine.course.copying import copy_course
+
+    print(copy_course(options.folder))
 
 
 def _bugs(options: argparse.Namespace) -> None:

@@ -20,7 +20,7 @@ def install(arguments: list[str]) -> int:
     settings = pip_settings.read()
     environment = os.environ | pip_settings.variables(settings)
     command = [sys.executable, "-m", "uv", "pip", "install", "--python", sys.executable, *pip_settings.flags(settings)]
-    command += ["--constraint", "constraints.txt", "--editable", ".[models,lab,test,dev]", *arguments]
+    command += ["--constraint", "constraints.txt", "--editable", ".[models,lab,test,dev,site]", *arguments]
     plan = subprocess.run([*command, "--dry-run"], env=environment, capture_output=True, text=True)
     print(notice(plan.stderr, has_nvidia_card()), end="", flush=True)
     return subprocess.run(command, env=environment).returncode
