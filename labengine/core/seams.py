@@ -113,6 +113,7 @@ DECIDED_BY: dict[str, tuple[str, ...]] = {
         "MergePolicy.merge_target",
         "MergePolicy.is_alive",
         "MergePolicy.is_equal",
+        "HashChain.link",
         "KVCacheGroup.register_block",
         "BlockPool.share",
         "KVCacheGroup.merge",

@@ -22,6 +22,7 @@ from labengine.session.question import QuestionKind
 
 EXERCISES = {
     "why-blocks": "why_blocks",
+    "first-light": "first_light",
     "late-merge": "late_merge",
     "off-by-one": "off_by_one",
     "two-phases": "two_phases",

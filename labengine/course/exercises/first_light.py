@@ -1,0 +1,256 @@
+"""Exercises of the notebook "First light"."""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+
+from labengine.core.prefix_cache import HashChain
+from labengine.course.base import Exercise
+from labengine.course.exercise import exercise
+from labengine.course.first_wrong_exercise import nth_event
+from labengine.course.predict_exercise import RevealedStep
+from labengine.events import BlockAllocated, BlockMerged, ForwardRan, SlotsWritten
+from labengine.lab import Lab
+
+QUESTION = "Two people ask the very same question at the very same moment. The"
+
+
+def peak_and_after(num_tokens: int, block_size: int, num_copies: int) -> tuple[int, int]:
+    """Return the blocks in use in the middle of the step, and after it: only full blocks are merged."""
+    num_full = num_tokens // block_size
+    num_partial = 1 if num_tokens % block_size else 0
+    return num_copies * (num_full + num_partial), num_full + num_copies * num_partial
+
+
+def _merges_everything(num_tokens: int, block_size: int, num_copies: int) -> tuple[int, int]:
+    num_blocks = -(-num_tokens // block_size)
+    return num_copies * num_blocks, num_blocks
+
+
+def _always_a_partial_one(num_tokens: int, block_size: int, num_copies: int) -> tuple[int, int]:
+    num_full = num_tokens // block_size
+    return num_copies * (num_full + 1), num_full + num_copies
+
+
+def _shares_from_the_start(num_tokens: int, block_size: int, num_copies: int) -> tuple[int, int]:
+    after = peak_and_after(num_tokens, block_size, num_copies)[1]
+    return after, after
+
+
+def peak() -> Exercise:
+    """Fill in: blocks in use inside the step and after it."""
+    return exercise(
+        "first-light/peak",
+        "`num_copies` equal prompts of `num_tokens` tokens are computed in one step, with a late merge. Return two "
+        "numbers: the blocks in use in the middle of the step, and those after it.",
+        solution=peak_and_after,
+        cases=[(14, 4, 2), (14, 16, 2), (12, 4, 3), (3, 4, 4), (801, 256, 2), (64, 16, 8), (5, 1, 2)],
+        num_shown=2,
+        num_lines=3,
+        hints=[
+            "In the middle of the step nothing is merged yet: each copy has its own blocks.",
+            "After it the full blocks are there once. What about the last block of each copy, if it is not full?",
+        ],
+        mistakes=[
+            (
+                _merges_everything,
+                "Only full blocks have a hash. A partly filled block stays with its request, which will write into it.",
+            ),
+            (_always_a_partial_one, "Where the prompt fills its last block exactly, there is no partly filled one."),
+            (
+                _shares_from_the_start,
+                "The merge comes after the computing: in the middle of the step each copy has blocks of its own.",
+            ),
+        ],
+    )
+
+
+def num_shared_blocks(one: Sequence[int], other: Sequence[int], block_size: int) -> int:
+    """Return the full blocks of equal tokens that have equal tokens before them, too."""
+    num_equal = 0
+    while num_equal < min(len(one), len(other)) and one[num_equal] == other[num_equal]:
+        num_equal += 1
+    return num_equal // block_size
+
+
+def _blocks(token_ids: Sequence[int], block_size: int) -> list[tuple[int, ...]]:
+    starts = range(0, len(token_ids) - block_size + 1, block_size)
+    return [tuple(token_ids[start : start + block_size]) for start in starts]
+
+
+def _compares_blocks_alone(one: Sequence[int], other: Sequence[int], block_size: int) -> int:
+    pairs = zip(_blocks(one, block_size), _blocks(other, block_size), strict=False)
+    return sum(mine == theirs for mine, theirs in pairs)
+
+
+def _counts_a_partial_one(one: Sequence[int], other: Sequence[int], block_size: int) -> int:
+    num_equal = 0
+    while num_equal < min(len(one), len(other)) and one[num_equal] == other[num_equal]:
+        num_equal += 1
+    return -(-num_equal // block_size)
+
+
+def shared_blocks() -> Exercise:
+    """Fill in: the blocks that two prompts can share."""
+    return exercise(
+        "first-light/shared-blocks",
+        "Two prompts, as lists of token ids, are computed in blocks of `block_size`. How many blocks can the two "
+        "requests share after the step?",
+        solution=num_shared_blocks,
+        cases=[
+            ([7, 8, 9, 1, 2], [7, 8, 9, 1, 3], 2),
+            ([5, 8, 9, 1], [7, 8, 9, 1], 2),
+            ([1, 2, 3], [1, 2, 3], 2),
+            ([1, 2, 9, 4, 5, 6], [1, 2, 3, 4, 5, 6], 2),
+            ([1, 2, 3, 4], [1, 2, 3, 4], 4),
+            ([], [1, 2], 1),
+            ([1, 2, 3, 4, 5, 6, 7], [1, 2, 3, 4, 5], 2),
+        ],
+        num_shown=2,
+        num_lines=4,
+        hints=[
+            "A block's hash covers its own tokens and all tokens before it. What does one different token spoil?",
+            "Count how many tokens are equal from the start. How many full blocks do these make?",
+        ],
+        mistakes=[
+            (
+                _compares_blocks_alone,
+                "Equal tokens after a different beginning have other keys and values, and another hash.",
+            ),
+            (_counts_a_partial_one, "The block in which the prompts part, or one that is not full, cannot be shared."),
+        ],
+    )
+
+
+def _two_ask(lab: Lab) -> None:
+    lab.add("Something else came first, and it is over", max_tokens=1)
+    lab.run()
+    for _ in range(2):
+        lab.add(QUESTION, max_tokens=6)
+
+
+def _head_after(step: RevealedStep) -> int:
+    return step.after.free_queue[0]
+
+
+def _first_copy(step: RevealedStep) -> int:
+    return step.first(BlockMerged).block_id
+
+
+def _head_if_not_merged(step: RevealedStep) -> int:
+    return step.before.free_queue[len(step.of_kind(BlockAllocated))]
+
+
+def next_free() -> Exercise:
+    """Predict: the head of the free queue after a merge."""
+    return exercise(
+        "first-light/next-free",
+        "Two equal prompts of 13 tokens, blocks of 4, and a late merge. Which block is at the head of the free queue "
+        "after the step: the one that is taken next?",
+        play=_two_ask,
+        truth=_head_after,
+        about="block",
+        num_blocks=12,
+        block_size=4,
+        hints=[
+            "A takes four blocks from the head of the queue, then B takes four. Three of B's are freed again.",
+            "The copies are freed one after the other, and each goes to the head of the queue.",
+        ],
+        mistakes=[
+            (_first_copy, "That copy is freed first. The next copy then goes in front of it."),
+            (
+                _head_if_not_merged,
+                "That would be the head if nothing were merged. The copies go to the head of the queue, before it.",
+            ),
+        ],
+    )
+
+
+def _then_a_third(lab: Lab) -> None:
+    for _ in range(2):
+        lab.add(QUESTION, max_tokens=6)
+    lab.step()
+    lab.add(f"{QUESTION} answer is", max_tokens=6)
+
+
+def _num_computed(step: RevealedStep) -> int:
+    return step.first(ForwardRan).num_tokens
+
+
+def _whole_prompt(step: RevealedStep) -> int:
+    written = step.of_kind(SlotsWritten)
+    return _num_computed(step) + written[-1].start
+
+
+def _without_decodes(step: RevealedStep) -> int:
+    return _num_computed(step) - 2
+
+
+def latecomer() -> Exercise:
+    """Predict: the tokens that the next step computes."""
+    return exercise(
+        "first-light/latecomer",
+        "A and B have computed equal prompts of 13 tokens. C arrives with the same 13 tokens and two more. How many "
+        "tokens does the next step compute, for all three together? (Blocks have 4 tokens.)",
+        play=_then_a_third,
+        truth=_num_computed,
+        about="number",
+        num_blocks=16,
+        block_size=4,
+        hints=[
+            "A and B are being answered: one token each.",
+            "C finds full blocks only. How many of its 15 tokens are in them?",
+        ],
+        mistakes=[
+            (_whole_prompt, "C need not compute what it finds in the prefix map."),
+            (_without_decodes, "A and B go on in the same step: each of them computes one token, too."),
+        ],
+    )
+
+
+class HashesOwnTokens(HashChain):
+    """A hash chain that is no chain: the parent's hash is left out."""
+
+    def link(self, parent_hash: bytes, token_ids: Sequence[int]) -> bytes:
+        """Return the hash of these tokens alone."""
+        return hashlib.sha256(array("q", token_ids).tobytes()).digest()
+
+
+def _different_beginnings(lab: Lab) -> None:
+    lab.add(QUESTION, max_tokens=5)
+    lab.add(QUESTION.replace("Two people", "Ten friends"), max_tokens=5)
+    lab.step(3)
+
+
+def wrong_merge() -> Exercise:
+    """Find the first wrong event: a merge of blocks with different beginnings."""
+    return exercise(
+        "first-light/wrong-merge",
+        "One method of this engine is wrong. Two prompts are asked at the same moment that differ in their first two "
+        "words: nothing should be shared. In step 2, B reads keys and values that are not its own. Which event is the "
+        "first wrong one?",
+        broken=HashesOwnTokens,
+        play=_different_beginnings,
+        hints=[
+            "`.lab.violations` says which block B reads in step 2. How did that block come into B's table?",
+            "Until the forward pass is over, each request has blocks of its own. Look at the update of step 1.",
+        ],
+        mistakes=[
+            (nth_event(BlockMerged, 1), "This merge is wrong, too, but it is the second one."),
+            ("BlockFreed", "A copy that was merged away is freed, as it should be. Should it have been merged?"),
+        ],
+        edition="nano-vllm+243",
+        num_blocks=12,
+        block_size=4,
+    )
+
+
+EXERCISES: Mapping[str, Callable[[], Exercise]] = {
+    "first-light/peak": peak,
+    "first-light/next-free": next_free,
+    "first-light/latecomer": latecomer,
+    "first-light/shared-blocks": shared_blocks,
+    "first-light/wrong-merge": wrong_merge,
+}
