@@ -26,6 +26,17 @@ export class Side {
     return this.status.title || this.recording?.header.title || "";
   }
 
+  // True while the free queue's head would give away the answer to the question that the next step answers.
+  get isNextHidden() {
+    const { asked } = this.status;
+    return asked?.is_open === true && (asked.kind === "block" || asked.kind === "hash");
+  }
+
+  // The block at the free queue's head; undefined if there is none, or if it is hidden.
+  get nextBlock(): number | undefined {
+    return this.isNextHidden ? undefined : this.scene.queue.first(1)[0];
+  }
+
   // A whole new recording, or more of the one that is known.
   begin(payload: FullPayload, moment: number | undefined) {
     this.recording = Recording.full(payload);

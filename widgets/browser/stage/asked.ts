@@ -18,6 +18,7 @@ export class AskedQuestion {
   words = element("span", "le-asked-words");
   field = element("input");
   ok = button("Predict", "keep the prediction; the next step answers");
+  wasNextHidden = false;
   predicted = ""; // what the play of the step has still to confirm
 
   constructor(stage: Stage) {
@@ -28,7 +29,15 @@ export class AskedQuestion {
     this.ok.type = "submit";
     this.element.append(this.words, this.field, this.ok);
     this.element.addEventListener("submit", (event) => this.submit(event));
+    stage.on("status", () => this.hideNext());
     stage.on("select", (selection, isHeard) => isHeard && this.take(selection));
+  }
+
+  // All views are painted anew when the head of the free queue is hidden, or shown again.
+  hideNext() {
+    const { isNextHidden } = this.stage.sides[0];
+    if (isNextHidden !== this.wasNextHidden) this.stage.repaint();
+    this.wasNextHidden = isNextHidden;
   }
 
   submit(event: Event) {

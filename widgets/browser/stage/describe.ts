@@ -34,7 +34,7 @@ function blockWords(side: Side, id: number) {
   const { scene } = side;
   if (id === scene.nullBlock) return `#${id} · the null block: it pads block tables, and is never allocated`;
   const block = scene.block(id),
-    queued = scene.queue.first(1)[0] === id ? "next to be used" : "in the free queue";
+    queued = side.nextBlock === id ? "next to be used" : "in the free queue";
   if (!block.refCount && !block.isMapped) return `#${id} · free, holds nothing · ${queued}`;
   const parts = [`#${id}`, block.refCount ? `ref count ${block.refCount}` : `freed, content kept · ${queued}`];
   parts.push(

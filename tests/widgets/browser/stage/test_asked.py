@@ -61,12 +61,18 @@ def test_a_click_predicts_and_the_step_answers(tmp_path: Any, monkeypatch: pytes
         assert "Which block is taken first?" in page.text(WORDS) and "Click on a block." in page.text(WORDS)
         page.move_to(0)
         page.press("End")
+        assert (page.page.locator(".le-queue-is-next").count(), page.text(".le-queue-summary")) == (
+            0,
+            "8 free, in order",
+        )
+        assert f"Why is #{right} next" not in page.text(".labengine")
         for block_id in (exercise.lab.snapshot().free_queue[1], right):
             page.page.locator(f".le-queue-panel [data-block='{block_id}']").first.click()
             page.answer()
             assert f"You predict #{block_id}: the next step answers." in page.text(WORDS)
         assert exercise.question.prediction == right
         page.step()
+        assert page.page.locator(".le-queue-is-next").count() == 1
         assert page.text(WORDS) == f"✓ You said #{right}: right."
         assert "le-is-right" in (page.page.locator(".le-asked").get_attribute("class") or "")
         assert labengine.progress()["why-blocks/next-block"].passed

@@ -165,7 +165,7 @@ class Pool {
     // rings and marks reach beyond their cells
     isAll ||= this.painter !== null && scene.numBlocks <= FEW && outlined.size + before.size > 0;
     if (isAll) this.context.clearRect(0, 0, this.canvas.width, this.canvas.height);
-    const ids = isAll ? null : this.changedIds(scene, changes, before, outlined);
+    const ids = isAll ? null : this.changedIds(changes, before, outlined);
     if (this.painter) this.paintCells(scene, ids, this.painter);
     else this.paintDots(scene, ids);
     this.say(scene);
@@ -189,9 +189,9 @@ class Pool {
   }
 
   // Cells that look different: changed themselves, outlined before or now, or at the head of the queue.
-  changedIds(scene: Scene, changes: Pick<Changes, "blocks">, before: Set<number>, outlined: Set<number>) {
+  changedIds(changes: Pick<Changes, "blocks">, before: Set<number>, outlined: Set<number>) {
     const ids = new Set(changes.blocks),
-      [next = -1] = scene.queue.first(1);
+      next = this.side.nextBlock ?? -1;
     for (const id of before) ids.add(id);
     for (const id of outlined) ids.add(id);
     if (next !== this.next) ids.add(next).add(this.next);
@@ -203,7 +203,7 @@ class Pool {
   paintCells(scene: Scene, ids: Set<number> | null, painter: CellPainter) {
     const { context, theme } = this,
       { groups } = scene,
-      [next = -1] = scene.queue.first(1);
+      next = this.side.nextBlock ?? -1;
     context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     const selected = this.outlines.named(this.outlines.selected),
       pointed = this.outlines.named(this.outlines.pointed);

@@ -104,6 +104,7 @@ class Queue {
     const seating = seatsAt(recording, begun, { from: facts.base, moment, to: facts.stop }, MAX_HEAD + MAX_TAIL);
     this.paintSummary();
     const items = (this.items = this.itemsOf(seating));
+    if (this.side.isNextHidden) this.next = undefined;
     this.place = items.findIndex((item) => "rank" in item && item.rank === 1);
     this.visible.expect(isRunning ? items.length : 0); // at rest all seats are there to be read
     keep<SeatItem | LeftOut, HTMLElement>(
@@ -156,9 +157,11 @@ class Queue {
     const differs = isOther ? " · the core's queue differs" : "";
     const none = "No block is free: a request that needs one must wait, or preempt another.";
     if (next === undefined) return say(this.summary, none + differs);
+    const free = `${scene.queue.size.toLocaleString("en")} free`;
+    if (this.side.isNextHidden) return say(this.summary, `${free}, in order${differs}`);
     const { content, isHashed } = scene.block(next);
     const fate = content >= 0 && isHashed ? `evicts ${contentName(content)}` : "holds nothing";
-    say(this.summary, `${scene.queue.size.toLocaleString("en")} free · next #${next}: ${fate}${differs}`);
+    say(this.summary, `${free} · next #${next}: ${fate}${differs}`);
   }
 
   // Up to a page before the head and beyond it, and the tail's end; all of a short queue.
@@ -172,7 +175,7 @@ class Queue {
     let rank = 0;
     for (let seat = first; seat <= last; seat++) {
       const isFree = seat >= head && seating.seats.get(seat)?.taken === null;
-      seats.push(this.item(seat, seating, isFree ? ++rank : 0));
+      seats.push(this.item(seat, seating, isFree && !this.side.isNextHidden ? ++rank : 0));
     }
     if (tail > last + 1) seats.push({ key: "more", signature: tail - last - 1, more: tail - last - 1 });
     const ends = tail <= high ? this.tailIds(high - tail + 1) : [];

@@ -3,8 +3,7 @@
 
 import { hashName, requestName } from "../../model/names.ts";
 import type { Answer, AskedSubject, Selection } from "../../model/payloads.ts";
-import type { Recording } from "../../model/recording.ts";
-import type { Scene } from "../../model/scene.ts";
+import type { Side } from "../../model/side.ts";
 
 // A question that can be asked; answer: where it is known already.
 export interface Question {
@@ -16,13 +15,12 @@ export interface Question {
 // whyDifferent: the answer to why two sides differ, where there are two, and they do.
 export function questionsFor(
   selection: Selection | null,
-  scene: Scene,
-  recording: Recording,
+  side: Side,
   moment: number,
   whyDifferent: Answer | null | undefined = null,
 ): Question[] {
-  const own = selection ? OF[selection.kind](selection.id, scene, recording) : [];
-  return [...own, ...aboutDifference(whyDifferent), ...always(selection, scene, recording, moment)];
+  const own = selection ? OF[selection.kind](selection.id, side) : [];
+  return [...own, ...aboutDifference(whyDifferent), ...always(selection, side, moment)];
 }
 
 function aboutDifference(whyDifferent: Answer | null | undefined) {
@@ -37,12 +35,11 @@ function aboutDifference(whyDifferent: Answer | null | undefined) {
     : [];
 }
 
-function always(selection: Selection | null, scene: Scene, recording: Recording, moment: number) {
+function always(selection: Selection | null, { nextBlock: next, recording }: Side, moment: number) {
   const questions: Question[] = [];
   const isSelected = selection?.kind === "event" && Number(selection.id) === moment - 1;
   if (moment > recording.start && !isSelected)
     questions.push(question("Why did the last event happen?", "event", moment - 1));
-  const [next] = scene.queue.first(1);
   if (next !== undefined && !(selection?.kind === "block" && Number(selection.id) === next))
     questions.push(question(`Why is #${next} next in the free queue?`, "block", next, "queue"));
   return questions;
@@ -52,8 +49,9 @@ function question(text: string, kind: string, id: number | string, about?: strin
   return { text, subject: about ? { kind, id, about } : { kind, id } };
 }
 
-function ofBlock(subjectId: number | string, scene: Scene) {
+function ofBlock(subjectId: number | string, side: Side) {
   const id = Number(subjectId);
+  const { scene } = side;
   if (!(id >= 0 && id < scene.numBlocks)) return [];
   const block = scene.block(id),
     questions: Question[] = [];
@@ -62,7 +60,7 @@ function ofBlock(subjectId: number | string, scene: Scene) {
     questions.push(question(`Why is #${id}'s ref count ${block.refCount}?`, "block", id, "ref_count"));
   else questions.push(question(`Why is #${id} free?`, "block", id, "free"));
   if (scene.queue.has(id)) {
-    const isNext = scene.queue.first(1)[0] === id;
+    const isNext = side.nextBlock === id;
     questions.push(
       question(
         isNext ? `Why is #${id} next in the free queue?` : `Why is #${id} at this place in the free queue?`,
@@ -72,11 +70,11 @@ function ofBlock(subjectId: number | string, scene: Scene) {
       ),
     );
   }
-  for (const key of block.keys || []) questions.push(...ofHash(key, scene));
+  for (const key of block.keys || []) questions.push(...ofHash(key, side));
   return questions;
 }
 
-function ofRequest(subjectId: number | string, scene: Scene) {
+function ofRequest(subjectId: number | string, { scene }: Side) {
   const id = Number(subjectId),
     request = scene.requests.get(id),
     name = requestName(id);
@@ -93,7 +91,7 @@ function ofRequest(subjectId: number | string, scene: Scene) {
   return questions;
 }
 
-function ofHash(subjectId: number | string, scene: Scene) {
+function ofHash(subjectId: number | string, { scene }: Side) {
   const key = String(subjectId),
     short = hashName(key.slice(key.indexOf(":") + 1)),
     ids = scene.map.get(key) || [];
@@ -106,13 +104,13 @@ function ofHash(subjectId: number | string, scene: Scene) {
   ];
 }
 
-function ofEvent(subjectId: number | string, _scene: Scene, recording: Recording) {
+function ofEvent(subjectId: number | string, { recording }: Side) {
   const id = Number(subjectId);
   if (!(id >= recording.start && id < recording.end)) return [];
   return [question(`Why did event ${id} happen (${recording.kind(id)})?`, "event", id)];
 }
 
-const OF: Record<Selection["kind"], (id: number | string, scene: Scene, recording: Recording) => Question[]> = {
+const OF: Record<Selection["kind"], (id: number | string, side: Side) => Question[]> = {
   block: ofBlock,
   request: ofRequest,
   hash: ofHash,

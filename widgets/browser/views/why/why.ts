@@ -91,9 +91,9 @@ class WhyDrawer {
   // -- the questions
 
   offer() {
-    const { scene, recording } = this.side;
-    if (!scene || !recording) return;
-    this.offered = questionsFor(this.selection, scene, recording, this.moment, this.stage.track.whyDifferent);
+    const { side } = this;
+    if (!side.hasRecording) return;
+    this.offered = questionsFor(this.selection, side, this.moment, this.stage.track.whyDifferent);
     keep(
       this.questions,
       this.offered.map(({ subject, text }) => ({
