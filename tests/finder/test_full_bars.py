@@ -34,7 +34,7 @@ def lines_of(command: Sequence[str]) -> list[str]:
     return run.stdout.splitlines()
 
 
-def test_scenarios_are_found_told_only_the_broken_parts() -> None:
+def test_scenarios_are_found_by_their_broken_parts_alone() -> None:
     table = [line.strip("|").split("|") for line in lines_of(["benchmarks/finder_scenarios.py"])[3:]]
     rows = [[cell.strip() for cell in row] for row in table if len(row) == 6]
     found = [row for row in rows if row[1] != "not found"]
