@@ -1,0 +1,1 @@
+"""The site, a folder for any static host, and its parts."""
