@@ -23,6 +23,7 @@ from labengine.session.question import QuestionKind
 EXERCISES = {
     "why-blocks": "why_blocks",
     "first-light": "first_light",
+    "continuous-batching": "continuous_batching",
     "late-merge": "late_merge",
     "off-by-one": "off_by_one",
     "two-phases": "two_phases",

@@ -18,6 +18,7 @@ FOLDER = ROOT / "notebooks"
 EXPECTED = {
     "00_why_blocks",
     "01_first_light",
+    "03_continuous_batching",
     "05_late_merge",
     "06_the_off_by_one_that_was_none",
     "07_two_tables",
@@ -28,8 +29,9 @@ EXPECTED = {
 RUN_IN_A_BROWSER = {"01_first_light", "05_late_merge", "10_reading_a_run"}
 """Notebooks that tests/browser runs from top to bottom in JupyterLab: 01 in test_first_light.py, in a restarted kernel,
 05 and 10 in test_notebooks_open.py."""
-ON_GEMMA = {"08_two_phase_allocation": 'report.outputs("gemma3-270m")'}
-"""A cell for the sweep: what it computes is held against its text in tests/scenarios/test_vllm_44409_on_gemma.py."""
+LONG_CELLS = {"03_continuous_batching": "def run_real(", "08_two_phase_allocation": 'report.outputs("gemma3-270m")'}
+"""Cells on real models, for the sweep. That chunks do not change the words: tests/engine/test_against_transformers.py;
+what Gemma writes in 08: tests/scenarios/test_vllm_44409_on_gemma.py."""
 NOTEBOOKS = sorted({*FOLDER.glob("*.ipynb"), *(FOLDER / f"{name}.ipynb" for name in EXPECTED)})  # a missing one fails
 
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -54,17 +56,17 @@ def test_python3_is_this_environment() -> None:
 
 
 RUNS = [pytest.param(path.stem, False, id=path.stem) for path in NOTEBOOKS if path.stem not in RUN_IN_A_BROWSER]
-RUNS += [pytest.param(name, True, id=f"{name}, on Gemma too", marks=pytest.mark.sweep) for name in ON_GEMMA]
+RUNS += [pytest.param(name, True, id=f"{name}, every cell", marks=pytest.mark.sweep) for name in LONG_CELLS]
 
 
-@pytest.mark.parametrize(("name", "on_gemma"), RUNS)
+@pytest.mark.parametrize(("name", "every_cell"), RUNS)
 @pytest.mark.usefixtures("jupyter_dirs")
-def test_notebook_runs(name: str, on_gemma: bool) -> None:
+def test_notebook_runs(name: str, every_cell: bool) -> None:
     from nbclient import NotebookClient
 
     notebook = read(FOLDER / f"{name}.ipynb")
-    if name in ON_GEMMA and not on_gemma:
-        [cell] = [cell for cell in notebook.cells if ON_GEMMA[name] in cell.source]
+    if name in LONG_CELLS and not every_cell:
+        [cell] = [cell for cell in notebook.cells if LONG_CELLS[name] in cell.source]
         notebook.cells.remove(cell)
     client = NotebookClient(
         notebook,

@@ -147,15 +147,15 @@ def next_free() -> Exercise:
     """Predict: the head of the free queue after a merge."""
     return exercise(
         "first-light/next-free",
-        "Two equal prompts of 13 tokens, blocks of 4, and a late merge. Which block is at the head of the free queue "
-        "after the step: the one that is taken next?",
+        "B and C are equal prompts of 13 tokens, in blocks of 4, and there is a late merge. Which block is at the head "
+        "of the free queue after the step: the one that is taken next?",
         play=_two_ask,
         truth=_head_after,
         about="block",
         num_blocks=12,
         block_size=4,
         hints=[
-            "A takes four blocks from the head of the queue, then B takes four. Three of B's are freed again.",
+            "B takes four blocks from the head of the queue, then C takes four. Three of C's are freed again.",
             "The copies are freed one after the other, and each goes to the head of the queue.",
         ],
         mistakes=[
