@@ -179,7 +179,7 @@ def _num_computed(step: RevealedStep) -> int:
     return step.first(ForwardRan).num_tokens
 
 
-def _whole_prompt(step: RevealedStep) -> int:
+def _complete_prompt(step: RevealedStep) -> int:
     written = step.of_kind(SlotsWritten)
     return _num_computed(step) + written[-1].start
 
@@ -204,7 +204,7 @@ def latecomer() -> Exercise:
             "C finds full blocks only. How many of its 15 tokens are in them?",
         ],
         mistakes=[
-            (_whole_prompt, "C need not compute what it finds in the prefix map."),
+            (_complete_prompt, "C need not compute what it finds in the prefix map."),
             (_without_decodes, "A and B go on in the same step: each of them computes one token, too."),
         ],
     )
