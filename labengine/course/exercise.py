@@ -26,8 +26,11 @@ EXERCISES = {
     "continuous-batching": "continuous_batching",
     "late-merge": "late_merge",
     "off-by-one": "off_by_one",
+    "two-tables": "two_tables",
     "two-phases": "two_phases",
+    "rounding": "rounding",
     "reading-a-run": "reading_a_run",
+    "hunt": "hunt",
 }
 """The course's exercises: the first half of their names, and the module of labengine.course.exercises."""
 

@@ -134,7 +134,8 @@ def _parts_of(wanted: object, reference: Parts) -> Parts | None:
     if isinstance(wanted, str):
         return edition(wanted)
     if isinstance(wanted, Parts):
-        return wanted.overriding(LABENGINE) if wanted.scheduler is None else wanted
+        is_complete = all(getattr(wanted, field.name) is not None for field in fields(Parts))
+        return wanted if is_complete else wanted.overriding(LABENGINE)
     if isinstance(wanted, type):
         return parts_with(wanted, reference, ("full", "sliding_window"))
     return None

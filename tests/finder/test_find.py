@@ -24,6 +24,7 @@ from finder.wrong_parts import (
 from labengine.config import ConfigError
 from labengine.core.block_pool import BlockPool
 from labengine.core.parts import Parts
+from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.finder.counterexample import Counterexample
 from labengine.finder.find import GRAVE, find
 from labengine.finder.judgement import Judgement
@@ -124,6 +125,14 @@ def test_what_goes_wrong_in_the_edition_itself_is_not_the_overrides_fault() -> N
 
     parts = Parts(name="harmless", block_pool=HarmlessPool).overriding(NANO_VLLM_2025_07)
     assert not searched(parts, scopes=TINY)
+
+
+def test_parts_with_a_scheduler_and_little_else_are_made_from_our_own_edition() -> None:
+    class Harmless(TokenBudgetScheduler):
+        """Overrides nothing."""
+
+    report = searched(Parts(scheduler=Harmless), scopes=TINY)
+    assert not report and report.num_states > 10
 
 
 @pytest.mark.parametrize("workers", [0, 2])

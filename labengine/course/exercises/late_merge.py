@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from labengine.core.block import Block
 from labengine.core.prefix_cache import LateMerge, MergePolicy
+from labengine.core.request import Request
+from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.course.base import Exercise
 from labengine.course.exercise import exercise
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.predict_exercise import RevealedStep
-from labengine.events import BlockFreed, BlockMerged
+from labengine.events import BlockCached, BlockFreed, BlockMerged
 from labengine.lab import Lab
 
 
@@ -171,8 +173,105 @@ def num_used() -> Exercise:
     )
 
 
+def _mapped(step: RevealedStep) -> int:
+    [hashed] = [event for event in step.of_kind(BlockCached) if event.request_id == 1 and event.index == 0]
+    return hashed.mapped[0]
+
+
+def mapped() -> Exercise:
+    """Predict: the block that the map leads to after an overwriting."""
+    return exercise(
+        "late-merge/mapped",
+        "Two equal prompts of 14 tokens, blocks of 4, and no merge: this is the engine of the report. After the step, "
+        "somebody looks up the first four tokens. Which block does the map give?",
+        play=_two_equal,
+        truth=_mapped,
+        about="block",
+        hints=[
+            "A takes four blocks, then B takes four. Both first blocks get the same hash at the end of the step.",
+            "A is hashed first. What does the overwriting do with A's entry when B's block has the same hash?",
+        ],
+        mistakes=[(0, "That is A's: full, correct, and lost. B was hashed after A.")],
+        edition="nano-vllm",
+        num_blocks=12,
+        block_size=4,
+    )
+
+
+def skips(self: TokenBudgetScheduler, request: Request, skipped: Sequence[Request]) -> bool:
+    """Skip a request whose first block is being computed in this very step: it finds it in the next one."""
+    first = request.token_ids[: self.config.hash_block_size]
+    return any(other.num_computed_tokens == 0 and other.token_ids[: len(first)] == first for other in self.running)
+
+
+def _skips_new_ones(self: TokenBudgetScheduler, request: Request, skipped: Sequence[Request]) -> bool:
+    return bool(self.running)
+
+
+def _skips_equal_ones(self: TokenBudgetScheduler, request: Request, skipped: Sequence[Request]) -> bool:
+    return any(other.token_ids == request.token_ids for other in self.running)
+
+
+_skips_new_ones.__name__ = _skips_equal_ones.__name__ = skips.__name__
+
+
+def _eight_equal(lab: Lab) -> None:
+    for _ in range(8):
+        lab.add(token_ids=range(65), max_tokens=3, ignore_eos=True)
+    lab.run()
+
+
+def _a_class_and_a_stranger(lab: Lab) -> None:
+    """Four requests with one beginning, each with its own end, and one that shares nothing."""
+    for number in range(4):
+        lab.add(token_ids=[*range(32), 100 + number], max_tokens=3, ignore_eos=True)
+    lab.add(token_ids=range(500, 533), max_tokens=3, ignore_eos=True)
+    lab.run()
+
+
+def peak_and_steps(lab: Lab) -> float:
+    return lab.stats().peak_used_blocks + lab.snapshot().step
+
+
+def wait_a_step() -> Exercise:
+    """Make it better: wait for somebody who computes the same."""
+    return exercise(
+        "late-merge/wait-a-step",
+        "A late merge gives back neither the peak nor the compute. A scheduler can give both: somebody who waits a "
+        "step finds what another one computes now. Write `skips(self, request, skipped)`: return True to let a waiting "
+        "request wait in this step. `self.running` are the requests that were admitted, in this step too; a request "
+        "has `token_ids` and `num_computed_tokens` (0 in the step in which its prompt is computed), and "
+        "`self.config.hash_block_size` is the size of a block. The score is the peak of used blocks plus the steps: "
+        "who waits for nothing loses.",
+        solution=skips,
+        workloads=[_eight_equal, _a_class_and_a_stranger],
+        score=peak_and_steps,
+        goal=29,
+        num_lines=2,
+        hints=[
+            "Who should wait? A request whose first block somebody else is computing in this step.",
+            "Compare the first block of tokens: that of `request`, and of each running one that has computed nothing.",
+        ],
+        mistakes=[
+            (
+                _skips_new_ones,
+                "Now everybody waits until nobody runs: the peak is low, and the steps are many.",
+            ),
+            (
+                _skips_equal_ones,
+                "Only equal prompts wait; those that share a beginning still compute it each for themselves. And while "
+                "an equal one is answered, there is nothing to wait for any more.",
+            ),
+        ],
+        num_blocks=60,
+        block_size=16,
+    )
+
+
 EXERCISES: Mapping[str, Callable[[], Exercise]] = {
     "late-merge/num-used": num_used,
+    "late-merge/mapped": mapped,
     "late-merge/keep-first": keep_first,
     "late-merge/dead-block": dead_block,
+    "late-merge/wait-a-step": wait_a_step,
 }

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from labengine.core.kv_cache_group import KVCacheGroup
 from labengine.core.request import Request
+from labengine.core.step_plan import SlotRun
 from labengine.course.base import Exercise
 from labengine.course.exercise import exercise
 from labengine.course.first_wrong_exercise import nth_event
@@ -154,9 +156,60 @@ def num_blocks() -> Exercise:
     )
 
 
+def slot_runs(self: Any, request: Request, start: int, end: int, group: KVCacheGroup) -> tuple[SlotRun, ...]:
+    """Divide: position p is in entry p // block_size of the table, wherever the table ends."""
+    table, size = request.block_tables[group.index], group.block_size
+    runs: list[SlotRun] = []
+    while start < end:
+        num_tokens = min(size - start % size, end - start)
+        runs.append((table[start // size], start % size, num_tokens))
+        start += num_tokens
+    return tuple(runs)
+
+
+def _last_block(self: Any, request: Request, start: int, end: int, group: KVCacheGroup) -> tuple[SlotRun, ...]:
+    if end - start == 1 and request.num_generated_tokens:
+        return ((request.block_tables[group.index][-1], start % group.block_size, 1),)
+    return slot_runs(self, request, start, end, group)
+
+
+def _one_long_run(self: Any, request: Request, start: int, end: int, group: KVCacheGroup) -> tuple[SlotRun, ...]:
+    table, size = request.block_tables[group.index], group.block_size
+    return ((table[start // size], start % size, end - start),)
+
+
+_last_block.__name__ = _one_long_run.__name__ = slot_runs.__name__
+
+
+def slots() -> Exercise:
+    """Fill in: slots by division."""
+    return exercise(
+        "off-by-one/slot-runs",
+        "Save the proposed rule: it appends blocks early, and this engine looks for a decoded token's slot in the last "
+        "one. Write `slot_runs` so that it no longer matters where the table ends. `request.block_tables[group.index]` "
+        "is the table. Return a tuple of runs, one for each block that the tokens at positions `start` to `end - 1` "
+        "touch: (block, offset of the first slot, number of slots).",
+        solution=slot_runs,
+        workloads=[_grow(3, 3), _grow(3, 8), _grow(6, 7), _grow(13, 2)],
+        num_lines=7,
+        hints=[
+            "Position p is in entry `p // group.block_size` of the table, at offset `p % group.block_size`.",
+            "A run ends where its block ends, or at `end`, whichever comes first. Then the next block begins.",
+        ],
+        mistakes=[
+            (_last_block, "This is what the engine does now: the last block of the table, which may be one too far."),
+            (_one_long_run, "A run stays inside one block. A prompt of 6 tokens in blocks of 4 has two runs."),
+        ],
+        parts=bug("nano-vllm-71").column("PR 71").parts,
+        num_blocks=12,
+        block_size=4,
+    )
+
+
 EXERCISES: Mapping[str, Callable[[], Exercise]] = {
     "off-by-one/num-blocks": num_blocks,
     "off-by-one/missing-blocks": missing_blocks,
     "off-by-one/wrong-slot": wrong_slot,
     "off-by-one/first-wrong": first_wrong,
+    "off-by-one/slot-runs": slots,
 }

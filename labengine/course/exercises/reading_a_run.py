@@ -170,6 +170,73 @@ def forgotten_queue() -> Exercise:
     )
 
 
+def who_took(events: list[tuple[str, str, int]], request: str) -> list[str]:
+    """Return the requests that allocated a block of this one's after it was freed."""
+    freed: set[int] = set()
+    found = []
+    for kind, name, block_id in events:
+        if name == request and kind == "freed":
+            freed.add(block_id)
+        elif kind == "touched":
+            freed.discard(block_id)
+        elif kind == "allocated" and block_id in freed:
+            freed.remove(block_id)
+            found += [] if name in found else [name]
+    return found
+
+
+def _every_later_one(events: list[tuple[str, str, int]], request: str) -> list[str]:
+    blocks = {block_id for kind, name, block_id in events if (kind, name) == ("freed", request)}
+    later = (name for kind, name, i in events if kind == "allocated" and i in blocks and name != request)
+    return [*dict.fromkeys(later)]
+
+
+def _also_touched(events: list[tuple[str, str, int]], request: str) -> list[str]:
+    freed: set[int] = set()
+    found = []
+    for kind, name, block_id in events:
+        if name == request and kind == "freed":
+            freed.add(block_id)
+        elif kind in ("allocated", "touched") and block_id in freed:
+            freed.remove(block_id)
+            found += [] if name in found else [name]
+    return found
+
+
+def taken() -> Exercise:
+    """Fill in: a question to the log that no button asks."""
+    own = [("allocated", "A", 0), ("allocated", "A", 1), ("freed", "A", 1), ("freed", "A", 0)]
+    return exercise(
+        "reading-a-run/who-took",
+        "Ask the log yourself. `events` are (kind, request, block), oldest first; kinds are 'allocated', 'touched' (a "
+        "hit: the content stays) and 'freed'. A's content is lost when a block that A has freed is allocated again; "
+        "whoever only touches it keeps it, and frees it as its own. Return the requests that took one of `request`'s "
+        "blocks first, in order, each once.",
+        solution=who_took,
+        cases=[
+            ([*own, ("allocated", "B", 1), ("allocated", "C", 0)], "A"),
+            ([*own, ("touched", "B", 0), ("allocated", "C", 1)], "A"),
+            ([*own, ("allocated", "B", 1), ("freed", "B", 1), ("allocated", "C", 1)], "A"),
+            ([*own, ("allocated", "B", 1), ("allocated", "B", 0)], "A"),
+            ([*own, ("touched", "B", 0), ("freed", "B", 0), ("allocated", "C", 0)], "B"),
+            ([("allocated", "B", 5), *own, ("allocated", "B", 1), ("touched", "C", 0), ("freed", "C", 0)], "A"),
+            (own, "A"),
+        ],
+        num_lines=10,
+        hints=[
+            "Go through the events once, and remember the blocks that the request has freed and nobody has taken yet.",
+            "An allocation ends a block's story, and so does a touch. Take the block off your set in both cases.",
+        ],
+        mistakes=[
+            (
+                _every_later_one,
+                "Only the first one takes A's content. Whoever gets the block later takes another request's.",
+            ),
+            (_also_touched, "A touch is a hit: the content stays, and is of use. Nobody has taken it."),
+        ],
+    )
+
+
 class EmptyFirst(NanoBlockPool):
     """A pool that reuses blocks without content first."""
 
@@ -244,5 +311,6 @@ EXERCISES: Mapping[str, Callable[[], Exercise]] = {
     "reading-a-run/evicted": evicted,
     "reading-a-run/freeing-order": freeing,
     "reading-a-run/forgotten-queue": forgotten_queue,
+    "reading-a-run/who-took": taken,
     "reading-a-run/race": race,
 }

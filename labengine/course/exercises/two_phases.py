@@ -161,8 +161,100 @@ def fresh_block() -> Exercise:
     )
 
 
+def _first_evicted(step: RevealedStep) -> str:
+    return _key_of(step, step.first(BlockEvicted).block_id)
+
+
+def _oldest_in_queue(step: RevealedStep) -> str:
+    return _key_of(step, next(i for i in step.before.free_queue if step.before.blocks[i].block_hashes))
+
+
+def _key_of(step: RevealedStep, block_id: int) -> str:
+    return next(key for key, block_ids in step.before.prefix_map.items() if block_id in block_ids)
+
+
+def evicted() -> Exercise:
+    """Predict: the entry of the map that the old order loses first."""
+    interleaved: Any = bug("vllm-44409").column("interleaved").parts
+    return exercise(
+        "two-phases/evicted",
+        "The same moment, the old order. The full group's first fresh block holds something that a look-up could find. "
+        "Which entry of the prefix map is lost with it?",
+        play=_before_long_prompt,
+        truth=_first_evicted,
+        about="hash",
+        hints=[
+            "Which block is it? The exercise before asks that.",
+            "An entry begins with its group: 0 is the full one, 1 the one with the window. The pool has both groups' "
+            "blocks in one queue.",
+        ],
+        mistakes=[
+            (
+                _oldest_in_queue,
+                "That is what the head of the queue holds now. It is the full group's own hit, and is touched first.",
+            ),
+        ],
+        parts=interleaved,
+        **_settings(),
+    )
+
+
+def tables_of(queue: list[int], hits: list[list[int]], num_fresh: int) -> list[list[int]]:
+    """Take all hits out of the queue; then give each group its fresh blocks from the head."""
+    touched = {block_id for group in hits for block_id in group}
+    free = [block_id for block_id in queue if block_id not in touched]
+    tables = []
+    for number, group in enumerate(hits):
+        tables.append([*group, *free[number * num_fresh : (number + 1) * num_fresh]])
+    return tables
+
+
+def _in_one_phase(queue: list[int], hits: list[list[int]], num_fresh: int) -> list[list[int]]:
+    free, tables = list(queue), []
+    for group in hits:
+        free = [block_id for block_id in free if block_id not in group]
+        tables.append([*group, *free[:num_fresh]])
+        free = free[num_fresh:]
+    return tables
+
+
+def _without_touching(queue: list[int], hits: list[list[int]], num_fresh: int) -> list[list[int]]:
+    return [[*group, *queue[i * num_fresh : (i + 1) * num_fresh]] for i, group in enumerate(hits)]
+
+
+def on_paper() -> Exercise:
+    """Fill in: both phases, on lists."""
+    return exercise(
+        "two-phases/on-paper",
+        "The allocation without an engine. `queue` is the free queue, its head first; `hits` are the hits of each "
+        "group, of which some are in the queue and some are in use; each group takes `num_fresh` fresh blocks from the "
+        "head. Return the table of each group: its hits, then its fresh blocks. No block may stand in two tables, and "
+        "`queue` stays as it is.",
+        solution=tables_of,
+        cases=[
+            ([2, 1, 5, 4, 6, 3, 7, 8], [[1, 2], [4, 5]], 2),
+            ([4, 6, 5, 7], [[1], [4]], 1),
+            ([1, 2, 3, 4, 5, 6], [[1], [2], [3]], 1),
+            ([3, 9, 4, 8, 7], [[5, 6], [3, 4]], 1),
+            ([7, 8, 9, 1], [[], [8]], 1),
+            ([4, 3, 2, 1, 6, 5], [[6], [5]], 2),
+        ],
+        num_lines=5,
+        hints=[
+            "First phase: which blocks leave the queue before anybody takes a fresh one?",
+            "Second phase: what is left of the queue is given out from its head, group after group.",
+        ],
+        mistakes=[
+            (_in_one_phase, "This is the old order: a group takes fresh blocks that are another group's hits."),
+            (_without_touching, "A hit that stays in the queue is taken as a fresh block, even by its own group."),
+        ],
+    )
+
+
 EXERCISES: Mapping[str, Callable[[], Exercise]] = {
     "two-phases/fresh-block": fresh_block,
+    "two-phases/evicted": evicted,
     "two-phases/first-wrong": first_wrong,
+    "two-phases/on-paper": on_paper,
     "two-phases/allocate": allocate,
 }

@@ -1,0 +1,285 @@
+"""Exercises of the notebook "Corruption or rounding?": with numbers that are given; no model is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import frexp, ldexp
+
+from labengine.core.block import Block
+from labengine.core.parts import Parts
+from labengine.core.prefix_cache import HashChain, LateMerge
+from labengine.core.request import Request
+from labengine.course.base import Exercise
+from labengine.course.exercise import exercise
+from labengine.course.predict_exercise import RevealedStep
+from labengine.events import BlockMerged, PrefixHit
+from labengine.lab import Lab
+
+
+def _cold_then_warm(lab: Lab) -> None:
+    prompt = " ".join(f"word{number}" for number in range(96))
+    lab.add(prompt, max_tokens=1, ignore_eos=True)
+    lab.run()
+    lab.add(prompt, max_tokens=1, ignore_eos=True)
+
+
+def _num_computed(step: RevealedStep) -> int:
+    return len(step.after.requests[1].token_ids) - 1 - _num_found(step)
+
+
+def _num_found(step: RevealedStep) -> int:
+    return step.first(PrefixHit).num_tokens
+
+
+def num_rows() -> Exercise:
+    """Predict: the rows that the warm request multiplies."""
+    return exercise(
+        "rounding/num-rows",
+        "As in the notebook, with one difference: the prompt has 96 tokens, six full blocks of 16, and all six are in "
+        "the cache. How many tokens does the warm request compute in its first step?",
+        play=_cold_then_warm,
+        truth=_num_computed,
+        about="number",
+        hints=[
+            "The last token of the prompt has to be computed: its logits give the next token.",
+            "A hit ends at the end of a block. Which is the last block end before position 95?",
+        ],
+        mistakes=[
+            (0, "Then there would be no logits, and nothing to choose the next token from."),
+            (1, "A hit ends where a block ends. So the whole last block is computed again, and not its last token."),
+        ],
+        num_blocks=16,
+        block_size=16,
+    )
+
+
+def margin(logits: Sequence[float]) -> float:
+    """Return how far the largest logit is above the second."""
+    first, second = sorted(logits)[-1:-3:-1]
+    return first - second
+
+
+def _first_two_in_the_list(logits: Sequence[float]) -> float:
+    return abs(logits[0] - logits[1])
+
+
+def _range_of_all(logits: Sequence[float]) -> float:
+    return max(logits) - min(logits)
+
+
+def _above_the_next_value(logits: Sequence[float]) -> float:
+    return max(logits) - max(one for one in logits if one != max(logits))
+
+
+def margins() -> Exercise:
+    """Fill in: how close a vote was."""
+    return exercise(
+        "rounding/margin",
+        "How close was the vote? `logits` is a list of numbers, one for each token, in no order. Return how far the "
+        "largest one is above the second.",
+        solution=margin,
+        cases=[
+            ([1.0, 4.0, 3.5],),
+            ([2.0, 2.0, -1.0],),
+            ([0.25, 0.0],),
+            ([-3.0, -1.0, -8.0, -1.5],),
+            ([9.0, 9.0, 1.0, 9.0],),
+        ],
+        num_lines=2,
+        hints=[
+            "`sorted(logits)` is a new list, the smallest first.",
+            "Two equal winners are a tie: the margin is 0.",
+        ],
+        mistakes=[
+            (_first_two_in_the_list, "The list has no order: the winner may stand anywhere."),
+            (_range_of_all, "That is the distance to the loser. The second place decides how close it was."),
+            (_above_the_next_value, "Two equal winners are two places: their margin is 0, an exact tie."),
+        ],
+    )
+
+
+def rounded(number: float, num_bits: int) -> float:
+    """Round to num_bits significant bits: scale, round to a whole number, and scale back."""
+    fraction, exponent = frexp(number)
+    return ldexp(round(ldexp(fraction, num_bits)), exponent - num_bits)
+
+
+def sum_in_parts(numbers: Sequence[float], part_size: int, num_bits: int) -> float:
+    """Add each part, then the parts' sums, and round after each addition."""
+    total = 0.0
+    for start in range(0, len(numbers), part_size):
+        part = 0.0
+        for number in numbers[start : start + part_size]:
+            part = rounded(part + number, num_bits)
+        total = rounded(total + part, num_bits)
+    return total
+
+
+def _in_one_go(numbers: Sequence[float], part_size: int, num_bits: int) -> float:
+    return sum_in_parts(numbers, len(numbers) or 1, num_bits)
+
+
+def _rounded_at_the_end(numbers: Sequence[float], part_size: int, num_bits: int) -> float:
+    return rounded(sum(numbers), num_bits)
+
+
+def _parts_exact(numbers: Sequence[float], part_size: int, num_bits: int) -> float:
+    total = 0.0
+    for start in range(0, len(numbers), part_size):
+        total = rounded(total + sum(numbers[start : start + part_size]), num_bits)
+    return total
+
+
+def other_order() -> Exercise:
+    """Fill in: the same sum in another order."""
+    return exercise(
+        "rounding/other-order",
+        "Why do 93 rows and 13 rows give other sums? Because a kernel adds in parts. Add `numbers` in parts of "
+        "`part_size`: each part from 0 on, number by number, and then the parts' sums from 0 on, in their order. After "
+        "*every* addition, round to `num_bits` significant bits; "
+        "`from labengine.course.exercises.rounding import rounded`, and `rounded(x, num_bits)` does that.",
+        solution=sum_in_parts,
+        cases=[
+            ([256.0, 1.0, 1.0, 1.0], 4, 8),
+            ([256.0, 1.0, 1.0, 1.0], 2, 8),
+            ([256.0, 1.0, 1.0, 1.0], 1, 24),
+            ([1.0] * 300, 300, 8),
+            ([1.0] * 300, 20, 8),
+            ([0.1, 0.2, 0.3, 0.4, 0.5], 3, 8),
+            ([100.0, 0.3, 0.3, 0.3, 0.3, -100.0], 2, 8),
+        ],
+        num_lines=7,
+        hints=[
+            "Two loops: over the parts (`range(0, len(numbers), part_size)`), and inside over a part's numbers.",
+            "In eight bits, 256 + 1 is 256 again: the 1 is lost. In a part of its own it meets other ones first.",
+        ],
+        mistakes=[
+            (_in_one_go, "Here everything is added in one go: `part_size` plays no role."),
+            (
+                _rounded_at_the_end,
+                "If only the last sum is rounded, the order hardly matters. A kernel rounds after each addition.",
+            ),
+            (_parts_exact, "Inside a part, too, each addition is rounded."),
+        ],
+    )
+
+
+def verdict(cold: Sequence[float], warm: Sequence[float], key_distance: float) -> str:
+    """Judge two runs by their logits at the first differing token, and by the distance of their keys."""
+    if key_distance > 0.4:
+        return "wrong content"
+    if cold.index(max(cold)) == warm.index(max(warm)):
+        return "equal"
+    return "tie" if margin(cold) == 0 or margin(warm) == 0 else "other rounding"
+
+
+def _by_words_alone(cold: Sequence[float], warm: Sequence[float], key_distance: float) -> str:
+    return "equal" if cold.index(max(cold)) == warm.index(max(warm)) else "wrong content"
+
+
+def _keys_last(cold: Sequence[float], warm: Sequence[float], key_distance: float) -> str:
+    if cold.index(max(cold)) == warm.index(max(warm)):
+        return "equal"
+    return verdict(cold, warm, key_distance)
+
+
+def _ties_of_the_cold_run(cold: Sequence[float], warm: Sequence[float], key_distance: float) -> str:
+    found = verdict(cold, warm, key_distance)
+    return "other rounding" if found == "tie" and margin(cold) else found
+
+
+def judging() -> Exercise:
+    """Fill in: corruption or rounding."""
+    return exercise(
+        "rounding/verdict",
+        "Judge two runs. `cold` and `warm` are their logits for the same token; a run chooses the first of its largest "
+        "ones. `key_distance` says how far the keys of one position are apart, in lengths of a vector. Return 'wrong "
+        "content' if the keys are more than 0.4 apart, whatever the words are; else 'equal' if both runs choose the "
+        "same token; else 'tie' if two tokens share the first place in one of the runs; and else 'other rounding'.",
+        solution=verdict,
+        cases=[
+            ([5.0, 4.0, 1.0], [4.9, 4.1, 1.0], 0.03),
+            ([5.0, 4.9, 1.0], [1.0, 2.0, 7.0], 1.3),
+            ([5.0, 5.0, 1.0], [5.0, 5.125, 1.0], 0.02),
+            ([4.0, 3.9, 0.0], [3.9, 4.0, 0.0], 0.05),
+            ([5.0, 1.0, 0.0], [5.0, 1.0, 0.0], 1.1),
+            ([2.0, 2.125], [2.125, 2.125], 0.01),
+            ([9.0, 9.0, 9.0], [8.0, 9.0, 9.0], 0.0),
+            ([3.0, 3.0], [3.0, 3.0], 0.0),
+            ([7.0, 6.875, 0.0], [6.75, 7.0, 0.0], 0.4),
+        ],
+        num_shown=4,
+        num_lines=6,
+        hints=[
+            "Go through the sentences in their order: the keys come first.",
+            "`cold.index(max(cold))` is the chosen token; and a tie is a margin of 0, in either run.",
+        ],
+        mistakes=[
+            (_by_words_alone, "From other words alone nobody can tell: that is how such reports come about."),
+            (_keys_last, "Equal words do not clear a run: with another vector in its cache it may be right by luck."),
+            (_ties_of_the_cold_run, "The tie may be in the warm run: which of the two comes first is an accident."),
+        ],
+    )
+
+
+class ForgetsTheParent(HashChain):
+    """A chain that hashes each block by itself."""
+
+    def link(self, parent_hash: bytes, token_ids: Sequence[int]) -> bytes:
+        """Return the hash of the block's own tokens."""
+        return super().link(b"", token_ids)
+
+
+class _MergesByHash(LateMerge):
+    def is_equal(self, other: Block, request: Request, link: int) -> bool:
+        return True
+
+
+def _same_refrain(lab: Lab) -> None:
+    refrain = "row row row your boat gently down"
+    lab.add(f"Sing with me now {refrain} the stream", max_tokens=4, ignore_eos=True)
+    lab.step()
+    lab.add(f"Do not ever sing {refrain} the river", max_tokens=4, ignore_eos=True)
+    lab.step(3)
+
+
+def first_wrong() -> Exercise:
+    """Find the first wrong event: a merge of equal words behind other words."""
+    return exercise(
+        "rounding/first-wrong",
+        "Here the words are the same, and something is wrong nevertheless. Two requests sing the same refrain, each "
+        "behind another beginning; this engine hashes each block by itself. Keys and values depend on all the words "
+        "before. Which event is the first that is wrong?",
+        broken=Parts(hash_chain=ForgetsTheParent, merge_policy=_MergesByHash),
+        play=_same_refrain,
+        hints=[
+            "B's second block holds 'row row row your', and so does A's. Are their keys and values the same?",
+            "B's look-up finds nothing, because its first block is new. Look at the end of the step, where full blocks "
+            "join the map.",
+        ],
+        mistakes=[
+            ("SlotsWritten", "What is written goes into the request's own block. Who reads another one, and why?"),
+            (
+                _second_merge,
+                "That one is wrong too: it is the block after. Which was the first?",
+            ),
+        ],
+        edition="nano-vllm+243",
+        num_blocks=12,
+        block_size=4,
+    )
+
+
+def _second_merge(lab: Lab) -> int:
+    assert lab.timeline is not None
+    numbered = enumerate(lab.timeline.events(), lab.timeline.num_dropped)
+    return [number for number, event in numbered if isinstance(event, BlockMerged)][-1]
+
+
+EXERCISES: Mapping[str, Callable[[], Exercise]] = {
+    "rounding/num-rows": num_rows,
+    "rounding/margin": margins,
+    "rounding/other-order": other_order,
+    "rounding/verdict": judging,
+    "rounding/first-wrong": first_wrong,
+}
