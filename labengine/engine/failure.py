@@ -71,13 +71,18 @@ def is_of_runner(error: BaseException) -> bool:
 
 
 def raising_method(error: BaseException) -> str:
-    """Return the innermost method inside the step, as Class.method.
+    """Return the innermost method inside the step, as Class.method; of a listener's exception, only the listener's.
 
     If that is labengine's own, the innermost override on the way to it is appended.
     """
-    methods = [_qualified(frame) for frame in _frames(error.__traceback__) if _is_of_a_part(frame)]
+    frames = _frames(error.__traceback__)
+    delivered = [index for index, frame in enumerate(frames) if _module(frame) == _DELIVERY]
+    is_of_listener = bool(delivered) and not isinstance(error, RaisedOnPurposeError)
+    if is_of_listener:  # the part that emitted the event has not failed
+        frames = frames[delivered[-1] + 1 :]
+    methods = [_qualified(frame) for frame in frames if _is_of_a_part(frame)]
     if not methods:
-        return "the engine"
+        return "a listener" if is_of_listener else "the engine"
     name, is_own = methods[-1]
     override = next((other for other, own in reversed(methods) if not own), None)
     return name if not is_own or override is None else f"{name}, called by {override}"

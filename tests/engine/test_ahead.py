@@ -12,13 +12,15 @@ from random import Random
 
 import pytest
 
+from disturbing import raise_at_event
 from driving import difference, recorded, small_engine
 from engine.twins import GROUNDS, Twins, ahead_engine
 from grounds import Ground
 from labengine.config import SamplingParams
 from labengine.core.editions import EDITIONS
 from labengine.engine.ahead import OverlappedEngine
-from labengine.events import RequestFinished
+from labengine.engine.engine import Engine
+from labengine.events import RequestFinished, StepFailed
 from labengine.hooks import Hooks
 from seeds import EVERY_SEED
 from workloads import Workload
@@ -91,6 +93,18 @@ def test_an_eos_takes_back_what_was_anticipated() -> None:
         RequestFinished(0, "stop"),
         RequestFinished(1, "length"),
     ]
+
+
+@pytest.mark.parametrize("engine_class", [Engine, OverlappedEngine])
+@pytest.mark.parametrize("n", [0, 5, 12])
+def test_a_listeners_exception_is_no_parts(engine_class: type[Engine], n: int) -> None:
+    """Whichever part has emitted the event, and whether it was held back or not."""
+    engine = ahead_engine(engine_class)
+    engine.step()
+    events = recorded(engine.hooks)
+    with raise_at_event(engine.hooks, n, ValueError), pytest.raises(ValueError):
+        engine.step()
+    assert [event.method for event in events if isinstance(event, StepFailed)] == ["a listener"]
 
 
 @pytest.mark.parametrize("tokens", [[], [1], [1, 2, 3, 4]])
