@@ -45,7 +45,7 @@ def pictures(lab: LabPage, name: str, of: Locator) -> None:
         lab.screenshot(f"{name}-{shade}", of)
 
 
-def test_06_the_picture_goes_where_the_cells_go(lab_page: LabPage) -> None:
+def test_10_the_picture_goes_where_the_cells_go(lab_page: LabPage) -> None:
     lab_page.open(FOLDER / "10_reading_a_run.ipynb")
     at = run_to(lab_page, "lab.show()")
     view = lab_page.cell(at).locator(".labengine-dashboard")
@@ -70,7 +70,7 @@ def test_06_the_picture_goes_where_the_cells_go(lab_page: LabPage) -> None:
     run_to_the_end(lab_page, at + 1)
 
 
-def test_02_shows_both_engines_and_the_follow_up(lab_page: LabPage) -> None:
+def test_05_shows_both_engines_and_the_follow_up(lab_page: LabPage) -> None:
     lab_page.open(FOLDER / "05_late_merge.ipynb")
     at = run_to(lab_page, "comparison = ")
     view = lab_page.cell(at).locator(".le-compare")
