@@ -7,12 +7,13 @@
 #   LOCK_FLAGS="--upgrade"   handed to uv when it makes constraints.txt anew
 #   LAB_FLAGS="--no-browser" handed to JupyterLab
 #   SITE=/path/to/folder     where make site writes
+#   RUNS="00_why_blocks"     the notebooks that make runs records, if not all
 #   CHROMIUM=/path/to/it     the browser the tests drive, if not Debian's headless one, or /usr/bin/chromium
 #   PICTURES=1               the tests in a browser keep screenshots in .artifacts/, to look at
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup bundle watch site model models browser lab demo test test-all test-fast pictures lint lock clean
+.PHONY: help setup bundle watch site runs model models browser lab demo test test-all test-fast pictures lint lock clean
 
 PYTHON ?= python3
 # The headless build needs a fifth less processor time than the whole browser for the same pages.
@@ -54,7 +55,8 @@ help:
 	@echo "  make test-fast  core, checks and the widgets' words  (half a minute)"
 	@echo "  make test-all the long sweeps too, and an installation on every Python there is"
 	@echo "  make pictures the README's animation, the lesson and all pictures of docs and notebooks, made anew (a minute)"
-	@echo "  make site     site/: a lab that runs in a web page, with no install, for any static host (half a minute)"
+	@echo "  make site     site/: a lab in a web page, course, bugs, reference, for any static host (two minutes)"
+	@echo "  make runs     the runs of notebooks with weights, which the site shows, recorded anew (a minute)"
 	@echo "  make lint     ruff and mypy; biome, tsc and knip for the browser half"
 	@echo "  make bundle   the browser half bundled anew, after a change in widgets/browser; make watch: after each change"
 	@echo "  make lock     constraints.txt made anew, for all platforms and Pythons"
@@ -88,6 +90,9 @@ bundle watch: setup $(NODE_MODULES)
 
 site: setup $(NODE_MODULES)
 	@$(PY) -m tools.site $(SITE)
+
+runs: setup models
+	@$(PY) -m tools.site.runs $(RUNS)
 
 model: setup
 	@echo "model: SmolLM2-135M-Instruct (the first time a download of 98 MB and a conversion, about a minute)"

@@ -24,7 +24,8 @@ FOLDERS = ("", "labengine", "widgets", "docs")
 TO_COME = ("widgets/browser/views/used/used.ts", "used.css")
 """Files that a reader of a page is to make."""
 
-OF_OTHERS = {"pip.conf", "run.lab", "lesson.html", "config.json", "scheduler.py", ".artifacts/"}
+OF_OTHERS = {"pip.conf", "run.lab", "lesson.html", "run.html", "config.json", "scheduler.py", ".artifacts/", "dist/"}
+OF_OTHERS |= {"site/", "site/docs/", "site/index.html"}
 """Files of readers and of other projects."""
 
 MAX_WORDS = 1800

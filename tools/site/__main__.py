@@ -3,8 +3,12 @@
 import sys
 from pathlib import Path
 
-from tools.site.live_page import build
+from tools.site import docs, live_page
+from tools.site.links import wrong_in
 
-front = build(Path(*sys.argv[1:2] or ["site"]))
+front = live_page.build(Path(*sys.argv[1:2] or ["site"]))
+print(f"site: {docs.build(front.parent)}: course, how-tos, bugs, reference")
+if wrong := wrong_in(front.parent):
+    raise SystemExit("\n".join(["site: these links are wrong:", *wrong]))
 size = sum(file.stat().st_size for file in front.parent.rglob("*") if file.is_file())
 print(f"site: {front}, {size / 1e6:.0f} MB in all. To look at it: python -m http.server -d {front.parent}")

@@ -1,0 +1,70 @@
+"""The reference: every public name of labengine, by subject, from its docstring."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+SUBJECTS = {
+    "Labs and runs": (
+        "Lab",
+        "simulate",
+        "compare",
+        "open",
+        "judge",
+        "find",
+        "model_path",
+        "SamplingParams",
+        "GroupSpec",
+    ),
+    "Bugs and exercises": ("bug", "bugs", "scenario", "exercise", "progress"),
+    "Scheduler": ("Parts", "Scheduler", "TokenBudgetScheduler", "PrefillFirstScheduler"),
+    "Cache": (
+        "KVCacheManager",
+        "BlockPool",
+        "FreeQueue",
+        "KVCacheGroup",
+        "FullAttentionGroup",
+        "SlidingWindowGroup",
+        "HashChain",
+        "MergePolicy",
+        "LateMerge",
+        "KeepDuplicates",
+    ),
+    "External tier": ("Connector", "HostStore", "DiskStore"),
+    "Runners": ("ModelRunner", "StaticRunner", "StaticStep", "StaticTorch"),
+    "Errors and the notebook": ("ConfigError", "TraceError", "load_ipython_extension", "unload_ipython_extension"),
+}
+"""Each page's names, in the order in which they stand there."""
+
+HEAD = """\
+# Reference
+
+The public names of labengine, with what their docstrings say. `import labengine` loads none of their modules: each
+comes with its first use. The records that hooks deliver are [events](events.md); the formats that other tools may rely
+on are [the contract](../contract.md), and the words of the screen [the glossary](../glossary.md).
+
+"""
+
+
+def file_of(subject: str) -> str:
+    """Return the file of a subject's page."""
+    return f"{subject.lower().replace(' ', '_')}.md"
+
+
+def pages() -> dict[str, str]:
+    """Return the reference's pages in Markdown, by file."""
+    made = {file_of(subject): _page(subject, names) for subject, names in SUBJECTS.items()}
+    made["events.md"] = "# Events\n\n::: labengine.events\n    options:\n      show_root_heading: false\n"
+    return {"index.md": HEAD + "".join(_index()), **made}
+
+
+def _page(subject: str, names: tuple[str, ...]) -> str:
+    return f"# {subject}\n\n" + "\n".join(f"::: labengine.{name}\n" for name in names)
+
+
+def _index() -> Iterator[str]:
+    """Yield a line for each subject, with links to its names."""
+    for subject, names in SUBJECTS.items():
+        file = file_of(subject)
+        links = ", ".join(f"[`{name}`]({file}#labengine.{name})" for name in names)
+        yield f"* **[{subject}]({file})**: {links}\n"

@@ -1,0 +1,169 @@
+"""Notebooks that were run: their outputs and the recordings behind their views.
+
+Notebooks without weights are run while the site is made. Those with weights would have the site wait for a download and
+a minute's conversion, so their runs are kept in docs/runs: python -m tools.site.runs [NAME ...] makes them anew.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import os
+import re
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+ROOT = Path(__file__).parent.parent.parent
+NOTEBOOKS = ROOT / "notebooks"
+KEPT = ROOT / "docs" / "runs"
+WEIGHTS = re.compile(r"smollm2|gemma3-270m|model_path\(")
+"""Code that loads a model with weights."""
+KINDS = (
+    "application/vnd.jupyter.widget-view+json",
+    "application/vnd.plotly.v1+json",
+    "image/svg+xml",
+    "image/png",
+    "text/html",
+    "text/plain",
+)
+"""Kinds of outputs that a page shows, the preferred one first."""
+
+Output = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A notebook's run. code: digest of its code cells; outputs: of each code cell; views: by their widgets' ids."""
+
+    code: str
+    outputs: list[list[Output]]
+    views: dict[str, dict[str, Any]]
+
+
+def notebooks() -> list[Path]:
+    """Return the notebooks in the order of the course."""
+    return sorted(NOTEBOOKS.glob("*.ipynb"))
+
+
+def code_cells(path: Path) -> list[str]:
+    """Return the sources of a notebook's code cells."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+
+
+def has_weights(path: Path) -> bool:
+    """Return True if the notebook's code loads a model with weights."""
+    return any(map(WEIGHTS.search, code_cells(path)))
+
+
+def digest(path: Path) -> str:
+    """Return a digest of a notebook's code."""
+    return sha256(json.dumps(code_cells(path)).encode()).hexdigest()
+
+
+def run_of(path: Path) -> Run | None:
+    """Return the run of a notebook: the kept one if it needs weights, else a new one.
+
+    None if the kept one is missing, or is of other code.
+    """
+    if not has_weights(path):
+        return executed(path)
+    kept = kept_path(path)
+    if not kept.is_file():
+        return None
+    run = loaded(kept)
+    return run if run.code == digest(path) else None
+
+
+def loaded(kept: Path) -> Run:
+    """Return a run that was kept."""
+    return Run(**json.loads(lzma.decompress(kept.read_bytes())))
+
+
+def kept_path(path: Path) -> Path:
+    """Return the path of a notebook's kept run."""
+    return KEPT / f"{path.stem}.json.xz"
+
+
+def executed(path: Path) -> Run:
+    """Run a notebook from top to bottom in a new kernel. Raises CellExecutionError with the cell that fails."""
+    import nbformat
+    from nbclient import NotebookClient
+
+    notebook = nbformat.read(path, as_version=4)
+    with TemporaryDirectory() as folder:
+        views = Path(folder, "views.json")
+        last = f"from tools.site import recorder\nrecorder.write({str(views)!r})"
+        notebook.cells.append(nbformat.v4.new_code_cell(last))
+        client = NotebookClient(
+            notebook, timeout=900, kernel_name="python3", resources={"metadata": {"path": str(path.parent)}}
+        )
+        client.execute(env=_environment(Path(folder)))
+        described = json.loads(views.read_text(encoding="utf-8"))
+    cells = [cell for cell in notebook.cells[:-1] if cell.cell_type == "code"]
+    outputs = [_joined([kept for output in cell.outputs if (kept := _kept(output))]) for cell in cells]
+    shown = {one.get("view") for cell in outputs for one in cell}
+    return Run(digest(path), outputs, {name: view for name, view in described.items() if name in shown})
+
+
+def all_runs(paths: Sequence[Path]) -> list[Run | None]:
+    """Return the runs of several notebooks, as many at a time as there are cores."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(run_of, paths))
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """Return the kernel's environment: this checkout, and none of the reader's progress."""
+    packages = os.pathsep.join([str(ROOT), str(ROOT / "widgets")])
+    return os.environ | {"PYTHONPATH": packages, "LABENGINE_PROGRESS": str(folder / "progress.json")}
+
+
+def _kept(output: Any) -> Output | None:
+    """Return the part of an output that a page shows: text, markup, or a widget's id."""
+    if output.output_type == "stream":
+        return {"kind": "stream", "name": output.name, "text": output.text}
+    kind = next((kind for kind in KINDS if kind in output.get("data", {})), None)
+    if kind is None:
+        return None
+    data = output.data[kind]
+    if kind == KINDS[0]:
+        return {"kind": "view", "view": data["model_id"]}
+    text = output.data.get("text/plain", "")
+    return {"kind": kind, "data": data} | ({"text": text} if kind == "image/svg+xml" else {})
+
+
+def _joined(outputs: list[Output]) -> list[Output]:
+    """Return the outputs with text that a stream has sent in several messages as one."""
+    joined: list[Output] = []
+    for output in outputs:
+        last = joined[-1] if joined else {}
+        if output["kind"] == "stream" and last.get("name") == output["name"]:
+            joined[-1] = {**output, "text": last["text"] + output["text"]}
+        else:
+            joined.append(output)
+    return joined
+
+
+def keep(path: Path) -> Path:
+    """Run a notebook and keep its run; return where."""
+    target = kept_path(path)
+    target.parent.mkdir(exist_ok=True)
+    text = json.dumps(asdict(executed(path)), separators=(",", ":"))
+    for private in (str(ROOT), str(Path.home())):
+        if private in text:
+            raise SystemExit(f"{path.name} shows {private}: a run is kept for other readers")
+    target.write_bytes(lzma.compress(text.encode(), preset=9))
+    return target
+
+
+if __name__ == "__main__":
+    for notebook in notebooks():
+        if notebook.stem in sys.argv[1:] or (not sys.argv[1:] and has_weights(notebook)):
+            kept = keep(notebook)
+            print(f"{kept.relative_to(ROOT)}: {kept.stat().st_size / 1024:.0f} KB", flush=True)
