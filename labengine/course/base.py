@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from labengine.config import ConfigError, shown
 from labengine.course.check_result import EDGES, CheckResult, blank, boxed, marked, wrong
-from labengine.course.progress import note_check, note_hint, note_solution, progress
+from labengine.course.progress import NamedScore, note_check, note_hint, note_solution, progress
 from labengine.wording import counted
 
 Mistake = tuple[Any, str]
@@ -91,13 +91,13 @@ class Exercise(ABC):
 
     def _note_try(self, is_passed: bool) -> None:
         if not self._is_rehearsal:
-            note_check(self.name, is_passed=is_passed, score=self._newest_score())
+            note_check(self.name, is_passed=is_passed, run=self._newest_score())
 
     @abstractmethod
     def _judged(self, answer: Any) -> CheckResult:
         """Judge an answer. Raises ConfigError for one that cannot be used."""
 
-    def _newest_score(self) -> float | None:
+    def _newest_score(self) -> NamedScore | None:
         return None
 
     # -- the exercise itself, tried ------------------------------------------------------------------------------------

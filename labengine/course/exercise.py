@@ -31,6 +31,7 @@ EXERCISES = {
     "rounding": "rounding",
     "reading-a-run": "reading_a_run",
     "hunt": "hunt",
+    "your-policy": "your_own_policy",
 }
 """The course's exercises: the first half of their names, and the module of labengine.course.exercises."""
 

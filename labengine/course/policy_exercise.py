@@ -12,6 +12,7 @@ from labengine.course.base import ExerciseText, Mistake, called
 from labengine.course.blank import is_blank
 from labengine.course.check_result import CheckResult, TextTable, passed, wrong
 from labengine.course.override_exercise import WithOverride
+from labengine.course.progress import NamedScore, progress
 from labengine.course.trial import LabMaker, Workload, picture_of, played
 from labengine.events import ForwardRan, PrefixHit
 from labengine.lab import Lab
@@ -79,7 +80,7 @@ class PolicyExercise(WithOverride):
         goal: float,
     ) -> None:
         super().__init__(text, right_answer, mistakes, workloads, maker)
-        self.score_name = score if isinstance(score, str) else called(score)
+        self.score_name = score if isinstance(score, str) else called(score).replace("_", " ")
         if isinstance(score, str):
             if score not in SCORES:
                 raise ConfigError(f"score is one of {', '.join(SCORES)}, or a function of a lab; got {shown(score)}")
@@ -92,6 +93,8 @@ class PolicyExercise(WithOverride):
         self.goal = goal
         self.runs: list[ScoredRun] = []
         """The engine as it is, and the reader's runs, oldest first."""
+        self._earlier = () if (attempts := progress().get(text.name)) is None else attempts.runs
+        """The reader's runs of other sessions: names and scores."""
 
     @property
     def how_to_answer(self) -> str:
@@ -121,17 +124,19 @@ class PolicyExercise(WithOverride):
         self._score_base()
         return (f"The engine as it is has {self.runs[0].total:g} {self.score_name}.",)
 
-    def _newest_score(self) -> float | None:
-        return self.runs[-1].total if len(self.runs) > 1 else None
+    def _newest_score(self) -> NamedScore | None:
+        return (self.runs[-1].name, self.runs[-1].total) if len(self.runs) > 1 else None
 
     @property
     def table(self) -> TextTable:
-        """The runs: the score on each workload, and their sum."""
+        """The runs: the score on each workload, and their sum; of runs of other sessions, the sum."""
         self._score_base()
         heads = [f"workload {number}" for number in range(len(self.workloads))]
-        rows = [[run.name, *(f"{score:g}" for score in run.scores), f"{run.total:g}"] for run in self.runs]
-        goal = ["to reach", *("" for _ in self.workloads), f"{self.goal:g}"]
-        return TextTable([[self.score_name, *heads, "sum"], *rows, goal])
+        as_it_was, *rows = ([run.name, *(f"{score:g}" for score in run.scores), f"{run.total:g}"] for run in self.runs)
+        no_scores = ["" for _ in self.workloads]
+        earlier = [[f"{name} (earlier)", *no_scores, f"{score:g}"] for name, score in self._earlier]
+        goal = ["to reach", *no_scores, f"{self.goal:g}"]
+        return TextTable([[self.score_name, *heads, "sum"], as_it_was, *earlier, *rows, goal])
 
     def _score_base(self) -> None:
         if not self.runs:

@@ -16,17 +16,26 @@ VARIABLE = "LABENGINE_PROGRESS"
 """Environment variable with the path of another file."""
 _VERSION = 1
 _EDGE = "#888888"
+_MAX_RUNS = 12
+"""Scored runs that are kept of one exercise."""
+
+NamedScore = tuple[str, float]
+"""A scored run: the name of the reader's class, and its score."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """What the reader did with one exercise. score: of the run that counts most; None without one."""
+    """What the reader did with one exercise. score: of the newest scored run; None without one.
+
+    runs: the newest scored runs, oldest first.
+    """
 
     passed: bool = False
     tries: int = 0
     hints: int = 0
     has_seen_solution: bool = False
     score: float | None = None
+    runs: tuple[NamedScore, ...] = ()
 
 
 _unsaved: dict[str, Attempts] = {}
@@ -90,16 +99,18 @@ def progress() -> ProgressTable:
     return ProgressTable({**attempts, **_unsaved}, note)
 
 
-def note_check(name: str, *, is_passed: bool, score: float | None = None) -> None:
-    """Count a try. An exercise once passed stays passed."""
+def note_check(name: str, *, is_passed: bool, run: NamedScore | None = None) -> None:
+    """Count a try, with its scored run if there is one. An exercise once passed stays passed."""
     before = _of(name)
+    runs = before.runs if run is None or before.runs[-1:] == (run,) else (*before.runs, run)[-_MAX_RUNS:]
     _write(
         name,
         replace(
             before,
             passed=before.passed or is_passed,
             tries=before.tries + 1,
-            score=before.score if score is None else score,
+            score=before.score if run is None else run[1],
+            runs=runs,
         ),
     )
 
@@ -145,7 +156,10 @@ def _attempts(entry: Any) -> Attempts:
         raise TypeError("an entry is a JSON object")
     known = {field.name: entry[field.name] for field in fields(Attempts) if field.name in entry}
     for name, value in known.items():
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if name == "runs":
+            known[name] = _runs(value)
+            continue
+        is_number = _is_number(value)
         if name in ("passed", "has_seen_solution"):
             is_valid = isinstance(value, bool)
         else:
@@ -153,6 +167,19 @@ def _attempts(entry: Any) -> Attempts:
         if not is_valid:
             raise ValueError(f"{name} is {value!r}")
     return Attempts(**known)
+
+
+def _runs(value: Any) -> tuple[NamedScore, ...]:
+    """Return the runs of an entry. Raises ValueError for what are none."""
+    if not isinstance(value, list) or not all(
+        isinstance(one, list) and len(one) == 2 and isinstance(one[0], str) and _is_number(one[1]) for one in value
+    ):
+        raise ValueError(f"runs is {value!r}")
+    return tuple((name, score) for name, score in value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _write(name: str, attempts: Attempts) -> None:

@@ -14,16 +14,26 @@ from labengine.course.progress import Attempts, note_check, note_hint, note_solu
 
 def test_tries_hints_and_solutions_are_counted(progress_file: Path) -> None:
     note_check("a/b", is_passed=False)
-    note_check("a/b", is_passed=True, score=12)
+    note_check("a/b", is_passed=True, run=("Mine", 12))
     note_check("a/b", is_passed=False)
     note_hint("a/b", 2)
     note_hint("a/b", 1)
     note_solution("c")
     found = labengine.progress()
-    assert found["a/b"] == Attempts(passed=True, tries=3, hints=2, score=12)
+    assert found["a/b"] == Attempts(passed=True, tries=3, hints=2, score=12, runs=(("Mine", 12),))
     assert found["c"] == Attempts(has_seen_solution=True)
     assert "1 of 2 exercises passed" in found.headline and str(progress_file) in found.headline
     assert [path.name for path in progress_file.parent.iterdir()] == ["progress.json"]
+
+
+def test_the_newest_runs_are_kept() -> None:
+    for score in range(20):
+        note_check("a", is_passed=False, run=("Mine", score))
+    note_check("a", is_passed=False, run=("Mine", 19))
+    note_check("a", is_passed=False)
+    assert labengine.progress()["a"] == Attempts(
+        tries=22, score=19, runs=tuple(("Mine", score) for score in range(8, 20))
+    )
 
 
 def test_without_a_file_there_is_a_sentence() -> None:
@@ -36,6 +46,7 @@ def test_without_a_file_there_is_a_sentence() -> None:
     [
         b"", b"{", b"[]", b"\xff\xfe", b'{"exercises": 3}', b'{"exercises": {"a": 1}}', b"[" * 100_000,
         b'{"exercises": {"a": {"tries": "many"}}}', b'{"exercises": {"a": {"passed": 1}}}',
+        b'{"exercises": {"a": {"runs": [["Mine"]]}}}', b'{"exercises": {"a": {"runs": [["Mine", true]]}}}',
     ],
 )  # fmt: skip
 def test_a_damaged_file_is_put_aside(progress_file: Path, content: bytes) -> None:

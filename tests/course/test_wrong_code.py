@@ -153,6 +153,10 @@ def test_the_runs_of_a_policy_are_kept_in_a_table() -> None:
         "as it was", "NanoBlockPool", "EmptyFirst", "to reach",
     ]  # fmt: skip
     assert labengine.progress()["reading-a-run/race"].score == exercise.runs[-1].total == exercise.goal
+    tomorrow: Any = labengine.exercise("reading-a-run/race")
+    assert [(row[0], row[-1]) for row in tomorrow.table.rows[2:-1]] == [
+        (f"{run.name} (earlier)", f"{run.total:g}") for run in exercise.runs[1:]
+    ]
 
 
 @pytest.mark.parametrize(

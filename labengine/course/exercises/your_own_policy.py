@@ -1,0 +1,393 @@
+"""Exercises of the notebook "Your own policy"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from labengine.core.block import Block, Prefix
+from labengine.core.block_pool import BlockPool
+from labengine.core.parts import Parts
+from labengine.core.request import Request
+from labengine.core.scheduler import NOT_ADMITTED, Admission
+from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.course.base import Exercise
+from labengine.course.exercise import exercise
+from labengine.course.exercises.policy_workloads import (
+    ENGINE,
+    RULES,
+    all_grow,
+    conversation,
+    crowd,
+    librarian,
+    same_rules,
+    short_and_long,
+    steps_waited,
+    tokens_and_steps,
+    triplets_and_another,
+    twins,
+    unique_text,
+)
+from labengine.course.first_wrong_exercise import nth_event
+from labengine.course.predict_exercise import RevealedStep
+from labengine.events import (
+    BlockAllocated,
+    BlockCached,
+    BlockEvicted,
+    EvictReason,
+    ForwardRan,
+    SlotsWritten,
+    ViolationFound,
+)
+from labengine.lab import Lab
+
+# -- which freed blocks are reused first -------------------------------------------------------------------------------
+
+
+def _num_links(prefix: Prefix | None) -> int:
+    """Return the blocks of a prefix: its own, and those before it."""
+    number = 0
+    while prefix is not None:
+        number, prefix = number + 1, prefix.parent
+    return number
+
+
+class KeepBeginnings(BlockPool):
+    """A pool that keeps the first blocks of every text, and reuses the others first."""
+
+    def reused_first(self, block_ids: list[int]) -> list[int]:
+        """Return the blocks without content, and those behind the first four of a text."""
+        return [i for i in block_ids if not self.blocks[i].keys or _num_links(self.blocks[i].prefix) > 5]
+
+
+class KeepWhatComesBack(KeepBeginnings):
+    """A pool that does so for texts that nobody has come back to; where a block was hit, the whole text stays."""
+
+    def __init__(self, *settings: Any) -> None:
+        super().__init__(*settings)
+        self.was_hit: set[int] = set()
+
+    def touch(self, block_ids: Any) -> None:
+        """Note which blocks were hit."""
+        super().touch(block_ids)
+        self.was_hit.update(block_ids)
+
+    def evict(self, block: Block, reason: EvictReason = "reused") -> None:
+        """Forget the note with the content."""
+        super().evict(block, reason)
+        self.was_hit.discard(block.block_id)
+
+    def reused_first(self, block_ids: list[int]) -> list[int]:
+        """Return the blocks without content; of a text that was never hit, also those behind its beginning."""
+        if self.was_hit.intersection(block_ids):
+            return BlockPool.reused_first(self, block_ids)
+        return super().reused_first(block_ids)
+
+
+class _KeepNothing(BlockPool):
+    def reused_first(self, block_ids: list[int]) -> list[int]:
+        return list(block_ids)
+
+
+def one_off_texts() -> Exercise:
+    """Make it better: a pool for prompts with a common beginning, and for conversations."""
+    return exercise(
+        "your-policy/one-off-texts",
+        "`KeepBeginnings` helps the librarian and harms the conversation. Write a pool that helps the one and leaves "
+        "the other as it was. `reused_first` gets the blocks that one request frees at once; `touch` is called with "
+        "the blocks that a request has found, and `evict` when a block's content is forgotten.",
+        solution=KeepWhatComesBack,
+        workloads=[librarian, conversation],
+        score="tokens computed",
+        goal=654,
+        num_lines=12,
+        hints=[
+            "What do the librarian's rules and a conversation have in common, and the long texts not? Somebody comes "
+            "back to them.",
+            "Keep a set of blocks that were hit: add in `touch`, remove in `evict`. `__init__` can make it, after "
+            "`super().__init__(*settings)`.",
+            "When a request frees blocks of which one was hit, go on as `BlockPool` does; else as `KeepBeginnings`.",
+        ],
+        mistakes=[
+            (
+                KeepBeginnings,
+                "This is the notebook's policy: better for the librarian, worse for the conversation, whose newest "
+                "blocks are thrown out first.",
+            ),
+            (BlockPool, "This is the engine as it was."),
+            (
+                _KeepNothing,
+                "All freed blocks at the head: the newest content is lost first, and it is the likeliest to be asked "
+                "for again.",
+            ),
+        ],
+        **ENGINE,
+    )
+
+
+# -- who is admitted ---------------------------------------------------------------------------------------------------
+
+
+class TwinsWait(TokenBudgetScheduler):
+    """A scheduler that skips a request while another one computes a prompt with the same first block."""
+
+    def skips(self, request: Request, skipped: Any) -> bool:
+        """Return True while a running request has the same first block, and has not computed it yet."""
+        return any(one.token_ids[:4] == request.token_ids[:4] and one.num_computed_tokens < 4 for one in self.running)
+
+
+class SharersWait(TokenBudgetScheduler):
+    """A scheduler that skips a request while another one computes blocks that both can share."""
+
+    def skips(self, request: Request, skipped: Any) -> bool:
+        """Return True while some common full block is not computed yet."""
+        return any(one.num_computed_tokens < self.num_shared(one, request) for one in self.running)
+
+    def num_shared(self, one: Request, other: Request) -> int:
+        """Return the tokens in full blocks that both begin with; the last token is always computed."""
+        num_equal = 0
+        while num_equal < min(one.num_tokens, other.num_tokens - 1) and (
+            one.token_ids[num_equal] == other.token_ids[num_equal]
+        ):
+            num_equal += 1
+        return num_equal // 4 * 4
+
+
+class _EqualPromptsWait(TokenBudgetScheduler):
+    def skips(self, request: Request, skipped: Any) -> bool:
+        return any(
+            one.token_ids[: one.num_prompt_tokens] == request.token_ids
+            and one.num_computed_tokens < one.num_prompt_tokens
+            for one in self.running
+        )
+
+
+def sharers() -> Exercise:
+    """Make it better: requests wait for what another one is computing."""
+    return exercise(
+        "your-policy/sharers",
+        "`TwinsWait` compares the first block only. The librarian's rules are the same in all prompts: once they are "
+        "in the cache, a twin no longer waits, and computes the rest of its prompt a second time. Do better, in tokens "
+        "and steps together. The answer to `skips(self, request, skipped)` may look at `token_ids` and "
+        "`num_computed_tokens` of the requests in `self.running`.",
+        solution=SharersWait,
+        workloads=[twins, triplets_and_another, same_rules],
+        score=tokens_and_steps,
+        goal=177,
+        num_lines=8,
+        hints=[
+            "Up to which token are two prompts equal? Only full blocks can be shared, and the last token of a prompt "
+            "is always computed.",
+            "Skip while a running request has computed fewer tokens than the two can share.",
+        ],
+        mistakes=[
+            (TwinsWait, "This is the notebook's policy. How many tokens can the two share, beyond the first block?"),
+            (TokenBudgetScheduler, "This is the engine as it was: nobody waits for anybody."),
+            (
+                _EqualPromptsWait,
+                "Prompts need not be equal to the end to share blocks. And the last token of a twin never comes from "
+                "the cache: whoever waits for it lets the twins in one by one.",
+            ),
+        ],
+        **ENGINE,
+    )
+
+
+class ShortestFirst(TokenBudgetScheduler):
+    """A scheduler that admits the shortest waiting request next."""
+
+    def next_waiting(self) -> Request:
+        """Return the waiting request with the fewest tokens; of several, the first in the queue."""
+        return min(self.waiting, key=lambda request: request.num_tokens)
+
+
+class _LongestFirst(TokenBudgetScheduler):
+    def next_waiting(self) -> Request:
+        return max(self.waiting, key=lambda request: request.num_tokens)
+
+
+class _NewestFirst(TokenBudgetScheduler):
+    def next_waiting(self) -> Request:
+        return self.waiting[-1]
+
+
+def waiting() -> Exercise:
+    """Make it better: the order of admission."""
+    return exercise(
+        "your-policy/waiting",
+        "First come, first served: one long prompt, and everybody behind it waits. Write `next_waiting`, which returns "
+        "the request of `self.waiting` that is admitted next, so that the steps up to the first token are fewer, "
+        "summed over all requests. (Who pays for it? Look at the longest prompt.)",
+        solution=ShortestFirst,
+        workloads=[crowd, short_and_long],
+        score=steps_waited,
+        goal=140,
+        num_lines=1,
+        hints=[
+            "In a shop, whom would you let pass: somebody with one thing, or somebody with a full trolley?",
+            "`min(self.waiting, key=...)`, by `num_tokens`.",
+        ],
+        mistakes=[
+            (_LongestFirst, "The longest first: all others wait until it is computed."),
+            (_NewestFirst, "The newest first: who came first waits longest, whether long or short."),
+            (TokenBudgetScheduler, "This is the engine as it was: the first in the queue."),
+        ],
+        **{**ENGINE, "num_blocks": 64, "max_num_seqs": 2},
+    )
+
+
+class KeepsRoomToGrow(TokenBudgetScheduler):
+    """A scheduler that admits a request only if all that run, and it, can grow to their end."""
+
+    def admit(self, request: Request, limit: int, *, is_first: bool) -> Admission:
+        """Return NOT_ADMITTED while the blocks that all could need are more than the pool has."""
+        most = sum(-(-one.max_kv_tokens // 4) for one in [*self.running, request])
+        if self.running and most > self.manager.pool.num_usable:
+            return NOT_ADMITTED
+        return super().admit(request, limit, is_first=is_first)
+
+
+class _OneAtATime(TokenBudgetScheduler):
+    def admit(self, request: Request, limit: int, *, is_first: bool) -> Admission:
+        return NOT_ADMITTED if self.running else super().admit(request, limit, is_first=is_first)
+
+
+class _FitsNow(TokenBudgetScheduler):
+    def admit(self, request: Request, limit: int, *, is_first: bool) -> Admission:
+        if self.running and -(-request.max_kv_tokens // 4) > self.manager.pool.num_free:
+            return NOT_ADMITTED
+        return super().admit(request, limit, is_first=is_first)
+
+
+def room_to_grow() -> Exercise:
+    """Make it better: admission that needs no preemption."""
+    return exercise(
+        "your-policy/room-to-grow",
+        "Six short prompts fit into the pool, and then all of them grow: one after the other is preempted, and "
+        "computed again. Admit fewer at a time. `request.max_kv_tokens` is the most tokens that a request can ever "
+        "hold, and `self.manager.pool.num_usable` the blocks of the pool; where nothing speaks against it, return what "
+        "`super().admit(...)` returns, else None. (Blocks have 4 tokens.)",
+        solution=KeepsRoomToGrow,
+        workloads=[all_grow, crowd],
+        score=tokens_and_steps,
+        goal=412,
+        num_lines=4,
+        hints=[
+            "How many blocks can the running requests need at most, all together? And the new one?",
+            "If nothing runs, the request has to be admitted: nobody else will make room for it.",
+        ],
+        mistakes=[
+            (_OneAtATime, "One request at a time: nothing is computed twice, and it takes for ever."),
+            (
+                _FitsNow,
+                "The free blocks of this moment are not all for the new request: those that run will take some, too.",
+            ),
+            (TokenBudgetScheduler, "This is the engine as it was: what fits now is admitted."),
+        ],
+        **ENGINE,
+    )
+
+
+# -- predict, and find -------------------------------------------------------------------------------------------------
+
+
+def _four_equal(lab: Lab) -> None:
+    for _ in range(4):
+        lab.add(f"{RULES} Which of these novels would you take along", max_tokens=4)
+
+
+def _num_computed(step: RevealedStep) -> int:
+    return step.first(ForwardRan).num_tokens
+
+
+def next_step() -> Exercise:
+    """Predict: what a policy makes of the next two steps."""
+    return exercise(
+        "your-policy/next-step",
+        "Four equal prompts of 24 tokens, in an engine with `TwinsWait`. A step may compute 48 tokens. How many does "
+        "the next step compute?",
+        play=_four_equal,
+        truth=_num_computed,
+        about="number",
+        rounds=2,
+        hints=[
+            "In the first step A runs and has computed nothing: who is skipped?",
+            "In the second step B, C and D find all full blocks that leave at least one token to compute.",
+        ],
+        mistakes=[
+            (48, "That is all that the budget allows, and what the engine does without the policy."),
+            (4, "Not yet: while A's first block is not computed, B, C and D find nothing, and are skipped."),
+        ],
+        parts=Parts(scheduler=TwinsWait),
+        **ENGINE,
+    )
+
+
+class NeverForgets(BlockPool):
+    """A pool that keeps the content of a block in the map when the block is given to another request."""
+
+    def evict(self, block: Block, reason: EvictReason = "reused") -> None:
+        """Forget nothing."""
+
+
+def _allocated_while_cached(lab: Lab) -> int:
+    """Return the number of the first allocation of a block that the map still leads to."""
+    assert lab.timeline is not None
+    cached = set[int]()
+    for number, event in enumerate(lab.timeline.events(), lab.timeline.num_dropped):
+        match event:
+            case BlockCached():
+                cached.add(event.block_id)
+            case BlockEvicted():
+                cached.discard(event.block_id)
+            case BlockAllocated() if event.block_id in cached:
+                return number
+    raise AssertionError("no block was allocated while it was cached")
+
+
+def _two_texts(lab: Lab) -> None:
+    lab.add("The first text is short and soon over", max_tokens=2)
+    lab.run()
+    lab.add(unique_text("word", 20), max_tokens=2)
+    lab.run()
+    lab.add("The first text is short and soon over", max_tokens=2)
+    lab.run()
+
+
+def never_forgets() -> Exercise:
+    """Find the first wrong event: a block that is given away and not forgotten."""
+    return exercise(
+        "your-policy/never-forgets",
+        "The policy that wins by cheating: its `evict` does nothing. C asks what A has asked, and finds it, though B "
+        "has written over it. Which event is the first wrong one?",
+        broken=NeverForgets,
+        play=_two_texts,
+        first=_allocated_while_cached,
+        hints=[
+            "Look at the prefix map while B takes its blocks. To which block does it still lead?",
+            "Before a cached block is given away, there should be a BlockEvicted.",
+        ],
+        mistakes=[
+            ("PrefixHit", "C finds what the map leads to. Since when does the map lead to something else?"),
+            (
+                nth_event(SlotsWritten, 2),
+                "B writes into its own blocks, as it may. When did one of them become B's, and what did the map say?",
+            ),
+            (
+                nth_event(ViolationFound),
+                "The checks report at the end of a step. Go back to the event that they name, and on.",
+            ),
+        ],
+        num_blocks=6,
+        block_size=4,
+    )
+
+
+EXERCISES: Mapping[str, Callable[[], Exercise]] = {
+    "your-policy/next-step": next_step,
+    "your-policy/one-off-texts": one_off_texts,
+    "your-policy/sharers": sharers,
+    "your-policy/waiting": waiting,
+    "your-policy/room-to-grow": room_to_grow,
+    "your-policy/never-forgets": never_forgets,
+}
