@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from inspect import isclass, isfunction, signature
+from inspect import Parameter, Signature, isclass, isfunction, signature
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
@@ -195,7 +195,9 @@ def _picture(trial: Trial, moment: int | None) -> tuple[str, str]:
 
 
 def _signature(function: Callable[..., Any]) -> str:
-    return f"def {called(function)}({', '.join(signature(function).parameters)})"
+    full = signature(function)
+    plain = [parameter.replace(annotation=Parameter.empty) for parameter in full.parameters.values()]
+    return f"def {called(function)}{full.replace(parameters=plain, return_annotation=Signature.empty)}"
 
 
 def _class_signature(cls: type) -> str:

@@ -26,6 +26,7 @@ EXPECTED = {
     "09_corruption_or_rounding",
     "10_reading_a_run",
     "11_hunt",
+    "12_your_own_policy",
 }
 RUN_IN_A_BROWSER = {"01_first_light", "05_late_merge", "10_reading_a_run"}
 """Notebooks that tests/browser runs from top to bottom in JupyterLab: 01 in test_first_light.py, in a restarted kernel,

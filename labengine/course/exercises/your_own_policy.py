@@ -44,10 +44,10 @@ from labengine.lab import Lab
 # -- which freed blocks are reused first -------------------------------------------------------------------------------
 
 
-def _num_links(prefix: Prefix | None) -> int:
-    """Return the blocks of a prefix: its own, and those before it."""
+def _place(prefix: Prefix | None) -> int:
+    """Return 1 for the first block of a text, 2 for the second, and so on; 0 for a block without content."""
     number = 0
-    while prefix is not None:
+    while prefix is not None and prefix.parent is not None:
         number, prefix = number + 1, prefix.parent
     return number
 
@@ -57,7 +57,7 @@ class KeepBeginnings(BlockPool):
 
     def reused_first(self, block_ids: list[int]) -> list[int]:
         """Return the blocks without content, and those behind the first four of a text."""
-        return [i for i in block_ids if not self.blocks[i].keys or _num_links(self.blocks[i].prefix) > 5]
+        return [i for i in block_ids if not self.blocks[i].keys or _place(self.blocks[i].prefix) > 4]
 
 
 class KeepWhatComesBack(KeepBeginnings):
