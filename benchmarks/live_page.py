@@ -15,14 +15,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
 from gzip import compress
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from threading import Thread
 from time import sleep
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,6 +28,7 @@ from machine import facts, headline, listening_for_noise  # noqa: E402
 from playwright.sync_api import Browser  # noqa: E402
 
 from browser.chromium import launched, new_context  # noqa: E402
+from browser.static_server import served  # noqa: E402
 from tools.site.live_page import FRONT, build  # noqa: E402
 
 WATCH = """
@@ -41,19 +38,6 @@ new MutationObserver(() => {
   if (state && !(state in times)) requestAnimationFrame(() => { times[state] ??= performance.now() / 1000; });
 }).observe(document, { subtree: true, childList: true, attributes: true, attributeFilter: ["data-state"] });
 """
-
-
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@contextmanager
-def served(folder: Path) -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
 
 
 def times(browser: Browser, address: str) -> tuple[float, float]:

@@ -6,6 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 from tools import pip_settings
 
@@ -17,13 +19,24 @@ setup: this fetches the CUDA build of torch (2.8 GB with all the rest, 5.4 GB on
 
 def install(arguments: list[str]) -> int:
     """Say what is not obvious about the plan, then carry it out. Returns uv's exit status."""
-    settings = pip_settings.read()
-    environment = os.environ | pip_settings.variables(settings)
-    command = [sys.executable, "-m", "uv", "pip", "install", "--python", sys.executable, *pip_settings.flags(settings)]
-    command += ["--constraint", "constraints.txt", "--editable", ".[models,lab,test,dev,site]", *arguments]
+    command, environment = _uv_install("--editable", ".[models,lab,test,dev,site]", *arguments)
     plan = subprocess.run([*command, "--dry-run"], env=environment, capture_output=True, text=True)
     print(notice(plan.stderr, has_nvidia_card()), end="", flush=True)
     return subprocess.run(command, env=environment).returncode
+
+
+def install_extra(name: str, folder: Path) -> None:
+    """Install the packages of an extra, with the pins of constraints.txt, into a folder of their own."""
+    project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
+    packages = project["optional-dependencies"][name]
+    command, environment = _uv_install("--quiet", "--target", str(folder), *packages)
+    subprocess.run(command, env=environment, check=True)
+
+
+def _uv_install(*arguments: str) -> tuple[list[str], dict[str, str]]:
+    settings = pip_settings.read()
+    command = [sys.executable, "-m", "uv", "pip", "install", "--python", sys.executable, *pip_settings.flags(settings)]
+    return [*command, "--constraint", "constraints.txt", *arguments], os.environ | pip_settings.variables(settings)
 
 
 def notice(plan: str, has_card: bool) -> str:

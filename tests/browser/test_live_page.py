@@ -4,36 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 
 import pytest
 from playwright.sync_api import Browser, Page
 
 from browser.chromium import new_context
 from browser.page_watch import PageWatch
+from browser.static_server import served
 from labengine.scenarios import bug
 from tools.site import live_page as site
 
 PROMPT = "Two people ask the very same question at the very same moment. The"
 
 
-class Quiet(SimpleHTTPRequestHandler):
-    """Serves files, and says nothing."""
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of the site, with one scenario recorded."""
     index = site.build(tmp_path_factory.mktemp("site") / "site", [bug("nano-vllm-219")])
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(index.parent)))
-    Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/"
-    server.shutdown()
+    with served(index.parent) as address:
+        yield address
 
 
 @contextmanager

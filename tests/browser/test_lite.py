@@ -1,0 +1,108 @@
+"""The course in JupyterLite, from a local static server, with every other host refused: Python runs in the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from browser.chromium import new_context
+from browser.page_watch import PageWatch
+from browser.static_server import served
+from labengine.scenarios import bug
+from tools.site import lite, live_page
+from tools.site.lite_notebooks import NOTEBOOKS, TWINS
+
+pytestmark = pytest.mark.sweep
+
+RUN_WHOLE = ["05_late_merge", "07_two_tables", *TWINS]
+
+IS_READY = "window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
+OUTPUTS = """() => jupyterapp.shell.currentWidget.content.widgets
+  .filter((cell) => cell.model.type === "code" && cell.model.sharedModel.source.trim())
+  .map((cell) => ({ id: cell.model.id, count: cell.model.executionCount, outputs: cell.model.outputs.toJSON() }))"""
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of JupyterLite in a site with one scenario."""
+    site = tmp_path_factory.mktemp("site") / "site"
+    live_page.build(site, [bug("nano-vllm-219")])
+    lite.build(site)
+    with served(site) as address:
+        yield f"{address}lite/"
+
+
+@contextmanager
+def opened(browser: Browser, address: str, name: str) -> Iterator[Page]:
+    """A notebook in a profile of its own, its kernel ready; at the end the page has asked only the server."""
+    with new_context(browser, viewport={"width": 1280, "height": 1000}) as context:
+        page = context.new_page()
+        watch = PageWatch(page, address)
+        page.goto(f"{address}notebooks/index.html?path={name}.ipynb")
+        page.wait_for_function(IS_READY)
+        yield page
+        assert watch.complaints() == []
+
+
+def run_all(page: Page) -> list[dict[str, Any]]:
+    """Run all cells; return the id, number and outputs of each code cell."""
+    page.evaluate("() => jupyterapp.commands.execute('notebook:run-all-cells')")
+    cells: list[dict[str, Any]] = page.evaluate(OUTPUTS)
+    return cells
+
+
+def errors(cells: list[dict[str, Any]]) -> list[str]:
+    outputs = [(cell["id"], output) for cell in cells for output in cell["outputs"]]
+    return [f"{name}: {output['evalue']}" for name, output in outputs if output["output_type"] == "error"]
+
+
+@pytest.mark.parametrize("name", [path.stem for path in sorted(NOTEBOOKS.glob("*.ipynb")) if path.stem in RUN_WHOLE])
+def test_a_notebook_runs_to_its_end(name: str, browser: Browser, address: str) -> None:
+    with opened(browser, address, name) as page:
+        cells = run_all(page)
+        assert errors(cells) == []
+        assert [cell["count"] for cell in cells] == list(range(1, len(cells) + 1))
+
+
+def test_the_dashboard_follows_a_run_in_the_background(browser: Browser, address: str) -> None:
+    with opened(browser, address, "01_first_light") as page:
+        page.evaluate("() => { jupyterapp.shell.currentWidget.content.activeCellIndex = 5 }")
+        page.evaluate("() => jupyterapp.commands.execute('notebook:run-all-above')")
+        page.evaluate("() => jupyterapp.commands.execute('notebook:run-cell')")
+        dashboard = page.locator(".labengine-dashboard").first
+        dashboard.get_by_role("button", name="Run", exact=True).click()
+        page.locator('.labengine-dashboard[data-step="8"]').first.wait_for()
+
+
+def test_a_notebook_with_weights_says_so_and_so_do_its_cells(browser: Browser, address: str) -> None:
+    with opened(browser, address, "00_why_blocks") as page:
+        page.get_by_role("blockquote").get_by_text("weights, which are not in this page").wait_for()
+        assert "needs torch" in errors(run_all(page))[0]  # of the first cell: the others are not run after it
+
+
+def run_cell(page: Page, source: str) -> dict[str, Any]:
+    """Insert a cell at the notebook's beginning and run it; return its number and outputs."""
+    page.evaluate(
+        """async (source) => {
+          const { content } = jupyterapp.shell.currentWidget;
+          content.model.sharedModel.insertCells(0, [{ cell_type: "code", source }]);
+          content.activeCellIndex = 0;
+          await jupyterapp.commands.execute("notebook:run-cell");
+        }""",
+        source,
+    )
+    cell: dict[str, Any] = page.evaluate(OUTPUTS)[0]
+    return cell
+
+
+def test_nothing_is_installed_from_elsewhere_and_progress_stays(browser: Browser, address: str) -> None:
+    with opened(browser, address, "05_late_merge") as page:
+        assert "installs no packages" in str(errors([run_cell(page, "%pip install numpy")]))
+        run_cell(page, "import labengine; labengine.exercise('late-merge/num-used').hint()")
+        page.reload()
+        page.wait_for_function(IS_READY)
+        assert "late-merge/num-used" in str(run_cell(page, "import labengine; labengine.progress()"))

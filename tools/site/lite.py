@@ -1,0 +1,96 @@
+"""JupyterLite in the site: the course's notebooks, with Python and labengine in the page. No other host is asked."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from tools.install import install_extra
+from tools.site import lite_notebooks, python_packages
+from tools.site.live_page import ROOT
+from tools.site.python_packages import Package
+
+TOOLS = Path(sys.prefix, "jupyterlite")
+"""JupyterLite's own packages. They are kept out of this environment, whose JupyterLab would load the kernel."""
+KERNEL = "@jupyterlite/pyodide-kernel-extension"
+EXTENSIONS = (
+    TOOLS / "share" / "jupyter" / "labextensions" / KERNEL,
+    Path(sys.prefix, "share", "jupyter", "labextensions", "@jupyter-widgets", "jupyterlab-manager"),
+    Path(sys.prefix, "share", "jupyter", "labextensions", "anywidget"),
+)
+STAND_INS = ("jedi", "micropip", "piplite")
+FROM_THE_KERNEL = ("ipykernel", "pyodide_kernel")
+PROGRESS = "/drive/progress_in_the_course.json"
+"""The browser keeps the files of /drive."""
+SETTINGS = {
+    "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
+    "@jupyterlab/apputils-extension:themes": {"adaptive-theme": True},
+    "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},
+}
+
+
+def build(site: Path) -> Path:
+    """Write lite/ into the site, whose live page is there: they share Pyodide. Return the path of its front page."""
+    if not EXTENSIONS[0].is_dir():
+        install_extra("lite", TOOLS)
+    folder = site.resolve() / "lite"
+    with TemporaryDirectory() as place:
+        source = Path(place)
+        names = python_packages.write(source / "python", packages())
+        lite_notebooks.write(source / "notebooks")
+        (source / "jupyter-lite.json").write_text(json.dumps(_page(names)), encoding="utf-8")
+        (source / "overrides.json").write_text(json.dumps(SETTINGS), encoding="utf-8")
+        (source / "jupyter_lite_config.json").write_text(json.dumps(_build(source, folder)), encoding="utf-8")
+        _run_jupyterlite(source)
+        (source / "python").rename(folder / "python")
+    return folder / "index.html"
+
+
+def packages() -> Iterator[Package]:
+    """Yield all packages that the kernel loads."""
+    yield from python_packages.needed()
+    for wheel in sorted((EXTENSIONS[0] / "static" / "pypi").glob("*.whl")):
+        if wheel.name.startswith(FROM_THE_KERNEL):
+            yield python_packages.from_wheel(wheel)
+    for name in STAND_INS:
+        yield python_packages.stand_in(name)
+
+
+def _page(names: list[str]) -> dict[str, Any]:
+    """Return what the page reads: Pyodide beside it, and these packages at the start, in place of any index."""
+    pyodide = {"lockFileURL": "./python/pyodide-lock.json", "packages": names, "env": {"LABENGINE_PROGRESS": PROGRESS}}
+    kernel = {
+        "pyodideUrl": "./../pyodide/pyodide.mjs",
+        "disablePyPIFallback": True,
+        "loadPyodideOptions": pyodide,
+    }
+    page = {"appName": "labengine", "exposeAppInBrowser": True, "litePluginSettings": {f"{KERNEL}:kernel": kernel}}
+    return {"jupyter-lite-schema-version": 0, "jupyter-config-data": page}
+
+
+def _build(source: Path, folder: Path) -> dict[str, Any]:
+    settings = {
+        "output_dir": str(folder),
+        "apps": ["lab", "notebooks"],
+        "contents": [str(source / "notebooks")],
+        "federated_extensions": [str(extension) for extension in EXTENSIONS],
+        "ignore_sys_prefix": ["federated_extensions"],
+        "no_sourcemaps": True,
+        "no_unused_shared_packages": True,
+    }
+    return {"LiteBuildConfig": settings}
+
+
+def _run_jupyterlite(source: Path) -> None:
+    paths = [str(TOOLS), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    command = [sys.executable, "-m", "jupyterlite_core", "build", "--lite-dir", str(source)]
+    done = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"JupyterLite was not built:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")

@@ -1,0 +1,121 @@
+"""The course's notebooks for a page without weights: as they are, with a change or two, or only to be read."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tools.site.live_page import ROOT
+
+NOTEBOOKS = ROOT / "notebooks"
+WEIGHTS = re.compile(r"smollm2|gemma3-270m|model_path\(|\bimport torch\b")
+"""Code that cannot run in a page: it loads a model with weights, or computes with torch."""
+
+NOTE = """\
+> **In this page**, Python runs in your browser: nothing is installed, nothing is sent. *Run > Run All Cells* works."""
+RECORDED = """\
+> **This notebook computes with a model's weights, which are not in this page.** A cell that needs them says what to \
+install; its text can be read here. On your machine, `make lab` opens this notebook, and runs all of it."""
+LEFT_OUT = """\
+*This cell needs what is not in this page. On a machine with all of labengine it runs:*"""
+
+WORDS = """\
+The same words three times; C was allowed only four tokens. And there are more merges than the three you watched: \
+the requests went on alike, so the blocks they filled while writing were equal too, and were merged as soon as they \
+were full."""
+NUMBERS = """\
+Three different texts: the simulated model's tokens depend on the request, so there are no merges after the three that \
+you watched. A model with weights writes the same words three times, and the blocks that the requests fill while \
+writing are merged too."""
+
+ONE_CELL = " One cell needs a model's weights, and is only shown."
+
+Cell = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Twin:
+    """How a notebook differs in the page.
+
+    note: a sentence at the top. edits: (cell id, old text, new text). shown: ids of cells that are only read.
+    """
+
+    note: str = ""
+    edits: tuple[tuple[str, str, str], ...] = ()
+    shown: tuple[str, ...] = ()
+
+
+TWINS = {
+    "01_first_light": Twin(
+        note=" The model is the simulated one: scheduler, pool and prefix cache are the same, each word of a prompt "
+        "is a token, and the tokens that it writes mean nothing.",
+        edits=(
+            ("start-about", "One line starts a real model", "One line starts an engine"),
+            ("start-about", " (The very first start fetches and converts the model, which takes about a minute.)", ""),
+            ("start", "--model smollm2", "--model simulated"),
+            ("predict", "Fourteen tokens make", "Thirteen tokens make"),
+            ("not-saved", "only its last two tokens are left", "only its last token is left"),
+            ("end-read", WORDS, NUMBERS),
+            ("try-1", "2 tokens to compute where the others had 14", "1 token to compute where the others had 13"),
+            ("try-2", "14 tokens do not fill", "13 tokens do not fill"),
+        ),
+        shown=("copies",),
+    ),
+    "06_the_off_by_one_that_was_none": Twin(note=ONE_CELL, shown=("outputs",)),
+    "08_two_phase_allocation": Twin(note=ONE_CELL, shown=("real",)),
+    "10_reading_a_run": Twin(note=" One cell needs pandas, and is only shown.", shown=("frame",)),
+}
+
+
+def write(folder: Path) -> None:
+    """Write the notebooks and their pictures into a folder."""
+    shutil.copytree(NOTEBOOKS / "pictures", folder / "pictures")
+    for path in sorted(NOTEBOOKS.glob("*.ipynb")):
+        notebook = json.loads(path.read_text(encoding="utf-8"))
+        in_page = changed(path.stem, notebook)
+        (folder / path.name).write_text(json.dumps(in_page, ensure_ascii=False, indent=1), encoding="utf-8")
+
+
+def changed(name: str, notebook: dict[str, Any]) -> dict[str, Any]:
+    """Return a notebook as the page has it. Raises LookupError if a change has lost its place in the notebook."""
+    twin = TWINS.get(name, Twin())
+    cells: list[Cell] = [{**cell, "source": "".join(cell["source"])} for cell in notebook["cells"]]
+    places = {cell["id"]: number for number, cell in enumerate(cells)}
+    for cell_id, old, new in twin.edits:
+        cell = cells[places[cell_id]]
+        if old not in cell["source"]:
+            raise LookupError(
+                f"{name}: the text of cell {cell_id!r} has changed, and with it what the page must change"
+            )
+        cell["source"] = cell["source"].replace(old, new)
+    for cell_id in twin.shown:
+        cells[places[cell_id]] = only_shown(cells[places[cell_id]])
+    note = RECORDED if needs_weights(cells) else NOTE + twin.note
+    cells[0]["source"] = with_note(cells[0]["source"], note)
+    return {**notebook, "cells": cells}
+
+
+def needs_weights(cells: Iterable[Cell]) -> bool:
+    """Return True if the code loads a model with weights."""
+    return any(cell["cell_type"] == "code" and WEIGHTS.search(cell["source"]) for cell in cells)
+
+
+def only_shown(cell: Cell) -> Cell:
+    """Return a code cell as text."""
+    return {
+        "cell_type": "markdown",
+        "id": cell["id"],
+        "metadata": {},
+        "source": f"{LEFT_OUT}\n\n```python\n{cell['source']}\n```",
+    }
+
+
+def with_note(text: str, note: str) -> str:
+    """Return a notebook's first cell with a note below its title."""
+    title, _, rest = text.partition("\n\n")
+    return f"{title}\n\n{note}\n\n{rest}"

@@ -1,0 +1,1 @@
+"""The kernel sets what it wants of piplite here; nothing reads it."""
