@@ -14,11 +14,13 @@ from browser.page_watch import PageWatch
 from browser.static_server import served
 from labengine.scenarios import bug
 from tools.site import lite, live_page
-from tools.site.lite_notebooks import NOTEBOOKS, TWINS
+from tools.site.lite_notebooks import NOTEBOOKS
 
 pytestmark = pytest.mark.sweep
 
-RUN_WHOLE = ["05_late_merge", "07_two_tables", *TWINS]
+ONLY_READ = {"00_why_blocks", "09_corruption_or_rounding"}
+"""Notebooks that need weights in most of their cells, as tests/site/test_lite_notebooks.py has them."""
+RUN_COMPLETELY = [path.stem for path in sorted(NOTEBOOKS.glob("*.ipynb")) if path.stem not in ONLY_READ]
 
 IS_READY = "window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
 OUTPUTS = """() => jupyterapp.shell.currentWidget.content.widgets
@@ -38,14 +40,17 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @contextmanager
 def opened(browser: Browser, address: str, name: str) -> Iterator[Page]:
-    """A notebook in a profile of its own, its kernel ready; at the end the page has asked only the server."""
+    """A notebook in a profile of its own, its kernel ready; at the end the page has asked only the server.
+
+    JupyterLab looks for a picture beside the page first, and then beside the notebook: that is no complaint.
+    """
     with new_context(browser, viewport={"width": 1280, "height": 1000}) as context:
         page = context.new_page()
         watch = PageWatch(page, address)
         page.goto(f"{address}notebooks/index.html?path={name}.ipynb")
         page.wait_for_function(IS_READY)
         yield page
-        assert watch.complaints() == []
+        assert [one for one in watch.complaints() if "/notebooks/pictures/" not in one] == []
 
 
 def run_all(page: Page) -> list[dict[str, Any]]:
@@ -60,7 +65,7 @@ def errors(cells: list[dict[str, Any]]) -> list[str]:
     return [f"{name}: {output['evalue']}" for name, output in outputs if output["output_type"] == "error"]
 
 
-@pytest.mark.parametrize("name", [path.stem for path in sorted(NOTEBOOKS.glob("*.ipynb")) if path.stem in RUN_WHOLE])
+@pytest.mark.parametrize("name", RUN_COMPLETELY)
 def test_a_notebook_runs_to_its_end(name: str, browser: Browser, address: str) -> None:
     with opened(browser, address, name) as page:
         cells = run_all(page)

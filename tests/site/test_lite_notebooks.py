@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tools.site.lite_notebooks import NOTEBOOKS, TWINS, changed, needs_weights
+from tools.site.lite_notebooks import NOTEBOOKS, cannot_run, changed
 
 WITH_WEIGHTS = {"00_why_blocks", "09_corruption_or_rounding"}
 """Notebooks that can only be read in the page."""
@@ -18,12 +18,9 @@ def test_each_notebook_says_what_the_page_can_do_with_it(name: str) -> None:
     in_page = changed(name, notebook)
     first = in_page["cells"][0]["source"]
     assert [cell["id"] for cell in in_page["cells"]] == [cell["id"] for cell in notebook["cells"]]
-    assert ("weights, which are not in this page" in first) == needs_weights(in_page["cells"])
-    assert "installed, nothing is sent" in first or needs_weights(in_page["cells"])
-    if name in {*TWINS, "05_late_merge", "07_two_tables"}:
-        assert not needs_weights(in_page["cells"])
-    elif name in WITH_WEIGHTS:
-        assert needs_weights(in_page["cells"])
+    assert ("weights, which are not in this page" in first) == cannot_run(in_page["cells"])
+    assert "installed, nothing is sent" in first or cannot_run(in_page["cells"])
+    assert cannot_run(in_page["cells"]) == (name in WITH_WEIGHTS), "a change of TWINS may be missing"
 
 
 def test_a_change_that_lost_its_place_is_refused() -> None:

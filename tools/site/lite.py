@@ -24,7 +24,7 @@ EXTENSIONS = (
     Path(sys.prefix, "share", "jupyter", "labextensions", "@jupyter-widgets", "jupyterlab-manager"),
     Path(sys.prefix, "share", "jupyter", "labextensions", "anywidget"),
 )
-STAND_INS = ("jedi", "micropip", "piplite")
+SUBSTITUTES = ("jedi", "micropip", "piplite")
 FROM_THE_KERNEL = ("ipykernel", "pyodide_kernel")
 PROGRESS = "/drive/progress_in_the_course.json"
 """The browser keeps the files of /drive."""
@@ -58,8 +58,8 @@ def packages() -> Iterator[Package]:
     for wheel in sorted((EXTENSIONS[0] / "static" / "pypi").glob("*.whl")):
         if wheel.name.startswith(FROM_THE_KERNEL):
             yield python_packages.from_wheel(wheel)
-    for name in STAND_INS:
-        yield python_packages.stand_in(name)
+    for name in SUBSTITUTES:
+        yield python_packages.substitute(name)
 
 
 def _page(names: list[str]) -> dict[str, Any]:

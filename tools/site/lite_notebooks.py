@@ -13,8 +13,8 @@ from typing import Any
 from tools.site.live_page import ROOT
 
 NOTEBOOKS = ROOT / "notebooks"
-WEIGHTS = re.compile(r"smollm2|gemma3-270m|model_path\(|\bimport torch\b")
-"""Code that cannot run in a page: it loads a model with weights, or computes with torch."""
+NOT_IN_PAGE = re.compile(r"smollm2|gemma3-270m|model_path\(|_frame\(|\b(import|from) (torch|plotly|pandas|numpy)\b")
+"""Code that cannot run in the page: a model with weights, or a package that has no build for Pyodide there."""
 
 NOTE = """\
 > **In this page**, Python runs in your browser: nothing is installed, nothing is sent. *Run > Run All Cells* works."""
@@ -66,6 +66,9 @@ TWINS = {
         ),
         shown=("copies",),
     ),
+    "03_continuous_batching": Twin(
+        note=" Two cells need a chart's package or a model's weights, and are only shown.", shown=("chart", "real")
+    ),
     "06_the_off_by_one_that_was_none": Twin(note=ONE_CELL, shown=("outputs",)),
     "08_two_phase_allocation": Twin(note=ONE_CELL, shown=("real",)),
     "10_reading_a_run": Twin(note=" One cell needs pandas, and is only shown.", shown=("frame",)),
@@ -95,14 +98,14 @@ def changed(name: str, notebook: dict[str, Any]) -> dict[str, Any]:
         cell["source"] = cell["source"].replace(old, new)
     for cell_id in twin.shown:
         cells[places[cell_id]] = only_shown(cells[places[cell_id]])
-    note = RECORDED if needs_weights(cells) else NOTE + twin.note
+    note = RECORDED if cannot_run(cells) else NOTE + twin.note
     cells[0]["source"] = with_note(cells[0]["source"], note)
     return {**notebook, "cells": cells}
 
 
-def needs_weights(cells: Iterable[Cell]) -> bool:
-    """Return True if the code loads a model with weights."""
-    return any(cell["cell_type"] == "code" and WEIGHTS.search(cell["source"]) for cell in cells)
+def cannot_run(cells: Iterable[Cell]) -> bool:
+    """Return True if a cell cannot run in the page."""
+    return any(cell["cell_type"] == "code" and NOT_IN_PAGE.search(cell["source"]) for cell in cells)
 
 
 def only_shown(cell: Cell) -> Cell:
@@ -117,5 +120,5 @@ def only_shown(cell: Cell) -> Cell:
 
 def with_note(text: str, note: str) -> str:
     """Return a notebook's first cell with a note below its title."""
-    title, _, rest = text.partition("\n\n")
-    return f"{title}\n\n{note}\n\n{rest}"
+    title, _, body = text.partition("\n\n")
+    return f"{title}\n\n{note}\n\n{body}"

@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 from tools.site.live_page import PACKAGES, PYODIDE, ROOT
 
-STAND_INS = Path(__file__).with_name("stand_ins")
+SUBSTITUTES = Path(__file__).with_name("substitutes")
 IN_A_BROWSER = {"sys_platform": "emscripten", "platform_system": "Emscripten", "python_version": "3.14", "extra": ""}
 IN_A_BROWSER |= {"python_full_version": "3.14.2", "implementation_name": "cpython", "os_name": "posix"}
 LEFT_OUT = {"jedi", "parso", "widgetsnbextension", "jupyterlab-widgets"}
@@ -89,9 +89,9 @@ def from_wheel(path: Path) -> Package:
         return Package(canonicalize_name(name), version, {one: wheel.read(one) for one in wheel.namelist()})
 
 
-def stand_in(name: str) -> Package:
-    """Return our own package in the place of another: from stand_ins/, or an empty one."""
-    files = {path.relative_to(STAND_INS).as_posix(): path.read_bytes() for path in (STAND_INS / name).rglob("*.py")}
+def substitute(name: str) -> Package:
+    """Return our own package in the place of another: from substitutes/, or an empty one."""
+    files = {path.relative_to(SUBSTITUTES).as_posix(): path.read_bytes() for path in (SUBSTITUTES / name).rglob("*.py")}
     return Package(name, "0", files | _metadata(name, "0"))
 
 
