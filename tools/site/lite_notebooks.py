@@ -5,22 +5,21 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tools.site.live_page import ROOT
+from tools.site.runs import NOTEBOOKS, Output, has_weights, run_of
 
-NOTEBOOKS = ROOT / "notebooks"
 NOT_IN_PAGE = re.compile(r"smollm2|gemma3-270m|model_path\(|_frame\(|\b(import|from) (torch|plotly|pandas|numpy)\b")
 """Code that cannot run in the page: a model with weights, or a package that has no build for Pyodide there."""
 
 NOTE = """\
 > **In this page**, Python runs in your browser: nothing is installed, nothing is sent. *Run > Run All Cells* works."""
 RECORDED = """\
-> **This notebook computes with a model's weights, which are not in this page.** A cell that needs them says what to \
-install; its text can be read here. On your machine, `make lab` opens this notebook, and runs all of it."""
+> **This notebook computes with a model's weights, which are not in this page.** What you see below its cells \
+is recorded; a cell that you run here says what to install. On your machine, `make lab` opens and runs all of it."""
 LEFT_OUT = """\
 *This cell needs what is not in this page. On a machine with all of labengine it runs:*"""
 
@@ -34,6 +33,10 @@ you watched. A model with weights writes the same words three times, and the blo
 writing are merged too."""
 
 ONE_CELL = " One cell needs a model's weights, and is only shown."
+
+PLAYED = "(a view that plays: the course's page of this notebook has it)"
+SHOWN = {"image/svg+xml", "image/png", "text/html", "text/plain"}
+"""Kinds of recorded outputs that need no kernel."""
 
 Cell = dict[str, Any]
 
@@ -80,12 +83,22 @@ def write(folder: Path) -> None:
     shutil.copytree(NOTEBOOKS / "pictures", folder / "pictures")
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):
         notebook = json.loads(path.read_text(encoding="utf-8"))
-        in_page = changed(path.stem, notebook)
+        in_page = changed(path.stem, notebook, recorded(path))
         (folder / path.name).write_text(json.dumps(in_page, ensure_ascii=False, indent=1), encoding="utf-8")
 
 
-def changed(name: str, notebook: dict[str, Any]) -> dict[str, Any]:
-    """Return a notebook as the page has it. Raises LookupError if a change has lost its place in the notebook."""
+def recorded(path: Path) -> dict[str, list[Output]]:
+    """Return the outputs of a run that was recorded, by cell id; empty where the page runs all, or nothing is kept."""
+    cells = [cell for cell in json.loads(path.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
+    run = run_of(path) if has_weights(path) else None
+    return {} if run is None else {cell["id"]: outputs for cell, outputs in zip(cells, run.outputs, strict=True)}
+
+
+def changed(name: str, notebook: dict[str, Any], outputs: Mapping[str, list[Output]]) -> dict[str, Any]:
+    """Return a notebook as the page has it; outputs: recorded ones by cell id.
+
+    Raises LookupError if a change has lost its place in the notebook.
+    """
     twin = TWINS.get(name, Twin())
     cells: list[Cell] = [{**cell, "source": "".join(cell["source"])} for cell in notebook["cells"]]
     places = {cell["id"]: number for number, cell in enumerate(cells)}
@@ -97,8 +110,12 @@ def changed(name: str, notebook: dict[str, Any]) -> dict[str, Any]:
             )
         cell["source"] = cell["source"].replace(old, new)
     for cell_id in twin.shown:
-        cells[places[cell_id]] = only_shown(cells[places[cell_id]])
+        cells[places[cell_id]] = only_shown(cells[places[cell_id]], outputs.get(cell_id, []))
     note = RECORDED if cannot_run(cells) else NOTE + twin.note
+    if cannot_run(cells):
+        for cell in cells:
+            if cell["cell_type"] == "code":
+                cell["outputs"] = [shown_output(one) for one in outputs.get(cell["id"], [])]
     cells[0]["source"] = with_note(cells[0]["source"], note)
     return {**notebook, "cells": cells}
 
@@ -108,14 +125,31 @@ def cannot_run(cells: Iterable[Cell]) -> bool:
     return any(cell["cell_type"] == "code" and NOT_IN_PAGE.search(cell["source"]) for cell in cells)
 
 
-def only_shown(cell: Cell) -> Cell:
-    """Return a code cell as text."""
+def only_shown(cell: Cell, outputs: list[Output]) -> Cell:
+    """Return a code cell as text, with its recorded outputs."""
+    code = f"```python\n{cell['source']}\n```"
     return {
         "cell_type": "markdown",
         "id": cell["id"],
         "metadata": {},
-        "source": f"{LEFT_OUT}\n\n```python\n{cell['source']}\n```",
+        "source": "\n\n".join([LEFT_OUT, code, *filter(None, map(as_markdown, outputs))]),
     }
+
+
+def as_markdown(output: Output) -> str:
+    """Return an output as a part of a text cell; empty for a picture."""
+    if output["kind"] == "text/html":
+        return str(output["data"])
+    text = output["text"] if output["kind"] == "stream" else output["data"] if output["kind"] == "text/plain" else ""
+    return f"```text\n{text.rstrip()}\n```" if text else ""
+
+
+def shown_output(output: Output) -> dict[str, Any]:
+    """Return a recorded output as a notebook file has it. A view that plays is in the course's page of the notebook."""
+    if output["kind"] == "stream":
+        return {"output_type": "stream", "name": output["name"], "text": output["text"]}
+    data = {"text/plain": PLAYED} if output["kind"] not in SHOWN else {output["kind"]: output["data"]}
+    return {"output_type": "display_data", "data": data, "metadata": {}}
 
 
 def with_note(text: str, note: str) -> str:
