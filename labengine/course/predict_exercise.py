@@ -248,7 +248,18 @@ class PredictExercise(Exercise):
             return block_name(int(prediction))
         if self.about == "request":
             return request_name(int(prediction))
-        return str(prediction)[:12] if self.about == "hash" else str(prediction)
+        return self._content_named(str(prediction)) if self.about == "hash" else str(prediction)
+
+    def _content_named(self, key: str) -> str:
+        """Return the letter that views give to an entry of the map, and the first digits of its hash."""
+        from labengine_widgets.pictures.lettering import numbers_in  # for views only
+        from labengine_widgets.words.names import content_name
+
+        assert self.lab.timeline is not None
+        group, _, digits = key.partition(":")
+        asked = (int(group), bytes.fromhex(digits))
+        number = numbers_in(self.lab.timeline, [asked]).get(asked)
+        return key[:10] if number is None else f"{content_name(number)} ({key[:10]})"
 
     # -- rehearsed on another lab --------------------------------------------------------------------------------------
 

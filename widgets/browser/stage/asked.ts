@@ -1,7 +1,7 @@
 // The question that the next step answers: a click or a number is the reader's prediction, the step's end judges it.
 
 import { button, element, write } from "../look/element.ts";
-import { hashName, requestName } from "../model/names.ts";
+import { contentName, requestName } from "../model/names.ts";
 import type { Asked, Selection } from "../model/payloads.ts";
 import type { Stage } from "./stage.ts";
 
@@ -60,24 +60,26 @@ export class AskedQuestion {
     this.stage.root.classList.toggle("le-is-asked", Boolean(asked));
     if (!asked) return;
     const isRevealed = !this.stage.isPlaying && !running;
-    if (asked.prediction !== null) this.predicted = `You predict ${named(asked)}.`;
+    if (asked.prediction !== null) this.predicted = `You predict ${this.named(asked)}.`;
+    else if (isRevealed) this.predicted = "";
     const isAsked = asked.is_open && isRevealed;
     for (const part of [this.field, this.ok]) part.hidden = !isAsked || asked.kind !== "number";
     this.element.classList.toggle("le-is-right", isRevealed && asked.prediction === null && asked.is_right === true);
     this.element.classList.toggle("le-is-wrong", isRevealed && asked.prediction === null && asked.is_right === false);
-    write(this.words, isRevealed ? question(asked) : this.predicted || asked.text);
+    write(this.words, isRevealed ? this.question(asked) : this.predicted || asked.text);
   }
-}
 
-function question(asked: Asked) {
-  const { text, verdict, is_open, is_right, prediction } = asked;
-  if (is_open && prediction !== null) return `${text} You predict ${named(asked)}: the next step answers.`;
-  const judged = verdict && `${is_right ? "✓" : "✗"} ${verdict}`;
-  return [judged, is_open ? text : "", is_open ? HOW[asked.kind] : ""].filter(Boolean).join(" ");
-}
+  question(asked: Asked) {
+    const { text, verdict, is_open, is_right, prediction } = asked;
+    if (is_open && prediction !== null) return `${text} You predict ${this.named(asked)}: the next step answers.`;
+    const judged = verdict && `${is_right ? "✓" : "✗"} ${verdict}`;
+    return [judged, is_open ? text : "", is_open ? HOW[asked.kind] : ""].filter(Boolean).join(" ");
+  }
 
-function named({ kind, prediction }: Asked) {
-  if (kind === "block") return `#${prediction}`;
-  if (kind === "request") return requestName(Number(prediction));
-  return kind === "hash" ? hashName(String(prediction).split(":").pop() ?? "") : String(prediction);
+  // A prediction as the views call it; an entry of the map by its letter.
+  named({ kind, prediction }: Asked) {
+    if (kind === "block") return `#${prediction}`;
+    if (kind === "request") return requestName(Number(prediction));
+    return kind === "hash" ? contentName(this.stage.sides[0].scene.contentOf(String(prediction))) : String(prediction);
+  }
 }

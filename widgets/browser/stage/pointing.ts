@@ -41,7 +41,9 @@ export class Pointing {
 
   // The subject of a mouse event: {kind, id, side, from} or null.
   subjectAt(event: MouseEvent): PointedSubject | null {
-    const found = targetOf(event).closest?.<HTMLElement>(SELECTOR);
+    const target = targetOf(event),
+      asked = this.askedFor(),
+      found = (asked && target.closest?.<HTMLElement>(asked)) || target.closest?.<HTMLElement>(SELECTOR);
     if (found && this.stage.root.contains(found)) return subjectOf(found);
     for (const { view, side } of this.stage.painting.painted) {
       if (view.at && view.element.contains(targetOf(event))) {
@@ -50,6 +52,12 @@ export class Pointing {
       }
     }
     return null;
+  }
+
+  // While a question is open, a click on a block inside an entry of the map means the entry, if that is asked for.
+  askedFor() {
+    const { asked } = this.stage.status;
+    return asked?.is_open && asked.kind !== "number" ? `[data-${asked.kind}]` : "";
   }
 
   hover(event: MouseEvent) {

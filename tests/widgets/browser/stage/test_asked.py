@@ -10,6 +10,7 @@ import labengine
 from browser.bare_pages import BROWSER, BarePage, BarePages
 from labengine.course.predict_exercise import PredictExercise
 from labengine.course.progress import VARIABLE
+from labengine.wording import request_name
 from labengine_widgets.feed.messages import checked_command
 from waiting import PATIENCE
 from widgets.browser.stage.dashboard_page import View, _ticked
@@ -17,6 +18,14 @@ from widgets.browser.stage.dashboard_page import View, _ticked
 pytestmark = pytest.mark.browser
 
 WORDS = ".le-asked-words"
+NAMES = ("why-blocks/next-block", "why-blocks/num-free", "why-blocks/preempted", "reading-a-run/evicted")
+"""Exercises that ask for a block, a number, a request and a hash."""
+
+
+def asked_in(name: str) -> PredictExercise:
+    exercise = labengine.exercise(name)
+    assert isinstance(exercise, PredictExercise)
+    return exercise
 
 
 class ExercisePage(View):
@@ -43,18 +52,24 @@ class ExercisePage(View):
         self.feed.tick()
         self.painted()
 
-    def step(self) -> None:
-        """Press Step, and skip the play."""
+    def step(self) -> str:
+        """Press Step, and skip the play. Returns what the question said while the step was played."""
         self.page.get_by_role("button", name="Step", exact=True).click()
         self.answer()
+        played = self.text(WORDS)
         self.press("Escape")
         self.painted()
+        return played
+
+    def click_on(self, thing: str) -> None:
+        """Click on what stands for a thing, in the first view that has it."""
+        self.page.locator(thing).first.click()
+        self.answer()
 
 
 def test_a_click_predicts_and_the_step_answers(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, str(tmp_path / "progress.json"))
-    exercise, numbers = (labengine.exercise(name) for name in ("why-blocks/next-block", "why-blocks/num-free"))
-    assert isinstance(exercise, PredictExercise) and isinstance(numbers, PredictExercise)
+    exercise, numbers, victims, hashes = map(asked_in, NAMES)
     [right] = exercise._right_answers()
 
     def check_click(page: ExercisePage) -> None:
@@ -67,15 +82,19 @@ def test_a_click_predicts_and_the_step_answers(tmp_path: Any, monkeypatch: pytes
         )
         assert f"Why is #{right} next" not in page.text(".labengine")
         for block_id in (exercise.lab.snapshot().free_queue[1], right):
-            page.page.locator(f".le-queue-panel [data-block='{block_id}']").first.click()
-            page.answer()
+            page.click_on(f".le-queue-panel [data-block='{block_id}']")
             assert f"You predict #{block_id}: the next step answers." in page.text(WORDS)
         assert exercise.question.prediction == right
-        page.step()
+        assert page.step() == f"You predict #{right}."
         assert page.page.locator(".le-queue-is-next").count() == 1
         assert page.text(WORDS) == f"✓ You said #{right}: right."
         assert "le-is-right" in (page.page.locator(".le-asked").get_attribute("class") or "")
         assert labengine.progress()["why-blocks/next-block"].passed
+        exercise.again()
+        page.answer()
+        assert "Click on a block." in page.text(WORDS) and "You" not in page.text(WORDS)
+        assert "You predict" not in page.step(), "the prediction of the first time"
+        assert page.text(WORDS) == f"✗ You made no prediction: it is #{right}."
 
     def check_number(page: ExercisePage) -> None:
         form = page.page.locator(".le-asked")
@@ -89,9 +108,29 @@ def test_a_click_predicts_and_the_step_answers(tmp_path: Any, monkeypatch: pytes
         assert not form.locator("input").is_visible()
         assert not labengine.progress()["why-blocks/num-free"].passed
 
+    def check_request(page: ExercisePage) -> None:
+        [victim] = victims._right_answers()
+        assert "Click on a request." in page.text(WORDS)
+        page.click_on(f".le-tables-panel [data-request='{victim}']")
+        assert f"You predict {request_name(victim)}: the next step answers." in page.text(WORDS)
+        page.step()
+        assert page.text(WORDS) == f"✓ You said {request_name(victim)}: right."
+
+    def check_hash(page: ExercisePage) -> None:
+        [key] = hashes._right_answers()
+        assert "Click on an entry of the prefix map." in page.text(WORDS)
+        page.click_on(f".le-map-panel [data-hash='{key}']")
+        assert hashes.question.prediction == key and "You predict q: the next step answers." in page.text(WORDS)
+        page.step()
+        assert (
+            page.text(WORDS) == f"✓ You said q ({key[:10]}): right."
+            and labengine.progress()["reading-a-run/evicted"].passed
+        )
+
     def run(pages: BarePages) -> None:
         with _ticked():
-            for one, check in ((exercise, check_click), (numbers, check_number)):
+            checks = (check_click, check_number, check_request, check_hash)
+            for one, check in zip((exercise, numbers, victims, hashes), checks, strict=True):
                 with pages.lent(1200, 900) as bare:
                     page = ExercisePage(bare, one)
                     check(page)
@@ -99,5 +138,5 @@ def test_a_click_predicts_and_the_step_answers(tmp_path: Any, monkeypatch: pytes
                     page.close()
 
     BROWSER.run(run)
-    exercise.lab.close()
-    numbers.lab.close()
+    for one in (exercise, numbers, victims, hashes):
+        one.lab.close()
