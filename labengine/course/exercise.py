@@ -23,7 +23,9 @@ from labengine.session.question import QuestionKind
 EXERCISES = {
     "why-blocks": "why_blocks",
     "first-light": "first_light",
+    "paged-attention": "paged_attention",
     "continuous-batching": "continuous_batching",
+    "prefix-caching": "prefix_caching",
     "late-merge": "late_merge",
     "off-by-one": "off_by_one",
     "two-tables": "two_tables",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from traceback import extract_tb
@@ -180,7 +181,11 @@ def _is_equal(one: CallOutcome, other: CallOutcome) -> bool:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Compare values of a reader's code: what cannot be compared is different."""
+    """Compare values of a reader's code: floats up to rounding; what cannot be compared is different."""
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12)
+    if isinstance(one, list | tuple) and type(one) is type(other):
+        return len(one) == len(other) and all(map(_same, one, other))
     try:
         return bool(one == other)
     except Exception:

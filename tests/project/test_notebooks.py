@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,9 @@ FOLDER = ROOT / "notebooks"
 EXPECTED = {
     "00_why_blocks",
     "01_first_light",
+    "02_paged_attention_by_hand",
     "03_continuous_batching",
+    "04_prefix_caching",
     "05_late_merge",
     "06_the_off_by_one_that_was_none",
     "07_two_tables",
@@ -31,9 +34,16 @@ EXPECTED = {
 RUN_IN_A_BROWSER = {"01_first_light", "05_late_merge", "10_reading_a_run"}
 """Notebooks that tests/browser runs from top to bottom in JupyterLab: 01 in test_first_light.py, in a restarted kernel,
 05 and 10 in test_notebooks_open.py."""
-LONG_CELLS = {"03_continuous_batching": "def run_real(", "08_two_phase_allocation": 'report.outputs("gemma3-270m")'}
+LONG = {"02_paged_attention_by_hand"}
+"""For the sweep alone; its functions are tried on a few numbers in tests/course/test_paged_by_hand.py."""
+LONG_CELLS = {
+    "03_continuous_batching": "def run_real(",
+    "04_prefix_caching": "def measured(",
+    "08_two_phase_allocation": 'report.outputs("gemma3-270m")',
+}
 """Cells on real models, for the sweep. That chunks do not change the words: tests/engine/test_against_transformers.py;
-what Gemma writes in 08: tests/scenarios/test_vllm_44409_on_gemma.py."""
+what a hit leaves to compute, on the simulated model: the other cells of 04; what Gemma writes in 08:
+tests/scenarios/test_vllm_44409_on_gemma.py."""
 NOTEBOOKS = sorted({*FOLDER.glob("*.ipynb"), *(FOLDER / f"{name}.ipynb" for name in EXPECTED)})  # a missing one fails
 
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -57,7 +67,11 @@ def test_python3_is_this_environment() -> None:
     assert manager.format_kernel_cmd()[0] == sys.executable
 
 
-RUNS = [pytest.param(path.stem, False, id=path.stem) for path in NOTEBOOKS if path.stem not in RUN_IN_A_BROWSER]
+RUNS = [
+    pytest.param(path.stem, False, id=path.stem, marks=pytest.mark.sweep if path.stem in LONG else ())
+    for path in NOTEBOOKS
+    if path.stem not in RUN_IN_A_BROWSER
+]
 RUNS += [pytest.param(name, True, id=f"{name}, every cell", marks=pytest.mark.sweep) for name in LONG_CELLS]
 
 
@@ -88,6 +102,12 @@ def test_notebook_is_valid_and_opens_without_a_question(path: Path) -> None:
     notebook = read(path)
     nbformat.validate(notebook)
     assert notebook.metadata.kernelspec.name == "python3"
+
+
+@each_notebook
+def test_notebook_links_to_notebooks_that_are_there(path: Path) -> None:
+    linked = re.findall(r"\]\((\w+\.ipynb)", path.read_text(encoding="utf-8"))
+    assert [name for name in linked if not (FOLDER / name).is_file()] == []
 
 
 @each_notebook

@@ -72,6 +72,7 @@ TWINS = {
     "03_continuous_batching": Twin(
         note=" Two cells need a chart's package or a model's weights, and are only shown.", shown=("chart", "real")
     ),
+    "04_prefix_caching": Twin(note=ONE_CELL, shown=("real",)),
     "06_the_off_by_one_that_was_none": Twin(note=ONE_CELL, shown=("outputs",)),
     "08_two_phase_allocation": Twin(note=ONE_CELL, shown=("real",)),
     "10_reading_a_run": Twin(note=" One cell needs pandas, and is only shown.", shown=("frame",)),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from labengine.core.free_queue import FreeQueue
 from labengine.course.base import Exercise
 from labengine.course.exercise import exercise
+from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.predict_exercise import RevealedStep
-from labengine.events import BlockAllocated, BlockFreed, RequestPreempted
+from labengine.events import BlockAllocated, BlockFreed, RequestPreempted, SlotsWritten
 from labengine.lab import Lab
 
 
@@ -154,7 +156,7 @@ def preempted() -> Exercise:
         play=_full_house,
         truth=_preempted,
         about="request",
-        num_blocks=7,
+        num_blocks=6,
         block_size=4,
         hints=[
             "One request gives all its blocks back, so that the others can go on. Who has waited least?",
@@ -202,10 +204,63 @@ def num_free() -> Exercise:
     )
 
 
+class LeavesOneQueued(FreeQueue):
+    """A queue that gives several blocks away and leaves the last of them in the line."""
+
+    def take(self, num_blocks: int) -> list[int]:
+        """Take blocks, and queue the last of several again."""
+        taken = super().take(num_blocks)
+        if num_blocks > 1:
+            self.append(taken[-1:])
+        return taken
+
+
+def _until_reallocated(lab: Lab) -> None:
+    lab.add("The cat sleeps all day", max_tokens=9, ignore_eos=True)
+    lab.step()
+    lab.add("Two fish", max_tokens=4, ignore_eos=True)
+    lab.step(2)
+    lab.add("A dog", max_tokens=4, ignore_eos=True)
+    lab.step(2)
+
+
+def _overwritten(lab: Lab) -> int:
+    """Return the event with which B writes over A's tokens: in the last step A writes first, then B."""
+    return nth_event(SlotsWritten, -2)(lab)
+
+
+def twice() -> Exercise:
+    """Find the first wrong event: a block in two tables."""
+    return exercise(
+        "why-blocks/twice",
+        "Broken. In step 5, A reads keys and values that B has written. Blocks are given away from the head of "
+        "the free queue, and a block that is given away leaves the queue. Which event is the first that is wrong?",
+        broken=LeavesOneQueued,
+        play=_until_reallocated,
+        hints=[
+            "Which block do A and B both have? Watch this block in the free queue, from the beginning.",
+            "After step 1, A has two blocks. Are both of them out of the free queue?",
+        ],
+        mistakes=[
+            (
+                nth_event(BlockAllocated, 5),
+                "B gets the block at the head of the free queue, as it may. But why does that block still stand there?",
+            ),
+            (
+                _overwritten,
+                "B writes into a block that it was given. Who gave it a block that A holds?",
+            ),
+        ],
+        num_blocks=5,
+        block_size=4,
+    )
+
+
 EXERCISES: Mapping[str, Callable[[], Exercise]] = {
     "why-blocks/slot": slot,
     "why-blocks/waste": waste,
     "why-blocks/next-block": next_block,
     "why-blocks/num-free": num_free,
     "why-blocks/preempted": preempted,
+    "why-blocks/twice": twice,
 }

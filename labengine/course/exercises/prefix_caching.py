@@ -1,0 +1,355 @@
+"""Exercises of the notebook "Prefix caching"."""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+
+from labengine.core.block_pool import BlockPool
+from labengine.core.prefix_cache import HashChain
+from labengine.course.base import Exercise
+from labengine.course.exercise import exercise
+from labengine.course.first_wrong_exercise import nth_event
+from labengine.course.predict_exercise import RevealedStep
+from labengine.events import BlockCached, BlockEvicted, ForwardRan, PrefixHit
+from labengine.lab import Lab
+
+STORY = "Please tell me a long story about the sea"
+POEM = "Write a short poem on rain for my aunt"
+LIST = "Give us ten good names for one small cat"
+
+
+def chain(token_ids: list[int], block_size: int) -> list[int]:
+    """Return the toy hash of each full block: of its tokens, and of its parent's hash."""
+    hashes, parent = [], 0
+    for start in range(0, len(token_ids) - block_size + 1, block_size):
+        parent = (31 * parent + sum(token_ids[start : start + block_size])) % 1000
+        hashes.append(parent)
+    return hashes
+
+
+def _without_parents(token_ids: list[int], block_size: int) -> list[int]:
+    starts = range(0, len(token_ids) - block_size + 1, block_size)
+    return [sum(token_ids[start : start + block_size]) % 1000 for start in starts]
+
+
+def _with_the_partial_one(token_ids: list[int], block_size: int) -> list[int]:
+    hashes, parent = [], 0
+    for start in range(0, len(token_ids), block_size):
+        parent = (31 * parent + sum(token_ids[start : start + block_size])) % 1000
+        hashes.append(parent)
+    return hashes
+
+
+def hash_chain() -> Exercise:
+    """Fill in: the hashes of a prompt's blocks."""
+    return exercise(
+        "prefix-caching/chain",
+        "Return the hashes of a prompt's full blocks, in order. So that they can be read, this is a toy hash: that of "
+        "a block is `(31 * parent + sum(block)) % 1000`, where `block` are its tokens, and `parent` is the hash of "
+        "the block before it; 0 for the first one.",
+        solution=chain,
+        cases=[
+            ([1, 2, 3, 4, 5, 6, 7, 8, 9], 4), ([1, 1, 1, 1], 2), ([5, 6, 7], 4), ([9, 2, 3, 4, 5, 6, 7, 8], 4),
+            ([], 4), ([3, 1, 4, 1, 5, 9, 2, 6, 5, 3], 2), ([40, 41, 42, 43, 44, 45], 3),
+        ],
+        num_shown=3,
+        num_lines=5,
+        hints=[
+            "Go from block to block, and carry the hash of the newest one along as `parent`.",
+            "`range(0, len(token_ids) - block_size + 1, block_size)` has the starts of the full blocks, and no other.",
+        ],
+        mistakes=[
+            (
+                _without_parents,
+                "Equal blocks get equal hashes here, whatever stands before them. But their keys and values differ: a "
+                "hash has to name the whole text up to the block's end.",
+            ),
+            (
+                _with_the_partial_one,
+                "A block that is not full has no hash: the request goes on writing into it.",
+            ),
+        ],
+    )  # fmt: skip
+
+
+def num_found(hashes: list[str], cached: list[str], num_tokens: int, block_size: int) -> int:
+    """Return the tokens of the blocks from the first one up to the first miss, the last token left out."""
+    found = 0
+    for block_hash in hashes[: (num_tokens - 1) // block_size]:
+        if block_hash not in cached:
+            break
+        found += block_size
+    return found
+
+
+def _across_gaps(hashes: list[str], cached: list[str], num_tokens: int, block_size: int) -> int:
+    return block_size * sum(one in cached for one in hashes[: (num_tokens - 1) // block_size])
+
+
+def _entire_prompt(hashes: list[str], cached: list[str], num_tokens: int, block_size: int) -> int:
+    return num_found(hashes, cached, num_tokens + 1, block_size)
+
+
+def _in_blocks(hashes: list[str], cached: list[str], num_tokens: int, block_size: int) -> int:
+    return num_found(hashes, cached, num_tokens, block_size) // block_size
+
+
+def longest_hit() -> Exercise:
+    """Fill in: how many tokens of a prompt are found."""
+    return exercise(
+        "prefix-caching/longest-hit",
+        "A prompt has `num_tokens` tokens, and `hashes` are the hashes of its full blocks, in order. `cached` are the "
+        "hashes that the map holds. How many tokens are found? At least one token of the prompt has to be left to "
+        "compute.",
+        solution=num_found,
+        cases=[
+            (["p", "q"], ["p", "q"], 9, 4), (["p", "q"], ["q"], 9, 4), (["p", "q"], ["p", "q"], 8, 4),
+            (["p", "q", "r"], ["r", "p"], 14, 4), ([], ["p"], 3, 4), (["p", "q", "r"], ["r", "q", "p", "s"], 12, 4),
+            (["p"], ["p"], 17, 16), (["p", "q"], [], 5, 2),
+        ],
+        num_shown=3,
+        num_lines=5,
+        hints=[
+            "Look the blocks up from the first one on. What about those behind a miss?",
+            "With 8 tokens in blocks of 4, two blocks would be the whole prompt: only `(num_tokens - 1) // block_size` "
+            "of them may be found.",
+        ],
+        mistakes=[
+            (
+                _across_gaps,
+                "A block behind a miss is of no use: its request would need all the tokens before it, too. Stop at the "
+                "first miss.",
+            ),
+            (
+                _entire_prompt,
+                "Where the prompt ends with a full block you find all of it. Then no token is left to compute, and "
+                "nothing gives the next one.",
+            ),
+            (_in_blocks, "You return blocks. How many tokens is that?"),
+        ],
+    )  # fmt: skip
+
+
+def _same_again(lab: Lab) -> None:
+    lab.add(" ".join(STORY.split()[:8]) + " and the moon", max_tokens=3)
+    lab.run()
+    lab.add(" ".join(STORY.split()[:8]), max_tokens=3)
+
+
+def _num_hit(step: RevealedStep) -> int:
+    return step.first(PrefixHit).num_tokens
+
+
+def hit_length() -> Exercise:
+    """Predict: the tokens that a look-up finds."""
+    return exercise(
+        "prefix-caching/hit-length",
+        "A has had a prompt of 11 words, and is done. B's prompt is the first 8 of them, and nothing else. Blocks have "
+        "4 tokens, and a word is a token here. How many of B's tokens are found?",
+        play=_same_again,
+        truth=_num_hit,
+        about="number",
+        num_blocks=8,
+        block_size=4,
+        hints=[
+            "Both of B's blocks are in the map. Is there still a token that gives the next one?",
+            "At least the last token is computed, and only whole blocks are found.",
+        ],
+        mistakes=[
+            (8, "Then nothing of B were left to compute, and no forward pass would give its first new token."),
+            (7, "All but the last token: but a hit ends where a block ends."),
+            (0, "B's first block is A's first block, word for word."),
+        ],
+    )
+
+
+def _asked_again(lab: Lab) -> None:
+    for prompt in (STORY, POEM, STORY):
+        lab.add(prompt, max_tokens=1)
+        lab.run()
+    lab.add(LIST, max_tokens=1)
+
+
+def _first_evicted(step: RevealedStep) -> str:
+    return _entry_of(step, step.first(BlockEvicted).block_id)
+
+
+def _entry_of(step: RevealedStep, block_id: int) -> str:
+    return next(key for key, block_ids in step.before.prefix_map.items() if block_id in block_ids)
+
+
+def _first_of_poem(step: RevealedStep) -> str:
+    """Return the other entry of the chain that is evicted."""
+    queue = step.before.free_queue
+    evicted = step.first(BlockEvicted).block_id
+    return _entry_of(step, queue[queue.index(evicted) + 1])
+
+
+def _oldest(step: RevealedStep) -> str:
+    """Return the entry that is freed first of the chain asked for twice."""
+    cached = [block_id for block_id in step.before.free_queue if step.before.blocks[block_id].block_hashes]
+    return _entry_of(step, cached[2])
+
+
+def evicted() -> Exercise:
+    """Predict: the entry that is evicted first."""
+    return exercise(
+        "prefix-caching/evicted",
+        "A asked for a story, B for a poem, and C for A's story once more: all three are done. D asks for something "
+        "new and needs three blocks; two free ones hold nothing. Which entry of the prefix map is evicted first?",
+        play=_asked_again,
+        truth=_first_evicted,
+        about="hash",
+        num_blocks=6,
+        block_size=4,
+        hints=[
+            "The blocks that were *used* longest ago go first. When was each of the two texts last used?",
+            "Of one text, the last block goes first: without the first one the others cannot be found.",
+        ],
+        mistakes=[
+            (
+                _oldest,
+                "That is of the story. It was computed first, but C has used it since: it stands further back.",
+            ),
+            (
+                _first_of_poem,
+                "The right text. But a text's blocks are freed from its end, so that its beginning can be found "
+                "longest.",
+            ),
+        ],
+    )
+
+
+class DocumentsFirst(BlockPool):
+    """Reuses the blocks of long texts first: they are not asked for again."""
+
+    def reused_first(self, block_ids: list[int]) -> list[int]:
+        """Return all blocks of a long text, else those that hold nothing."""
+        return block_ids if len(block_ids) > 4 else super().reused_first(block_ids)
+
+
+class _EverythingFirst(BlockPool):
+    def reused_first(self, block_ids: list[int]) -> list[int]:
+        return block_ids
+
+
+class _NoneFirst(BlockPool):
+    def reused_first(self, block_ids: list[int]) -> list[int]:
+        return []
+
+
+class _QuestionsFirst(BlockPool):
+    def reused_first(self, block_ids: list[int]) -> list[int]:
+        return block_ids if len(block_ids) <= 4 else super().reused_first(block_ids)
+
+
+def _with_documents(*questions: str, documents: int, rounds: int) -> Callable[[Lab], None]:
+    """Return a workload: in each round the questions, and then documents that nobody sends twice."""
+
+    def play(lab: Lab) -> None:
+        for repetition in range(rounds):
+            for question in questions:
+                lab.add(question, max_tokens=1)
+                lab.run()
+            for number in range(documents):
+                first = 1000 * (repetition * documents + number + 1)
+                lab.add(token_ids=range(first, first + 18), max_tokens=1, ignore_eos=True)
+                lab.run()
+
+    return play
+
+
+def in_the_way() -> Exercise:
+    """Make it better: long texts that are sent once."""
+    return exercise(
+        "prefix-caching/in-the-way",
+        "Short questions come again and again, and find little: in between come long documents, each of them "
+        "once, and what was used longest ago is evicted. Do better. `reused_first(self, block_ids)` gets the blocks of "
+        "one request that are being freed; return those that shall go to the *head* of the free queue, to be reused "
+        "first. The others go to its tail. A question has 3 blocks, a document 5; `super().reused_first(block_ids)` is "
+        "what the engine does now.",
+        solution=DocumentsFirst,
+        workloads=[
+            _with_documents(STORY, POEM, documents=2, rounds=4),
+            _with_documents(LIST, documents=3, rounds=5),
+            _with_documents(POEM, LIST, documents=1, rounds=4),
+        ],
+        score="tokens found",
+        goal=128,
+        num_lines=1,
+        hints=[
+            "A document is not asked for again. Which blocks may the next document overwrite?",
+            "`len(block_ids)` tells a document from a question. Return all blocks of a document.",
+        ],
+        mistakes=[
+            (
+                _EverythingFirst,
+                "Now the questions' blocks go first, too: each question is overwritten by whatever comes after it.",
+            ),
+            (
+                _NoneFirst,
+                "All go to the tail, and even blocks that hold nothing are kept as long as the others.",
+            ),
+            (_QuestionsFirst, "You keep the documents, and give the questions' blocks away."),
+        ],
+        num_blocks=9,
+        block_size=4,
+    )
+
+
+class ForgetsParent(HashChain):
+    """A hash over a block's own tokens alone."""
+
+    def link(self, parent_hash: bytes, token_ids: Sequence[int]) -> bytes:
+        """Return the hash of the tokens, without the parent's."""
+        return hashlib.sha256(array("q", token_ids).tobytes()).digest()
+
+
+def _same_words_elsewhere(lab: Lab) -> None:
+    lab.add("Never ever say that you saw the cat sleep today", max_tokens=2)
+    lab.run()
+    lab.add(" you saw the cat yesterday", max_tokens=2)
+    lab.run()
+
+
+def first_wrong() -> Exercise:
+    """Find the first wrong event: a hash that leaves out the parent."""
+    return exercise(
+        "prefix-caching/first-wrong",
+        "This engine's hashes name a block's own four words, and not what stands before them. A says *Never ever say "
+        "that you saw the cat sleep today*, B says *you saw the cat yesterday*. Which event is the first that is "
+        "wrong?",
+        broken=ForgetsParent,
+        play=_same_words_elsewhere,
+        hints=[
+            "A on its own goes well. What does B find?",
+            "A's second block holds *you saw the cat*, after *Never ever say that*. B has the same words, after "
+            "nothing.",
+        ],
+        mistakes=[
+            (
+                nth_event(BlockCached, 1),
+                "A's block is full and correct, and may be cached. The key is too short, but nothing has gone wrong "
+                "yet.",
+            ),
+            (
+                nth_event(ForwardRan, 2),
+                "There the wrong keys and values are read. Who had put that block into B's table?",
+            ),
+        ],
+        edition="nano-vllm",
+        num_blocks=8,
+        block_size=4,
+    )
+
+
+EXERCISES: Mapping[str, Callable[[], Exercise]] = {
+    "prefix-caching/chain": hash_chain,
+    "prefix-caching/longest-hit": longest_hit,
+    "prefix-caching/hit-length": hit_length,
+    "prefix-caching/evicted": evicted,
+    "prefix-caching/first-wrong": first_wrong,
+    "prefix-caching/in-the-way": in_the_way,
+}
