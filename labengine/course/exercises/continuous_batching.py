@@ -190,7 +190,7 @@ def next_chunk() -> Exercise:
     return exercise(
         "continuous-batching/next-chunk",
         "A step may compute 10 tokens. A and B are being answered. C waits with a prompt of 18 tokens, and behind it "
-        "D with 5. How many tokens of *prompts* does the next step compute?",
+        "D with 5. How many tokens of prompts does the next step compute?",
         play=_two_run_and_two_arrive,
         truth=_prompt_tokens,
         about="number",

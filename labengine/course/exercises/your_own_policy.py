@@ -304,8 +304,8 @@ def next_step() -> Exercise:
     """Predict: what a policy makes of the next two steps."""
     return exercise(
         "your-policy/next-step",
-        "Four equal prompts of 24 tokens, in an engine with `TwinsWait`. A step may compute 48 tokens. How many does "
-        "the next step compute?",
+        "Four equal prompts of 25 tokens, in an engine with the policy TwinsWait. A step may compute 48 tokens. How "
+        "many does the next step compute?",
         play=_four_equal,
         truth=_num_computed,
         about="number",
