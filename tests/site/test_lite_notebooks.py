@@ -8,7 +8,7 @@ import pytest
 
 from tools.site.lite_notebooks import NOTEBOOKS, cannot_run, changed, recorded
 
-WITH_WEIGHTS = {"00_why_blocks", "09_corruption_or_rounding"}
+WITH_WEIGHTS = {"00_why_blocks", "02_paged_attention_by_hand", "09_corruption_or_rounding"}
 """Notebooks that can only be read in the page."""
 
 
