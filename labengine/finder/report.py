@@ -73,7 +73,8 @@ class SearchReport:
             f"{counted(self.num_states, 'state')} in {self.seconds:.0f} s ({self.states_per_second:,.0f} a second), "
             f"{counted(self.num_workloads, 'random workload')} (seed {self.seed})"
         )
-        complete = f"Exhausted: {listed(self.exhausted, len(self.exhausted) + 1)}." if self.exhausted else "No scope was exhausted."
+        names = listed(self.exhausted, len(self.exhausted) + 1)
+        complete = f"Exhausted: {names}." if self.exhausted else "No scope was exhausted."
         lines = [f"Nothing found with {self.name}: no {' | '.join(self.kinds)}.", f"Searched: {searched}. {complete}"]
         lines += [f"Operations: {', '.join(self.operations)}."] if self.operations else []
         lines += [
