@@ -78,8 +78,12 @@ def boxed(html: str, edge: str) -> str:
 
 
 def marked(text: str) -> str:
-    """Return plain text as HTML: escaped, and `code` between backticks as code."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
+    """Return plain text as HTML: escaped, `code` between backticks as code, and *words* between stars as emphasis."""
+    parts = re.split(r"`([^`]+)`", escape(text))
+    return "".join(
+        f"<code>{part}</code>" if place % 2 else re.sub(r"\*(\w[^*]*)\*", r"<em>\1</em>", part)
+        for place, part in enumerate(parts)
+    )
 
 
 def blank(*lines: str) -> CheckResult:

@@ -10,6 +10,7 @@ import pytest
 import labengine
 from checkout import ROOT
 from labengine.config import ConfigError
+from labengine.course.check_result import marked
 from labengine.course.policy_exercise import PolicyExercise
 
 PAGE = (ROOT / "docs" / "exercises.md").read_text(encoding="utf-8")
@@ -97,3 +98,11 @@ def test_texts_are_escaped() -> None:
     made = labengine.exercise("<i>n</i>", "<script>x</script> `<b>`", solution=add, cases=[(1, 2)], hints=["<u>h</u>"])
     html = made._repr_html_() + made.hint()._repr_html_() + made.solution()._repr_html_()
     assert all(tag not in html for tag in ("<i>", "<script>", "<u>")) and "<code>&lt;b&gt;</code>" in html
+
+
+def test_code_and_emphasis_are_marked() -> None:
+    html = "<code>2 * a * b</code> goes to the <em>head</em> &lt; tail"
+    assert marked("`2 * a * b` goes to the *head* < tail") == html
+        marked("`2 * a * b` goes to the *head* < tail") == "<code>2 * a * b</code> goes to the <em>head</em> &lt; tail"
+    )
+    assert marked("2 * 3 * 4") == "2 * 3 * 4"

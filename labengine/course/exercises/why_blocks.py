@@ -12,6 +12,8 @@ from labengine.course.predict_exercise import RevealedStep
 from labengine.events import BlockAllocated, BlockFreed, RequestPreempted, SlotsWritten
 from labengine.lab import Lab
 
+SEA = "The sea is deep and blue and cold today"
+
 
 def slot_of(table: list[int], position: int, block_size: int) -> int:
     """Return the slot of a position: the block that the table names, and the offset in it."""
@@ -94,10 +96,10 @@ def waste() -> Exercise:
 
 
 def _some_traffic(lab: Lab) -> None:
-    for first, length, max_tokens in ((100, 6, 9), (200, 3, 1), (300, 9, 1)):
-        lab.add(token_ids=range(first, first + length), max_tokens=max_tokens, ignore_eos=True)
+    for text, max_tokens in (("Cats sleep all day and night", 9), ("One two three", 1), (SEA, 1)):
+        lab.add(text, max_tokens=max_tokens, ignore_eos=True)
     lab.step(2)
-    lab.add(token_ids=range(400, 403), max_tokens=4, ignore_eos=True)
+    lab.add("A dog barks", max_tokens=4, ignore_eos=True)
 
 
 def _next_taken(step: RevealedStep) -> int:
@@ -131,8 +133,12 @@ def next_block() -> Exercise:
 
 
 def _full_house(lab: Lab) -> None:
-    for first in (100, 200, 300):
-        lab.add(token_ids=range(first, first + 7), max_tokens=12, ignore_eos=True)
+    for text in (
+        "Cats sleep all day and all night",
+        "Dogs bark when a door is open",
+        "Fish are quiet and swim at ease",
+    ):
+        lab.add(text, max_tokens=12, ignore_eos=True)
     lab.run(until=lambda lab: len(lab.snapshot().free_queue) == 0)
     while not _is_about_to_preempt(lab):
         lab.step()
@@ -180,9 +186,9 @@ def _without_freed(step: RevealedStep) -> int:
 
 
 def _two_arrive(lab: Lab) -> None:
-    lab.add(token_ids=range(100, 106), max_tokens=3, ignore_eos=True)
+    lab.add("Cats sleep all day and night", max_tokens=3, ignore_eos=True)
     lab.step()
-    lab.add(token_ids=range(200, 209), max_tokens=1, ignore_eos=True)
+    lab.add(SEA, max_tokens=1, ignore_eos=True)
 
 
 def num_free() -> Exercise:
