@@ -32,8 +32,11 @@ def _parser() -> argparse.ArgumentParser:
     demo = commands.add_parser("demo", help="two equal requests, one step: eight blocks, or five (nano-vLLM #219/#243)")
     demo.add_argument("--model", default="smollm2", help="a model name or a directory of safetensors")
     demo.set_defaults(run=_demo)
-    course = commands.add_parser("course", help="copy the notebooks of the course into a folder")
-    course.add_argument("folder", metavar="DIR", type=Path, help="made if need be; no changed file is overwritten")
+    course = commands.add_parser("course", help="copy the notebooks of the course into a folder; print its solutions")
+    course.add_argument(
+        "folder", metavar="DIR", type=Path, nargs="?", help="made if need be; no changed file is overwritten"
+    )
+    course.add_argument("--solutions", metavar="FILE.html", type=Path, help="write all exercises with their solutions")
     course.set_defaults(run=_course)
     bugs = commands.add_parser("bugs", help="list the upstream bugs: what breaks, and how it is seen")
     bugs.add_argument("words", nargs="*", metavar="ENGINE | KIND", help="only those: vllm, full hit, or vllm full hit")
@@ -76,8 +79,14 @@ def _demo(options: argparse.Namespace) -> None:
 
 def _course(options: argparse.Namespace) -> None:
     from labengine.course.copying import copy_course
+    from labengine.course.printed import write_solutions
 
-    print(copy_course(options.folder))
+    if options.folder is None and options.solutions is None:
+        raise ConfigError("name a folder for the notebooks, as in `course lessons`, or use --solutions FILE.html")
+    if options.folder is not None:
+        print(copy_course(options.folder))
+    if options.solutions is not None:
+        print(write_solutions(options.solutions))
 
 
 def _bugs(options: argparse.Namespace) -> None:

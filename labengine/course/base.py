@@ -154,9 +154,10 @@ class Exercise(ABC):
     def solution(self) -> Note:
         """Return the solution."""
         note_solution(self.name)
-        return Note(self._solution_text(), is_code=True)
+        return Note(self.solution_text(), is_code=True)
 
-    def _solution_text(self) -> str:
+    def solution_text(self) -> str:
+        """Return the solution as text; progress does not note that it was seen."""
         return source_of(self.right_answer)
 
     def _blank(self) -> CheckResult:

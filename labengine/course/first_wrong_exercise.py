@@ -129,7 +129,8 @@ class FirstWrongExercise(Exercise):
         numbered = enumerate(self.lab.timeline.events(), self.lab.timeline.num_dropped)
         return [max(number for number, event in numbered if type(event).__name__ == mistake)]
 
-    def _solution_text(self) -> str:
+    def solution_text(self) -> str:
+        """Return the event, with what decided it and what is wrong with it."""
         number, sentence = self.first
         return f"{event_name(self.lab, number, with_method=True)}. {sentence}"
 

@@ -288,7 +288,8 @@ class PredictExercise(Exercise):
     def _note_result(self, result: CheckResult) -> None:
         """Tries are noted where a step judges them: it may be taken in the dashboard."""
 
-    def _solution_text(self) -> str:
+    def solution_text(self) -> str:
+        """Return the right answers, as the views call them."""
         return ", then ".join(map(self._named, self._right_answers()))
 
 

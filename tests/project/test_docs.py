@@ -14,7 +14,7 @@ import pytest
 
 from checkout import ROOT
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 HOW_TOS = sorted((ROOT / "docs").glob("add-*.md"))
 WITHOUT_PYTHON = {"add-a-view.md"}
 """How-tos without an example in Python."""

@@ -1,0 +1,60 @@
+"""All exercises of the course with their hints and solutions, as one page to print."""
+
+from __future__ import annotations
+
+from html import escape
+from pathlib import Path
+
+from labengine.atomic_write import write_atomically
+from labengine.config import ConfigError
+from labengine.course.base import Exercise
+from labengine.course.check_result import marked
+from labengine.course.exercise import EXERCISES, exercise_names, known_exercise
+from labengine.wording import counted
+
+_STYLE = """
+body { font: 11pt/1.4 system-ui, sans-serif; max-width: 46em; margin: 2em auto; padding: 0 1em; }
+body { color: #222; background: #fff; }
+h2 { border-bottom: 1px solid #999; margin-top: 2em; break-before: page; }
+article { break-inside: avoid; margin: 1.2em 0; }
+pre { background: #f3f3f3; padding: .6em; white-space: pre-wrap; }
+code { font-size: 95%; }
+li { margin: .2em 0; }
+"""
+
+
+def solutions_page() -> str:
+    """Return the page as HTML: of each exercise the task, how it is answered, hints, mistakes and the solution."""
+    names = exercise_names()
+    topics = [(topic, [name for name in names if name.startswith(f"{topic}/")]) for topic in EXERCISES]
+    body = "".join(_topic(topic, of_topic) for topic, of_topic in topics if of_topic)
+    return (
+        '<!DOCTYPE html><html lang="en"><meta charset="utf-8"><title>Exercises and solutions</title>'
+        f"<style>{_STYLE}</style><h1>Exercises and solutions</h1>"
+        f"<p>{counted(len(names), 'exercise')} of labengine's course. For lecturers: here stand the answers.</p>{body}"
+    )
+
+
+def write_solutions(path: Path) -> str:
+    """Write the page into a file; return a sentence. Raises ConfigError if the file cannot be written."""
+    try:
+        write_atomically(path, solutions_page().encode())
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror or error}") from None
+    return f"{counted(len(exercise_names()), 'exercise')} with solutions in {path}"
+
+
+def _topic(topic: str, names: list[str]) -> str:
+    title = topic.replace("-", " ").capitalize()
+    return f"<h2>{escape(title)}</h2>" + "".join(map(_article, map(known_exercise, names)))
+
+
+def _article(exercise: Exercise) -> str:
+    hints = "".join(f"<li>{marked(hint)}</li>" for hint in exercise.text.hints)
+    mistakes = "".join(f"<li>{marked(hint)}</li>" for _, hint in exercise.mistakes)
+    return (
+        f"<article><h3>{escape(exercise.kind)}: {escape(exercise.name)}</h3><p>{marked(exercise.text.task)}</p>"
+        f"<p>{marked(exercise.how_to_answer)}</p><p>Hints:</p><ol>{hints}</ol>"
+        f"<p>What a common mistake is told:</p><ul>{mistakes}</ul>"
+        f"<p>Solution:</p><pre>{escape(exercise.solution_text())}</pre></article>"
+    )
