@@ -27,7 +27,7 @@ def leaves(entries: Any) -> Iterator[str]:
 def test_every_page_of_docs_is_in_the_navigation() -> None:
     nav = list(leaves(yaml.safe_load(docs.CONFIG.read_text(encoding="utf-8"))["nav"]))
     assert len(nav) == len(set(nav))
-    assert {path.name for path in docs.DOCS.glob("*.md")} <= set(nav)
+    assert {path.relative_to(docs.DOCS).as_posix() for path in docs.DOCS.rglob("*.md")} <= set(nav)
 
 
 def test_the_reference_has_every_public_name_once() -> None:
