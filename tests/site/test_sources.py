@@ -13,6 +13,7 @@ import yaml
 import labengine
 from checkout import ROOT
 from tools.site import docs, reference, runs
+from tools.site.docstrings import as_list
 from tools.site.links import wrong_in
 from tools.site.notebook_page import notebook_page, prose
 
@@ -112,3 +113,10 @@ def test_what_the_checker_sees(markup: str, wrong: str | None, tmp_path: Path) -
 def test_a_style_sheet_that_fetches_from_elsewhere_is_seen(tmp_path: Path) -> None:
     (tmp_path / "look.css").write_text("p { background: url('https://a.example/x.png') }")
     assert wrong_in(tmp_path) == ["look.css: fetches https://a.example/x.png from another host"]
+
+
+def test_what_a_docstring_says_of_names_becomes_a_list() -> None:
+    text = "What it is.\n\nmodel: a name. size, rows: two\nnumbers. Note: this stays.\n\nThe end: so."
+    assert as_list(text, {"model", "size", "rows"}) == (
+        "What it is.\n\n* `model`: a name.\n* `size, rows`: two numbers. Note: this stays.\n\nThe end: so."
+    )
