@@ -7,7 +7,7 @@
 #   LOCK_FLAGS="--upgrade"   handed to uv when it makes constraints.txt anew
 #   LAB_FLAGS="--no-browser" handed to JupyterLab
 #   SITE=/path/to/folder     where make site writes
-#   RUNS="00_why_blocks"     the notebooks that make runs records, if not all
+#   RUNS="00_why_blocks"     the notebooks that make runs records, if not those whose code has changed
 #   CHROMIUM=/path/to/it     the browser the tests drive, if not Debian's headless one, or /usr/bin/chromium
 #   PICTURES=1               the tests in a browser keep screenshots in .artifacts/, to look at
 

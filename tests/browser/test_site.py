@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
-from http.server import ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 from playwright.sync_api import Browser, FrameLocator, Page, expect
 
 from browser.chromium import new_context
 from browser.page_watch import PageWatch
-from browser.test_live_page import Quiet
-from tools.site import docs, live_page
+from browser.static_server import served
+from tools.site import docs, lite, live_page
 from tools.site.links import wrong_in
 
 pytestmark = pytest.mark.sweep
@@ -27,16 +24,15 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole") / "site"
     live_page.build(folder)
     docs.build(folder)
+    lite.build(folder)
     return folder
 
 
 @pytest.fixture(scope="module")
 def address(site: Path) -> Iterator[str]:
     """The address of its documentation."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(site)))
-    Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/docs/"
-    server.shutdown()
+    with served(site) as address:
+        yield f"{address}docs/"
 
 
 @contextmanager

@@ -22,8 +22,8 @@ NO_RUN = """\
 """
 INTRO = """\
 <p class="course-bar">{place}. A view below is the recording of a run: click on it, and ← and → go through it,
-<kbd>?</kbd> lists all keys. <a href="../../index.html">The live lab</a> needs no install; the notebook itself
-comes with <code>labengine course DIR</code>.</p>
+<kbd>?</kbd> lists all keys. <a href="../../lite/notebooks/index.html?path={name}.ipynb">Open the notebook in
+JupyterLite</a>, which needs no install; on your machine it comes with <code>labengine course DIR</code>.</p>
 """
 FIGURES = '\n<script src="plotly.js" defer></script>\n<script src="figures.js" defer></script>\n'
 
@@ -53,7 +53,7 @@ def notebook_page(path: Path, run: Run | None, place: str, known: set[str]) -> N
         else:
             next(outputs, [])
     title, _, body = "\n\n".join(parts).partition("\n")
-    head = f"{title}\n\n{INTRO.format(place=escape(place))}\n{'' if run else NO_RUN}\n"
+    head = f"{title}\n\n{INTRO.format(place=escape(place), name=path.stem)}\n{'' if run else NO_RUN}\n"
     page.text = head + body.strip() + "\n" + (FIGURES if 'class="figure"' in body else "")
     return page
 

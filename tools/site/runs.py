@@ -1,7 +1,8 @@
 """Notebooks that were run: their outputs and the recordings behind their views.
 
 Notebooks without weights are run while the site is made. Those with weights would have the site wait for a download and
-a minute's conversion, so their runs are kept in docs/runs: python -m tools.site.runs [NAME ...] makes them anew.
+a minute's conversion, so their runs are kept in docs/runs. python -m tools.site.runs [NAME ...] records them: without a
+name, those that are missing or were of other code.
 """
 
 from __future__ import annotations
@@ -164,6 +165,6 @@ def keep(path: Path) -> Path:
 
 if __name__ == "__main__":
     for notebook in notebooks():
-        if notebook.stem in sys.argv[1:] or (not sys.argv[1:] and has_weights(notebook)):
+        if notebook.stem in sys.argv[1:] or (not sys.argv[1:] and has_weights(notebook) and run_of(notebook) is None):
             kept = keep(notebook)
             print(f"{kept.relative_to(ROOT)}: {kept.stat().st_size / 1024:.0f} KB", flush=True)
