@@ -120,3 +120,14 @@ def test_what_a_docstring_says_of_names_becomes_a_list() -> None:
     assert as_list(text, {"model", "size", "rows"}) == (
         "What it is.\n\n* `model`: a name.\n* `size, rows`: two numbers. Note: this stays.\n\nThe end: so."
     )
+
+
+def test_the_examples_for_a_running_vllm_run(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (docs.DOCS / "running_vllm.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    for block in re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+        exec(block, names)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "0 running [0, 1] blocks used 4" and lines[3] == "3 running [0, 1, 2] blocks used 5"
+    assert names["lab"].stats().num_finished == 3 and not names["lab"].violations
+    names["lab"].close()
