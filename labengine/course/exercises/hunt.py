@@ -174,7 +174,7 @@ class Needs:
         return f"Needs({', '.join(sorted(self.operations))})"
 
 
-def shrink(workload: list[str], goes_wrong: Callable[[list[str]], bool]) -> list[str]:
+def shorten(workload: list[str], goes_wrong: Callable[[list[str]], bool]) -> list[str]:
     """Leave out one operation after the other, for as long as the workload still goes wrong."""
     needed = list(workload)
     for operation in workload:
@@ -200,18 +200,18 @@ def _each_alone(workload: list[str], goes_wrong: Callable[[list[str]], bool]) ->
     return [operation for operation in workload if goes_wrong([operation])]
 
 
-def shrinking() -> Exercise:
+def shortening() -> Exercise:
     """Fill in: leave out what is not needed."""
 
     def needs(*operations: str) -> Needs:
         return Needs(frozenset(operations))
 
     return exercise(
-        "hunt/shrink",
+        "hunt/shorten",
         "The heart of a finder. `workload` is a list of operations (all different), and `goes_wrong(workload)` plays a "
         "list, and returns True if it goes wrong. Return the operations that are needed, in their order: leave out any "
         "one more, and it does not go wrong. Do not change `workload` itself.",
-        solution=shrink,
+        solution=shorten,
         cases=[
             (["add A", "step", "add B"], needs("add A", "step")),
             (["add A", "add B", "step"], needs("add B", "step")),
@@ -254,7 +254,7 @@ class CachedFirst(PrefillFirstScheduler):
         return min(self.waiting, key=cost)
 
 
-class _InTurn(PrefillFirstScheduler):
+class _FirstCome(PrefillFirstScheduler):
     def next_waiting(self) -> Request:
         return self.waiting[0]
 
@@ -292,7 +292,7 @@ def patience() -> Exercise:
         ],
         mistakes=[
             (BranchScheduler, "This is the branch's: the shortest prompt. It overtakes what is half done."),
-            (_InTurn, "Nobody overtakes: better than the branch. But now what is in the cache already waits too."),
+            (_FirstCome, "Nobody overtakes: better than the branch. But now what is in the cache already waits too."),
             (_LeastLeft, "Good: half done goes on. Now ask the cache what the new ones cost."),
         ],
         **{**POOL, "parts": Parts(kv_cache_manager=Mended).overriding(FAST_PREFILL), "num_blocks": 64},
@@ -303,6 +303,6 @@ EXERCISES: Mapping[str, Callable[[], Exercise]] = {
     "hunt/num-found": num_found,
     "hunt/first-wrong": first_wrong,
     "hunt/registrable": registrable,
-    "hunt/shrink": shrinking,
+    "hunt/shorten": shortening,
     "hunt/patience": patience,
 }

@@ -185,10 +185,10 @@ def who_took(events: list[tuple[str, str, int]], request: str) -> list[str]:
     return found
 
 
-def _every_later_one(events: list[tuple[str, str, int]], request: str) -> list[str]:
+def _every_taker(events: list[tuple[str, str, int]], request: str) -> list[str]:
     blocks = {block_id for kind, name, block_id in events if (kind, name) == ("freed", request)}
-    later = (name for kind, name, i in events if kind == "allocated" and i in blocks and name != request)
-    return [*dict.fromkeys(later)]
+    takers = (name for kind, name, i in events if kind == "allocated" and i in blocks and name != request)
+    return [*dict.fromkeys(takers)]
 
 
 def _also_touched(events: list[tuple[str, str, int]], request: str) -> list[str]:
@@ -229,7 +229,7 @@ def taken() -> Exercise:
         ],
         mistakes=[
             (
-                _every_later_one,
+                _every_taker,
                 "Only the first one takes A's content. Whoever gets the block later takes another request's.",
             ),
             (_also_touched, "A touch is a hit: the content stays, and is of use. Nobody has taken it."),
