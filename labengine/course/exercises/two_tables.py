@@ -70,10 +70,10 @@ def _full_groups_first(step: RevealedStep) -> int:
     return step.before.requests[0].block_tables[0][0]
 
 
-def given_back() -> Exercise:
+def freed_block() -> Exercise:
     """Predict: the block that leaves the window."""
     return exercise(
-        "two-tables/given-back",
+        "two-tables/freed-block",
         "A had 9 prompt tokens, B 6; three steps are over, and A's next token is at position 11. The next step gives "
         "one block back. Which?",
         play=_two_prompts,
@@ -199,7 +199,7 @@ def first_wrong() -> Exercise:
 
 EXERCISES: Mapping[str, Callable[[], Exercise]] = {
     "two-tables/held": held,
-    "two-tables/given-back": given_back,
+    "two-tables/freed-block": freed_block,
     "two-tables/skipped": skipped,
     "two-tables/most": most,
     "two-tables/first-wrong": first_wrong,
