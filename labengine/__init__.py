@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from labengine.scenarios.by_hand import scenario as scenario
     from labengine.session.judging.judge import judge as judge
     from labengine.session.saved.trace import open as open
+    from labengine.stream.attach import attach as attach
     from labengine.trace.parsing import TraceError as TraceError
 
 _HOMES = {
@@ -73,6 +74,7 @@ _HOMES = {
     "StaticTorch": "labengine.engine.attention.torch_static",
     "TokenBudgetScheduler": "labengine.core.token_budget",
     "TraceError": "labengine.trace.parsing",
+    "attach": "labengine.stream.attach",
     "bug": "labengine.scenarios",
     "bugs": "labengine.scenarios",
     "compare": "labengine.comparing",

@@ -1,4 +1,4 @@
-"""labengine, or python -m labengine: demo | course | bugs | bug | find | replay | open"""
+"""labengine, or python -m labengine: demo | course | bugs | bug | find | replay | open | attach"""
 
 from __future__ import annotations
 
@@ -68,6 +68,13 @@ def _parser() -> argparse.ArgumentParser:
     opened.add_argument("file", help="the file")
     opened.add_argument("--html", metavar="OUT", help="write it as one HTML page in which the run scrubs, offline")
     opened.set_defaults(run=_open)
+    attached = commands.add_parser("attach", help="look at what the tap on a vLLM scheduler wrote; see docs/vllm.md")
+    attached.add_argument("place", metavar="FILE | DIR", help="a .labstream file, or the folder of LABENGINE_TAP")
+    attached.add_argument("--record", metavar="OUT.lab", help="save it for `open`, and for labengine.open")
+    attached.add_argument("--html", metavar="OUT", help="write it as one HTML page in which the run scrubs, offline")
+    attached.add_argument("--piece", type=int, metavar="N", help="which piece of a stream with gaps (the last)")
+    attached.add_argument("--tokenizer", metavar="DIR", help="a model's directory or name, for the text of tokens")
+    attached.set_defaults(run=_attach)
     return parser
 
 
@@ -131,6 +138,20 @@ def _open(options: argparse.Namespace) -> None:
     if options.html is not None:
         trace.export_html(options.html)
     print(trace)
+    for violation in trace.violations[:_MOST_VIOLATIONS]:
+        print(violation)
+
+
+def _attach(options: argparse.Namespace) -> None:
+    from labengine.stream.attach import attach
+
+    trace = attach(options.place, piece=options.piece, tokenizer=options.tokenizer)
+    if options.record is not None:
+        trace.save(options.record)
+    if options.html is not None:
+        trace.export_html(options.html)
+    print(trace)
+    print(trace.note)
     for violation in trace.violations[:_MOST_VIOLATIONS]:
         print(violation)
 

@@ -11,7 +11,7 @@ MODULES = (stepping, looking, time, patching, finding, judging, bug, exercising)
 put_in_order(
     *("start", "add", "step", "run", "pause", "reset", "abort"),
     *("show", "view", "select", "check", "status", "why"),
-    *("back", "forward", "goto", "rewind", "fork", "break", "save", "open"),
+    *("back", "forward", "goto", "rewind", "fork", "break", "save", "open", "attach"),
     *("seams", "seam", "patch", "find", "judge"),
     *("bugs", "bug", "exercise", "close"),
 )

@@ -1,4 +1,4 @@
-"""%lab show, view, select, check, status, why, save, open: looking at a lab or a saved one, and asking about it."""
+"""%lab show, view, select, check, status, why, save, open, attach: looking at a lab or a recording."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from labengine.session.named_views import VIEW_NAMES
 from labengine.session.saved import trace as traces
 from labengine.session.saved.trace import Trace
 from labengine.session.view_source import At
+from labengine.stream import attach as streams
 
 _SUBJECTS = ("block", "request", "hash", "event")
 
@@ -120,6 +121,21 @@ def open(current: CurrentLab, path: str, name: str = "trace") -> None:
     """Open a file that `save` wrote, call it `trace`, and show it; there is no engine in it to step."""
     trace = current.open_trace(name, traces.open(path))
     print(f"{name}: {trace.summary()}")
+    display(trace.show())
+
+
+@command(
+    argument("place", metavar="FILE", help="a .labstream file, or the folder of LABENGINE_TAP=file:DIR"),
+    argument("--name", metavar="VARIABLE", help="what to call it (trace)"),
+    argument("--piece", type=int, metavar="N", help="which piece of a stream with gaps (the last)"),
+    argument("--tokenizer", metavar="DIR", help="a model's directory or name, for the text of tokens"),
+)
+def attach(
+    current: CurrentLab, place: str, name: str = "trace", piece: int | None = None, tokenizer: str | None = None
+) -> None:
+    """Open what the tap on a vLLM scheduler wrote, call it `trace`, and show it."""
+    trace = current.open_trace(name, streams.attach(place, piece=piece, tokenizer=tokenizer))
+    print(f"{name}: {trace.summary()}\n{trace.note}")
     display(trace.show())
 
 

@@ -51,9 +51,14 @@ def save(
     path: str | PathLike[str], timeline: Timeline, facts: Mapping[str, Any], token_text: Callable[[int], str]
 ) -> None:
     """Write everything that a timeline keeps. facts: JSON types only. Raises TraceError when it cannot be written."""
+    replace_file(path, packed(timeline, facts, token_text))
+
+
+def packed(timeline: Timeline, facts: Mapping[str, Any], token_text: Callable[[int], str]) -> bytes:
+    """Return the bytes of the file that `save` writes."""
     with garbage_collection_paused():
         lines = b"\n".join(_lines(timeline, facts, token_text))
-    replace_file(path, gzip.compress(lines, COMPRESSION, mtime=0))
+    return gzip.compress(lines, COMPRESSION, mtime=0)
 
 
 def open_file(path: str | PathLike[str], limits: Limits | None = None) -> SavedRun:
@@ -62,8 +67,12 @@ def open_file(path: str | PathLike[str], limits: Limits | None = None) -> SavedR
     Raises TraceError for an invalid trace and, before reading it, for one that takes more memory or time than allowed.
     """
     limits = limits or Limits(path)
-    raw = content(path, limits)
-    lines = unpacked(raw, limits).split(b"\n")
+    return run_of(content(path, limits), limits)
+
+
+def run_of(raw: bytes, limits: Limits) -> SavedRun:
+    """Return the run in a file's bytes, decoded on demand. Raises TraceError as open_file does."""
+    path, lines = str(limits.path), unpacked(raw, limits).split(b"\n")
     for line in lines[:LINES_BEFORE]:
         limits.refuse_line(line)
     header = read_header(path, lines[0])

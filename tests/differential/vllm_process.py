@@ -45,6 +45,10 @@ class VllmProcess:
         """What vLLM's Scheduler holds after each step."""
         return self._ask({"scheduler": workload})
 
+    def run_tapped(self, workload: dict[str, Any]) -> list[dict[str, Any]]:
+        """The tap's messages while vLLM's Scheduler runs, and vLLM's own state after each update."""
+        return self._ask({"tap": workload})
+
     def close(self) -> None:
         """End the process."""
         self._process.communicate()

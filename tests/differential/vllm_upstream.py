@@ -2,8 +2,9 @@
 
     cd tests && PYTHON_WITH_VLLM -m differential.vllm_upstream
 
-One JSON line in, one out: first {"vllm": version}, then for {"ops": workload} or {"scheduler": workload} either
-{"results": [...]} or {"error": text}. Importing vLLM takes some seconds, so one process serves many workloads.
+One JSON line in, one out: first {"vllm": version}, then for {"ops": workload}, {"scheduler": workload} or
+{"tap": workload} either {"results": [...]} or {"error": text}. Importing vLLM takes some seconds, so one process
+serves many workloads.
 """
 
 from __future__ import annotations
@@ -41,9 +42,10 @@ def _load() -> None:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     from differential.vllm_upstream_ops import run_ops
     from differential.vllm_upstream_scheduler import run_scheduler
+    from differential.vllm_upstream_tap import run_tapped
 
     logging.getLogger("vllm").setLevel(logging.ERROR)
-    RUNS.update(ops=run_ops, scheduler=run_scheduler)
+    RUNS.update(ops=run_ops, scheduler=run_scheduler, tap=run_tapped)
 
 
 def _answer(question: dict[str, Any]) -> dict[str, Any]:

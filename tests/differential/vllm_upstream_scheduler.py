@@ -1,6 +1,6 @@
 """Complete workloads on vLLM's synchronous Scheduler, without a model. Runs where vLLM is installed.
 
-A workload has simulate's keys, and `streams` and `alphabet`, which say how requests go on; a row, see `_Run.row`.
+A workload has simulate's keys, and `streams` and `alphabet`, which say how requests go on; a row, see `Run.row`.
 `tier`: an external tier, see vllm_upstream_tier.py; then `max_steps` ends the run, also when nothing moves.
 """
 
@@ -48,7 +48,8 @@ LAYERS = {
 
 def run_scheduler(workload: Mapping[str, Any]) -> list[dict[str, Any]]:
     """One row per step taken; RuntimeError when nothing moves any more."""
-    run = _Run(workload)
+    run = Run(workload)
+    _note_preemptions(run.scheduler, run.preempted)
     rows: list[dict[str, Any]] = []
     clock = 0
     while run.arrivals or run.scheduler.has_unfinished_requests():
@@ -66,20 +67,21 @@ def run_scheduler(workload: Mapping[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-class _Run:
-    def __init__(self, workload: Mapping[str, Any]) -> None:
+class Run:
+    """One workload under way."""
+
+    def __init__(self, workload: Mapping[str, Any], scheduler_class: type[Scheduler] = Scheduler) -> None:
         self._workload = workload
         size = workload["block_size"]
         groups = workload.get("groups") or [{"kind": "full"}]
         self._groups = [(group.get("block_size") or size, group.get("window")) for group in groups]
         hash_block_size = workload.get("hash_block_size") or min(block_size for block_size, _ in self._groups)
         self._labels = pool_rows.Labels(hash_block_size)
-        self.scheduler = _scheduler(workload, self._groups, hash_block_size)
+        self.scheduler = _scheduler(workload, self._groups, hash_block_size, scheduler_class)
         self._tier = UpstreamTier(workload["tier"]) if workload.get("tier") else None
         self.scheduler.connector = self._tier
-        self._requests: dict[str, Request] = {}
-        self._preempted: list[int] = []
-        _note_preemptions(self.scheduler, self._preempted)
+        self.requests: dict[str, Request] = {}
+        self.preempted: list[int] = []
         numbered = enumerate(workload["requests"])
         self.arrivals = deque(sorted((wanted["step"], number) for number, wanted in numbered))
 
@@ -96,13 +98,13 @@ class _Run:
                 cache_salt=wanted.get("salt"),
                 block_hasher=self._labels.hasher,
             )
-            self._requests[str(number)] = request
+            self.requests[str(number)] = request
             self._labels.learn(request)
             self.scheduler.add_request(request)
 
     def step(self, clock: int) -> dict[str, Any]:
         """Schedule, sample, update, and return the row."""
-        self._preempted.clear()
+        self.preempted.clear()
         plan = self.scheduler.schedule()
         ids = list(plan.num_scheduled_tokens)
         output = ModelRunnerOutput(
@@ -116,16 +118,20 @@ class _Run:
         )
         self.scheduler.update_from_output(plan, output)
         for request_id in ids:
-            self._labels.learn(self._requests[request_id])
+            self._labels.learn(self.requests[request_id])
         return self.row(clock, {int(request_id): n for request_id, n in plan.num_scheduled_tokens.items()})
 
     def _sample(self, request_id: str) -> list[int]:
         """One token for a request that this step brings to its end (vLLM has counted the step's tokens already)."""
-        request = self._requests[request_id]
+        request = self.requests[request_id]
         if request.num_computed_tokens < request.num_tokens:
             return []
+        return [self.token_at(request_id, request.num_tokens)]
+
+    def token_at(self, request_id: str, position: int) -> int:
+        """Return the token that a request samples at a position."""
         stream = int(request_id) % self._workload.get("streams", 1 << 30)
-        return [(stream * 7919 + request.num_tokens * 104729) % self._workload.get("alphabet", 50021)]
+        return int((stream * 7919 + position * 104729) % self._workload.get("alphabet", 50021))
 
     def row(self, clock: int, scheduled: dict[int, int]) -> dict[str, Any]:
         """requests: {id: [status, number of tokens, computed tokens, block tables]}; lists keep the engine's order."""
@@ -133,9 +139,9 @@ class _Run:
         return {
             "step": clock,
             "scheduled": [[request_id, num_tokens] for request_id, num_tokens in scheduled.items()],
-            "preempted": list(self._preempted),
-            "finished": [request_id for request_id in scheduled if self._requests[str(request_id)].is_finished()],
-            "requests": {request_id: self._request_row(request_id, r) for request_id, r in self._requests.items()},
+            "preempted": list(self.preempted),
+            "finished": [request_id for request_id in scheduled if self.requests[str(request_id)].is_finished()],
+            "requests": {request_id: self._request_row(request_id, r) for request_id, r in self.requests.items()},
             "ref_counts": pool_rows.ref_counts(pool),
             "free_queue": pool_rows.free_queue(pool),
             "cached": pool_rows.cached(pool, self._labels),
@@ -149,7 +155,12 @@ class _Run:
         return [status, request.num_tokens, computed, pool_rows.tables(self.scheduler.kv_cache_manager, request_id)]
 
 
-def _scheduler(workload: Mapping[str, Any], groups: list[tuple[int, int | None]], hash_block_size: int) -> Scheduler:
+def _scheduler(
+    workload: Mapping[str, Any],
+    groups: list[tuple[int, int | None]],
+    hash_block_size: int,
+    scheduler_class: type[Scheduler],
+) -> Scheduler:
     step_size = math.lcm(*(block_size for block_size, _ in groups))
     config = _config(workload, step_size)
     kv_cache_config = KVCacheConfig(
@@ -158,7 +169,8 @@ def _scheduler(workload: Mapping[str, Any], groups: list[tuple[int, int | None]]
         kv_cache_groups=pool_rows.group_specs(groups),
         prefix_cache_retention_interval=workload.get("retention_interval"),
     )
-    return Scheduler(
+    config.scheduler_config.async_scheduling = scheduler_class is not Scheduler
+    return scheduler_class(
         vllm_config=config,
         kv_cache_config=kv_cache_config,
         structured_output_manager=StructuredOutputManager(config),

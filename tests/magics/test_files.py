@@ -1,12 +1,14 @@
-"""%lab save and open: a session is saved to a file, and opened again without an engine."""
+"""%lab save, open and attach: a session in a file, opened again without an engine; what a tap on vLLM wrote."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import labengine
+from fake_vllm import run_fake
 from labengine.session.saved.trace import Trace
 from magic_notebook import Notebook
+from streams import tapped
 
 
 def test_a_session_is_saved_and_opened(started: Notebook, tmp_path: Path) -> None:
@@ -44,3 +46,17 @@ def test_a_page_is_written_for_html(started: Notebook, tmp_path: Path) -> None:
     path = tmp_path / "lesson.html"
     assert "scrubs in any browser" in started.printed(f"%lab save {path}")
     assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_what_a_tap_wrote_is_opened(notebook: Notebook, tmp_path: Path) -> None:
+    folder = tmp_path / "tap"
+    scheduler, _ = tapped(folder)
+    run_fake(scheduler)
+    scheduler.shutdown()
+    ran = notebook.run(f"%lab attach {folder} --name recorded")
+    trace = notebook.shell.user_ns["recorded"]
+    assert isinstance(trace, Trace) and ran.error is None
+    assert "7 steps, 4 requests" in ran.printed and "there is no engine here to step" in ran.printed
+    assert "step 2 of 7" in notebook.printed("%lab goto 2")
+    assert "there is no stream in" in notebook.refused(f"%lab attach {tmp_path}")
+    trace.close()

@@ -85,7 +85,7 @@ WORDS = {
 """What a command cannot do without."""
 
 
-WITHOUT_LAB = ("seams", "seam", "bugs", "bug", "open", "exercise")
+WITHOUT_LAB = ("seams", "seam", "bugs", "bug", "open", "attach", "exercise")
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES[1:] if name not in WITHOUT_LAB])

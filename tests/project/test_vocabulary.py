@@ -78,6 +78,7 @@ EXEMPT = ("labengine/deprecated.py", "tests/project/test_vocabulary.py", "tests/
 SOURCES = {
     "labengine": (".py", ".c", ".h"),
     "widgets": (".py", ".js", ".ts"),
+    "vllm_tap": (".py",),
     "tests": (".py", ".js", ".ts"),
     "benchmarks": (".py",),
     "tools": (".py", ".js", ".mjs"),

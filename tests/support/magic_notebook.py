@@ -16,7 +16,7 @@ PROMPT = "%%prompt --copies 2 --max-tokens 4\nOnce upon a time there was a block
 NAMES = (
     *("start", "add", "step", "run", "pause", "reset", "abort"),
     *("show", "view", "select", "check", "status", "why"),
-    *("back", "forward", "goto", "rewind", "fork", "break", "save", "open"),
+    *("back", "forward", "goto", "rewind", "fork", "break", "save", "open", "attach"),
     *("seams", "seam", "patch", "find", "judge"),
     *("bugs", "bug", "exercise", "close"),
 )

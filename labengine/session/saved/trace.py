@@ -40,6 +40,11 @@ _numbers = count(1)
 
 _REFUSAL = "this is a saved recording, without an engine: rerun(trust=True) runs its code, and to_code() shows it"
 
+_NO_SESSION = (
+    "this is a recording of a vLLM scheduler, and not of a lab's session: there is no code that repeats it; "
+    "every view, why(), events_frame() and export_html() work"
+)
+
 _TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("seam", "class", "module", "reason", "source"), (str,)),
     "line": (int, NoneType),
@@ -75,6 +80,8 @@ class Trace:
         self.title = _text(saved.facts, "title")
         self.edition = _text(saved.facts, "edition")
         self._saved = saved
+        self.note = _text(saved.facts, "note") if "note" in saved.facts else ""
+        """What a recording of vLLM lacks, in sentences; empty for a lab's."""
         self._lab = f"trace {next(_numbers)}"
         self._seams = _checked_seams(saved.facts)
         self._views = RecordingViews(self.timeline, self.view_source, crash=lambda: self.crash)
@@ -88,6 +95,12 @@ class Trace:
     def fold(self) -> Fold:
         """Return the state at the end of the recording as a new Fold."""
         return self.timeline.state()
+
+    @property
+    def request_names(self) -> dict[int, str]:
+        """The engine's own names of the requests, by request id; empty for a lab, whose requests are A, B, C."""
+        names = self.facts.get("request_names", {})
+        return {int(i): str(name) for i, name in names.items()} if isinstance(names, dict) else {}
 
     def token_text(self, token_id: int) -> str:
         """Return one token as readable text; <#id> for one that does not occur."""
@@ -129,7 +142,8 @@ class Trace:
 
     def view_source(self) -> RecordingViewSource:
         """Return the views' interface to this trace (a labengine_widgets.ViewSource)."""
-        return RecordingViewSource(self.title, self._lab, self.timeline, self.token_text, self._seams, _REFUSAL)
+        named = (self.title, self._lab, self.timeline, self.token_text, self._seams, _REFUSAL)
+        return RecordingViewSource(*named, note=self.note)
 
     @property
     def selection(self) -> Selection | None:
@@ -163,6 +177,9 @@ class Trace:
 
     def why(self, *selected: Any, **subject: Any) -> Why:
         """Return why the subject is as it is at the moment that the views show."""
+        numbers = {name: i for i, name in self.request_names.items()}
+        if isinstance(name := subject.get("request"), str):
+            subject["request"] = numbers.get(name, name)
         return self._views.why(selected, subject)
 
     # -- exports -------------------------------------------------------------------------------------------------------
@@ -176,7 +193,12 @@ class Trace:
         return self._views.export_html(path, title, charts=charts)
 
     def to_code(self) -> str:
-        """Return a script that repeats this session, with an engine. Read it before you run a stranger's."""
+        """Return a script that repeats this session, with an engine. Read it before you run a stranger's.
+
+        ConfigError for a recording of another engine's scheduler.
+        """
+        if "stream" in self.facts:
+            raise ConfigError(_NO_SESSION)
         return to_code(self.facts, self.token_text)
 
     def rerun(self, *, trust: bool = False) -> Any:  # a Lab, which this room does not know

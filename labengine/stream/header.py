@@ -1,0 +1,51 @@
+"""The first line of each file of a stream: which engine it comes from, and what the rows' numbers mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from labengine.trace.codec import KINDS
+from labengine.trace.parsing import INT, TEXT, TraceError, array_of
+
+FORMAT, VERSION = "labengine stream", 1
+
+_NUMBERS = {tuple(kind): number for number, kind in enumerate(KINDS)}
+
+
+@dataclass(frozen=True, slots=True)
+class StreamHeader:
+    """One file's header. numbers: this labengine's number of each of the stream's kinds of rows."""
+
+    stream: str
+    file: int
+    engine: str
+    scheduler: str
+    rank: int
+    pid: int
+    model: str
+    numbers: Sequence[int]
+    methods: dict[str, Any]
+    """{event kind: {class, method, module, line}}; not checked."""
+
+
+def header_of(document: dict[str, Any], where: str) -> StreamHeader:
+    """Return the header of a line's JSON. Raises TraceError for another format, version or kind of row."""
+    if document.get("format") != FORMAT:
+        raise TraceError(f"{where} is no stream of labengine's tap: LABENGINE_TAP=file:DIR writes them")
+    if document.get("version") != VERSION:
+        raise TraceError(
+            f"{where} has format {document.get('version')!r}, and this labengine reads {VERSION}: "
+            "open it with the labengine of the tap's release"
+        )
+    try:
+        texts = {name: TEXT(document[name]) for name in ("stream", "engine", "scheduler", "model")}
+        counts = {name: INT(document[name]) for name in ("file", "rank", "pid")}
+        kinds = array_of(array_of(TEXT))(document["kinds"])
+        methods = document["methods"] if isinstance(document["methods"], dict) else {}
+    except (LookupError, TypeError, ValueError) as error:
+        raise TraceError(f"{where} has a damaged header ({error!r}): get it again") from None
+    if unknown := [kind for kind in kinds if kind not in _NUMBERS]:
+        raise TraceError(f"{where} has events that this labengine does not know, such as {str(unknown[0])[:80]}")
+    return StreamHeader(**texts, **counts, numbers=[_NUMBERS[kind] for kind in kinds], methods=methods)

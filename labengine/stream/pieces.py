@@ -1,0 +1,102 @@
+"""A piece of a stream: a recording without a gap, from one keyframe on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from labengine import events as ev
+from labengine.fold import Fold
+from labengine.timeline import Timeline
+from labengine.trace.codec import decoder
+from labengine.trace.columns import PoolSize
+from labengine.trace.sequence import SequenceCheck
+from labengine.trace.validation import check_columns
+
+EDITION = "vllm"
+
+
+class Piece:
+    """Records the events of one stretch of a stream.
+
+    gap: why it does not continue the piece before; empty for the first one. Raises what its checks raise (ValueError,
+    LookupError, TypeError) for rows that cannot come there.
+    """
+
+    def __init__(self, state: Fold, gap: str, max_events: int) -> None:
+        self.gap = gap
+        self.fold = Fold()
+        self.timeline = Timeline(max_events)
+        self.num_keyframes = 1
+        """Keyframes that agreed with the events, the first one included."""
+        self.contradictions: list[str] = []
+        """What the keyframe at its end says otherwise."""
+        self._pool = PoolSize(len(state.ref_counts), len(state.groups))
+        self._event_of = decoder()
+        self._scheduled: list[ev.RequestScheduled] = []
+        self._began: dict[int, float] = {}
+        if _is_new(state):
+            groups = tuple((group.kind, group.block_size, group.window) for group in state.groups)
+            self._record(ev.EngineStarted(len(state.ref_counts), groups, EDITION, state.null_block))
+        else:
+            self.fold = state
+            self.timeline = Timeline.starting_at(state, max_events)
+        self._sequence = SequenceCheck(self.fold)
+        self.first_step = state.step + 1
+
+    def add(self, rows: Sequence[Sequence[Any]], at: float) -> None:
+        """Record a message's rows, numbered by codec.KINDS. at: when it was sent, in seconds."""
+        check_columns(rows, self._pool)
+        self._sequence.follow(rows)
+        for row in rows:
+            self._follow(self._event_of(row), at)
+        self.fold.take_changes()  # nobody asks for them here
+
+    def contradict(self, found: list[str]) -> None:
+        """Note what a keyframe says otherwise, as a violation of the rule `said`."""
+        self.contradictions = found
+        text = f"the engine's own state contradicts the events: {'; '.join(found)}"
+        self._record(ev.ViolationFound("said", text, (), (), self.fold.step, None))
+
+    def _follow(self, event: ev.Event, at: float) -> None:
+        match event:
+            case ev.StepStarted(step):
+                self._began[step] = at
+                self._scheduled = []
+            case ev.RequestScheduled():
+                self._scheduled.append(event)
+            case ev.RequestPreempted(request_id):
+                self._scheduled = [one for one in self._scheduled if one.request_id != request_id]
+            case ev.ForwardRan():
+                for written in self._written():
+                    self._record(written)
+        self._record(event)
+        if isinstance(event, ev.StepEnded):
+            self.timeline.step_seconds[event.step] = max(0.0, at - self._began.pop(event.step, at))
+
+    def _written(self) -> Iterator[ev.SlotsWritten]:
+        """Yield what the step's forward pass writes: it follows from the tables."""
+        for one in self._scheduled:
+            for number, group in enumerate(self.fold.groups):
+                table = self.fold.requests[one.request_id].block_tables[number]
+                runs = tuple(slot_runs(table, one.start, one.start + one.num_tokens, group.block_size))
+                yield ev.SlotsWritten(one.request_id, number, one.start, runs)
+
+    def _record(self, event: ev.Event) -> None:
+        self.timeline.record(event)
+        self.fold.apply(event)
+
+
+def slot_runs(table: Sequence[int], start: int, end: int, block_size: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (block_id, offset, length) for the slots of positions [start, end), as far as the table reaches."""
+    while start < end and start // block_size < len(table):
+        offset = start % block_size
+        length = min(block_size - offset, end - start)
+        yield table[start // block_size], offset, length
+        start += length
+
+
+def _is_new(state: Fold) -> bool:
+    """Return True for the state that an engine starts with: nothing was done, and the queue is in order."""
+    queue = [i for i in range(len(state.ref_counts)) if i != state.null_block]
+    return not (state.step or state.requests or state.prefix_map) and list(state.free_queue) == queue

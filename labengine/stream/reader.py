@@ -1,0 +1,127 @@
+"""Reads the lines of a stream into pieces: a new one begins after a gap, and after a contradiction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from labengine.fold import Fold
+from labengine.stream.contradictions import contradictions
+from labengine.stream.header import StreamHeader, header_of
+from labengine.stream.pieces import Piece
+from labengine.trace.codec import fold_of
+from labengine.trace.file_access import Limits
+from labengine.trace.parsing import FACTS, INT, TEXT, Shape, TraceError, parsed
+from labengine.trace.validation import check_keyframe
+
+TIME = Shape((int, float), float)
+
+
+class StreamReader:
+    """Takes a stream's lines in order. Nothing in them is trusted: TraceError names what cannot be read."""
+
+    def __init__(self, limits: Limits, max_events: int) -> None:
+        self._limits, self._max_events = limits, max_events
+        self.header: StreamHeader | None = None
+        self.pieces: list[Piece] = []
+        self.names: dict[int, str] = {}
+        """vLLM's names of the requests."""
+        self.end: str | None = None
+        """Why the stream ended, if it says so."""
+        self._next = 0
+        """Number of the next message."""
+        self.gap: str | None = None
+        """Why the newest events could not be recorded, with no keyframe since; None if they were."""
+
+    def take(self, line: bytes) -> None:
+        """Read one line."""
+        self._limits.refuse_late()
+        self._limits.refuse_line(line)
+        document = parsed(line)
+        if not isinstance(document, dict):
+            raise TraceError(f"{self._limits.path} has a line that is no message: get it again")
+        if self.header is None or "format" in document:
+            self._take_header(header_of(document, str(self._limits.path)))
+            return
+        try:
+            self._take_message(document, self.header)
+        except TraceError:
+            raise
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            number = str(document.get("n"))[:20]
+            raise TraceError(
+                f"{self._limits.path} does not add up at message {number} ({error}): get it again"
+            ) from None
+
+    def _take_header(self, header: StreamHeader) -> None:
+        known = self.header
+        if known is not None and known.stream != header.stream:
+            raise TraceError(f"{self._limits.path} continues with another stream: attach one engine's files at a time")
+        self.header = header
+
+    def _take_message(self, message: dict[str, Any], header: StreamHeader) -> None:
+        number, at = INT(message["n"]), TIME(message["t"])
+        if number > self._next and self.pieces:
+            self.gap = f"messages {self._next} to {number - 1} of the stream are missing"
+        elif number < self._next:
+            raise ValueError(f"message {number} comes again")
+        self._next = number + 1
+        for key, name in FACTS(message.get("names", {})).items():
+            self.names[int(key)] = TEXT(name)
+        if "k" in message:
+            self._take_keyframe(FACTS(message["k"]), message.get("lost"))
+        elif "e" in message and self.gap is None:
+            self._piece.add([_renumbered(row, header.numbers) for row in message["e"]], at)
+        elif "end" in message:
+            self.end = TEXT(message["end"])
+
+    @property
+    def _piece(self) -> Piece:
+        if not self.pieces:
+            raise ValueError("events come before the first keyframe")
+        return self.pieces[-1]
+
+    def _take_keyframe(self, document: dict[str, Any], lost: Any) -> None:
+        self._limits.refuse_pool(len(document["ref_counts"]))
+        check_keyframe(document)
+        state = fold_of(document)
+        gap = _sentence(lost) if lost is not None else self.gap
+        self.gap = None
+        if not self.pieces:
+            self._begin(state, _late(state) if gap is None else gap)
+        elif gap is not None:
+            self._begin(state, gap)
+        else:
+            self._check(state)
+
+    def _check(self, state: Fold) -> None:
+        piece = self._piece
+        found = contradictions(piece.fold, state)
+        if not found:
+            piece.num_keyframes += 1
+            return
+        piece.contradict(found)
+        self._begin(state, f"the engine's own state contradicted the events before it: {found[0]}")
+
+    def _begin(self, state: Fold, gap: str) -> None:
+        self.pieces.append(Piece(state, gap, self._max_events))
+
+
+def _renumbered(row: Any, numbers: Sequence[int]) -> list[Any]:
+    """Return a row with this labengine's number of its kind."""
+    number, *values = row
+    if type(number) is not int or number < 0:
+        raise ValueError("a row's kind is no number")
+    return [numbers[number], *values]
+
+
+def _sentence(lost: Any) -> str:
+    """Return why rows are missing, as the tap has put it, with what is known of how many."""
+    why, num_events, num_steps = TEXT(lost["why"]), INT(lost["num_events"]), INT(lost["num_steps"])
+    known = [f"{num_events:,} events were dropped"] if num_events else []
+    known += [f"{num_steps:,} steps were not observed"] if num_steps else []
+    return "; ".join((why, *known))
+
+
+def _late(state: Fold) -> str:
+    return f"the stream begins after step {state.step}" if state.step else ""

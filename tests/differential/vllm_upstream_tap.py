@@ -1,0 +1,144 @@
+"""Workloads on vLLM's schedulers with the tap attached: its messages, and vLLM's own state after each update.
+
+A workload is one of vllm_upstream_scheduler's, with `async` (two steps in flight, tokens one step late), `aborts`
+(a seed: running requests are aborted now and then) and `resets` (the prefix cache is reset where vLLM is idle).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from random import Random
+from typing import Any
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "vllm_tap"))
+
+from vllm.v1.core.kv_cache_utils import get_block_hash, get_group_id
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.request import RequestStatus
+
+from differential import vllm_upstream_pool as pool_rows
+from differential import vllm_upstream_scheduler as upstream
+from labengine_vllm.engine import Engine
+from labengine_vllm.header import header
+from labengine_vllm.tap import Tap
+
+ABORT_CHANCE = 0.03
+MAX_STALLS = 50
+"""Updates without a scheduled request, after which a workload ends: it may hold a request that never fits."""
+
+
+class Collector:
+    """An outbox that keeps what is put into it, in order with the states between."""
+
+    error = None
+    wants_keyframe = False
+
+    def __init__(self) -> None:
+        self.items: list[dict[str, Any]] = []
+
+    def put(self, message: dict[str, Any], num_events: int) -> bool:
+        self.items.append({"message": message})
+        return True
+
+    def has_room(self) -> bool:
+        return True
+
+    def close(self, seconds: float = 0.0) -> None:
+        pass
+
+
+def run_tapped(workload: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """{"header": ...}, then {"message": ...} and, after each update, {"state": ...}."""
+    run = _TappedRun(workload)
+    run.complete()
+    return run.collector.items
+
+
+class _TappedRun(upstream.Run):
+    def __init__(self, workload: Mapping[str, Any]) -> None:
+        self._is_async = bool(workload.get("async"))
+        super().__init__(workload, AsyncScheduler if self._is_async else Scheduler)
+        self.collector = Collector()
+        engine = Engine.of(self.scheduler)
+        self.collector.items.append({"header": {**header(engine, "recorded"), "pid": 1, "model": "no-weights"}})
+        self.tap = Tap(engine, self.collector)
+        self._rng = Random(workload["aborts"]) if "aborts" in workload else None
+        self._resets = bool(workload.get("resets"))
+
+    def complete(self) -> None:
+        """As EngineCore does: schedule ahead while there is room, then book the oldest step."""
+        queue: deque[Any] = deque()
+        depth = 2 if self._is_async else 1
+        clock = num_stalls = 0
+        while num_stalls < MAX_STALLS:
+            self.join(clock)
+            if not self.scheduler.has_requests() and not queue:
+                if not self.arrivals:
+                    break
+                if self._resets:
+                    self.scheduler.reset_prefix_cache()
+                clock = max(clock + 1, self.arrivals[0][0])
+                continue
+            clock += 1
+            if self.scheduler.has_requests():
+                plan = self.scheduler.schedule()
+                queue.append(plan)
+                if len(queue) < depth and plan.total_num_scheduled_tokens:
+                    continue
+            plan = queue.popleft()
+            self._maybe_abort()
+            self._book(plan)
+            num_stalls = 0 if plan.num_scheduled_tokens else num_stalls + 1
+        self.tap.close()
+
+    def _maybe_abort(self) -> None:
+        if self._rng is not None and self.scheduler.running and self._rng.random() < ABORT_CHANCE:
+            victim = self._rng.choice(self.scheduler.running).request_id
+            self.scheduler.finish_requests(victim, RequestStatus.FINISHED_ABORTED)
+
+    def _book(self, plan: Any) -> None:
+        ids = list(plan.num_scheduled_tokens)
+        sampled = [self._sampled(name, plan.num_scheduled_tokens[name]) for name in ids]
+        index = {name: number for number, name in enumerate(ids)}
+        output = ModelRunnerOutput(
+            req_ids=ids,
+            req_id_to_index=index,
+            sampled_token_ids=sampled,
+            logprobs=None,
+            prompt_logprobs_dict={},
+            pooler_output=[],
+        )
+        self.scheduler.update_from_output(plan, output)
+        self.collector.items.append({"state": self._state()})
+
+    def _sampled(self, name: str, num_scheduled: int) -> list[int]:
+        """Return one token if the step computes the last token that the request has by now."""
+        request = self.requests[name]
+        num_booked = request.num_computed_tokens - request.num_in_flight_tokens
+        if num_booked + num_scheduled < request.num_tokens:
+            return []
+        return [self.token_at(name, request.num_tokens)]
+
+    def _state(self) -> dict[str, Any]:
+        """Return vLLM's own state, read without the tap's code."""
+        scheduler, pool = self.scheduler, self.scheduler.kv_cache_manager.block_pool
+        served: dict[str, list[int]] = {}
+        for key, entry in pool.cached_block_hash_to_block._cache.items():
+            ids = list(entry) if isinstance(entry, dict) else [entry.block_id]
+            served[f"{get_group_id(key)}:{get_block_hash(key).hex()}"] = ids
+        return {
+            "requests": {name: self._request(request) for name, request in scheduler.requests.items()},
+            "ref_counts": pool_rows.ref_counts(pool),
+            "free_queue": pool_rows.free_queue(pool),
+            "prefix_map": served,
+        }
+
+    def _request(self, request: Any) -> list[Any]:
+        num_booked = request.num_computed_tokens - request.num_in_flight_tokens + request.num_stale_output_tokens
+        tables = pool_rows.tables(self.scheduler.kv_cache_manager, request.request_id)
+        return [request.status.name.lower(), list(request.all_token_ids), max(0, num_booked), tables]

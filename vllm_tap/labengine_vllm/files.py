@@ -1,0 +1,80 @@
+"""A stream as files in a folder: a new one begins at a size limit, with the header and a keyframe; the oldest go."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from labengine_vllm.outbox import Message, encoded
+
+MAX_FILE_BYTES = 256 << 20
+"""Size at which the next file begins. LABENGINE_TAP_FILE_MB sets it."""
+
+MAX_FILES = 8
+"""Files that a stream keeps; with an older one gone, its first part is gone. LABENGINE_TAP_FILES sets it."""
+
+SUFFIX = ".labstream"
+
+
+class FileWriter:
+    """Writes one stream into DIR/rankR-ID-0001.labstream and so on. Only this user may read them.
+
+    Each line is JSON: the header first, then a message. Raises OSError where the folder cannot be written.
+    """
+
+    def __init__(
+        self, folder: str, header: dict[str, Any], max_bytes: int | None = None, max_files: int | None = None
+    ) -> None:
+        self._folder, self._header = Path(folder), header
+        self._max_bytes = max_bytes or _setting("LABENGINE_TAP_FILE_MB", MAX_FILE_BYTES >> 20) << 20
+        self._max_files = max_files or _setting("LABENGINE_TAP_FILES", MAX_FILES)
+        self._paths: list[Path] = []
+        self._num_begun = self._num_bytes = 0
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._file = self._begin()
+
+    @property
+    def wants_keyframe(self) -> bool:
+        """True once the file is full."""
+        return self._num_bytes >= self._max_bytes
+
+    def write(self, message: Message) -> None:
+        """Write one message; a keyframe begins the next file if this one is full."""
+        if self.wants_keyframe and "k" in message:
+            self._file.close()
+            self._file = self._begin()
+        self._write(encoded(message))
+
+    def flush(self) -> None:
+        """Hand what was written to the system."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _begin(self) -> BinaryIO:
+        self._num_begun += 1
+        name = f"rank{self._header['rank']}-{self._header['stream']}-{self._num_begun:04}{SUFFIX}"
+        self._paths.append(self._folder / name)
+        descriptor = os.open(self._paths[-1], os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        self._file, self._num_bytes = os.fdopen(descriptor, "wb", buffering=1 << 20), 0
+        self._write(encoded({**self._header, "file": self._num_begun}))
+        while len(self._paths) > self._max_files:
+            self._paths.pop(0).unlink(missing_ok=True)
+        return self._file
+
+    def _write(self, line: bytes) -> None:
+        self._file.write(line + b"\n")
+        self._num_bytes += len(line) + 1
+
+
+def _setting(name: str, default: int) -> int:
+    """Return a whole number >= 1 of the environment. Raises ValueError for anything else."""
+    text = os.environ.get(name)
+    if text is None:
+        return default
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"{name} must be a whole number from 1 on, got {text!r}")
+    return int(text)

@@ -1,0 +1,89 @@
+"""The first line of each file of a stream: what the rows mean, and which engine they come from."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from importlib import import_module
+from typing import Any
+
+from labengine_vllm.engine import Engine
+from labengine_vllm.kinds import KINDS
+
+FORMAT, FORMAT_VERSION = "labengine stream", 1
+
+DECIDED_BY = {
+    "RequestAdded": ("scheduler", "add_request"),
+    "PrefixHit": ("manager", "get_computed_blocks"),
+    "RequestScheduled": ("scheduler", "schedule"),
+    "RequestPreempted": ("scheduler", "_preempt_request"),
+    "RequestFinished": ("scheduler", "_free_request"),
+    "PrefixCacheReset": ("pool", "reset_prefix_cache"),
+    "BlockEvicted": ("pool", "_maybe_evict_cached_block"),
+    "BlockAllocated": ("pool", "get_new_blocks"),
+    "BlocksSkipped": ("group", "add_local_computed_blocks"),
+    "BlockTouched": ("pool", "touch"),
+    "BlockCached": ("pool", "_insert_block_hash"),
+    "BlockFreed": ("pool", "free_blocks"),
+    "BlockFreed:window": ("group", "_remove_blocks_in_range"),
+    "BlockFreed:preempted": ("scheduler", "_preempt_request"),
+    "TokensComputed": ("scheduler", "update_from_output"),
+    "TokenSampled": ("scheduler", "_update_request_with_output"),
+}
+"""The method of vLLM's that takes the decision behind each kind of event."""
+
+
+def header(engine: Engine, stream_id: str) -> dict[str, Any]:
+    """Return the header of one engine's stream."""
+    scheduler = engine.scheduler
+    config = getattr(scheduler, "vllm_config", None)
+    return {
+        "format": FORMAT,
+        "version": FORMAT_VERSION,
+        "stream": stream_id,
+        "kinds": KINDS,
+        "engine": f"vllm {engine_version()}",
+        "scheduler": type(scheduler).__name__,
+        "rank": rank_of(scheduler),
+        "pid": os.getpid(),
+        "model": str(getattr(getattr(config, "model_config", None), "model", "unknown model")),
+        "num_blocks": len(engine.pool.blocks),
+        "groups": engine.group_rows(),
+        "methods": {kind: place for kind, names in DECIDED_BY.items() if (place := _place(engine, *names))},
+    }
+
+
+def engine_version() -> str:
+    """Return the version of vLLM in this process; "unknown" without one."""
+    try:
+        return str(import_module("vllm").__version__)
+    except (ImportError, AttributeError):
+        return "unknown"
+
+
+def rank_of(scheduler: Any) -> int:
+    """Return the data-parallel rank of a scheduler; 0 where there is only one."""
+    parallel = getattr(getattr(scheduler, "vllm_config", None), "parallel_config", None)
+    rank = getattr(parallel, "data_parallel_index", None)
+    return int(rank if rank is not None else getattr(parallel, "data_parallel_rank", 0) or 0)
+
+
+def _place(engine: Engine, role: str, name: str) -> dict[str, Any] | None:
+    """Return the class, method, module and line of a method as the engine's own class has it; None without one."""
+    target = dict(reversed(list(engine.objects())))[role]
+    for owner in type(target).__mro__:
+        if name in vars(owner):
+            return {
+                "class": owner.__name__,
+                "method": name,
+                "module": owner.__module__,
+                "line": _line(vars(owner)[name]),
+            }
+    return None
+
+
+def _line(function: Any) -> int:
+    try:
+        return inspect.getsourcelines(function)[1]
+    except (OSError, TypeError):
+        return 0

@@ -1,0 +1,115 @@
+"""The rows of one engine that are not sent yet, and what the observers of its methods share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from labengine_vllm import kinds
+
+Row = tuple[Any, ...]
+
+
+class Owner:
+    """The request and the table whose blocks are freed now. index_of: each block's index in the table."""
+
+    __slots__ = ("group", "index_of", "reason", "request_id")
+
+    def __init__(self, request_id: int, group: int, index_of: dict[int, int], reason: str) -> None:
+        self.request_id, self.group, self.index_of, self.reason = request_id, group, index_of, reason
+
+
+class Recorder:
+    """Collects rows while `is_listening`. Requests get numbers; their names in vLLM travel beside the rows.
+
+    `lose` ends listening: from then on the state is unknown, until a keyframe says what it is.
+    """
+
+    def __init__(self) -> None:
+        self.is_listening = False
+        self.lost: str | None = None
+        """Why rows are missing since the last one sent; None if none are."""
+        self.rows: list[Row] = []
+        self.step = 0
+        self.ids: dict[str, int] = {}
+        self.new_names: dict[int, str] = {}
+        """Names of requests that were not sent yet."""
+        self._num_ids = 0
+        self._num_rows_at_start: int | None = None
+        """Length of `rows` after the open step's StepStarted; -1 once that row was taken; None between steps."""
+        self.forget_context()
+
+    def forget_context(self) -> None:
+        """Forget which call is under way: it has raised, or was not observed."""
+        self.owner: Owner | None = None
+        self.caching: int | None = None
+        self.sampling: tuple[Any, int] | None = None
+        self.is_touching = False
+        self.free_reason, self.evict_reason = "finished", "reused"
+        self.to_head: Sequence[Any] = ()
+        self.to_tail: Sequence[Any] = ()
+
+    def lose(self, why: str) -> None:
+        """Stop listening: something happened that no event can express, or that was not observed."""
+        self.lost = self.lost or why
+        self.is_listening = False
+        self.forget_context()
+
+    # -- steps ---------------------------------------------------------------------------------------------------------
+
+    def open_step(self) -> None:
+        """Begin the next step; an open one ends."""
+        self.close_step()
+        self.step += 1
+        self.rows.append((kinds.STEP_STARTED, self.step))
+        self._num_rows_at_start = len(self.rows)
+
+    def close_step(self) -> None:
+        """End the open step. One without any other row is dropped: it only carried ids of finished requests."""
+        start, self._num_rows_at_start = self._num_rows_at_start, None
+        if start is None:
+            return
+        if start == len(self.rows):
+            self.rows.pop()
+            self.step -= 1
+        else:
+            self.rows.append((kinds.STEP_ENDED, self.step))
+
+    @property
+    def has_open_step(self) -> bool:
+        """True between a step's start and its end."""
+        return self._num_rows_at_start is not None
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def id_of(self, name: str) -> int:
+        """Return the number of a request; a new one for a new name."""
+        number = self.ids.get(name)
+        if number is None:
+            number = self.ids[name] = self._num_ids
+            self.new_names[number] = name
+            self._num_ids += 1
+        return number
+
+    def keep_ids(self, names: Any) -> None:
+        """Forget the numbers of all requests but these; each of these has one afterwards."""
+        self.ids = {name: self.id_of(name) for name in names}
+        self.new_names = {number: name for name, number in self.ids.items()}
+
+    # -- sending -------------------------------------------------------------------------------------------------------
+
+    def take(self) -> tuple[list[Row], dict[int, str]]:
+        """Return the rows and names that were not sent, and forget them. An open step without rows is kept back."""
+        if self._num_rows_at_start == len(self.rows):
+            return [], {}
+        rows, self.rows = self.rows, []
+        names, self.new_names = self.new_names, {}
+        if self._num_rows_at_start is not None:
+            self._num_rows_at_start = -1
+        return rows, names
+
+    def start_again(self) -> None:
+        """Forget the rows and listen from here on; a keyframe comes next."""
+        self.rows, self._num_rows_at_start, self.lost = [], None, None
+        self.forget_context()
+        self.is_listening = True

@@ -1,0 +1,151 @@
+"""Observers of requests: added, admitted, scheduled, preempted and finished, and their tokens."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from labengine_vllm.engine import Engine
+from labengine_vllm.kinds import ADDED, COMPUTED, FINISHED, FORWARD_RAN, HIT, PREEMPTED, SAMPLED, SCHEDULED
+from labengine_vllm.recorder import Recorder
+from labengine_vllm.wrapping import Wrapping
+
+FINISH_REASONS = {"FINISHED_STOPPED": "stop", "FINISHED_LENGTH_CAPPED": "length", "FINISHED_ABORTED": "abort"}
+"""A finished request's status in vLLM, and the word of RequestFinished; another one is passed on in lower case."""
+
+
+class RequestObserver:
+    """Observes the requests of one scheduler."""
+
+    def __init__(self, engine: Engine, recorder: Recorder) -> None:
+        self._scheduler, self._manager, self._recorder = engine.scheduler, engine.manager, recorder
+        self._num_groups = len(engine.groups)
+        self._unbooked: deque[str] = deque()
+        """Requests of the step that is booked now whose computed tokens were not reported yet."""
+
+    def watch(self, wrapping: Wrapping) -> None:
+        """Put the wrappers on the scheduler and the manager."""
+        scheduler = self._scheduler
+        wrapping.watch(scheduler, "add_request", self._before_add, self._after_add)
+        wrapping.watch(self._manager, "allocate_slots", self._before_allocate, self._after_allocate)
+        wrapping.watch(scheduler, "_preempt_request", self._before_preempt, self._after_preempt)
+        wrapping.watch(scheduler, "_free_request", None, self._after_free_request)
+        wrapping.watch(scheduler, "_free_blocks", self._before_finish, self._after_finish)
+        wrapping.watch(scheduler, "_update_request_with_output", self._before_tokens, self._after_tokens)
+
+    # -- added and scheduled -------------------------------------------------------------------------------------------
+
+    def _before_add(self, request: Any) -> bool:
+        return request.request_id in self._scheduler.requests
+
+    def _after_add(self, is_known: bool, result: None, request: Any) -> None:
+        recorder = self._recorder
+        if is_known:
+            return recorder.lose("a streaming session went on")
+        recorder.close_step()
+        number = recorder.id_of(request.request_id)
+        recorder.rows.append((ADDED, number, list(request._all_token_ids), request.max_tokens))
+
+    def _before_allocate(self, request: Any, num_new_tokens: int, *_: Any, **kwargs: Any) -> tuple[bool, int, int]:
+        """Return whether the request is admitted now, its computed tokens, and where its rows begin."""
+        if kwargs.get("num_external_computed_tokens"):
+            self._recorder.lose("a connector brought tokens")
+        is_new = request.status.name != "RUNNING" and request.num_computed_tokens == 0
+        return is_new, request.num_computed_tokens, len(self._recorder.rows)
+
+    def _after_allocate(
+        self,
+        found: tuple[bool, int, int],
+        allocated: Any,
+        request: Any,
+        num_new_tokens: int,
+        num_new_computed_tokens: int = 0,
+        new_computed_blocks: Any = None,
+        *_: Any,
+        **__: Any,
+    ) -> None:
+        if allocated is None:
+            return
+        is_new, start, begin = found
+        number, rows = self._recorder.id_of(request.request_id), self._recorder.rows
+        if is_new:
+            start = num_new_computed_tokens
+            hit = () if new_computed_blocks is None else new_computed_blocks.blocks
+            block_ids = [[block.block_id for block in group] for group in hit] or [[] for _ in range(self._num_groups)]
+            rows.insert(begin, (HIT, number, start, block_ids))
+        if num_new_tokens:
+            rows.append(
+                (SCHEDULED, number, start, num_new_tokens, _is_prefill(request, start, num_new_tokens), "running")
+            )
+
+    def report_forward(self, output: Any) -> None:
+        """Report that a scheduled step goes to the model."""
+        if output.num_scheduled_tokens:
+            num_requests, num_tokens = len(output.num_scheduled_tokens), output.total_num_scheduled_tokens
+            self._recorder.rows.append((FORWARD_RAN, num_requests, num_tokens))
+
+    # -- booked --------------------------------------------------------------------------------------------------------
+
+    def begin_booking(self, output: Any) -> None:
+        """Note the requests of a step whose tokens are about to be booked, in its order."""
+        self._unbooked = deque(output.num_scheduled_tokens)
+
+    def report_computed(self, up_to: str | None = None) -> None:
+        """Report the computed tokens of the step's requests up to one of them; of all by default.
+
+        A request that was preempted or aborted meanwhile has none: its output is stale.
+        """
+        while self._unbooked:
+            name = self._unbooked.popleft()
+            request = self._scheduler.requests.get(name)
+            if request is not None and request.status.name == "RUNNING" and not request.num_stale_output_tokens:
+                num_computed = request.num_computed_tokens - request.num_in_flight_tokens
+                self._recorder.rows.append((COMPUTED, self._recorder.ids[name], num_computed))
+            if name == up_to:
+                return
+
+    def _before_tokens(self, request: Any, *_: Any, **__: Any) -> None:
+        self.report_computed(request.request_id)
+        self._recorder.sampling = request, request.num_tokens
+
+    def _after_tokens(self, found: None, result: Any, request: Any, *_: Any, **__: Any) -> None:
+        report_sampled(self._recorder, request)
+        self._recorder.sampling = None
+
+    # -- preempted and finished ----------------------------------------------------------------------------------------
+
+    def _before_preempt(self, *_: Any, **__: Any) -> None:
+        self._recorder.free_reason = "preempted"
+
+    def _after_preempt(self, found: None, result: None, request: Any, *_: Any, **__: Any) -> None:
+        self._recorder.free_reason = "finished"
+        self._recorder.rows.append((PREEMPTED, self._recorder.ids[request.request_id]))
+
+    def _after_free_request(self, found: None, result: Any, request: Any, *_: Any, **__: Any) -> None:
+        if request.request_id in self._scheduler.requests:
+            self._recorder.lose("a finished request still holds its blocks")
+
+    def _before_finish(self, request: Any) -> None:
+        self._recorder.free_reason = "aborted" if request.status.name == "FINISHED_ABORTED" else "finished"
+
+    def _after_finish(self, found: None, result: None, request: Any) -> None:
+        recorder, status = self._recorder, request.status.name
+        recorder.free_reason = "finished"
+        reason = FINISH_REASONS.get(status, status.removeprefix("FINISHED_").lower())
+        recorder.rows.append((FINISHED, recorder.ids.pop(request.request_id), reason))
+
+
+def report_sampled(recorder: Recorder, request: Any) -> None:
+    """Report the tokens that a request has got since the update of its output began."""
+    if recorder.sampling is None or recorder.sampling[0] is not request:
+        return
+    number, start = recorder.id_of(request.request_id), recorder.sampling[1]
+    for position in range(start, request.num_tokens):
+        recorder.rows.append((SAMPLED, number, request._all_token_ids[position], position))
+    recorder.sampling = request, request.num_tokens
+
+
+def _is_prefill(request: Any, start: int, num_new_tokens: int) -> bool:
+    """Return False for a decode: one token, and all before it were computed or are in flight."""
+    num_outputs = request.num_output_tokens + request.num_output_placeholders
+    return not (num_new_tokens == 1 and num_outputs > 0 and start + 1 >= request.num_tokens)

@@ -1,0 +1,153 @@
+"""Observers of block tables: blocks that join a request's table, and blocks that leave it for the free queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from labengine_vllm.engine import Engine
+from labengine_vllm.kinds import ALLOCATED, FREED, SKIPPED, TOUCHED
+from labengine_vllm.recorder import Owner, Recorder
+from labengine_vllm.wrapping import Wrapping
+
+
+def watch_tables(wrapping: Wrapping, engine: Engine, recorder: Recorder) -> None:
+    """Observe the groups' tables, the pool's frees and the free queue's two ends."""
+    for number, group in enumerate(engine.groups):
+        GroupObserver(recorder, group, number).watch(wrapping)
+    FreeObserver(recorder).watch(wrapping, engine)
+
+
+class GroupObserver:
+    """Observes the block tables of one KV-cache group."""
+
+    def __init__(self, recorder: Recorder, group: Any, number: int) -> None:
+        self._recorder, self._group, self._number = recorder, group, number
+
+    def watch(self, wrapping: Wrapping) -> None:
+        """Put the wrappers on the group."""
+        group = self._group
+        wrapping.watch(group, "add_local_computed_blocks", self._before_hit, self._after_hit)
+        for name in ("allocate_new_blocks", "allocate_external_computed_blocks"):
+            wrapping.watch(group, name, self._before_growth, self._after_growth)
+        wrapping.watch(group, "_remove_blocks_in_range", self._before_window, self._after_freeing)
+        wrapping.watch(group, "free", self._before_freeing, self._after_freeing)
+        wrapping.watch(group, "pop_blocks_for_free", self._before_pop)
+        wrapping.watch(group, "_apply_cow", self._before_copy)
+
+    def _before_hit(self, *_: Any, **__: Any) -> None:
+        self._recorder.is_touching = True
+
+    def _after_hit(self, found: None, result: None, request_id: str, *_: Any, **__: Any) -> None:
+        recorder, table = self._recorder, self._group.req_to_blocks[request_id]
+        recorder.is_touching = False
+        number, num_null = recorder.id_of(request_id), _num_leading_nulls(table)
+        if num_null:
+            recorder.rows.append((SKIPPED, number, self._number, num_null))
+        for index in range(num_null, len(table)):
+            block = table[index]
+            if block.is_null:
+                return recorder.lose("a prefix hit has a hole")
+            recorder.rows.append((TOUCHED, block.block_id, number, self._number, index, block.ref_cnt))
+
+    def _before_growth(self, request_id: str, *_: Any, **__: Any) -> int:
+        return len(self._group.req_to_blocks.get(request_id, ()))
+
+    def _after_growth(self, length: int, result: Any, request_id: str, *_: Any, **__: Any) -> None:
+        table = self._group.req_to_blocks.get(request_id, ())
+        if len(table) == length:
+            return
+        recorder, number = self._recorder, self._recorder.id_of(request_id)
+        for index in range(length, len(table)):
+            if table[index].is_null:
+                return recorder.lose("a table grew by an entry without a block")
+            recorder.rows.append((ALLOCATED, table[index].block_id, number, self._number, index))
+
+    def _before_window(self, request_id: str, first_block: int, last_block: int) -> None:
+        table, index_of = self._group.req_to_blocks.get(request_id, ()), {}
+        for index in range(min(last_block, len(table)) - 1, first_block - 1, -1):
+            if table[index].is_null:
+                break
+            index_of[table[index].block_id] = index
+        self._owns(request_id, index_of, "window")
+
+    def _before_freeing(self, request_id: str) -> None:
+        table = self._group.req_to_blocks.get(request_id, ())
+        index_of = {block.block_id: index for index, block in enumerate(table)}
+        self._owns(request_id, index_of, self._recorder.free_reason)
+
+    def _owns(self, request_id: str, index_of: dict[int, int], reason: str) -> None:
+        self._recorder.owner = Owner(self._recorder.id_of(request_id), self._number, index_of, reason)
+
+    def _after_freeing(self, *_: Any, **__: Any) -> None:
+        self._recorder.owner = None
+
+    def _before_pop(self, request_id: str) -> None:
+        if self._recorder.owner is None and self._group.req_to_blocks.get(request_id):
+            self._recorder.lose("blocks of a request are freed later than its table")
+
+    def _before_copy(self, *_: Any, **__: Any) -> None:
+        self._recorder.lose("copy-on-write of a block that was hit in part")
+
+
+class FreeObserver:
+    """Observes the pool's frees. Each freed block's end of the queue is seen at the queue, and not inferred."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def watch(self, wrapping: Wrapping, engine: Engine) -> None:
+        """Put the wrappers on the pool and its free queue."""
+        pool, queue = engine.pool, engine.queue
+        wrapping.watch(queue, "prepend_n", self._before_prepend)
+        wrapping.watch(queue, "append_n", self._before_append)
+        wrapping.watch(pool, "free_blocks", self._before_free, self._after_free)
+        wrapping.watch(pool, "touch", self._before_touch)
+        wrapping.watch(pool, "unpin_blocks", self._before_unpin)
+        observed = pool.free_blocks
+
+        def free_blocks(ordered_blocks: Iterable[Any]) -> None:
+            observed(list(ordered_blocks))  # an iterator could be read only once, by the observer or by the pool
+
+        wrapping.replace(pool, "free_blocks", free_blocks)
+
+    def _before_prepend(self, blocks: Sequence[Any]) -> None:
+        self._recorder.to_head = blocks
+
+    def _before_append(self, blocks: Sequence[Any]) -> None:
+        self._recorder.to_tail = blocks
+
+    def _before_touch(self, *_: Any, **__: Any) -> None:
+        if not self._recorder.is_touching:
+            self._recorder.lose("blocks were pinned outside of a prefix hit")
+
+    def _before_unpin(self, *_: Any, **__: Any) -> None:
+        self._recorder.lose("blocks were unpinned")
+
+    def _before_free(self, ordered_blocks: list[Any]) -> None:
+        if ordered_blocks and self._recorder.owner is None:
+            return self._recorder.lose("blocks were freed that are in no table")
+        self._recorder.to_head = self._recorder.to_tail = ()
+
+    def _after_free(self, found: None, result: None, ordered_blocks: list[Any]) -> None:
+        """Report the frees in an order that puts each block where it is: shared ones, the tail's, the head's."""
+        recorder = self._recorder
+        to_head, to_tail = recorder.to_head, recorder.to_tail
+        queued = {block.block_id for block in (*to_head, *to_tail)}
+        for block in ordered_blocks:
+            if block.block_id not in queued and not block.is_null:
+                self._report(block, None)
+        for block in to_tail:
+            self._report(block, "tail")
+        for block in reversed(to_head):
+            self._report(block, "head")
+
+    def _report(self, block: Any, queue_end: str | None) -> None:
+        owner = self._recorder.owner
+        assert owner is not None
+        place = (owner.request_id, owner.group, owner.index_of[block.block_id])
+        self._recorder.rows.append((FREED, block.block_id, *place, block.ref_cnt, queue_end, owner.reason))
+
+
+def _num_leading_nulls(table: Sequence[Any]) -> int:
+    return next((index for index, block in enumerate(table) if not block.is_null), len(table))

@@ -1,0 +1,185 @@
+"""A tap on one scheduler: observers around its methods, and a stream of what they saw."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import secrets
+from time import monotonic, time
+from typing import Any
+
+from labengine_vllm import VARIABLE, logger
+from labengine_vllm.contents import ContentObserver
+from labengine_vllm.engine import Engine
+from labengine_vllm.files import FileWriter
+from labengine_vllm.header import header
+from labengine_vllm.outbox import Outbox, Writer
+from labengine_vllm.recorder import Recorder
+from labengine_vllm.requests import RequestObserver
+from labengine_vllm.state import keyframe
+from labengine_vllm.tables import watch_tables
+from labengine_vllm.wrapping import Wrapping
+
+SECONDS_BETWEEN_KEYFRAMES = 1.0
+"""At least: a keyframe takes time of the engine's thread."""
+
+SECONDS_BETWEEN_CHECKS = 30.0
+"""At most, while steps are taken: a reader holds its fold against each keyframe."""
+
+
+class Tap:
+    """Observes one scheduler and sends what happens to an outbox. Every exception of its own detaches it.
+
+    A step of the stream is one call of schedule, with the update of an earlier step's output that follows it: with
+    asynchronous scheduling, step k + 1 is scheduled before step k's tokens are known.
+    """
+
+    def __init__(self, engine: Engine, outbox: Outbox) -> None:
+        self.engine, self.outbox = engine, outbox
+        self.recorder = recorder = Recorder()
+        self._wrapping = Wrapping(recorder, self.detach)
+        self._requests = RequestObserver(engine, recorder)
+        self._num_sent = self._num_dropped = 0
+        self._num_unseen_steps = 0
+        """Steps that were scheduled while the state was unknown."""
+        self._next_keyframe = self._next_check = 0.0
+        self.is_attached = True
+        self._watch()
+        self._send_keyframe()
+        atexit.register(self.close)
+
+    @classmethod
+    def attached(cls, scheduler: Any, address: str) -> Tap:
+        """Attach to a scheduler. address: file:DIR. Raises UnknownEngineError, ValueError or OSError."""
+        engine = Engine.of(scheduler)
+        writer = _writer(address, header(engine, f"{os.getpid()}-{secrets.token_hex(3)}"))
+        return cls(engine, Outbox(writer))
+
+    def detach(self, where: str, error: Exception) -> None:
+        """Take all wrappers off after an error of the tap's; the engine goes on. The log and the stream say so."""
+        if not self.is_attached:
+            return
+        self._take_off()
+        sentence = f"the tap detached after an error in its observer of {where} ({type(error).__name__}: {error})"
+        logger.warning("labengine: %s; the engine goes on, and nothing more is recorded", sentence)
+        self._send({"end": sentence}, 1)
+        self.outbox.close(0)
+
+    def close(self) -> None:
+        """Send what is left and a last keyframe, and take the wrappers off. Twice is harmless."""
+        if not self.is_attached:
+            return
+        try:
+            self._finish_step()
+            if self.recorder.is_listening:
+                self._send_keyframe()
+            self._send({"end": "the engine was shut down"}, 1)
+        except Exception as error:
+            return self.detach("shutdown", error)
+        self._take_off()
+        self.outbox.close()
+
+    def _take_off(self) -> None:
+        self.is_attached = self.recorder.is_listening = False
+        self._wrapping.remove()
+        atexit.unregister(self.close)
+
+    # -- steps ---------------------------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        scheduler = self.engine.scheduler
+        self._requests.watch(self._wrapping)
+        watch_tables(self._wrapping, self.engine, self.recorder)
+        ContentObserver(self.engine, self.recorder).watch(self._wrapping)
+        self._wrapping.watch(scheduler, "update_from_output", self._before_update, self._after_update)
+        self._wrapping.watch(scheduler, "schedule", None, self._after_schedule)
+        schedule, shutdown = scheduler.schedule, scheduler.shutdown
+
+        def scheduling(*args: Any, **kwargs: Any) -> Any:
+            try:
+                self._before_schedule()
+            except Exception as error:
+                self.detach("Scheduler.schedule", error)
+            return schedule(*args, **kwargs)
+
+        def shutting_down(*args: Any, **kwargs: Any) -> Any:
+            self.close()
+            return shutdown(*args, **kwargs)
+
+        self._wrapping.replace(scheduler, "schedule", scheduling)
+        self._wrapping.replace(scheduler, "shutdown", shutting_down)
+
+    def _before_schedule(self) -> None:
+        if not self.is_attached:
+            return
+        if self.outbox.error is not None:
+            raise self.outbox.error
+        self._finish_step()
+        if self._is_keyframe_due():
+            self._send_keyframe()
+        if self.recorder.is_listening:
+            self.recorder.open_step()
+        else:
+            self.recorder.step += 1
+            self._num_unseen_steps += 1
+
+    def _after_schedule(self, found: None, output: Any, *_: Any, **__: Any) -> None:
+        self._requests.report_forward(output)
+        self._flush()
+
+    def _before_update(self, scheduler_output: Any, *_: Any, **__: Any) -> None:
+        if not self.recorder.has_open_step:
+            self.recorder.open_step()
+        self._requests.begin_booking(scheduler_output)
+
+    def _after_update(self, *_: Any, **__: Any) -> None:
+        self._requests.report_computed()
+        self._finish_step()
+
+    def _finish_step(self) -> None:
+        if self.recorder.is_listening:
+            self.recorder.close_step()
+        self._flush()
+
+    # -- sending -------------------------------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        rows, names = self.recorder.take()
+        if rows and not self._send({"e": rows, "names": names} if names else {"e": rows}, len(rows)):
+            self._num_dropped += len(rows)
+            self.recorder.lose("the queue to the writer was full")
+
+    def _is_keyframe_due(self) -> bool:
+        now = monotonic()
+        if now < self._next_keyframe or not self.outbox.has_room():
+            return False
+        return not self.recorder.is_listening or now >= self._next_check or self.outbox.wants_keyframe
+
+    def _send_keyframe(self) -> None:
+        """Send the engine's state, and listen from here on. What was lost since the last rows goes with it."""
+        recorder = self.recorder
+        recorder.keep_ids(self.engine.scheduler.requests)
+        message: dict[str, Any] = {"k": keyframe(self.engine, recorder), "names": recorder.new_names}
+        if recorder.lost:
+            lost = {"why": recorder.lost, "num_events": self._num_dropped, "num_steps": self._num_unseen_steps}
+            message["lost"] = lost
+        if not self._send(message, len(self.engine.pool.blocks)):
+            return
+        recorder.new_names = {}
+        self._num_dropped = self._num_unseen_steps = 0
+        self._next_keyframe = monotonic() + SECONDS_BETWEEN_KEYFRAMES
+        self._next_check = monotonic() + SECONDS_BETWEEN_CHECKS
+        recorder.start_again()
+
+    def _send(self, message: dict[str, Any], num_events: int) -> bool:
+        if not self.outbox.put({"n": self._num_sent, "t": round(time(), 6), **message}, num_events):
+            return False
+        self._num_sent += 1
+        return True
+
+
+def _writer(address: str, first: dict[str, Any]) -> Writer:
+    kind, _, place = address.partition(":")
+    if kind != "file" or not place:
+        raise ValueError(f"{VARIABLE} must be file:DIR, got {address!r}")
+    return FileWriter(place, first)
