@@ -100,7 +100,9 @@ class MergesIntoFreeBlocks(LateMerge):
         return True
 
 
-def _three_requests(lab: Lab) -> None:
+def _four_requests(lab: Lab) -> None:
+    lab.add(token_ids=range(200, 205), max_tokens=1)
+    lab.step()
     lab.add(token_ids=range(9), max_tokens=1)
     lab.add(token_ids=range(9), max_tokens=6)
     lab.step()
@@ -113,21 +115,24 @@ def dead_block() -> Exercise:
     """Find the first wrong event: a merge into a free block."""
     return exercise(
         "late-merge/dead-block",
-        "A late merge that does not ask `is_alive`: A and B are equal, A is done after its first step, then C comes. "
-        "In step 3, B reads C's keys and values. Which event made it wrong?",
+        "A late merge that does not ask `is_alive`, in another run: A is done. B and C are equal, B is done after its "
+        "first step, then D comes. In step 4, C reads D's keys and values. Which event made it wrong?",
         broken=MergesIntoFreeBlocks,
-        play=_three_requests,
+        play=_four_requests,
         hints=[
-            "Begin at the wrong read, and ask `.lab.why(request='B')` or `.lab.why(block=0)`.",
-            "At the end of step 1, compare B's table with the free queue.",
-            "In the update of step 1, A goes first: its blocks are hashed and freed. What does B do then?",
+            "Begin at the wrong read, and ask `.lab.why(request='C')` or `.lab.why(block=2)`.",
+            "At the end of step 2, compare C's table with the free queue.",
+            "In the update of step 2, B goes first: its blocks are hashed and freed. What does C do then?",
         ],
         mistakes=[
             (
                 "BlockAllocated",
-                "C takes a block from the free queue, as it may. Who counted on a block that was in the queue?",
+                "D takes a block from the free queue, as it may. Who counted on a block that was in the queue?",
             ),
-            (nth_event(BlockFreed), "A is done, and gives its blocks back: that is right. What happens to them next?"),
+            (
+                nth_event(BlockFreed, 2),
+                "B is done, and gives its blocks back: that is right. What happens to them next?",
+            ),
         ],
         edition="nano-vllm+243",
         num_blocks=8,
@@ -135,8 +140,8 @@ def dead_block() -> Exercise:
     )
 
 
-def _two_equal(lab: Lab) -> None:
-    for _ in range(2):
+def _three_equal(lab: Lab) -> None:
+    for _ in range(3):
         lab.add(token_ids=range(14), max_tokens=6, ignore_eos=True)
 
 
@@ -152,13 +157,13 @@ def num_used() -> Exercise:
     """Predict: the blocks in use after the merge."""
     return exercise(
         "late-merge/num-used",
-        "Two equal prompts of 14 tokens, blocks of 4, and a late merge. How many blocks are used after the step?",
-        play=_two_equal,
+        "Three equal prompts of 14 tokens, blocks of 4, and a late merge. How many blocks are used after the step?",
+        play=_three_equal,
         truth=_num_used,
         about="number",
         hints=[
-            "Each takes four blocks at first. Three of A's and three of B's are full.",
-            "Only full blocks have a hash. B's full ones are merged into A's.",
+            "Each takes four blocks at first. Three of the four are full.",
+            "Only full blocks have a hash. The full ones of B and C are merged into A's.",
         ],
         mistakes=[
             (_without_merges, "That is the peak, inside the step. At its end the full copies go back to the pool."),
@@ -174,7 +179,7 @@ def num_used() -> Exercise:
 
 
 def _mapped(step: RevealedStep) -> int:
-    [hashed] = [event for event in step.of_kind(BlockCached) if event.request_id == 1 and event.index == 0]
+    [hashed] = [event for event in step.of_kind(BlockCached) if event.request_id == 2 and event.index == 0]
     return hashed.mapped[0]
 
 
@@ -182,16 +187,19 @@ def mapped() -> Exercise:
     """Predict: the block that the map leads to after an overwriting."""
     return exercise(
         "late-merge/mapped",
-        "Two equal prompts of 14 tokens, blocks of 4, and no merge: this is the engine of the report. After the step, "
-        "somebody looks up the first four tokens. Which block does the map give?",
-        play=_two_equal,
+        "Three equal prompts of 14 tokens, blocks of 4, and no merge: this is the engine of the report. After the "
+        "step, a request looks up the first four tokens. Which block does the map give?",
+        play=_three_equal,
         truth=_mapped,
         about="block",
         hints=[
-            "A takes four blocks, then B takes four. Both first blocks get the same hash at the end of the step.",
+            "A takes four blocks, then B, then C. All three first blocks get the same hash at the end of the step.",
             "A is hashed first. What does the overwriting do with A's entry when B's block has the same hash?",
         ],
-        mistakes=[(0, "That is A's: full, correct, and lost. B was hashed after A.")],
+        mistakes=[
+            (0, "That is A's: full, correct, and lost. B was hashed after A."),
+            (4, "B's block took the entry from A's. Then C was hashed."),
+        ],
         edition="nano-vllm",
         num_blocks=12,
         block_size=4,

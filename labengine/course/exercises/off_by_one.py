@@ -81,43 +81,49 @@ def first_wrong() -> Exercise:
     """Find the first wrong event: the engine with the proposed rule."""
     return exercise(
         "off-by-one/first-wrong",
-        "The engine with the proposed rule, `len % block_size == 0`: one request of 3 tokens, blocks of 4. Which event "
-        "is the first that is wrong?",
-        broken="nano-vllm-71",
+        "The engine with the proposed rule, `len % block_size == 0`, and blocks of 4, as above. This request has *6* "
+        "prompt tokens. Which event is the first that is wrong?",
+        broken=bug("nano-vllm-71").column("PR 71").parts,
+        play=_grow(6, 6),
         hints=[
             "Position p belongs in block p // 4 of the request, at offset p % 4. Go from write to write.",
-            "The first decode writes position 3. Which slot does it go to?",
+            "The second decode writes position 7. Which slot does it go to?",
         ],
         mistakes=[
             (
-                nth_event(BlockAllocated, 1),
+                nth_event(BlockAllocated, 2),
                 "A block more than is needed is a waste, and no more: all rules hold still. What is written where?",
             ),
         ],
+        num_blocks=12,
+        block_size=4,
     )
 
 
-def _before_first_decode(lab: Lab) -> None:
-    lab.add(token_ids=[1, 2, 3], max_tokens=12, ignore_eos=True)
+def _two_before_their_first_decode(lab: Lab) -> None:
+    for token_ids in ([1, 2, 3], [4, 5, 6]):
+        lab.add(token_ids=token_ids, max_tokens=12, ignore_eos=True)
     lab.step()
 
 
-def _written_block(step: RevealedStep) -> int:
-    return step.first(SlotsWritten).runs[0][0]
+def _block_written_by_b(step: RevealedStep) -> int:
+    return next(event.runs[0][0] for event in step.of_kind(SlotsWritten) if event.request_id == 1)
 
 
 def wrong_slot() -> Exercise:
     """Predict: the block that position 3 is written to, with the proposed rule."""
     return exercise(
         "off-by-one/wrong-slot",
-        "With the proposed rule, and blocks of 4: the prompt's 3 tokens are in block #0. The next step appends a "
-        "block, because `len` is 4, and writes position 3. Into which block?",
-        play=_before_first_decode,
-        truth=_written_block,
+        "The proposed rule, blocks of 4, and two requests: A's 3 tokens are in block #0, and B's 3 in #1. The next "
+        "step appends a block to each table, because len is 4, and writes position 3 of each request. Into which "
+        "block does B's position 3 go?",
+        play=_two_before_their_first_decode,
+        truth=_block_written_by_b,
         about="block",
         hints=["This engine does not divide: it takes the last block of the table, at the newest token's offset."],
         mistakes=[
-            (0, "That is where it belongs. This engine takes the last block of the table, and there are two by then."),
+            (1, "That is where it belongs. This engine takes the last block of the table, and there are two by then."),
+            (2, "A is served first: the head of the free queue is appended to A's table."),
         ],
         parts=bug("nano-vllm-71").column("PR 71").parts,
         num_blocks=8,
@@ -130,16 +136,21 @@ def _num_entries(step: RevealedStep) -> int:
 
 
 def _by_known_tokens(step: RevealedStep) -> int:
-    return -(-len(step.after.requests[0].token_ids) // 4)
+    return -(-len(step.after.requests[0].token_ids) // 3)
+
+
+def _before_its_first_decode(lab: Lab) -> None:
+    lab.add(token_ids=range(5), max_tokens=12, ignore_eos=True)
+    lab.step()
 
 
 def num_blocks() -> Exercise:
     """Predict: the length of the table after each of three steps."""
     return exercise(
         "off-by-one/num-blocks",
-        "The original rule. The prompt's 3 tokens are computed, and a fourth has been sampled. How many blocks does "
-        "the request have after the next step? (Blocks have 4 tokens.)",
-        play=_before_first_decode,
+        "The original rule, and blocks of 3 tokens. The prompt's 5 tokens are computed, and a sixth has been "
+        "sampled. How many blocks does the request have after the next step?",
+        play=_before_its_first_decode,
         truth=_num_entries,
         about="number",
         rounds=2,
@@ -152,7 +163,7 @@ def num_blocks() -> Exercise:
         ],
         edition="nano-vllm-2025-07",
         num_blocks=8,
-        block_size=4,
+        block_size=3,
     )
 
 

@@ -27,6 +27,13 @@ def _up_to_d(lab: Lab) -> None:
     lab.add(LONG, max_tokens=1)
 
 
+def _sky_sea_sky(lab: Lab) -> None:
+    for prompt in (SKY, SEA, SKY):
+        lab.add(prompt, max_tokens=1)
+        lab.run()
+    lab.add(LONG, max_tokens=1)
+
+
 def _up_to_e(lab: Lab) -> None:
     _up_to_d(lab)
     lab.step()
@@ -47,13 +54,17 @@ def _other_evicted(step: RevealedStep) -> str:
     return _key_of(step, step.of_kind(BlockEvicted)[1].block_id)
 
 
+def _first_that_came(step: RevealedStep) -> str:
+    return _key_of(step, 1)
+
+
 def evicted() -> Exercise:
     """Predict: the hash that is evicted first."""
     return exercise(
         "reading-a-run/evicted",
-        "The run of this notebook, at the end of step 2: D has just arrived, and needs four blocks. Which entry of the "
-        "prefix map is evicted first?",
-        play=_up_to_d,
+        "Another run, in a pool of 7 blocks. A asked about the sky, B about the sea, and C about the sky again; all "
+        "are done. D has just arrived, and needs four blocks. Which entry of the prefix map is evicted first?",
+        play=_sky_sea_sky,
         truth=_first_evicted,
         about="hash",
         hints=[
@@ -65,9 +76,14 @@ def evicted() -> Exercise:
                 _other_evicted,
                 "That one is evicted second: blocks of a request are freed from its end, so its last one comes first.",
             ),
+            (
+                _first_that_came,
+                "That is A's, and A came first. But C found it and took it out of the queue: since then it is behind "
+                "B's.",
+            ),
         ],
         edition="nano-vllm+243",
-        num_blocks=10,
+        num_blocks=7,
         block_size=4,
     )
 

@@ -247,9 +247,9 @@ def first_wrong() -> Exercise:
     """Find the first wrong event: a merge of equal words behind other words."""
     return exercise(
         "rounding/first-wrong",
-        "Here the words are the same, and something is wrong nevertheless. Two requests sing the same refrain, each "
-        "behind another beginning; this engine hashes each block by itself. Keys and values depend on all the words "
-        "before. Which event is the first that is wrong?",
+        "Two requests sing the same refrain, each after a different beginning, and this engine hashes each block by "
+        "itself. Keys and values depend on all the words before, so that nothing may be shared. Which event is the "
+        "first that is wrong?",
         broken=Parts(hash_chain=ForgetsTheParent, merge_policy=_MergesByHash),
         play=_same_refrain,
         hints=[

@@ -63,6 +63,11 @@ def _settings() -> dict[str, Any]:
     return {**bug("vllm-44409").settings_for("simulated"), "external": UnguardedStore}
 
 
+def _interleaved() -> Any:
+    """Return the parts of the old order: one group after the other."""
+    return bug("vllm-44409").column("interleaved").parts
+
+
 def allocate() -> Exercise:
     """Fill in: two phases."""
     return exercise(
@@ -90,6 +95,12 @@ def allocate() -> Exercise:
     )
 
 
+def _hung_up_and_long_prompt(lab: Lab) -> None:
+    """Abort a request before its first step: the events have other numbers than those of the report."""
+    lab.abort(lab.add(token_ids=range(3), max_tokens=1))
+    _long_prompt(lab)
+
+
 def _evicted_before_touch(lab: Lab) -> int:
     """Return the last eviction before a block has two references."""
     assert lab.timeline is not None
@@ -106,9 +117,11 @@ def first_wrong() -> Exercise:
     """Find the first wrong event: one block in two tables."""
     return exercise(
         "two-phases/first-wrong",
-        "The old order, one group after the other. G's prompt is found in part in the pool, and the rest in the tier. "
-        "Which event puts the first block into a second table?",
-        broken="vllm-44409",
+        "The old order, one group after the other. Here A's client hangs up at once, so that requests and events have "
+        "other names and numbers than above. H's prompt is found in part in the pool, and the rest in the tier. Which "
+        "event puts the first block into a second table?",
+        broken=_interleaved(),
+        play=_hung_up_and_long_prompt,
         hints=[
             "Look at step 3, the schedule phase. A block in two tables has a ref count of 2.",
             "The full group takes fresh blocks first. Then the window group touches its hits.",
@@ -123,11 +136,16 @@ def first_wrong() -> Exercise:
                 "The tier fills the blocks that it is given. Who gave it a block that another table names?",
             ),
         ],
+        **_settings(),
     )
 
 
 def _first_taken(step: RevealedStep) -> int:
     return step.first(BlockAllocated).block_id
+
+
+def _first_of_window_group(step: RevealedStep) -> int:
+    return next(event.block_id for event in step.of_kind(BlockAllocated) if event.group == 1)
 
 
 def _head_of_queue(step: RevealedStep) -> int:
@@ -141,22 +159,26 @@ def _before_long_prompt(lab: Lab) -> None:
 
 
 def fresh_block() -> Exercise:
-    """Predict: the first fresh block, in the old order."""
-    interleaved: Any = bug("vllm-44409").column("interleaved").parts
+    """Predict: the window group's first fresh block, in the old order."""
     return exercise(
         "two-phases/fresh-block",
-        "The old order: the full group touches its hits, #1 and #2, and then takes fresh blocks. Which one first?",
+        "The old order: the full group touches its hits, #1 and #2, and takes two fresh blocks. Then the window group "
+        "does the same. Which fresh block does the window group take first?",
         play=_before_long_prompt,
-        truth=_first_taken,
+        truth=_first_of_window_group,
         about="block",
-        hints=["Write the free queue down, and cross out the full group's hits. What is at its head?"],
+        hints=[
+            "Write down the free queue and cross out the full group's hits. Its two fresh blocks are at the head then.",
+            "The window group's hits are #4 and #5. Are they still in the queue?",
+        ],
         mistakes=[
+            (_first_taken, "That one goes to the full group: it is served first, and takes two."),
             (
                 _head_of_queue,
                 "That block is at the head now. It is one of the full group's own hits: touched, it leaves the queue.",
             ),
         ],
-        parts=interleaved,
+        parts=_interleaved(),
         **_settings(),
     )
 
@@ -175,7 +197,6 @@ def _key_of(step: RevealedStep, block_id: int) -> str:
 
 def evicted() -> Exercise:
     """Predict: the entry of the map that the old order loses first."""
-    interleaved: Any = bug("vllm-44409").column("interleaved").parts
     return exercise(
         "two-phases/evicted",
         "The same moment, the old order. The full group's first fresh block holds something that a look-up could find. "
@@ -184,7 +205,7 @@ def evicted() -> Exercise:
         truth=_first_evicted,
         about="hash",
         hints=[
-            "Which block is it? The exercise before asks that.",
+            "Which block is it? The full group's own hits, #1 and #2, leave the queue first.",
             "An entry begins with its group: 0 is the full one, 1 the one with the window. The pool has both groups' "
             "blocks in one queue.",
         ],
@@ -194,7 +215,7 @@ def evicted() -> Exercise:
                 "That is what the head of the queue holds now. It is the full group's own hit, and is touched first.",
             ),
         ],
-        parts=interleaved,
+        parts=_interleaved(),
         **_settings(),
     )
 

@@ -120,10 +120,10 @@ def test_a_click_predicts_and_the_step_answers(tmp_path: Any, monkeypatch: pytes
         [key] = hashes._right_answers()
         assert "Click on an entry of the prefix map." in page.text(WORDS)
         page.click_on(f".le-map-panel [data-hash='{key}']")
-        assert hashes.question.prediction == key and "You predict q: the next step answers." in page.text(WORDS)
+        assert hashes.question.prediction == key and "You predict s: the next step answers." in page.text(WORDS)
         page.step()
         assert (
-            page.text(WORDS) == f"✓ You said q ({key[:10]}): right."
+            page.text(WORDS) == f"✓ You said s ({key[:10]}): right."
             and labengine.progress()["reading-a-run/evicted"].passed
         )
 
