@@ -15,6 +15,7 @@ from labengine.lab import Lab
 
 SKY = "Tell me why the sky is blue at noon"
 SEA = "Please write a poem about the sea for me"
+WHALE = "Who wrote the book about the whale and when"
 LONG = "Here is a long list of words that nobody else will ever send to us"
 
 
@@ -27,10 +28,10 @@ def _up_to_d(lab: Lab) -> None:
     lab.add(LONG, max_tokens=1)
 
 
-def _sky_sea_sky(lab: Lab) -> None:
-    for prompt in (SKY, SEA, SKY):
-        lab.add(prompt, max_tokens=1)
-        lab.run()
+def _one_runs_and_two_are_done(lab: Lab) -> None:
+    for prompt, max_tokens in ((SKY, 9), (SEA, 1), (WHALE, 1)):
+        lab.add(prompt, max_tokens=max_tokens)
+        lab.step()
     lab.add(LONG, max_tokens=1)
 
 
@@ -62,9 +63,9 @@ def evicted() -> Exercise:
     """Predict: the hash that is evicted first."""
     return exercise(
         "reading-a-run/evicted",
-        "Another run, in a pool of 7 blocks. A asked about the sky, B about the sea, and C about the sky again; all "
-        "are done. D has just arrived, and needs four blocks. Which entry of the prefix map is evicted first?",
-        play=_sky_sea_sky,
+        "Another run, in a pool of 9 blocks. A is still being answered. B and C have asked something else, and are "
+        "done. D has just arrived, and needs four blocks. Which entry of the prefix map is evicted first?",
+        play=_one_runs_and_two_are_done,
         truth=_first_evicted,
         about="hash",
         hints=[
@@ -76,14 +77,10 @@ def evicted() -> Exercise:
                 _other_evicted,
                 "That one is evicted second: blocks of a request are freed from its end, so its last one comes first.",
             ),
-            (
-                _first_that_came,
-                "That is A's, and A came first. But C found it and took it out of the queue: since then it is behind "
-                "B's.",
-            ),
+            (_first_that_came, "That block is A's, and A is being answered: only a free block can be evicted."),
         ],
         edition="nano-vllm+243",
-        num_blocks=7,
+        num_blocks=9,
         block_size=4,
     )
 
