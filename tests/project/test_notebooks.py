@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 
 from checkout import ROOT
+from labengine.course.exercise import exercise_names
 from waiting import PATIENCE
 
 FOLDER = ROOT / "notebooks"
@@ -108,6 +110,17 @@ def test_notebook_is_valid_and_opens_without_a_question(path: Path) -> None:
 def test_notebook_links_to_notebooks_that_are_there(path: Path) -> None:
     linked = re.findall(r"\]\((\w+\.ipynb)", path.read_text(encoding="utf-8"))
     assert [name for name in linked if not (FOLDER / name).is_file()] == []
+
+
+@pytest.mark.parametrize(("path", "following"), pairwise(NOTEBOOKS), ids=lambda path: path.stem)
+def test_notebook_ends_with_a_link_to_the_next(path: Path, following: Path) -> None:
+    last = [cell.source for cell in read(path).cells if cell.cell_type == "markdown"][-1]
+    assert f"]({following.name})" in last
+
+
+def test_every_exercise_is_in_a_notebook() -> None:
+    text = "".join(path.read_text(encoding="utf-8") for path in NOTEBOOKS)
+    assert [name for name in exercise_names() if f'exercise(\\"{name}\\")' not in text] == []
 
 
 @each_notebook
