@@ -112,7 +112,7 @@ def test_notebook_links_to_notebooks_that_are_there(path: Path) -> None:
     assert [name for name in linked if not (FOLDER / name).is_file()] == []
 
 
-@pytest.mark.parametrize(("path", "following"), pairwise(NOTEBOOKS), ids=lambda path: path.stem)
+@pytest.mark.parametrize(("path", "following"), list(pairwise(NOTEBOOKS)), ids=lambda path: path.stem)
 def test_notebook_ends_with_a_link_to_the_next(path: Path, following: Path) -> None:
     last = [cell.source for cell in read(path).cells if cell.cell_type == "markdown"][-1]
     assert f"]({following.name})" in last
