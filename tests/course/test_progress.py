@@ -22,7 +22,7 @@ def test_tries_hints_and_solutions_are_counted(progress_file: Path) -> None:
     found = labengine.progress()
     assert found["a/b"] == Attempts(passed=True, tries=3, hints=2, score=12, runs=(("Mine", 12),))
     assert found["c"] == Attempts(has_seen_solution=True)
-    assert "1 of 2 exercises passed" in found.headline and str(progress_file) in found.headline
+    assert "1 of 2 tried exercises passed" in found.headline and str(progress_file) in found.headline
     assert [path.name for path in progress_file.parent.iterdir()] == ["progress.json"]
 
 

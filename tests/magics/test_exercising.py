@@ -22,7 +22,7 @@ def test_an_exercise_is_shown_and_kept(notebook: Notebook) -> None:
     assert isinstance(made, FunctionExercise)
     made.check(made.right_answer)
     said = notebook.printed("%lab exercise")
-    assert "late-merge/keep-first" in said and "1 of 1 exercises passed" in said
+    assert "late-merge/keep-first" in said and "1 of 1 tried exercises passed" in said
     assert "late-merge" not in notebook.printed("%lab exercise why-blocks")
 
 
