@@ -1,6 +1,7 @@
 // Keyboard commands, and the help page that lists them.
 
 import { element, targetOf } from "../look/element.ts";
+import type { Presentation } from "./presentation.ts";
 import type { Scrubber } from "./scrubber.ts";
 import type { Stage } from "./stage.ts";
 
@@ -29,6 +30,7 @@ interface KeyTargets {
   controls?: Record<"run" | "step" | "phase", HTMLButtonElement>;
   scrubber: Scrubber | null;
   keys: Keys;
+  presentation?: Presentation; // of a dashboard
 }
 
 export class Keys {
@@ -64,7 +66,8 @@ export class Keys {
 
 // The root's keys; a text field keeps its own, and so does a view that has used one. Every key is kept from the
 // notebook, where s or d would mean something else.
-export function onKey(event: KeyboardEvent, { stage, controls, scrubber, keys }: KeyTargets) {
+export function onKey(event: KeyboardEvent, targets: KeyTargets) {
+  const { stage } = targets;
   event.stopPropagation();
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
   const target = targetOf(event),
@@ -75,7 +78,7 @@ export function onKey(event: KeyboardEvent, { stage, controls, scrubber, keys }:
   }
   if ((event.key === " " || event.key === "Enter") && target.matches?.("button, summary, [role=tab], [role=button]"))
     return;
-  const act = actOf(event.key, stage, controls, scrubber, keys);
+  const act = actOf(event.key, targets);
   if (act) {
     event.preventDefault();
     act();
@@ -84,10 +87,7 @@ export function onKey(event: KeyboardEvent, { stage, controls, scrubber, keys }:
 
 function actOf(
   key: string,
-  stage: Stage,
-  controls: KeyTargets["controls"],
-  scrubber: Scrubber | null | undefined,
-  keys: Keys,
+  { stage, controls, scrubber, keys, presentation }: KeyTargets,
 ): (() => unknown) | undefined {
   const acts: Record<string, () => unknown> = {
     ArrowLeft: () => stage.back(),
@@ -101,7 +101,7 @@ function actOf(
     w: () => stage.askWhy?.(),
     "-": () => faster(stage, -1),
     "+": () => faster(stage, 1),
-    Escape: () => leave(stage, keys),
+    Escape: () => leave(stage, keys, presentation),
     "?": () => keys.toggle(),
   };
   if (controls && stage.isLive)
@@ -110,12 +110,15 @@ function actOf(
       s: () => controls.step.click(),
       p: () => controls.phase.click(),
     });
+  if (presentation) acts.f = () => presentation.toggle();
+  if (presentation?.isOn) acts[" "] = acts.PageDown = () => presentation.next();
   return acts[key];
 }
 
-function leave(stage: Stage, keys: Keys) {
+function leave(stage: Stage, keys: Keys, presentation?: Presentation) {
   if (!keys.element.hidden) keys.toggle();
   else if (stage.isPlaying || stage.player.isHeld) stage.skipPlay();
+  else if (presentation?.isOn) presentation.end();
   else if (stage.selection) stage.select(null);
 }
 

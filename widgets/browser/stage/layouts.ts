@@ -8,6 +8,7 @@ import { Controls, Notice } from "./controls.ts";
 import { Head, MomentData, Sentence } from "./head.ts";
 import { Keys, onKey } from "./keys.ts";
 import { Drawer, panel } from "./panel.ts";
+import { Presentation } from "./presentation.ts";
 import { Scrubber } from "./scrubber.ts";
 import { overlay } from "./slides.ts";
 import type { Stage } from "./stage.ts";
@@ -33,7 +34,9 @@ export function layDashboard(stage: Stage, root: HTMLElement) {
   side.append(panel(stage, "tables"), lower);
   const pool = panel(stage, "pool");
   main.append(pool, side);
-  const drawer = new Drawer(stage, DRAWN);
+  const drawer = new Drawer(stage, DRAWN),
+    presentation = new Presentation(stage, controls.step);
+  keys.add("f", "for a lecture: full screen, tables and pool; space or page down: next step");
   root.append(
     head.element,
     sentence.element,
@@ -56,7 +59,7 @@ export function layDashboard(stage: Stage, root: HTMLElement) {
     new Difference(stage, (words) => scrubber.showChanges(words)),
   ])
     stage.add(part);
-  root.addEventListener("keydown", (event) => onKey(event, { stage, controls, scrubber, keys }));
+  root.addEventListener("keydown", (event) => onKey(event, { stage, controls, scrubber, keys, presentation }));
   stage.add({ paint: () => put(tier, "hidden", !stage.sides[0].recording.hasTier) });
   stage.drawer = drawer;
   stage.askWhy = (about) => drawer.askWhy(about);

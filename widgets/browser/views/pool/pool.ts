@@ -9,7 +9,7 @@ import type { Selection } from "../../model/payloads.ts";
 import type { Block, Scene } from "../../model/scene.ts";
 import type { Changes } from "../../model/scene_state.ts";
 import type { Side } from "../../model/side.ts";
-import type { CsvRow, PaintMoment, Subject, ViewHost } from "../view.ts";
+import type { CsvRow, PaintMoment, Point, Subject, ViewHost } from "../view.ts";
 import type { CellPainter, CellRect } from "./cell.ts";
 import { Dots } from "./dots.ts";
 import type { Grid } from "./grid.ts";
@@ -43,6 +43,7 @@ class Pool {
   height!: number;
   ratio!: number;
   theme!: Theme;
+  zoom = 1; // of the canvas: a presentation enlarges it
   grid?: Grid;
   painter!: CellPainter | null;
   painted!: string | null;
@@ -75,7 +76,9 @@ class Pool {
   layout(numBlocks: number, theme: Theme) {
     if (this.isSized && numBlocks === this.numBlocks && theme === this.theme) return false;
     const { clientWidth: width, clientHeight: height } = this.canvas,
-      ratio = window.devicePixelRatio || 1;
+      zoom = this.canvas.currentCSSZoom ?? 1,
+      ratio = (window.devicePixelRatio || 1) * zoom;
+    this.zoom = zoom;
     this.numBlocks = numBlocks;
     this.width = width;
     this.height = height;
@@ -103,49 +106,57 @@ class Pool {
     return { x: x + gap / 2, y: y + gap / 2, w: Math.max(1, w - gap), h: Math.max(1, h - gap), gap };
   }
 
+  // What an event is at; its offsets are in pixels of the page.
   at(event: MouseEvent): Subject | null {
     if (!this.grid) return null;
-    const column = Math.floor(event.offsetX / this.grid.cellWidth),
-      id = Math.floor(event.offsetY / this.grid.cellHeight) * this.grid.columns + column;
+    const point = { x: event.offsetX / this.zoom, y: event.offsetY / this.zoom },
+      column = Math.floor(point.x / this.grid.cellWidth),
+      id = Math.floor(point.y / this.grid.cellHeight) * this.grid.columns + column;
     if (column >= this.grid.columns || id < 0 || id >= this.numBlocks) return null;
     const broken = this.outlines.violated.get(id);
-    if (broken && this.isOnSign(event, id)) return { kind: "event", id: broken.event, about: "event" };
-    return this.isOnCount(event, id) ? { kind: "block", id, about: "ref_count" } : { kind: "block", id };
+    if (broken && this.isOnSign(point, id)) return { kind: "event", id: broken.event, about: "event" };
+    return this.isOnCount(point, id) ? { kind: "block", id, about: "ref_count" } : { kind: "block", id };
   }
 
   // The sign of a broken rule asks why it is.
-  isOnSign({ offsetX, offsetY }: { offsetX: number; offsetY: number }, id: number) {
+  isOnSign(point: Point, id: number) {
     const broken = this.outlines.violated.get(id);
     if (!broken) return false;
     const { x, y, w, h } = violatedBox(this.rectOf(id), broken);
-    return Boolean(this.painter) && offsetX >= x && offsetX <= x + w && offsetY >= y && offsetY <= y + h;
+    return Boolean(this.painter) && point.x >= x && point.x <= x + w && point.y >= y && point.y <= y + h;
   }
 
   // A click on the number itself asks why it is what it is.
-  isOnCount({ offsetX, offsetY }: { offsetX: number; offsetY: number }, id: number) {
+  isOnCount(point: Point, id: number) {
     const { x, y, w } = this.rectOf(id);
     return (
       this.painter !== null &&
       w >= COUNT_WIDTH &&
       this.side.scene?.refCounts[id] > 0 &&
-      offsetX > x + w - Math.min(COUNT_WIDTH, w / 2) &&
-      offsetY < y + COUNT_HEIGHT
+      point.x > x + w - Math.min(COUNT_WIDTH, w / 2) &&
+      point.y < y + COUNT_HEIGHT
     );
   }
 
   // Where a block's cell is on the page.
   tileOf(id: number) {
     if (!this.grid || !(id >= 0 && id < this.numBlocks)) return null;
-    const origin = this.canvas.getBoundingClientRect(),
-      { x, y, w, h } = this.rectOf(id);
-    return { left: origin.left + x, right: origin.left + x + w, top: origin.top + y, bottom: origin.top + y + h };
+    return this.onPage(this.rectOf(id));
   }
 
   middleOf(anchor: string) {
     if (!this.grid || !anchor.startsWith("pool:")) return null;
+    const { left, right, top, bottom } = this.onPage(this.rectOf(Number(anchor.slice(5))));
+    return { x: (left + right) / 2, y: (top + bottom) / 2 };
+  }
+
+  // A rectangle of the canvas in pixels of the page.
+  onPage({ x, y, w, h }: CellRect) {
     const origin = this.canvas.getBoundingClientRect(),
-      rect = this.rectOf(Number(anchor.slice(5)));
-    return { x: origin.left + rect.x + rect.w / 2, y: origin.top + rect.y + rect.h / 2 };
+      { zoom } = this,
+      left = origin.left + x * zoom,
+      top = origin.top + y * zoom;
+    return { left, right: left + w * zoom, top, bottom: top + h * zoom };
   }
 
   // -- painting

@@ -1,0 +1,52 @@
+// Presentation mode, for a lecture: the dashboard fills the screen, with tables and pool alone and in large type. One
+// key goes on to the next step.
+
+import type { Stage } from "./stage.ts";
+
+const PRESENTING = "le-presenting";
+
+export class Presentation {
+  stage: Stage;
+  step: HTMLButtonElement;
+
+  // step: the button that has the lab take a step.
+  constructor(stage: Stage, step: HTMLButtonElement) {
+    this.stage = stage;
+    this.step = step;
+    const onChange = () => !document.fullscreenElement && this.end();
+    document.addEventListener("fullscreenchange", onChange, { signal: stage.end.signal });
+  }
+
+  get isOn() {
+    return this.stage.root.classList.contains(PRESENTING);
+  }
+
+  toggle() {
+    if (this.isOn) this.end();
+    else this.begin();
+  }
+
+  // Where the page may not fill the screen, the dashboard fills the page.
+  begin() {
+    const { root } = this.stage;
+    root.classList.add(PRESENTING);
+    root.requestFullscreen?.().catch(() => {});
+    this.stage.repaint();
+  }
+
+  end() {
+    if (!this.isOn) return;
+    const { root } = this.stage;
+    root.classList.remove(PRESENTING);
+    if (document.fullscreenElement === root) void document.exitFullscreen();
+    this.stage.repaint();
+  }
+
+  // To the end of the next step: a recorded one, or at the newest moment one that the lab takes now.
+  next() {
+    const { stage } = this;
+    if (stage.isPlaying || stage.player.isHeld) stage.skipPlay();
+    if (stage.position < stage.track.end || !stage.isLive) stage.step(1);
+    else this.step.click();
+  }
+}
