@@ -122,8 +122,8 @@ def test_what_a_docstring_says_of_names_becomes_a_list() -> None:
     )
 
 
-def test_the_examples_for_a_running_vllm_run(capsys: pytest.CaptureFixture[str]) -> None:
-    text = (docs.DOCS / "running_vllm.md").read_text(encoding="utf-8")
+def test_the_examples_for_a_workload_of_vllm_run(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (docs.DOCS / "vllm_workload.md").read_text(encoding="utf-8")
     names: dict[str, Any] = {}
     for block in re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
         exec(block, names)

@@ -10,6 +10,7 @@ SUBJECTS = {
         "simulate",
         "compare",
         "open",
+        "attach",
         "judge",
         "find",
         "model_path",
