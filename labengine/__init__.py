@@ -99,7 +99,13 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'labengine' has no attribute {name!r}; public names: {', '.join(_HOMES)}")
-    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    try:
+        value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    except ModuleNotFoundError as error:
+        from labengine.extras import require_extra_of
+
+        require_extra_of(error, f"labengine.{name}")
+        raise
     return value
 
 

@@ -26,6 +26,14 @@ EXTRAS: dict[str, tuple[str, ...]] = {
 """The packages that each extra of pyproject.toml brings, by the names of their modules."""
 
 
+def require_extra_of(error: ModuleNotFoundError, purpose: str) -> None:
+    """Raise ConfigError, naming what to install, if the missing module is a package of an extra."""
+    package = (error.name or "").partition(".")[0]
+    for extra, packages in EXTRAS.items():
+        if package in packages:
+            require_extra(extra, purpose)
+
+
 def require_extra(extra: str, purpose: str, *modules: str) -> None:
     """Raise ConfigError, naming what to install, unless these modules of an extra can be imported; none: all of them.
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -28,6 +30,11 @@ class EndlessOperationError(BaseException):
     """Raised inside an operation that took too long. No Exception: a part's `except Exception` must not catch it."""
 
 
+MONITORED_S = 5.0
+"""Seconds of an operation in a browser's Python, which is slower, and slower still while it is monitored."""
+_deadlines: list[float] = []
+"""When the operation that is monitored has to be over; none outside of one."""
+
 _limited: list[int] = []
 """The threads that are inside `operations_end`, the innermost last."""
 
@@ -36,7 +43,8 @@ _limited: list[int] = []
 def operations_end() -> Iterator[None]:
     """Have `restart_clock` limit operations inside the block. On the main thread of a Unix process; else no limit."""
     if not _can_limit():
-        yield
+        with _monitored():
+            yield
         return
     before = signal.signal(signal.SIGVTALRM, _end)
     _limited.append(threading.get_ident())
@@ -68,12 +76,42 @@ def limit_memory() -> None:
 
 def restart_clock() -> None:
     """Begin an operation: it has OPERATION_S from now on."""
-    if _limited and _limited[-1] == threading.get_ident():
+    if _deadlines:
+        _deadlines[-1] = time.monotonic() + MONITORED_S
+    elif _limited and _limited[-1] == threading.get_ident():
         signal.setitimer(signal.ITIMER_VIRTUAL, OPERATION_S, OPERATION_S)
 
 
 def _can_limit() -> bool:
-    return hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+    has_timers = hasattr(signal, "setitimer") and sys.platform != "emscripten"
+    return has_timers and threading.current_thread() is threading.main_thread()
+
+
+@contextmanager
+def _monitored() -> Iterator[None]:
+    """Look at the clock wherever code jumps back or a function begins: for a browser's Python, which has no signals."""
+    monitoring = getattr(sys, "monitoring", None)
+    if sys.platform != "emscripten" or monitoring is None or _deadlines:
+        yield
+        return
+    tool, events = monitoring.PROFILER_ID, monitoring.events.JUMP | monitoring.events.PY_START
+    monitoring.use_tool_id(tool, "labengine")
+    monitoring.register_callback(tool, monitoring.events.JUMP, _look_at_clock)
+    monitoring.register_callback(tool, monitoring.events.PY_START, _look_at_clock)
+    _deadlines.append(time.monotonic() + MONITORED_S)
+    monitoring.set_events(tool, events)
+    try:
+        yield
+    finally:
+        monitoring.set_events(tool, 0)
+        monitoring.free_tool_id(tool)
+        _deadlines.pop()
+
+
+def _look_at_clock(*_: object) -> None:
+    if _deadlines and time.monotonic() > _deadlines[-1]:
+        _deadlines[-1] = float("inf")  # the handlers of the error are not ended too
+        _end(0, sys._getframe(1))
 
 
 def _end(_: int, frame: FrameType | None) -> None:

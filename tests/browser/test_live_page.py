@@ -89,6 +89,28 @@ def add_step_and_ask(page: Page) -> dict[str, str]:
     return facts(page)
 
 
+def test_a_link_names_the_moment_that_is_looked_at_and_python_can_be_restarted(browser: Browser, address: str) -> None:
+    link = f"{address}?edition=nano-vllm%2B243&prompt=Once+upon+a+time&step=2"
+    with opened(browser, link) as page:
+        until_live(page)
+        until(page, step="2")
+        page.locator(".labengine").press("PageUp")
+        page.wait_for_url("**&step=2&moment=*")
+        until(page, step="1")
+        seen, moment = facts(page), page.url
+    with opened(browser, moment) as other:
+        until_live(other)
+        until(other, step="1")
+        assert facts(other) == seen and other.url == moment
+        other.evaluate("() => { document.getElementById('restart').hidden = false }")
+        other.get_by_role("button", name="Restart Python").click()
+        other.wait_for_selector('#lab[data-state="loading"]')
+        until_live(other)
+        until(other, step="1")
+        other.get_by_role("button", name="Step", exact=True).click()
+        other.wait_for_url("**&step=3*")
+
+
 @pytest.mark.sweep
 def test_where_python_cannot_start_the_recording_stays(browser: Browser, address: str) -> None:
     with new_context(browser) as context:

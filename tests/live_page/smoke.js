@@ -10,6 +10,7 @@ const printed = await py.runPythonAsync(`
 import asyncio, json, sys
 sys.path.insert(0, "/lib/labengine")
 import labengine
+import labengine.finder.limits
 
 async def until(is_so):
     while not is_so():  # the process that runs this has a time limit
@@ -27,7 +28,22 @@ try:
     refusal = ""
 except labengine.ConfigError as error:
     refusal = str(error)
+labengine.finder.limits.MONITORED_S = 0.5
+looping = labengine.exercise("first-light/peak")
+def peak_and_after(num_tokens, block_size, num_copies):
+    while True:
+        pass
+checked = str(looping.check(peak_and_after))
+finding = str(labengine.find(labengine.bug("nano-vllm-71").column("PR 71").parts, "nano-vllm", seconds=5, workers=1))
+try:
+    labengine.ModelRunner
+    runner = ""
+except labengine.ConfigError as error:
+    runner = str(error)
 json.dumps({
+    "checked": checked,
+    "finding": finding,
+    "runner": runner,
     "platform": sys.platform,
     "used": used,
     "finished": lab.stats().num_finished,

@@ -22,5 +22,8 @@ def test_a_lab_steps_runs_and_answers(tmp_path: Path) -> None:
     found = json.loads(done.stdout)
     assert found["refusal"].startswith("the model 'smollm2' needs torch, transformers,")
     assert found["why"].startswith("Why is #0 free?") and "Scheduler." in found["why"], "with the method that decided"
+    assert found["runner"].startswith("labengine.ModelRunner needs torch, ")
+    assert "does not end" in found["checked"]
+    assert found["finding"].startswith("nano-vllm-2025-07 + PR 71 breaks a rule (slot)")
     figures = {name: found[name] for name in ("platform", "used", "finished", "violations", "verdict")}
     assert figures == {"platform": "emscripten", "used": 5, "finished": 2, "violations": 0, "verdict": True}

@@ -9,11 +9,12 @@ import sys
 from collections.abc import Iterable, Iterator
 from gzip import compress
 from html import escape
+from importlib.metadata import distribution
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from labengine.core.editions import EDITIONS
-from labengine.events import BlockMerged
+from labengine.events import BlockMerged, StepEnded
 from labengine.scenarios import bugs
 from labengine.scenarios.scenario import Scenario
 from labengine.scenarios.tiny_model import TinyModelScenario
@@ -27,6 +28,8 @@ SOURCES = ROOT / "widgets" / "live_page"
 PYODIDE = ROOT / "node_modules" / "pyodide"
 PYODIDE_FILES = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip")
 PACKAGES = {"labengine": ROOT / "labengine", "labengine_widgets": ROOT / "widgets" / "labengine_widgets"}
+PURE = "tqdm"
+"""The installed package that the simulated lab needs too: its progress bars."""
 SUFFIXES = (".py", ".json")
 """Files of the packages that the page needs: the browser half comes with the page."""
 FRONT = "nano-vllm-219"
@@ -81,6 +84,9 @@ def _package_files() -> Iterator[tuple[str, Path]]:
         for file in folder.rglob("*"):
             if file.suffix in SUFFIXES and "__pycache__" not in file.parts:
                 yield f"{package}/{file.relative_to(folder).as_posix()}", file
+    for installed in distribution(PURE).files or []:
+        if installed.suffix == ".py":
+            yield installed.as_posix(), Path(str(installed.locate()))
 
 
 def recorded(scenario: Scenario) -> bytes:
@@ -93,20 +99,27 @@ def recorded(scenario: Scenario) -> bytes:
         recordings = [json.loads(payload) for payload in pair_payloads(source, source.title)]
         for number, one in enumerate(recordings[:2], 1):
             one["header"]["lab"] = f"lab {number}"
-        opens_at = opening_caption(comparison, PairDocument(source))
-    document = json.dumps({"opens_at": opens_at, "recordings": recordings}, separators=(",", ":"))
+        opens_at, plays_to = opening_captions(comparison, PairDocument(source))
+    opening = {"opens_at": opens_at, "plays_to": plays_to}
+    document = json.dumps({**opening, "recordings": recordings}, separators=(",", ":"))
     return compress(document.encode(), mtime=0)
 
 
-def opening_caption(comparison: Comparison, document: PairDocument) -> int:
-    """Return the number of the caption to open with: the first merge on the right, else the first difference."""
-    timeline = comparison.timelines[1]
-    merges = (number for number, event in enumerate(timeline.events()) if isinstance(event, BlockMerged))
-    merge = next(merges, None)
-    if merge is not None:
-        return document.captions.number_at(1, timeline.num_dropped + merge + 1)
-    difference = document.captions.difference
-    return document.captions.first if difference is None else difference.number
+def opening_captions(comparison: Comparison, document: PairDocument) -> tuple[int, int]:
+    """Return the numbers of the captions that the page opens with and plays to.
+
+    From the first merge on the right to the last one of its step; else the first difference alone.
+    """
+    timeline, captions = comparison.timelines[1], document.captions
+    events = list(enumerate(timeline.events(), timeline.num_dropped + 1))
+    merges = [(after, event) for after, event in events if isinstance(event, BlockMerged)]
+    if merges:
+        first = merges[0][0]
+        end = next((after for after, event in events if isinstance(event, StepEnded) and after > first), timeline.end)
+        last = max(after for after, _ in merges if after <= end)
+        return captions.number_at(1, first), captions.number_at(1, last)
+    difference = captions.first if captions.difference is None else captions.difference.number
+    return difference, difference
 
 
 def page(scenarios: Iterable[Scenario]) -> str:

@@ -10,6 +10,7 @@ function byId<T extends HTMLElement>(id: string) {
 interface Acts {
   open(query: string): void;
   add(request: { prompt: string; copies: number; max_tokens: number }): void;
+  restart(): void;
 }
 
 export class Bar {
@@ -17,6 +18,7 @@ export class Bar {
   edition = byId<HTMLSelectElement>("edition");
   beside = byId<HTMLSelectElement>("beside");
   copy = byId<HTMLButtonElement>("copy-link");
+  restart = byId<HTMLButtonElement>("restart");
   words = byId("state");
   refusal = byId("refusal");
   form = byId<HTMLFormElement>("add-to-both");
@@ -30,6 +32,7 @@ export class Bar {
     });
     for (const select of [this.edition, this.beside]) select.addEventListener("change", () => this.openEditions());
     this.copy.addEventListener("click", () => this.copyLink());
+    this.restart.addEventListener("click", () => acts.restart());
     this.form.addEventListener("submit", (event) => {
       event.preventDefault();
       const [prompt, copies, maxTokens] = this.form.querySelectorAll("input");
@@ -60,6 +63,7 @@ export class Bar {
   say(words: string, isWrong: boolean) {
     this.words.textContent = words;
     this.words.classList.toggle("live-wrong", isWrong);
+    this.restart.hidden = !isWrong;
   }
 
   refuse(words: string) {

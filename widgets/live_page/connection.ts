@@ -12,20 +12,36 @@ export interface Posted {
 type Hear = (content: WireContent, buffers?: WireBuffer[]) => void;
 
 export class Connection implements Source {
-  worker: Worker;
+  worker!: Worker;
+  script: URL;
+  act: (posted: Posted) => void;
   isOpen = false; // a session is there to hear messages
   waiting: Record<string, unknown>[] = []; // questions that were asked before
   hearers = new Set<Hear>();
 
   // act: takes what is posted for the page.
   constructor(script: URL, act: (posted: Posted) => void) {
-    this.worker = new Worker(script, { type: "module" });
+    this.script = script;
+    this.act = act;
+    this.start();
+  }
+
+  start() {
+    const { act } = this;
+    this.worker = new Worker(this.script, { type: "module" });
     this.worker.onmessage = ({ data }: MessageEvent<Posted>) => {
       if (data.kind === "message") this.hear(data);
       else act(data);
     };
     this.worker.onerror = ({ message }) =>
       act({ kind: "failed", content: { message: message || "its script did not load" }, buffers: [] });
+  }
+
+  // Ends Python, whatever it does, and starts a new one.
+  restart() {
+    this.worker.terminate();
+    this.isOpen = false;
+    this.start();
   }
 
   // Of a view. Before there is a session, questions wait for it, and reports of what the reader does are of no use.

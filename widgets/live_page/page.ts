@@ -12,11 +12,14 @@ type State = "recorded" | "loading" | "live" | "failed";
 
 interface Recorded {
   opens_at: number;
+  plays_to: number; // the caption after which what the page opens with is over
   recordings: unknown[];
 }
 
 const COMPARE: Arrangement = { kind: "compare", views: [] },
   LEAD = 2, // captions before the one that the page opens with
+  NARROW_MS = 100, // until the layout knows how wide it is
+  LOOK_MS = 1500, // to see what is there before it moves
   LINK_MS = 150;
 
 const WORDS: Record<State, string> = {
@@ -33,6 +36,8 @@ class LivePage {
   query: string;
   stage: Stage | null = null;
   isRecorded = false; // the stage shows the recording of the session that is being opened
+  moment: number | null; // the one that the address names, until it is shown
+  opening = -1; // the position at which the session opened: the address does not name it
   connection: Connection;
   linkTimer?: number;
 
@@ -40,9 +45,11 @@ class LivePage {
     this.place = place;
     this.front = place.dataset.front ?? "";
     this.query = location.search.slice(1) || this.front;
+    this.moment = momentOf(this.query);
     this.bar = new Bar({
       open: (query) => this.open(query),
       add: (request) => this.stage?.command("add", request),
+      restart: () => this.restart(),
     });
     this.connection = new Connection(new URL("worker.mjs", import.meta.url), (posted) => this.take(posted));
     this.connection.listen((content) => this.notice(content.type, content.status?.running));
@@ -59,8 +66,25 @@ class LivePage {
       COMPARE,
     ));
     if (this.place.dataset.state === "loading") this.show("recorded");
-    stage.moveTo(recorded.opens_at - LEAD);
-    stage.player.play(stage.position, stage.track.end);
+    setTimeout(() => this.showSecondSide(), NARROW_MS);
+    if (stage.theme.isStill || this.moment !== null) stage.moveTo(this.moment ?? recorded.plays_to);
+    else this.playOpening(stage, recorded);
+  }
+
+  // Where one side has room, it is the one that merges.
+  showSecondSide() {
+    this.place.querySelectorAll<HTMLElement>(".le-is-narrow .le-column-head")[1]?.click();
+  }
+
+  // Plays the moment that the scenario is about, unless the reader was quicker; then the page is the reader's.
+  playOpening(stage: Stage, { opens_at, plays_to }: Recorded) {
+    this.opening = plays_to;
+    stage.moveTo(opens_at - LEAD);
+    const { position } = stage;
+    setTimeout(() => {
+      if (this.stage === stage && stage.position === position && !stage.isPlaying)
+        stage.player.play(position, plays_to);
+    }, LOOK_MS);
   }
 
   // The recording of the scenario that the address names; null without one.
@@ -82,11 +106,13 @@ class LivePage {
     stage.on("present", () => {
       if (this.place.dataset.state !== "live") this.show("live");
     });
+    stage.on("painted", () => this.noteMoment());
     return stage;
   }
 
   open(query: string) {
     this.query = query;
+    this.moment = momentOf(query);
     this.connection.post({ type: "open", query });
   }
 
@@ -98,8 +124,17 @@ class LivePage {
     else this.link(String(content.query));
   }
 
+  // A new Python, which does again what the address names.
+  restart() {
+    this.query = location.search.slice(1) || this.front;
+    this.show("loading", "Python starts anew, and takes the same steps …");
+    this.connection.restart();
+  }
+
   fail(message: string) {
-    const words = this.connection.isOpen ? "Python has stopped. Load the page again." : WORDS.failed;
+    const words = this.connection.isOpen
+      ? "Python has stopped: Restart Python takes the same steps again."
+      : WORDS.failed;
     this.show("failed", `${words} (${message.trim().split("\n").at(-1)})`);
   }
 
@@ -107,11 +142,13 @@ class LivePage {
   async opened(arrangement: Arrangement, query: string) {
     this.connection.open();
     if (!this.isRecorded) {
+      this.opening = -1;
       this.stage?.close();
       this.stage = await this.mount([], arrangement);
     }
     this.isRecorded = false;
     this.stage?.resync(true);
+    this.showMoment();
     this.bar.showForm(arrangement.kind === "compare");
     this.link(query);
   }
@@ -120,6 +157,30 @@ class LivePage {
   refused(message: string) {
     if (!this.connection.isOpen && this.query !== this.front) this.open(this.front);
     this.bar.refuse(message);
+  }
+
+  // Shows the moment that the address names, when the recording has come that far.
+  showMoment() {
+    const { stage, moment } = this;
+    if (moment === null || !stage?.isReady || stage.track.end < moment) return;
+    this.moment = null;
+    this.opening = Number.POSITIVE_INFINITY; // the address goes on naming it
+    stage.moveTo(moment);
+  }
+
+  // The address names the moment that the reader looks at, unless it is the newest.
+  noteMoment() {
+    this.showMoment();
+    if (this.opening < 0 && this.stage?.isReady) this.opening = this.stage.position;
+    if (this.place.dataset.state === "live" && this.moment === null) this.write();
+  }
+
+  write() {
+    const { stage } = this,
+      isResting = stage?.isReady && stage.player.state === "idle",
+      isOlder = isResting && stage.position < stage.track.end && stage.position !== this.opening,
+      address = isOlder ? `?${this.query}&moment=${stage.position}` : `?${this.query}`;
+    if (location.search !== address) history.replaceState(null, "", address);
   }
 
   // After what may have changed the session, its link is asked for.
@@ -132,8 +193,13 @@ class LivePage {
   link(query: string) {
     this.query = query;
     this.bar.follow(query);
-    history.replaceState(null, "", `?${query}`);
+    if (this.moment === null) this.write();
   }
+}
+
+function momentOf(query: string) {
+  const moment = new URLSearchParams(query).get("moment");
+  return moment !== null && /^\d{1,9}$/.test(moment) ? Number(moment) : null;
 }
 
 void new LivePage(document.getElementById("lab") as HTMLElement).begin();
