@@ -47,6 +47,7 @@ class TappedRun:
             "free_queue": list(fold.free_queue),
             "ref_counts": fold.ref_counts,
             "prefix_map": served,
+            "contents": {block_id: list(fold.block_tokens[int(block_id)]) for block_id in state["contents"]},
             "requests": {
                 self.reader.names[i]: [r.status, r.token_ids, r.num_computed_tokens, r.block_tables]
                 for i, r in fold.requests.items()

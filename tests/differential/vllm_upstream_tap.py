@@ -136,7 +136,20 @@ class _TappedRun(upstream.Run):
             "ref_counts": pool_rows.ref_counts(pool),
             "free_queue": pool_rows.free_queue(pool),
             "prefix_map": served,
+            "contents": self._contents(),
         }
+
+    def _contents(self) -> dict[str, list[int]]:
+        """Return the tokens of the full cached blocks in tables, by block id."""
+        contents = {}
+        for manager in self.scheduler.kv_cache_manager.coordinator.single_type_managers:
+            size = manager.block_size
+            for name, blocks in manager.req_to_blocks.items():
+                tokens = list(self.scheduler.requests[name].all_token_ids)
+                for index, block in enumerate(blocks):
+                    if block.block_hash is not None and block.block_hash_num_tokens % size == 0:
+                        contents[str(block.block_id)] = tokens[index * size : (index + 1) * size]
+        return contents
 
     def _request(self, request: Any) -> list[Any]:
         num_booked = request.num_computed_tokens - request.num_in_flight_tokens + request.num_stale_output_tokens

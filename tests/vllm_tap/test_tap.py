@@ -19,7 +19,7 @@ import pytest
 import labengine
 import labengine_vllm
 from checkout import ROOT
-from fake_vllm import FakeRequest, FakeScheduler, FullAttentionManager, run_fake
+from fake_vllm import FakeRequest, FakeScheduler, FullAttentionManager, Status, run_fake
 from labengine import events as ev
 from labengine.check.invariants import check_invariants
 from labengine_vllm.engine import METHODS, Engine, UnknownEngineError
@@ -52,6 +52,19 @@ def test_a_run_becomes_a_recording_that_agrees_with_every_keyframe(tmp_path: Pat
     assert trace.facts["stream"]["gaps"] == [""] and not trace.violations
     assert [trace.fold().requests[i].token_ids for i in range(4)] == [tokens for _, tokens in UNTAPPED]
     assert trace.request_names == {i: f"cmpl-{i}" for i in range(4)}
+
+
+def test_several_blocks_without_a_hash_go_to_the_head_in_vllms_order(tmp_path: Path) -> None:
+    scheduler, _ = tapped(tmp_path)
+    request = FakeRequest("a", list(range(15)), 2)
+    scheduler.add_request(request)
+    scheduler.update_from_output(scheduler.schedule(), None)
+    scheduler.kv_cache_manager.block_pool.evict_blocks(set(range(1, 8)))
+    scheduler.finish(request, Status.FINISHED_ABORTED)
+    trace = opened(tmp_path, scheduler)
+    freed = trace.timeline.of_kind(ev.BlockFreed)
+    assert len([event for event in freed if event.queue_end == "head"]) > 2
+    assert trace.facts["stream"]["gaps"] == [""] and not trace.violations
 
 
 def test_only_the_user_can_read_the_files(tmp_path: Path) -> None:

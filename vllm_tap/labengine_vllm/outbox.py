@@ -70,8 +70,8 @@ class Outbox:
         """True if the writer asks for a keyframe."""
         return self._writer.wants_keyframe
 
-    def close(self, seconds: float = 5.0) -> None:
-        """Have everything written, and wait for it, but not longer than this. Twice is harmless."""
+    def close(self, seconds: float = 2.0) -> None:
+        """Have everything written, and wait for it, but not longer: vLLM gives its engine five seconds to shut down."""
         self._queue.put(None)
         self._thread.join(seconds)
 
