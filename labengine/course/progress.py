@@ -72,7 +72,8 @@ class ProgressTable(Mapping[str, Attempts]):
         if not self.attempts:
             return "No exercise was tried yet: `labengine.exercise(NAME)` shows one."
         num_passed = sum(one.passed for one in self.attempts.values())
-        return f"{num_passed} of {len(self.attempts)} tried exercises passed. Kept in {progress_path()}; nothing is sent."
+        tried = f"{num_passed} of {len(self.attempts)} tried exercises passed"
+        return f"{tried}. Kept in {progress_path()}; nothing is sent."
 
     @property
     def table(self) -> TextTable | None:
