@@ -127,7 +127,7 @@ def dead_block() -> Exercise:
         mistakes=[
             (
                 "BlockAllocated",
-                "A block is taken from the free queue, as it may be. Who counted on a block that was still in the queue?",
+                "A block is taken from the free queue, as it may be. Who counted on one that was still in the queue?",
             ),
             (
                 nth_event(BlockFreed, 2),
