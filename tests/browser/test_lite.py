@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,13 +16,18 @@ from browser.page_watch import PageWatch
 from browser.static_server import served
 from labengine.scenarios import bug
 from tools.site import lite, live_page
-from tools.site.lite_notebooks import NOTEBOOKS
+from tools.site.lite_notebooks import NOTEBOOKS, cannot_run, changed
 
 pytestmark = pytest.mark.sweep
 
-ONLY_READ = {"00_why_blocks", "09_corruption_or_rounding"}
-"""Notebooks that need weights in most of their cells, as tests/site/test_lite_notebooks.py has them."""
-RUN_COMPLETELY = [path.stem for path in sorted(NOTEBOOKS.glob("*.ipynb")) if path.stem not in ONLY_READ]
+
+def runs_here(path: Path) -> bool:
+    """True unless most cells need weights: tests/site/test_lite_notebooks.py names the notebooks that do."""
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    return not cannot_run(changed(path.stem, notebook, {})["cells"])
+
+
+RUN_COMPLETELY = [path.stem for path in sorted(NOTEBOOKS.glob("*.ipynb")) if runs_here(path)]
 
 IS_READY = "window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
 OUTPUTS = """() => jupyterapp.shell.currentWidget.content.widgets
