@@ -89,6 +89,7 @@ def add_step_and_ask(page: Page) -> dict[str, str]:
     return facts(page)
 
 
+@pytest.mark.sweep  # Python starts in the page three times: half a minute
 def test_a_link_names_the_moment_that_is_looked_at_and_python_can_be_restarted(browser: Browser, address: str) -> None:
     link = f"{address}?edition=nano-vllm%2B243&prompt=Once+upon+a+time&step=2"
     with opened(browser, link) as page:

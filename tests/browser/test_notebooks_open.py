@@ -1,7 +1,8 @@
-"""Notebooks 02 and 06, run from top to bottom in JupyterLab: the views show what the cells print."""
+"""Notebooks 05 and 10, run from top to bottom in JupyterLab: the views show what the cells print."""
 
 from __future__ import annotations
 
+import pytest
 from playwright.sync_api import Locator
 
 from browser.lab_page import LabPage
@@ -70,6 +71,7 @@ def test_10_the_picture_goes_where_the_cells_go(lab_page: LabPage) -> None:
     run_to_the_end(lab_page, at + 1)
 
 
+@pytest.mark.sweep
 def test_05_shows_both_engines_and_the_follow_up(lab_page: LabPage) -> None:
     lab_page.open(FOLDER / "05_late_merge.ipynb")
     at = run_to(lab_page, "comparison = ")
