@@ -116,7 +116,7 @@ class Hoards(BlockPool):
     kept: ClassVar[list[bytes]] = []
 
     def take(self, num_blocks: int) -> list[int]:
-        self.kept.append(bytes(1_000_000))
+        self.kept.append(bytes(4_000_000))
         return super().take(num_blocks)
 
 
