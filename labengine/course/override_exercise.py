@@ -201,5 +201,7 @@ def _signature(function: Callable[..., Any]) -> str:
 
 
 def _class_signature(cls: type) -> str:
-    methods = [_signature(value) for value in vars(cls).values() if isfunction(value)]
+    """Return the class and the methods that it overrides, without helpers of its own."""
+    overridden = {name: value for name, value in vars(cls).items() if isfunction(value) and hasattr(cls.__base__, name)}
+    methods = [_signature(value) for value in overridden.values()]
     return f"class {cls.__name__}({cls.__base__.__name__ if cls.__base__ else ''})` with `{'`, `'.join(methods)}"

@@ -104,3 +104,16 @@ def test_code_and_emphasis_are_marked() -> None:
     html = "<code>2 * a * b</code> goes to the <em>head</em> &lt; tail"
     assert marked("`2 * a * b` goes to the *head* < tail") == html
     assert marked("2 * 3 * 4") == "2 * 3 * 4"
+
+
+class _KeepsLonger(labengine.BlockPool):
+    def reused_first(self, block_ids: list[int]) -> list[int]:
+        return [block_id for block_id in block_ids if self.is_worthless(block_id)]
+
+    def is_worthless(self, block_id: int) -> bool:
+        return not self.blocks[block_id].keys
+
+
+def test_a_class_is_announced_with_the_methods_that_it_overrides() -> None:
+    mine = labengine.exercise("m", "Keep more.", solution=_KeepsLonger, workloads=[play])
+    assert "`def reused_first(self, block_ids)`" in mine.how_to_answer and "is_worthless" not in mine.how_to_answer

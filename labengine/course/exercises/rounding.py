@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from math import frexp, ldexp
 
-from labengine.core.block import Block
-from labengine.core.parts import Parts
-from labengine.core.prefix_cache import HashChain, LateMerge
-from labengine.core.request import Request
 from labengine.course.base import Exercise
 from labengine.course.exercise import exercise
 from labengine.course.predict_exercise import RevealedStep
-from labengine.events import BlockMerged, PrefixHit
+from labengine.events import PrefixHit
 from labengine.lab import Lab
 
 
@@ -222,58 +218,91 @@ def judging() -> Exercise:
     )
 
 
-class ForgetsTheParent(HashChain):
-    """A chain that hashes each block by itself."""
-
-    def link(self, parent_hash: bytes, token_ids: Sequence[int]) -> bytes:
-        """Return the hash of the block's own tokens."""
-        return super().link(b"", token_ids)
+MOST_BITS = 24
+"""Significant bits of float32."""
 
 
-class _MergesByHash(LateMerge):
-    def is_equal(self, other: Block, request: Request, link: int) -> bool:
-        return True
+def too_few_bits(logits: Sequence[float]) -> int:
+    """Return the largest number of bits, below 24, with which rounded logits share the first place; 0 for none."""
+    for num_bits in range(MOST_BITS - 1, 0, -1):
+        if margin([rounded(one, num_bits) for one in logits]) == 0:
+            return num_bits
+    return 0
 
 
-def _same_refrain(lab: Lab) -> None:
-    refrain = "row row row your boat gently down"
-    lab.add(f"Sing with me now {refrain} the stream", max_tokens=4, ignore_eos=True)
-    lab.step()
-    lab.add(f"Do not ever sing {refrain} the river", max_tokens=4, ignore_eos=True)
-    lab.step(3)
+def _until_another_wins(logits: Sequence[float]) -> int:
+    winner = logits.index(max(logits))
+    for num_bits in range(MOST_BITS - 1, 0, -1):
+        left = [rounded(one, num_bits) for one in logits]
+        if left.index(max(left)) != winner:
+            return num_bits
+    return 0
 
 
-def first_wrong() -> Exercise:
-    """Find the first wrong event: a merge of equal words behind other words."""
+def _until_any_two_are_equal(logits: Sequence[float]) -> int:
+    for num_bits in range(MOST_BITS - 1, 0, -1):
+        if len({rounded(one, num_bits) for one in logits}) < len(logits):
+            return num_bits
+    return 0
+
+
+def _bits_behind_the_point(logits: Sequence[float]) -> int:
+    for num_bits in range(MOST_BITS - 1, 0, -1):
+        if margin([round(ldexp(one, num_bits)) for one in logits]) == 0:
+            return num_bits
+    return 0
+
+
+def _upwards_from_one(logits: Sequence[float]) -> int:
+    num_bits = 1
+    while margin([rounded(one, num_bits) for one in logits]) == 0:
+        num_bits += 1
+    return num_bits - 1
+
+
+def fewer_bits() -> Exercise:
+    """Fill in: the number of bits with which a vote becomes a tie."""
     return exercise(
-        "rounding/first-wrong",
-        "Two requests sing the same refrain, each after a different beginning, and this engine hashes each block by "
-        "itself. Keys and values depend on all the words before, so that nothing may be shared. Which event is the "
-        "first that is wrong?",
-        broken=Parts(hash_chain=ForgetsTheParent, merge_policy=_MergesByHash),
-        play=_same_refrain,
+        "rounding/too-few-bits",
+        "More bits, turned round. With 24 significant bits one of the `logits` is alone in the first place. Take away "
+        "one bit after the other, and round all logits each time, with `rounded(x, num_bits)`. Return the number of "
+        "bits with which the first place is shared for the first time; 0 if that never happens.",
+        solution=too_few_bits,
+        cases=[
+            ([20.0, 20.06, 3.0],),
+            ([1.25, 1.25375, -2.0],),
+            ([1.0, 2.0],),
+            ([-3.0, -3.01, -9.0],),
+            ([20.0, 19.9],),
+            ([9.0, 2.5, 2.501],),
+            ([0.02, 0.0199],),
+            ([12.25, 12.125, 12.5],),
+            ([1000.0, 1001.0],),
+        ],
+        num_lines=4,
         hints=[
-            "B's second block holds 'row row row your', and so does A's. Are their keys and values the same?",
-            "B's look-up finds nothing, because its first block is new. Look at the end of the step, where full blocks "
-            "join the map.",
+            "`range(23, 0, -1)` goes from 23 bits down to 1. When is a vote a tie? You have written `margin` above.",
+            "Round every logit, and ask the rounded ones for their margin: the first number of bits with margin 0 is "
+            "the answer.",
         ],
         mistakes=[
-            ("SlotsWritten", "What is written goes into the request's own block. Who reads another one, and why?"),
             (
-                _second_merge,
-                "That one is wrong too: it is the block after. Which was the first?",
+                _until_another_wins,
+                "You wait until another token is chosen. The tie comes first: from there on, the order of the list "
+                "decides, and no longer the model.",
+            ),
+            (_until_any_two_are_equal, "Two losers may be equal: only the first place counts."),
+            (
+                _bits_behind_the_point,
+                "Significant bits count from the number's first one on, wherever the point is: near 20, five of eight "
+                "bits stand before it, and the next number is 0.125 away.",
+            ),
+            (
+                _upwards_from_one,
+                "With very few bits two numbers may be apart by luck, and meet again with more. Go down from 24.",
             ),
         ],
-        edition="nano-vllm+243",
-        num_blocks=12,
-        block_size=4,
     )
-
-
-def _second_merge(lab: Lab) -> int:
-    assert lab.timeline is not None
-    numbered = enumerate(lab.timeline.events(), lab.timeline.num_dropped)
-    return [number for number, event in numbered if isinstance(event, BlockMerged)][-1]
 
 
 EXERCISES: Mapping[str, Callable[[], Exercise]] = {
@@ -281,5 +310,5 @@ EXERCISES: Mapping[str, Callable[[], Exercise]] = {
     "rounding/margin": margins,
     "rounding/other-order": other_order,
     "rounding/verdict": judging,
-    "rounding/first-wrong": first_wrong,
+    "rounding/too-few-bits": fewer_bits,
 }
