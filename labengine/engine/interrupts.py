@@ -16,6 +16,7 @@ Only the main thread receives signals. In other threads all functions here do no
 from __future__ import annotations
 
 import _thread
+import math
 import signal
 import threading
 import time
@@ -44,6 +45,9 @@ _nudge: Callable[[], object] = (
 
 NUDGE_ARRIVES_S = 0.2
 """Seconds within which a nudge arrives, if at all."""
+
+ROUND_S = 0.2
+"""Seconds that the main thread waits for a lock at a time."""
 
 
 class _Held:
@@ -257,6 +261,19 @@ def interrupts_deferred(*, firmly: bool = False) -> AbstractContextManager[None]
 def interrupts_allowed() -> AbstractContextManager[None]:
     """Raise interrupts at once inside a block of `interrupts_deferred`, also one that was held back before."""
     return _Allowed()
+
+
+def acquire_interruptibly(gate: threading.Lock, timeout: float = math.inf) -> bool:
+    """Acquire a lock with interrupts allowed; return False after `timeout` seconds without it.
+
+    Waits in rounds: Python handles a signal that arrives just before a system call only after that call.
+    """
+    deadline = time.monotonic() + timeout
+    with interrupts_allowed():
+        while not gate.acquire(timeout=max(0.0, min(ROUND_S, deadline - time.monotonic()))):
+            if time.monotonic() >= deadline:
+                return False
+    return True
 
 
 def raise_deferred() -> None:

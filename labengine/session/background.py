@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import contextvars
 import ctypes
+import math
 import queue
 import threading
 import time
@@ -14,7 +15,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from labengine.engine.endless import SAMPLE_INTERVAL_S, EndlessLoop, care_after, frame_of
-from labengine.engine.interrupts import interrupts_allowed, interrupts_deferred
+from labengine.engine.interrupts import acquire_interruptibly, interrupts_deferred
 from labengine.engine.safe_points import Care, is_in_step, is_safe_point
 from labengine.session.stepper import LabClosedError
 from labengine.threads import call_on_loop, start_thread
@@ -134,8 +135,7 @@ class Outcome(Future[Any]):
         gate = threading.Lock()
         gate.acquire()
         self.add_done_callback(lambda _: gate.release())
-        with interrupts_allowed():
-            gate.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
+        acquire_interruptibly(gate, math.inf if timeout is None else timeout)
 
 
 class OutcomeOnLoop(Outcome):

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 
-from labengine.engine.interrupts import interrupts_allowed, interrupts_deferred
+from labengine.engine.interrupts import acquire_interruptibly, interrupts_deferred
 
 
 class FairLock:
@@ -60,8 +60,7 @@ class FairLock:
             place = (me, gate)
             self._queue.append(place)
         try:
-            with interrupts_allowed():
-                gate.acquire()
+            acquire_interruptibly(gate)
         except BaseException:
             self._give_up(place)
             self._on_interrupt()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import _thread
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -35,6 +37,20 @@ def others(lock: FairLock, number: int, order: list[str]) -> Iterator[None]:
 def _take(lock: FairLock, name: str, order: list[str]) -> None:
     with lock:
         order.append(name)
+
+
+def held_elsewhere(lock: FairLock) -> threading.Event:
+    """Have another thread hold the lock until the returned event is set."""
+    is_held, let_go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            is_held.set()
+            let_go.wait(PATIENCE)
+
+    threading.Thread(target=hold, daemon=True).start()
+    is_held.wait(PATIENCE)
+    return let_go
 
 
 def assert_free(lock: FairLock) -> None:
@@ -103,16 +119,7 @@ def test_only_one_is_inside() -> None:
 def test_an_interrupt_while_waiting_leaves_the_queue_in_order() -> None:
     """A real SIGINT reaches this thread in the middle of the queue; those behind it keep their places."""
     lock, order = FairLock(), list[str]()
-    is_held, let_go = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with lock:
-            is_held.set()
-            let_go.wait(PATIENCE)
-
-    holder = threading.Thread(target=hold, daemon=True)
-    holder.start()
-    is_held.wait(PATIENCE)
+    let_go = held_elsewhere(lock)
 
     def interrupt_once_queued() -> None:
         wait_until(lambda: num_waiting(lock) == 3)  # two before, then this thread
@@ -129,17 +136,38 @@ def test_an_interrupt_while_waiting_leaves_the_queue_in_order() -> None:
     assert_free(lock)
 
 
+def test_an_interrupt_just_before_the_wait_is_not_lost() -> None:
+    """It wakes no system call that begins after it; nor does interrupt_main()."""
+    lock = FairLock()
+    let_go = held_elsewhere(lock)
+
+    def interrupt_without_waking() -> None:
+        wait_until(lambda: num_waiting(lock) == 1)
+        time.sleep(0.02)  # the main thread is in its system call
+        _thread.interrupt_main()
+
+    _thread.start_new_thread(interrupt_without_waking, ())
+    release = threading.Timer(PATIENCE, let_go.set)  # only a test that fails waits so long
+    release.start()
+    with pytest.raises(KeyboardInterrupt), lock:
+        pass
+    release.cancel()
+    let_go.set()
+    assert_free(lock)
+
+
 class GateInterruptedOnceOpen:
     """A lock whose acquire() is interrupted, on the main thread, in the moment in which it succeeds."""
 
     def __init__(self) -> None:
-        self._lock, self._num_asked = threading.Lock(), 0
+        self._lock, self._num_taken = threading.Lock(), 0
 
-    def acquire(self) -> None:
-        self._lock.acquire()
-        self._num_asked += 1
-        if self._num_asked == 2 and threading.current_thread() is threading.main_thread():
+    def acquire(self, timeout: float = -1) -> bool:
+        is_taken = self._lock.acquire(timeout=timeout)
+        self._num_taken += is_taken
+        if self._num_taken == 2 and threading.current_thread() is threading.main_thread():
             raise KeyboardInterrupt
+        return is_taken
 
     def release(self) -> None:
         self._lock.release()
@@ -147,20 +175,13 @@ class GateInterruptedOnceOpen:
 
 def test_an_interrupt_just_as_the_lock_comes_passes_it_on(monkeypatch: pytest.MonkeyPatch) -> None:
     lock, order = FairLock(), list[str]()
-    is_held, let_go = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with lock:
-            is_held.set()
-            let_go.wait(PATIENCE)
+    let_go = held_elsewhere(lock)
 
     def queue_up_and_let_go() -> None:
         wait_until(lambda: num_waiting(lock) == 1)  # the main thread is in line
         with others(lock, 1, order):
             let_go.set()
 
-    threading.Thread(target=hold, daemon=True).start()
-    is_held.wait(PATIENCE)
     gates = SimpleNamespace(Lock=GateInterruptedOnceOpen, get_ident=threading.get_ident)
     monkeypatch.setattr("labengine.session.fair_lock.threading", gates)
     behind = threading.Thread(target=queue_up_and_let_go, daemon=True)
