@@ -74,8 +74,8 @@ def freed_block() -> Exercise:
     """Predict: the block that leaves the window."""
     return exercise(
         "two-tables/freed-block",
-        "A had 9 prompt tokens, B 6; three steps are over, and A's next token is at position 11. The next step gives "
-        "one block back. Which?",
+        "The two groups of the notebook. A had 9 prompt tokens, B 6; three steps are over, and A's next token is at "
+        "position 11. The next step gives one block back. Which?",
         play=_two_prompts,
         truth=_window_freed,
         about="block",
@@ -181,7 +181,7 @@ def first_wrong() -> Exercise:
     """Find the first wrong event: a block leaves the window too early."""
     return exercise(
         "two-tables/first-wrong",
-        "The window group of this engine counts one token too few. One request of 6 tokens, a window of 8, blocks of "
+        "In this engine the window should be 8 tokens, and is one token too short. One request of 6 tokens, blocks of "
         "4. Which event is the first that is wrong?",
         broken=CountsWithoutItself,
         play=_one_prompt_and_steps,
