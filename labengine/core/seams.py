@@ -88,6 +88,7 @@ DECIDED_BY: dict[str, tuple[str, ...]] = {
         "KVCacheManager.allocate",
         "BlockPool.take",
         "FreeQueue.take",
+        "BlockPool.evict",
         "KVCacheGroup.extend",
     ),
     "BlocksSkipped": ("SlidingWindowGroup.num_skipped_tokens", "KVCacheGroup.add_hit"),
@@ -161,7 +162,7 @@ DECIDED_BY: dict[str, tuple[str, ...]] = {
     "SlotsWritten": ("KVCacheManager.slot_runs", "BlockPool.null_block", "Engine._forward"),
     "ForwardRan": ("Scheduler.schedule", "Engine._forward"),
     "TokensComputed": ("Scheduler.book_computed",),
-    "TokenSampled": ("Scheduler.update", "Scheduler.append_token"),
+    "TokenSampled": ("Scheduler.update", "Scheduler.plan", "Scheduler.append_token"),
     "ViolationFound": ("Watch._report",),
 }
 """Per kind of event, or kind:variant: the method that usually decides, others that take part, and last the emitter.

@@ -94,6 +94,20 @@ def test_an_override_of_late_loads_is_the_decider_of_what_it_emits() -> None:
     assert str(decider(LABENGINE, ev.BlocksLoaded(0, ()))) == "KVCacheManager.external_blocks"
 
 
+def test_what_is_forgotten_and_what_is_sampled_are_decided_before_the_event() -> None:
+    class NeverForgets(BlockPool):
+        def evict(self, block: object, reason: str = "reused") -> None:
+            """Leaves the block in the map."""
+
+    class SamplesEveryChunk(TokenBudgetScheduler):
+        def plan(self, *args: object) -> None:
+            """Has each chunk of a prompt sample."""
+
+    parts = Parts(block_pool=NeverForgets, scheduler=SamplesEveryChunk).overriding(LABENGINE)
+    assert str(decider(parts, "BlockAllocated")).endswith("NeverForgets.evict")
+    assert str(decider(parts, "TokenSampled")).endswith("SamplesEveryChunk.plan")
+
+
 def test_a_reason_narrows_the_decider() -> None:
     parts = Parts(merge_policy=NoAliveCheck).overriding(LABENGINE)
     freed = ev.BlockFreed(3, 1, 0, 0, 0, "head", "merged")

@@ -173,14 +173,16 @@ def test_no_kind_of_event_was_forgotten() -> None:
     assert {type(row[1]) for row in table.args[1]} == set(ev.EVENT_KINDS)
 
 
-def test_blocks_that_go_together_are_described_together() -> None:
-    ends = ("tail", "tail", "head")
-    frees = [ev.BlockFreed(2 - i, 0, 0, 2 - i, 0, end, "finished") for i, end in enumerate(ends)]
-    (line,) = sentences_of([*AFTER, ev.BlockFreed(3, 0, 0, 3, 0, "head", "finished")], *frees)
-    assert (
-        line
-        == "A frees #2, #1 and #0 (finished); all join the free queue, those without content at the head, content kept."
-    )
+@pytest.mark.parametrize(
+    ("at_head", "which"),
+    [((3,), "those without content at the head"), ((1, 3), "#3 and #1 at the head"), ((1,), "#1 at the head")],
+)
+def test_blocks_that_go_together_are_described_together(at_head: tuple[int, ...], which: str) -> None:
+    """A's #3 is not full. A policy may send any of them to the head."""
+    frees = [ev.BlockFreed(i, 0, 0, i, 0, "head" if i in at_head else "tail", "finished") for i in (3, 2, 1, 0)]
+    (line,) = sentences_of(AFTER, *frees)
+    freed = "A frees #3, #2, #1 and #0 (finished); all join the free queue"
+    assert line == f"{freed}, {which}, and the full ones keep their content."
 
 
 def test_a_copy_that_is_freed_before_its_merge_has_a_sentence() -> None:

@@ -251,16 +251,19 @@ def _block_freed(freed: Sequence[ev.BlockFreed | ev.BlockMerged], scene: Scene) 
         which = {1: "it", 2: "both"}.get(len(run), "all")
     full = [event for event in free if scene.fold.block_keys[event.block_id]]
     kept = ", content kept" if len(full) == len(free) else ", and the full ones keep their content" if full else ""
-    return f"{words}; {which} {_queue_ends(free)}{kept}."
+    return f"{words}; {which} {_queue_ends(free, full)}{kept}."
 
 
-def _queue_ends(free: Sequence[ev.BlockFreed]) -> str:
-    join, ends = "joins" if len(free) == 1 else "join", {event.queue_end for event in free}
-    if ends == {"head"}:
+def _queue_ends(free: Sequence[ev.BlockFreed], full: Sequence[ev.BlockFreed]) -> str:
+    """Describe where freed blocks queue; full: those of them that have content."""
+    join, at_head = "joins" if len(free) == 1 else "join", [event for event in free if event.queue_end == "head"]
+    if len(at_head) == len(free):
         return f"{join} the free queue at the head, to be reused next"
-    if ends == {"tail"}:
+    if not at_head:
         return f"{join} the free queue at the tail"
-    return f"{join} the free queue, those without content at the head"
+    if at_head == [event for event in free if event not in full]:
+        return f"{join} the free queue, those without content at the head"
+    return f"{join} the free queue, {block_names(event.block_id for event in at_head)} at the head"
 
 
 @_words(ev.TokenSampled)
