@@ -7,8 +7,8 @@ import type { Group } from "../../model/scene_state.ts";
 import { breakText, drawText, fit, widthOf } from "../canvas.ts";
 import type { Rect } from "../view.ts";
 import type { CardLook } from "./cell.ts";
-import { drawGround, isDoubled, numWritten, ROOMY, roundRect } from "./cell.ts";
-import { drawBadge, drawCutLink, drawLetter, drawUnlike, letterWidth, sign } from "./signs.ts";
+import { drawGround, isDoubled, ROOMY, roundRect } from "./cell.ts";
+import { contentWidth, drawBadge, drawCutLink, drawLetter, drawUnlike, fillText, sign } from "./signs.ts";
 
 // Enough room for everything: id, ref count and pips, tokens, owners, letter.
 export function drawCard(
@@ -32,16 +32,10 @@ export function drawCard(
   drawTokens(context, rect, block, look);
   drawOwners(context, rect, block, look);
   if (block.content >= 0) drawLetter(context, rect, block, theme);
-  else if (block.fill)
-    drawText(
-      context,
-      `${numWritten(block)}/${block.size}`,
-      x + w - 7,
-      y + rect.h - 7,
-      `12px ${theme.ui}`,
-      theme.soft,
-      "right",
-    );
+  else {
+    const text = fillText(context, block, w, theme);
+    drawText(context, text, x + w - 7, y + rect.h - 7, `12px ${theme.ui}`, theme.soft, "right");
+  }
   if (!block.isLost) return;
   drawCutLink(context, x + w / 2 + (w < ROOMY ? 6 : 0), y + 12, w < 72 ? 0.55 : w < ROOMY ? 0.75 : 1, theme);
   if (w >= 84 && rect.h < 64 && block.owners.length < 2 && groupsAreOne(look))
@@ -174,18 +168,14 @@ function drawOwners(
       theme,
       groups,
     );
-  const count = Math.max(1, Math.min(3, Math.floor((w - 10 - besides(block)) / 19))),
+  const room = w - 16 - contentWidth(context, block, w, theme),
+    count = Math.max(1, Math.min(3, Math.floor(room / 19))),
     more = block.owners.length - count;
   block.owners
     .slice(0, count)
     .forEach((request, i) => drawBadge(context, x + 14 + i * 19, y + h - 12, 9, request, theme));
-  if (more > 0 && w - 10 - besides(block) - 19 * count >= 16)
+  if (more > 0 && room - 19 * count >= 16)
     drawText(context, `+${more}`, x + 7 + count * 19, y + h - 8, `12px ${theme.ui}`, theme.ink);
-}
-
-// Room that the letter takes, or how full the block is.
-function besides(block: Block) {
-  return block.content >= 0 ? letterWidth(block) + 6 : block.fill ? 26 : 0;
 }
 
 // The name of the group whose tables hold the block; two names show a fault.

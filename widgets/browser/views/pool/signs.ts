@@ -8,9 +8,11 @@ import type { Block } from "../../model/scene.ts";
 import { drawText, widthOf } from "../canvas.ts";
 import type { Rect } from "../view.ts";
 import type { CardLook } from "./cell.ts";
-import { isDoubled, ring, roundRect } from "./cell.ts";
+import { isDoubled, numWritten, ring, roundRect } from "./cell.ts";
 
 const BROKEN = "#c62828";
+
+const BADGE = 25; // the room of a request's badge, from the card's edge on
 
 const TAG = 52; // a card of this width, and more, has room for words
 
@@ -68,17 +70,20 @@ export function drawUnlike(
   block: Block | null,
   { theme }: CardLook,
 ) {
-  const isLettered = block && (block.content >= 0 || block.fill);
+  const right = block ? contentWidth(context, block, w, theme) : 0;
   context.font = `700 12px ${theme.ui}`;
-  if (!isLettered || w >= 84) {
-    const beside = !isLettered ? 8 : block.content >= 0 ? 11 + letterWidth(block) : 29;
-    drawText(context, "≠", x + w - beside, y + h - 8, context.font, theme.ink, "right");
+  if (!block || !right) {
+    drawText(context, "≠", x + w - 8, y + h - 8, context.font, theme.ink, "right");
+    return 0;
+  }
+  const from = 5 + 19 * Math.min(block.owners.length, 3),
+    to = w - right - 7;
+  if (w >= 84 && (block.content >= 0 || to - from >= 14)) {
+    drawText(context, "≠", x + to - 4, y + h - 8, context.font, theme.ink, "right");
     return 0;
   }
   if (block.isLost || isDoubled(block)) return 0;
-  const from = 5 + 19 * Math.min(block.owners.length, 3),
-    to = w - (block.content >= 0 ? letterWidth(block) + 7 : 28);
-  if (to - from >= 10) {
+  if (to - from >= 14) {
     drawText(context, "≠", x + (from + to) / 2, y + h - 8, context.font, theme.ink, "center");
     return 0;
   }
@@ -86,7 +91,22 @@ export function drawUnlike(
   return widthOf(context, "≠") + 3;
 }
 
-export function letterWidth(block: Block) {
+// Room for what stands in the lower right corner: the letter, or how full the block is. 0 for a block without either.
+export function contentWidth(context: CanvasRenderingContext2D, block: Block, w: number, theme: Theme) {
+  if (block.content >= 0) return letterWidth(block);
+  const text = fillText(context, block, w, theme);
+  return text ? widthOf(context, text) : 0;
+}
+
+// How full a block is, "10/16"; empty where it would not fit beside an owner's badge: the grey part says it too.
+export function fillText(context: CanvasRenderingContext2D, block: Block, w: number, theme: Theme) {
+  if (!block.fill) return "";
+  const text = `${numWritten(block)}/${block.size}`;
+  context.font = `12px ${theme.ui}`;
+  return BADGE + widthOf(context, text) + 9 <= w ? text : "";
+}
+
+function letterWidth(block: Block) {
   const actual = actualName(block);
   return 11 + 7 * contentName(block.content).length + (actual ? 5 + 8 * actual.length : 0);
 }
