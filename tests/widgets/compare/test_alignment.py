@@ -19,6 +19,7 @@ from labengine_widgets.compare.alignment import Pair, about, aligned, first_diff
 from labengine_widgets.compare.captions import PairCaptions
 from labengine_widgets.compare.configuration import shift_of
 from labengine_widgets.compare.difference import find_first_difference
+from labengine_widgets.words.runs import MAX_SINGLES
 from widgets.story_219 import begin, block_hash, merging_step, overwriting_step
 
 LEFT, RIGHT = begin() + overwriting_step(), begin() + merging_step()
@@ -57,6 +58,25 @@ def test_overwriting_is_beside_merging_block_by_block() -> None:
     assert [[type(event).__name__ for event in pair.right] for pair in differing] == [["BlockMerged", "BlockFreed"]] * 3
     assert [pair.left[0].index for pair in differing] == [pair.right[0].index for pair in differing] == [0, 1, 2]  # type: ignore[attr-defined]
     assert {pair.phase for pair in differing} == {"update"}
+
+
+def promised(num_blocks: int) -> list[ev.Event]:
+    """A step in which the first full blocks of a long prompt join the map."""
+    cached = [ev.BlockCached(i, 0, 0, i, block_hash(i), (i,), True) for i in range(num_blocks)]
+    allocated = [ev.BlockAllocated(i, 0, 0, i) for i in range(8)]
+    started = [*begin()[:1], ev.RequestAdded(0, tuple(range(33)), 3), ev.StepStarted(1)]
+    return [*started, *allocated, ev.ForwardRan(1, 8), *cached, ev.TokensComputed(0, 8), ev.StepEnded(1)]
+
+
+@pytest.mark.parametrize(("num_left", "num_right"), [(8, 2), (2, 8), (8, 1), (8, 6), (5, 4)])
+def test_rows_of_full_blocks_differ_where_one_is_longer(num_left: int, num_right: int) -> None:
+    left, right = promised(num_left), promised(num_right)
+    [pair] = [pair for pair in pairs(left, right) if pair.differs]
+    found = find_first_difference(recorded(left), recorded(right))
+    first = left.index(ev.BlockCached(0, 0, 0, 0, block_hash(0), (0,), True)) + min(num_left, num_right)
+    assert found and (found[0].left, found[0].right) == ((first, None) if num_left > num_right else (None, first))
+    if min(num_left, num_right) <= MAX_SINGLES:  # the blocks that are equal are pairs of their own
+        assert len(pair.left) + len(pair.right) == abs(num_left - num_right)
 
 
 def test_what_only_one_side_does_is_alone() -> None:

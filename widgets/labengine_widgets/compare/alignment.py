@@ -6,14 +6,14 @@ second full block is one subject, whether it was cached on one side or merged on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Container, Hashable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import Any
 
 from labengine import events as ev
-from labengine_widgets.words.runs import Run, phase_after, runs
+from labengine_widgets.words.runs import Run, by_block, phase_after, runs
 
 Ends = tuple[int, int]
 """A moment of the left recording and one of the right."""
@@ -161,6 +161,7 @@ def _pairs(left: _Span | None, right: _Span | None, shift: int) -> Iterator[Pair
             yield Pair((a.end, b.end), a.run.captioned, b.run.captioned, a.phase, False)
         return
     ends = starts
+    one, other = _cut_like(one, other), _cut_like(other, one)
     for phase in _phases(one, other):
         rows = ([row for row in side if row.phase == phase] for side in (one, other))
         for mine, yours in _paired(*rows):
@@ -180,6 +181,31 @@ def _placed_runs(span: _Span | None) -> list[_PlacedRun]:
         is_update = phase is None and span.key[1]
         found.append(_PlacedRun(run, end, "update" if is_update else phase))
     return found
+
+
+def _cut_like(rows: Sequence[_PlacedRun], others: Sequence[_PlacedRun]) -> list[_PlacedRun]:
+    """Cut a row of full blocks where the other side has a caption for one of them.
+
+    A long row has one caption, a short one a caption for each block: uncut, the long row would be paired with the first
+    block of the short one, and the blocks that are equal on both sides would count as different.
+    """
+    subjects = {about(row.run.captioned) for row in others}
+    single = {about(row.run.captioned) for row in others if len(by_block(row.run.captioned)) == 1}
+    return [piece for row in rows for piece in _cut(row, subjects, single)]
+
+
+def _cut(row: _PlacedRun, begin: Container[Hashable], single: Container[Hashable]) -> Iterator[_PlacedRun]:
+    """Yield the parts of a row: one begins at each subject in `begin`, and one behind each in `single`."""
+    silent, end = row.run.silent, row.end - len(row.run.captioned)
+    part: tuple[ev.Event, ...] = ()
+    is_alone = False
+    for piece in by_block(row.run.captioned):
+        subject = about(piece)
+        if part and (subject in begin or is_alone):
+            yield _PlacedRun(Run(silent, part), end, row.phase)
+            silent, part = (), ()
+        part, end, is_alone = part + piece, end + len(piece), subject in single
+    yield _PlacedRun(Run(silent, part), end, row.phase)
 
 
 def _phases(left: Sequence[_PlacedRun], right: Sequence[_PlacedRun]) -> list[str | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -80,14 +80,18 @@ def _kinship(event: ev.Event) -> tuple[object, ...]:
             return (id(event),)
 
 
-def _pieces(together: tuple[ev.Event, ...]) -> Iterator[tuple[ev.Event, ...]]:
-    """Split a short row of cached or merged blocks into one run per block, each merge with the free after it."""
+def by_block(together: tuple[ev.Event, ...]) -> list[tuple[ev.Event, ...]]:
+    """Split a row of cached or merged blocks into one piece per block, each merge with the free after it."""
     starts = [i for i, event in enumerate(together) if isinstance(event, (ev.BlockCached, ev.BlockMerged))]
-    if not starts or starts[0] or len(starts) > MAX_SINGLES:
-        yield together
-        return
-    for start, stop in zip(starts, [*starts[1:], len(together)], strict=True):
-        yield together[start:stop]
+    if not starts or starts[0]:
+        return [together]
+    return [together[start:stop] for start, stop in zip(starts, [*starts[1:], len(together)], strict=True)]
+
+
+def _pieces(together: tuple[ev.Event, ...]) -> list[tuple[ev.Event, ...]]:
+    """Split a short row of cached or merged blocks; leave any other together."""
+    pieces = by_block(together)
+    return pieces if len(pieces) <= MAX_SINGLES else [together]
 
 
 def at_most(limit: int, found: Sequence[Run]) -> list[Run]:
