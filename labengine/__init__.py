@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from labengine.config import ConfigError as ConfigError
     from labengine.config import GroupSpec as GroupSpec
     from labengine.config import SamplingParams as SamplingParams
+    from labengine.conformance.conform import conform as conform
     from labengine.core.block_pool import BlockPool as BlockPool
     from labengine.core.connector import Connector as Connector
     from labengine.core.free_queue import FreeQueue as FreeQueue
@@ -78,6 +79,7 @@ _HOMES = {
     "bug": "labengine.scenarios",
     "bugs": "labengine.scenarios",
     "compare": "labengine.comparing",
+    "conform": "labengine.conformance.conform",
     "exercise": "labengine.course.exercise",
     "find": "labengine.finder.find",
     "judge": "labengine.session.judging.judge",

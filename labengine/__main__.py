@@ -1,4 +1,4 @@
-"""labengine, or python -m labengine: demo | course | bugs | bug | find | replay | open | attach"""
+"""labengine, or python -m labengine: demo | course | bugs | bug | find | replay | open | attach | conform"""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ _MOST_VIOLATIONS = 20
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command; return the exit status: 2 for a ConfigError."""
+    """Run a command; return the exit status: the command's own, 2 for a ConfigError."""
     options = _parser().parse_args(arguments)
-    run: Callable[[argparse.Namespace], None] = options.run
+    run: Callable[[argparse.Namespace], int | None] = options.run
     try:
-        run(options)
+        return run(options) or 0
     except ConfigError as error:
         print(f"labengine: {error}", file=sys.stderr)
         return 2
-    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -75,6 +74,14 @@ def _parser() -> argparse.ArgumentParser:
     attached.add_argument("--piece", type=int, metavar="N", help="which piece of a stream with gaps (the last)")
     attached.add_argument("--tokenizer", metavar="DIR", help="a model's directory or name, for the text of tokens")
     attached.set_defaults(run=_attach)
+    conform = commands.add_parser(
+        "conform",
+        help="hold what the tap on a vLLM scheduler wrote against edition vllm; see docs/vllm.md",
+        epilog="Exit status 0: it conforms. 1: it differs. 2: it cannot be judged to its end.",
+    )
+    conform.add_argument("place", metavar="FILE | DIR", help="a .labstream file, or the folder of LABENGINE_TAP")
+    conform.add_argument("--json", action="store_true", help="print the result as JSON")
+    conform.set_defaults(run=_conform)
     return parser
 
 
@@ -154,6 +161,14 @@ def _attach(options: argparse.Namespace) -> None:
     print(trace.note)
     for violation in trace.violations[:_MOST_VIOLATIONS]:
         print(violation)
+
+
+def _conform(options: argparse.Namespace) -> int:
+    from labengine.conformance.conform import conform
+
+    result = conform(options.place)
+    print(json.dumps(result.to_dict()) if options.json else result)
+    return result.exit_code
 
 
 def _workload(named: str) -> dict[str, object]:

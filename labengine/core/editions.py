@@ -5,6 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from labengine.config import ConfigError
+from labengine.core.async_token_budget import AsyncSlidingWindowGroup, AsyncTokenBudgetScheduler
 from labengine.core.block_pool import BlockPool
 from labengine.core.free_queue import FreeQueue
 from labengine.core.full_attention import FullAttentionGroup, PromptTailGroup
@@ -90,6 +91,13 @@ VLLM = Parts(
     merge_policy=KeepDuplicates,
 ).overriding(LABENGINE)
 """vLLM 0.32, v1, with the synchronous scheduler."""
+
+VLLM_ASYNC = Parts(
+    name="vllm-async",
+    scheduler=AsyncTokenBudgetScheduler,
+    sliding_window_group=AsyncSlidingWindowGroup,
+).overriding(VLLM)
+"""vLLM 0.32, v1, with the asynchronous scheduler, its default on GPUs."""
 
 EDITIONS: dict[str, Parts] = {
     str(parts.name): parts for parts in (LABENGINE, VLLM, NANO_VLLM, NANO_VLLM_243, NANO_VLLM_2025_07)

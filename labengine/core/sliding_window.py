@@ -20,6 +20,9 @@ class SlidingWindowGroup(KVCacheGroup):
     Source: vLLM's SlidingWindowManager (0.32).
     """
 
+    num_steps_in_flight = 1
+    """Steps that are planned and not booked, at most: a request holds the blocks that each of them fills."""
+
     @cached_property
     def window(self) -> int:
         """Tokens that a token attends to."""
@@ -42,8 +45,9 @@ class SlidingWindowGroup(KVCacheGroup):
         return max(0, num_computed_tokens - self.window + 1)
 
     def max_blocks_held(self, num_tokens: int) -> int:
-        """Return the blocks of the window and a step's tokens; one more, for the window may begin inside a block."""
-        held = self._num_blocks(self.window - 1 + self._config.max_num_batched_tokens) + 1
+        """Return the blocks of the window and of unbooked tokens; one more, for the window may begin inside a block."""
+        num_unbooked = self.num_steps_in_flight * self._config.max_num_batched_tokens
+        held = self._num_blocks(self.window - 1 + num_unbooked) + 1
         return min(self._num_blocks(num_tokens), held)
 
     def find_hit(self, request: Request, max_tokens: int, siblings: Sequence[KVCacheGroup]) -> GroupHit:

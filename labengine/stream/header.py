@@ -28,6 +28,8 @@ class StreamHeader:
     numbers: Sequence[int]
     methods: dict[str, Any]
     """{event kind: {class, method, module, line}}; not checked."""
+    settings: dict[str, Any]
+    """The scheduler's limits and features; empty for a tap that did not write them. Not checked."""
 
 
 def header_of(document: dict[str, Any], where: str) -> StreamHeader:
@@ -43,9 +45,13 @@ def header_of(document: dict[str, Any], where: str) -> StreamHeader:
         texts = {name: TEXT(document[name]) for name in ("stream", "engine", "scheduler", "model")}
         counts = {name: INT(document[name]) for name in ("file", "rank", "pid")}
         kinds = array_of(array_of(TEXT))(document["kinds"])
-        methods = document["methods"] if isinstance(document["methods"], dict) else {}
+        methods, settings = (
+            found if isinstance(found, dict) else {} for found in (document["methods"], document.get("settings"))
+        )
     except (LookupError, TypeError, ValueError) as error:
         raise TraceError(f"{where} has a damaged header ({error!r}): get it again") from None
     if unknown := [kind for kind in kinds if kind not in _NUMBERS]:
         raise TraceError(f"{where} has events that this labengine does not know, such as {str(unknown[0])[:80]}")
-    return StreamHeader(**texts, **counts, numbers=[_NUMBERS[kind] for kind in kinds], methods=methods)
+    return StreamHeader(
+        **texts, **counts, numbers=[_NUMBERS[kind] for kind in kinds], methods=methods, settings=settings
+    )

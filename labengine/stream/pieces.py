@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from labengine import events as ev
 from labengine.fold import Fold
 from labengine.timeline import Timeline
 from labengine.trace.codec import decoder
 from labengine.trace.columns import PoolSize
+from labengine.trace.parsing import TEXT
 from labengine.trace.sequence import SequenceCheck
 from labengine.trace.validation import check_columns
 
 EDITION = "vllm"
+
+
+class RecordedInput(NamedTuple):
+    """A call of the scheduler from outside: schedule, update, reset, abort (request), salt (request, digest).
+
+    unusual (why) is what no other scheduler can follow.
+    """
+
+    moment: int
+    """Events before it."""
+    word: str
+    values: tuple[Any, ...]
 
 
 class Piece:
@@ -31,6 +45,8 @@ class Piece:
         """Keyframes that agreed with the events, the first one included."""
         self.contradictions: list[str] = []
         """What the keyframe at its end says otherwise."""
+        self.inputs: list[RecordedInput] = []
+        """What came from outside the scheduler, in order; empty for a tap that did not write it."""
         self._pool = PoolSize(len(state.ref_counts), len(state.groups))
         self._event_of = decoder()
         self._scheduled: list[ev.RequestScheduled] = []
@@ -44,13 +60,25 @@ class Piece:
         self._sequence = SequenceCheck(self.fold)
         self.first_step = state.step + 1
 
-    def add(self, rows: Sequence[Sequence[Any]], at: float) -> None:
-        """Record a message's rows, numbered by codec.KINDS. at: when it was sent, in seconds."""
+    def add(self, rows: Sequence[Sequence[Any]], at: float, inputs: Sequence[Sequence[Any]] = ()) -> None:
+        """Record a message's rows, numbered by codec.KINDS. at: when it was sent, in seconds.
+
+        inputs: [number of rows before it, word, further values] each.
+        """
         check_columns(rows, self._pool)
         self._sequence.follow(rows)
-        for row in rows:
+        waiting = deque(inputs)
+        for number, row in enumerate(rows):
+            while waiting and waiting[0][0] <= number:
+                self._note(waiting.popleft())
             self._follow(self._event_of(row), at)
+        for one in waiting:
+            self._note(one)
         self.fold.take_changes()  # nobody asks for them here
+
+    def _note(self, row: Sequence[Any]) -> None:
+        _, word, *values = row
+        self.inputs.append(RecordedInput(self.timeline.end, TEXT(word), tuple(values)))
 
     def contradict(self, found: list[str]) -> None:
         """Note what a keyframe says otherwise, as a violation of the rule `said`."""

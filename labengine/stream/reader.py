@@ -71,7 +71,8 @@ class StreamReader:
         if "k" in message:
             self._take_keyframe(FACTS(message["k"]), message.get("lost"))
         elif "e" in message and self.gap is None:
-            self._piece.add([_renumbered(row, header.numbers) for row in message["e"]], at)
+            rows = [_renumbered(row, header.numbers) for row in message["e"]]
+            self._piece.add(rows, at, message.get("inputs", ()))
         elif "end" in message:
             self.end = TEXT(message["end"])
 

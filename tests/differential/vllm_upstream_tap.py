@@ -87,12 +87,12 @@ class _TappedRun(upstream.Run):
             clock += 1
             if self.scheduler.has_requests():
                 plan = self.scheduler.schedule()
-                queue.append(plan)
+                queue.append((plan, self._sampling(plan)))
                 if len(queue) < depth and plan.total_num_scheduled_tokens:
                     continue
-            plan = queue.popleft()
+            plan, sampling = queue.popleft()
             self._maybe_abort()
-            self._book(plan)
+            self._book(plan, sampling)
             num_stalls = 0 if plan.num_scheduled_tokens else num_stalls + 1
         self.tap.close()
 
@@ -101,9 +101,13 @@ class _TappedRun(upstream.Run):
             victim = self._rng.choice(self.scheduler.running).request_id
             self.scheduler.finish_requests(victim, RequestStatus.FINISHED_ABORTED)
 
-    def _book(self, plan: Any) -> None:
+    def _sampling(self, plan: Any) -> set[str]:
+        """Return the requests whose last known token this step computes: the model samples one for each."""
+        return {name for name in plan.num_scheduled_tokens if not self.requests[name].is_prefill_chunk}
+
+    def _book(self, plan: Any, sampling: set[str]) -> None:
         ids = list(plan.num_scheduled_tokens)
-        sampled = [self._sampled(name, plan.num_scheduled_tokens[name]) for name in ids]
+        sampled = [[self.token_at(name, self.requests[name].num_tokens)] if name in sampling else [] for name in ids]
         index = {name: number for number, name in enumerate(ids)}
         output = ModelRunnerOutput(
             req_ids=ids,
@@ -115,14 +119,6 @@ class _TappedRun(upstream.Run):
         )
         self.scheduler.update_from_output(plan, output)
         self.collector.items.append({"state": self._state()})
-
-    def _sampled(self, name: str, num_scheduled: int) -> list[int]:
-        """Return one token if the step computes the last token that the request has by now."""
-        request = self.requests[name]
-        num_booked = request.num_computed_tokens - request.num_in_flight_tokens
-        if num_booked + num_scheduled < request.num_tokens:
-            return []
-        return [self.token_at(name, request.num_tokens)]
 
     def _state(self) -> dict[str, Any]:
         """Return vLLM's own state, read without the tap's code."""

@@ -11,6 +11,7 @@ SUBJECTS = {
         "compare",
         "open",
         "attach",
+        "conform",
         "judge",
         "find",
         "model_path",

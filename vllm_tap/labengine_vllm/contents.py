@@ -78,6 +78,7 @@ class ContentObserver:
         self._recorder.evict_reason = "distrusted"
 
     def _before_reset(self) -> list[int]:
+        self._recorder.note("reset")
         return [block.block_id for block in self._pool.blocks if block.block_hash is not None]
 
     def _after_reset(self, cached: list[int], is_done: bool) -> None:

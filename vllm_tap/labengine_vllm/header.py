@@ -9,6 +9,7 @@ from typing import Any
 
 from labengine_vllm.engine import Engine
 from labengine_vllm.kinds import KINDS
+from labengine_vllm.settings import settings
 
 FORMAT, FORMAT_VERSION = "labengine stream", 1
 
@@ -49,6 +50,7 @@ def header(engine: Engine, stream_id: str) -> dict[str, Any]:
         "model": str(getattr(getattr(config, "model_config", None), "model", "unknown model")),
         "num_blocks": len(engine.pool.blocks),
         "groups": engine.group_rows(),
+        "settings": settings(engine),
         "methods": {kind: place for kind, names in DECIDED_BY.items() if (place := _place(engine, *names))},
     }
 

@@ -9,6 +9,9 @@ from labengine_vllm import kinds
 
 Row = tuple[Any, ...]
 
+MANY_INPUTS = 256
+"""Inputs that are sent without a row: a scheduler that does not get on is called for ever."""
+
 
 class Owner:
     """The request and the table whose blocks are freed now. index_of: each block's index in the table."""
@@ -34,6 +37,8 @@ class Recorder:
         self.ids: dict[str, int] = {}
         self.new_names: dict[int, str] = {}
         """Names of requests that were not sent yet."""
+        self.inputs: list[tuple[Any, ...]] = []
+        """What came from outside the scheduler: (rows before it, word, further values), see `note`."""
         self._num_ids = 0
         self._num_rows_at_start: int | None = None
         """Length of `rows` after the open step's StepStarted; -1 once that row was taken; None between steps."""
@@ -55,6 +60,14 @@ class Recorder:
         self.is_listening = False
         self.forget_context()
 
+    def note(self, word: str, *values: Any) -> None:
+        """Record a call that decides nothing itself, so that a reader can make the same calls on another scheduler.
+
+        schedule, update, reset; abort (request), salt (request, digest), unusual (why no other one can follow).
+        """
+        if self.is_listening:
+            self.inputs.append((len(self.rows), word, *values))
+
     # -- steps ---------------------------------------------------------------------------------------------------------
 
     def open_step(self) -> None:
@@ -72,6 +85,7 @@ class Recorder:
         if start == len(self.rows):
             self.rows.pop()
             self.step -= 1
+            self.inputs = [(min(place, start - 1), *words) for place, *words in self.inputs]
         else:
             self.rows.append((kinds.STEP_ENDED, self.step))
 
@@ -98,18 +112,24 @@ class Recorder:
 
     # -- sending -------------------------------------------------------------------------------------------------------
 
-    def take(self) -> tuple[list[Row], dict[int, str]]:
-        """Return the rows and names that were not sent, and forget them. An open step without rows is kept back."""
-        if self._num_rows_at_start == len(self.rows):
-            return [], {}
+    def take(self) -> tuple[list[Row], list[tuple[Any, ...]], dict[int, str]]:
+        """Return the rows, inputs and names that were not sent, and forget them.
+
+        An open step without rows is kept back.
+        """
+        if self._num_rows_at_start == len(self.rows) or not (self.rows or len(self.inputs) >= MANY_INPUTS):
+            return [], [], {}
         rows, self.rows = self.rows, []
         names, self.new_names = self.new_names, {}
+        inputs, self.inputs = self.inputs, []
         if self._num_rows_at_start is not None:
             self._num_rows_at_start = -1
-        return rows, names
+        return rows, inputs, names
 
     def start_again(self) -> None:
-        """Forget the rows and listen from here on; a keyframe comes next."""
+        """Forget the rows and listen from here on; a keyframe comes next. Inputs of steps without rows are kept."""
+        if self.lost is not None:
+            self.inputs = []
         self.rows, self._num_rows_at_start, self.lost = [], None, None
         self.forget_context()
         self.is_listening = True

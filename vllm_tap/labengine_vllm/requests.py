@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from hashlib import sha256
 from typing import Any
 
 from labengine_vllm.engine import Engine
@@ -12,6 +13,22 @@ from labengine_vllm.wrapping import Wrapping
 
 FINISH_REASONS = {"FINISHED_STOPPED": "stop", "FINISHED_LENGTH_CAPPED": "length", "FINISHED_ABORTED": "abort"}
 """A finished request's status in vLLM, and the word of RequestFinished; another one is passed on in lower case."""
+
+
+ENDED_FROM_OUTSIDE = ("FINISHED_ABORTED", "FINISHED_ERROR", "FINISHED_IGNORED")
+"""Statuses of finished requests whose end was not decided by their tokens."""
+
+FEATURES = {
+    "mm_features": "multimodal inputs",
+    "lora_request": "a LoRA adapter",
+    "use_structured_output": "structured output",
+    "pooling_params": "pooling",
+    "prompt_embeds": "prompt embeddings",
+    "resumable": "streaming input",
+    "skip_reading_prefix_cache": "reading of the prefix cache turned off",
+    "kv_transfer_params": "a KV transfer",
+}
+"""Attributes of a request that bear on its scheduling besides tokens, salt and limits."""
 
 
 class RequestObserver:
@@ -29,7 +46,7 @@ class RequestObserver:
         wrapping.watch(scheduler, "add_request", self._before_add, self._after_add)
         wrapping.watch(self._manager, "allocate_slots", self._before_allocate, self._after_allocate)
         wrapping.watch(scheduler, "_preempt_request", self._before_preempt, self._after_preempt)
-        wrapping.watch(scheduler, "_free_request", None, self._after_free_request)
+        wrapping.watch(scheduler, "_free_request", self._before_free_request, self._after_free_request)
         wrapping.watch(scheduler, "_free_blocks", self._before_finish, self._after_finish)
         wrapping.watch(scheduler, "_update_request_with_output", self._before_tokens, self._after_tokens)
 
@@ -45,6 +62,10 @@ class RequestObserver:
         recorder.close_step()
         number = recorder.id_of(request.request_id)
         recorder.rows.append((ADDED, number, list(request._all_token_ids), request.max_tokens))
+        if salt := getattr(request, "cache_salt", None):
+            recorder.note("salt", number, sha256(str(salt).encode()).hexdigest()[:16])
+        if found := unusual_features(request):
+            recorder.note("unusual", f"request {request.request_id} has {', '.join(found)}")
 
     def _before_allocate(self, request: Any, num_new_tokens: int, *_: Any, **kwargs: Any) -> tuple[bool, int, int]:
         """Return whether the request is admitted now, its computed tokens, and where its rows begin."""
@@ -114,12 +135,18 @@ class RequestObserver:
 
     # -- preempted and finished ----------------------------------------------------------------------------------------
 
-    def _before_preempt(self, *_: Any, **__: Any) -> None:
+    def _before_preempt(self, *_: Any, drop_stale_output: bool = False, **__: Any) -> None:
         self._recorder.free_reason = "preempted"
+        if drop_stale_output:
+            self._recorder.note("unusual", "the cache was reset under running requests")
 
     def _after_preempt(self, found: None, result: None, request: Any, *_: Any, **__: Any) -> None:
         self._recorder.free_reason = "finished"
         self._recorder.rows.append((PREEMPTED, self._recorder.ids[request.request_id]))
+
+    def _before_free_request(self, request: Any, *_: Any, **__: Any) -> None:
+        if request.status.name in ENDED_FROM_OUTSIDE:
+            self._recorder.note("abort", self._recorder.id_of(request.request_id))
 
     def _after_free_request(self, found: None, result: Any, request: Any, *_: Any, **__: Any) -> None:
         if request.request_id in self._scheduler.requests:
@@ -133,6 +160,16 @@ class RequestObserver:
         recorder.free_reason = "finished"
         reason = FINISH_REASONS.get(status, status.removeprefix("FINISHED_").lower())
         recorder.rows.append((FINISHED, recorder.ids.pop(request.request_id), reason))
+
+
+def unusual_features(request: Any) -> list[str]:
+    """Return what bears on a request's scheduling besides its tokens, salt and limits, in words."""
+    return [words for name, words in FEATURES.items() if _is_set(getattr(request, name, None))]
+
+
+def _is_set(value: Any) -> bool:
+    """Return False for None, False and empty lists; a tensor is set."""
+    return value is not None and value is not False and (not hasattr(value, "__len__") or len(value) > 0)
 
 
 def report_sampled(recorder: Recorder, request: Any) -> None:

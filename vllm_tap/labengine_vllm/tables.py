@@ -130,15 +130,15 @@ class FreeObserver:
         self._recorder.to_head = self._recorder.to_tail = ()
 
     def _after_free(self, found: None, result: None, ordered_blocks: list[Any]) -> None:
-        """Report the frees in an order that puts each block where it is: shared ones, the tail's, the head's."""
-        recorder = self._recorder
-        to_head, to_tail = recorder.to_head, recorder.to_tail
-        queued = {block.block_id for block in (*to_head, *to_tail)}
+        """Report the frees in an order that puts each block where it is: the head's come last."""
+        to_head, to_tail = self._recorder.to_head, self._recorder.to_tail
+        head_ids, tail_ids = ({block.block_id for block in blocks} for blocks in (to_head, to_tail))
+        next_at_tail = iter(to_tail)  # in the queue's order, which need not be the one in which they were freed
         for block in ordered_blocks:
-            if block.block_id not in queued and not block.is_null:
+            if block.block_id in tail_ids:
+                self._report(next(next_at_tail), "tail")
+            elif block.block_id not in head_ids and not block.is_null:
                 self._report(block, None)
-        for block in to_tail:
-            self._report(block, "tail")
         for block in reversed(to_head):
             self._report(block, "head")
 

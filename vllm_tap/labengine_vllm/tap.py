@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import secrets
+from collections import deque
 from time import monotonic, time
 from typing import Any
 
@@ -42,6 +43,8 @@ class Tap:
         self._num_sent = self._num_dropped = 0
         self._num_unseen_steps = 0
         """Steps that were scheduled while the state was unknown."""
+        self._in_flight: deque[Any] = deque()
+        """Steps whose output has not come, oldest first."""
         self._next_keyframe = self._next_check = 0.0
         self.is_attached = True
         self._watch()
@@ -97,7 +100,7 @@ class Tap:
 
         def scheduling(*args: Any, **kwargs: Any) -> Any:
             try:
-                self._before_schedule()
+                self._before_schedule(**kwargs)
             except Exception as error:
                 self.detach("Scheduler.schedule", error)
             return schedule(*args, **kwargs)
@@ -109,7 +112,7 @@ class Tap:
         self._wrapping.replace(scheduler, "schedule", scheduling)
         self._wrapping.replace(scheduler, "shutdown", shutting_down)
 
-    def _before_schedule(self) -> None:
+    def _before_schedule(self, *_: Any, throttle_prefills: bool = False, **__: Any) -> None:
         if not self.is_attached:
             return
         if self.outbox.error is not None:
@@ -119,17 +122,25 @@ class Tap:
             self._send_keyframe()
         if self.recorder.is_listening:
             self.recorder.open_step()
+            if why := _unusual_step(self.engine.scheduler, throttle_prefills):
+                self.recorder.note("unusual", why)
+            self.recorder.note("schedule")
         else:
             self.recorder.step += 1
             self._num_unseen_steps += 1
 
     def _after_schedule(self, found: None, output: Any, *_: Any, **__: Any) -> None:
         self._requests.report_forward(output)
+        self._in_flight.append(output)
         self._flush()
 
     def _before_update(self, scheduler_output: Any, *_: Any, **__: Any) -> None:
         if not self.recorder.has_open_step:
             self.recorder.open_step()
+        oldest = self._in_flight.popleft() if self._in_flight else None
+        if oldest is not scheduler_output:
+            self.recorder.note("unusual", "an output came that is not the oldest step's")
+        self.recorder.note("update")
         self._requests.begin_booking(scheduler_output)
 
     def _after_update(self, *_: Any, **__: Any) -> None:
@@ -144,8 +155,11 @@ class Tap:
     # -- sending -------------------------------------------------------------------------------------------------------
 
     def _flush(self) -> None:
-        rows, names = self.recorder.take()
-        if rows and not self._send({"e": rows, "names": names} if names else {"e": rows}, len(rows)):
+        rows, inputs, names = self.recorder.take()
+        if not (rows or inputs):
+            return
+        message: dict[str, Any] = {"e": rows, "inputs": inputs}
+        if not self._send(message | {"names": names} if names else message, len(rows)):
             self._num_dropped += len(rows)
             self.recorder.lose("the queue to the writer was full")
 
@@ -158,6 +172,8 @@ class Tap:
     def _send_keyframe(self) -> None:
         """Send the engine's state, and listen from here on. What was lost since the last rows goes with it."""
         recorder = self.recorder
+        if recorder.lost:
+            self._in_flight.clear()
         recorder.keep_ids(self.engine.scheduler.requests)
         message: dict[str, Any] = {"k": keyframe(self.engine, recorder), "names": recorder.new_names}
         if recorder.lost:
@@ -176,6 +192,14 @@ class Tap:
             return False
         self._num_sent += 1
         return True
+
+
+def _unusual_step(scheduler: Any, throttle_prefills: bool) -> str | None:
+    """Return what bears on this step besides queues and limits; None if nothing does."""
+    if throttle_prefills:
+        return "prefills are held back for other data-parallel ranks"
+    state = getattr(getattr(scheduler, "_pause_state", None), "name", "UNPAUSED")
+    return None if state == "UNPAUSED" else f"the scheduler is paused ({state})"
 
 
 def _writer(address: str, first: dict[str, Any]) -> Writer:

@@ -1,0 +1,88 @@
+"""The rules and the oracle on a recorded stream: plans are made again from the events, and judged as in a lab."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+
+from labengine import events as ev
+from labengine.check.invariants import check_invariants
+from labengine.check.oracle import Oracle
+from labengine.check.plan_rules import judge_plan
+from labengine.check.slot_memory import PrefixIdentities
+from labengine.check.state import FoldState
+from labengine.config import SamplingParams
+from labengine.core.step_plan import ScheduledRequest, SlotRun, StepPlan
+from labengine.fold import Fold
+from labengine.stream.pieces import Piece
+from labengine.timeline import Timeline
+from labengine.violation import Violation
+
+MAX_VIOLATIONS = 20
+"""Violations that are kept: after the first, many follow from it."""
+
+BLOCKS_PER_STEP = 512
+"""Blocks of the pool that a step's check of all rules may cost on average: a large pool is checked now and then."""
+
+
+def violations_of(piece: Piece) -> list[Violation]:
+    """Return what the rules and the oracle find in a piece, oldest first, each once."""
+    found: dict[tuple[str, tuple[int, ...], tuple[int, ...]], Violation] = {}
+    for one in _violations(piece):
+        found.setdefault((one.rule, one.request_ids, one.block_ids), one)
+        if len(found) == MAX_VIOLATIONS:
+            break
+    return [*found.values()]
+
+
+def _violations(piece: Piece) -> Iterator[Violation]:
+    end = piece.fold
+    identified = {i: SimpleNamespace(token_ids=one.token_ids, extra_keys=()) for i, one in end.requests.items()}
+    oracle = Oracle(end.groups, end.null_block, PrefixIdentities(identified))
+    every = 1 + len(end.ref_counts) // BLOCKS_PER_STEP
+    for number, (fold, plan) in enumerate(_plans(piece.timeline, end), 1):
+        found = [*judge_plan(FoldState(fold), plan, registers_early=True)]
+        oracle.before_forward(plan)
+        found += [misread.violation() for misread in oracle.after_forward(plan)]
+        if number % every == 0:
+            found += check_invariants(fold.snapshot())
+        yield from (replace(one, step=fold.step) for one in found)
+    yield from (replace(one, step=end.step) for one in check_invariants(end.snapshot()))
+
+
+def _plans(timeline: Timeline, end: Fold) -> Iterator[tuple[Fold, StepPlan]]:
+    """Yield the state at each forward pass, and what it computed.
+
+    With asynchronous scheduling the last token of a decode is sampled while its step is under way: the tokens are those
+    that the request has in the end.
+    """
+    fold, scheduled = Fold(), dict[int, ev.RequestScheduled]()
+    runs: dict[int, list[tuple[SlotRun, ...]]] = {}
+    for event in timeline.events():
+        fold.apply(event)
+        match event:
+            case ev.StepStarted():
+                scheduled, runs = {}, {}
+            case ev.RequestScheduled(request_id):
+                scheduled[request_id] = event
+            case ev.SlotsWritten(request_id, _, _, written):
+                runs.setdefault(request_id, []).append(written)
+            case ev.ForwardRan():
+                parts = (_part(scheduled[i], runs[i], fold, end.requests[i].token_ids) for i in runs)
+                yield fold, StepPlan(tuple(part for part in parts if part is not None))
+                fold.take_changes()
+
+
+def _part(
+    event: ev.RequestScheduled, runs: list[tuple[SlotRun, ...]], fold: Fold, tokens: list[int]
+) -> ScheduledRequest | None:
+    """Return a request's share of a plan; None where its last token was never known: it ended while the step ran."""
+    end = event.start + event.num_tokens
+    if end > len(tokens):
+        return None
+    tables = tuple(tuple(table) for table in fold.requests[event.request_id].block_tables)
+    taken = tuple(tokens[event.start : end])
+    return ScheduledRequest(
+        event.request_id, taken, event.start, tables, tuple(runs), event.is_prefill, False, SamplingParams(), 0
+    )

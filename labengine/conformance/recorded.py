@@ -1,0 +1,81 @@
+"""A stream read for judging: its header, its first piece, and what keeps the rest from being judged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from os import PathLike
+
+from labengine import events as ev
+from labengine.stream.files import lines_of, stream_files
+from labengine.stream.header import StreamHeader
+from labengine.stream.pieces import Piece
+from labengine.stream.reader import StreamReader
+from labengine.trace.file_access import Limits
+from labengine.trace.parsing import TraceError
+from labengine.wording import readable
+
+SHUT_DOWN = "the engine was shut down"
+"""The end that a stream has when the tap has told everything."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The first piece of a stream. It is the only one that an edition can follow: cached content is known in it."""
+
+    header: StreamHeader
+    piece: Piece
+    names: dict[int, str]
+    """The engine's own names of the requests."""
+    num_events: int
+    """Events of all pieces."""
+    why_incomplete: str
+    """Why the stream goes on after this piece, or has no end; empty if neither."""
+    title: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        header = self.header
+        model = readable(header.model.rstrip("/").rpartition("/")[2])
+        name = f"{readable(header.engine)} {readable(header.scheduler)}"
+        object.__setattr__(self, "title", f"{name} · rank {header.rank} · {model}")
+
+    @property
+    def name(self) -> str:
+        """The engine's name and release, and its scheduler's class."""
+        return f"{readable(self.header.engine)} {readable(self.header.scheduler)}"
+
+    @property
+    def why_not_from_start(self) -> str:
+        """Why not even the first event can be judged; empty if it can."""
+        timeline = self.piece.timeline
+        if timeline.num_dropped:
+            return f"its first {timeline.num_dropped:,} events are not kept: give a larger max_events"
+        if not any(isinstance(event, ev.EngineStarted) for event in timeline.events(0, 1)):
+            begins = self.piece.gap or "the engine had content already"
+            return f"it does not begin with an empty engine ({readable(begins, 300)})"
+        return ""
+
+
+def read(place: str | PathLike[str], limits: Limits, max_events: int) -> Recorded:
+    """Read a file, or the folder of LABENGINE_TAP=file:DIR. Raises ConfigError, or TraceError for what is damaged."""
+    reader = StreamReader(limits, max_events)
+    is_complete = True
+    for file in stream_files(place):
+        for line, is_complete in lines_of(file):
+            if is_complete:
+                reader.take(line)
+    if reader.header is None or not reader.pieces:
+        raise TraceError(f"{place} has no keyframe yet: the engine has just been started, or the file is cut off")
+    pieces = reader.pieces
+    num_events = sum(piece.timeline.end for piece in pieces)
+    return Recorded(reader.header, pieces[0], reader.names, num_events, _why_incomplete(reader, is_complete))
+
+
+def _why_incomplete(reader: StreamReader, is_complete: bool) -> str:
+    if len(reader.pieces) > 1:
+        return f"a gap ({readable(reader.pieces[1].gap, 400)})"
+    if reader.gap is not None:
+        return f"a gap ({readable(reader.gap, 400)}), and no keyframe followed"
+    if reader.end is None:
+        cut = " in the middle of a line" if not is_complete else ""
+        return f"the stream ends{cut} without an end: the engine still runs, or was killed"
+    return "" if reader.end == SHUT_DOWN else readable(reader.end, 400)

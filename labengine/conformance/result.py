@@ -1,0 +1,189 @@
+"""What conform() returns: whether a recorded scheduler did what its edition does, and where it first did otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from labengine import events as ev
+from labengine.config import ConfigError
+from labengine.conformance.comparing import comparison_of
+from labengine.conformance.recorded import Recorded
+from labengine.core.parts import Parts
+from labengine.core.seams import decider
+from labengine.session.compare.comparison import Comparison
+from labengine.timeline import Timeline
+from labengine.violation import Violation
+from labengine.wording import readable, request_name
+
+CONFORMS, DIFFERS, UNJUDGED = 0, 1, 2
+"""Exit codes of `labengine conform`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SideEvent:
+    """One side of the first difference. event: None where this side does nothing of the kind."""
+
+    name: str
+    """The engine, or the edition."""
+    event: ev.Event | None
+    sentence: str
+    method: str
+    """Class and method that decided it, with file and line where they are known; empty if there is no event."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON types."""
+        kind = None if self.event is None else type(self.event).__name__
+        return {"name": self.name, "event": kind, "sentence": self.sentence, "method": self.method}
+
+
+@dataclass(frozen=True, slots=True)
+class FirstDifference:
+    """The first event in which the recorded engine and the edition differ. request: the engine's own name of it."""
+
+    number: int
+    """Events of the stream before it."""
+    step: int
+    request: str
+    recorded: SideEvent
+    expected: SideEvent
+
+    def __str__(self) -> str:
+        about = f", request {self.request}" if self.request else ""
+        lines = [f"First difference: step {self.step}{about}, event {self.number}."]
+        for side in (self.recorded, self.expected):
+            lines += [f"  {side.name}: {side.sentence}"] + ([f"    {side.method}"] if side.method else [])
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON types."""
+        sides = {"recorded": self.recorded.to_dict(), "expected": self.expected.to_dict()}
+        return {"number": self.number, "step": self.step, "request": self.request, **sides}
+
+
+@dataclass(frozen=True, repr=False)
+class Conformance:
+    """Whether a recorded vLLM scheduler decided as its edition does; truthy only if it did, to the stream's end.
+
+    num_judged: events on which both agreed. difference: the first event in which they differ. why_unjudged: what kept
+    the rest from being judged: a feature, a gap, a version. violations: what rules and oracle find in the recording.
+    """
+
+    title: str
+    edition: str
+    num_events: int
+    num_steps: int
+    num_judged: int
+    difference: FirstDifference | None
+    why_unjudged: str
+    violations: tuple[Violation, ...]
+    recorded: Recorded | None = field(compare=False)
+    """The recording that was judged; None where nothing of it could be."""
+    expected: Timeline | None = field(compare=False)
+    """The edition's events, up to the call in which they differ."""
+
+    @property
+    def exit_code(self) -> int:
+        """0: it conforms. 1: it differs, or breaks a rule. 2: it could not be judged to its end."""
+        if self.difference is not None or self.violations:
+            return DIFFERS
+        return UNJUDGED if self.why_unjudged else CONFORMS
+
+    def __bool__(self) -> bool:
+        return self.exit_code == CONFORMS
+
+    @property
+    def verdict(self) -> str:
+        """Conforms, differs or cannot be judged, in a sentence with the numbers of events."""
+        judged = f"{self.num_judged:,} of {self.num_events:,} events"
+        if self.exit_code == CONFORMS:
+            return f"Conforms to edition {self.edition}: all {self.num_events:,} events in {self.num_steps:,} steps."
+        if self.difference is not None:
+            return f"Differs from edition {self.edition} after {judged}."
+        if self.violations:
+            ending = f", and then cannot be judged: {self.why_unjudged}" if self.why_unjudged else ""
+            return f"Breaks a rule; edition {self.edition} does the same in {judged}{ending}."
+        return f"Cannot be judged to its end: {self.why_unjudged}. Until then it conforms, in {judged}."
+
+    def __repr__(self) -> str:
+        lines = [self.title, self.verdict]
+        lines += [str(self.difference)] if self.difference is not None else []
+        lines += [f"The stream breaks the rule {one.rule} in step {one.step}: {one.message}" for one in self.violations]
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON types."""
+        return {
+            "title": self.title,
+            "edition": self.edition,
+            "verdict": ("conforms", "differs", "cannot be judged")[self.exit_code],
+            "num_events": self.num_events,
+            "num_steps": self.num_steps,
+            "num_judged": self.num_judged,
+            "difference": None if self.difference is None else self.difference.to_dict(),
+            "why_unjudged": self.why_unjudged,
+            "violations": [{"rule": one.rule, "message": one.message, "step": one.step} for one in self.violations],
+        }
+
+    def compare(self) -> Comparison:
+        """Return both sides in the compare view, the recording left, up to the call in which they first differ.
+
+        Raises ConfigError where nothing could be judged.
+        """
+        if self.recorded is None or self.expected is None:
+            raise ConfigError(f"there is nothing to compare: {self.why_unjudged}")
+        number = None if self.difference is None else self.difference.number
+        return comparison_of(self.recorded, self.expected, number)
+
+    def _ipython_display_(self) -> None:
+        print(self)
+        if self.difference is not None:
+            self.compare()._ipython_display_()
+
+
+def kind_of_decision(event: ev.Event | None, other: ev.Event | None) -> str:
+    """Return the kind, or kind:variant, under which the method that decided otherwise is known; empty for no event."""
+    if event is None:
+        return ""
+    kind = type(event).__name__
+    if isinstance(event, ev.BlockFreed) and isinstance(other, ev.BlockFreed) and event.block_id == other.block_id:
+        return kind  # the block is freed on both sides: they differ in what the pool does with it
+    return f"{kind}:{getattr(event, 'reason', '')}"
+
+
+def side_of_recording(name: str, event: ev.Event | None, kind: str, code: dict[str, Any]) -> SideEvent:
+    """Return the recorded side, with vLLM's method. kind: as kind_of_decision gives it."""
+    if event is None:
+        return _nothing(name)
+    seam = code.get(kind) or code.get(kind.partition(":")[0])
+    method = "" if seam is None else f"{seam['seam']}, {str(seam['source']).removeprefix('# ')}"
+    return SideEvent(name, event, _sentence(event), method)
+
+
+def side_of_edition(parts: Parts, event: ev.Event | None, kind: str) -> SideEvent:
+    """Return the edition's side, with the method of its parts. kind: as kind_of_decision gives it."""
+    name = f"edition {parts.name}"
+    if event is None:
+        return _nothing(name)
+    decided = decider(parts, kind if ":" not in kind else event)
+    return SideEvent(name, event, _sentence(event), "" if decided is None else f"{decided}, {decided.owner.__module__}")
+
+
+def request_of(events: Sequence[ev.Event | None], names: dict[int, str]) -> str:
+    """Return the name of the request that an event is about; empty if it is about none."""
+    for event in events:
+        request_id = getattr(event, "request_id", None)
+        if request_id is not None:
+            return f"{readable(names.get(request_id, str(request_id)))} ({request_name(request_id)})"
+    return ""
+
+
+def _nothing(name: str) -> SideEvent:
+    return SideEvent(name, None, "nothing of the kind happens.", "")
+
+
+def _sentence(event: ev.Event) -> str:
+    from labengine_widgets.words.phrases import phrase  # words are imported for a difference only
+
+    return phrase(event)
