@@ -32,18 +32,18 @@ _raise_in.argtypes, _raise_in.restype = (ctypes.c_ulong, ctypes.py_object), ctyp
 # -- interrupting a step that does not end, in a thread that Ctrl-C does not reach -------------------------------------
 
 
-class UnitOfWork:
-    """The current call of a thread, in which another thread may interrupt a step."""
+class InterruptibleCall:
+    """A call that its thread has begun. Another thread may interrupt a step in it."""
 
     def __init__(self) -> None:
-        self._number = 0
-        self._thread_id: int | None = None
-        self._loop: EndlessLoop | None = None
-
-    def do(self, call: Callable[[], T]) -> T:
-        """Run the call on its own thread. The notes of an interrupt name the loop that it ended."""
-        self._number += 1
         self._thread_id = threading.get_ident()
+        self._is_over = False
+        self._is_watched = False
+        self._loop: EndlessLoop | None = None
+        """The loop that was interrupted."""
+
+    def run(self, call: Callable[[], T]) -> T:
+        """Return the call's result. The notes of an interrupt name the loop that it ended."""
         try:
             return call()
         except KeyboardInterrupt as error:
@@ -51,38 +51,39 @@ class UnitOfWork:
                 self._loop.note(error)
             raise
         finally:
-            self._thread_id = self._loop = None
+            self._is_over = True
 
     def hurry(self) -> None:
         """Interrupt a step of this call if it has not ended within the patience. Does not wait."""
-        if self._thread_id is not None and self._loop is None:
-            _thread.start_new_thread(self._watch, (self._number, self._thread_id))
+        if not (self._is_watched or self._is_over):
+            self._is_watched = True
+            _thread.start_new_thread(self._watch, ())
 
-    def _watch(self, number: int, thread_id: int) -> None:
-        since, loop, is_struck = time.monotonic(), EndlessLoop(thread_id), False
-        while self._number == number and self._thread_id is not None:
+    def _watch(self) -> None:
+        since, loop = time.monotonic(), EndlessLoop(self._thread_id)
+        while not self._is_over:
             time.sleep(SAMPLE_INTERVAL_S)
-            if not is_struck:  # afterwards the thread is on its way out of the loop
+            if self._loop is None:  # afterwards the thread is on its way out of the loop
                 loop.sample()
             care = care_after(time.monotonic() - since)
-            if care is not None and self._number == number:
-                self._loop = loop
-                if _interrupt(thread_id, care):
-                    is_struck = True
-                    since = time.monotonic()  # code that goes on in spite of it gets another one
+            if care is not None and self._interrupt(care, loop):
+                since = time.monotonic()  # code that goes on in spite of it gets another one
 
-
-def _interrupt(thread_id: int, care: Care) -> bool:
-    """Raise a KeyboardInterrupt in a step on that thread, if it is at a safe point; return True if so."""
-    number, error = ctypes.c_ulong(thread_id), ctypes.py_object(KeyboardInterrupt)
-    frame = frame_of(thread_id)
-    if frame is None:
-        return False
-    at = frame.f_lasti
-    if not (is_in_step(frame) and is_safe_point(frame, care) and frame_of(thread_id) is frame):
-        return False
-    # From here to the call no instruction lets another thread run, so the step is interrupted at the point just read.
-    return frame.f_lasti == at and _raise_in(number, error) == 1
+    def _interrupt(self, care: Care, loop: EndlessLoop) -> bool:
+        """Raise a KeyboardInterrupt in a step of the call, if it is at a safe point; return True if so."""
+        number, error = ctypes.c_ulong(self._thread_id), ctypes.py_object(KeyboardInterrupt)
+        frame = frame_of(self._thread_id)
+        if frame is None:
+            return False
+        at = frame.f_lasti
+        if not (is_in_step(frame) and is_safe_point(frame, care) and frame_of(self._thread_id) is frame):
+            return False
+        # From here to the call no instruction lets another thread run: the step is interrupted at the point just read.
+        # After the call's end its thread may end, too, and another one get the same id.
+        if frame.f_lasti != at or self._is_over:
+            return False
+        self._loop = loop
+        return bool(_raise_in(number, error))
 
 
 # -- the thread --------------------------------------------------------------------------------------------------------
@@ -173,7 +174,8 @@ class Background:
         self._is_due = False
         """True while the event loop has a slice of it to do."""
         self._guard = threading.Lock()
-        self._work = UnitOfWork()
+        self._call: InterruptibleCall | None = None
+        """The newest call on this thread."""
         self._is_running = False
         self._num_starts = 0
         """Calls of start() that have not begun yet."""
@@ -210,8 +212,9 @@ class Background:
 
     def hurry(self) -> None:
         """Interrupt the current step if it has not ended in half a second, wherever its scheduling is."""
-        if not self._is_own_thread:
-            self._work.hurry()
+        call = self._call
+        if call is not None and not self._is_own_thread:
+            call.hurry()
 
     def post(self, call: Callable[[], Any]) -> Outcome:
         """Run a call on this thread; return its outcome."""
@@ -283,11 +286,15 @@ class Background:
 
     def _do(self, job: Job) -> None:
         outcome, call = job
-        outcome.of(partial(self._work.do, call))
+        outcome.of(partial(self._interruptible, call))
+
+    def _interruptible(self, call: Callable[[], T]) -> T:
+        self._call = InterruptibleCall()
+        return self._call.run(call)
 
     def _step_once(self) -> None:
         try:
-            if not self._work.do(self._step):
+            if not self._interruptible(self._step):
                 self._end()
         except BaseException as error:
             self.error = error

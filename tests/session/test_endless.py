@@ -18,9 +18,12 @@ from labengine import Parts, compare
 from labengine.check.watch import Watch, WatchedRunner
 from labengine.core.step_plan import StepPlan
 from labengine.engine import endless, interrupts, safe_points
+from labengine.engine.endless import EndlessLoop
+from labengine.engine.safe_points import Care
 from labengine.events import StepStarted, ViolationFound
 from labengine.hooks import Hooks
 from labengine.lab import Lab
+from labengine.session.background import InterruptibleCall
 from labengine.session.compare.comparison import Comparison
 from labengine.violation import Violation
 from waiting import PATIENCE, wait_until
@@ -223,6 +226,17 @@ def test_close_ends_a_comparisons_step_in_the_background() -> None:
         assert [lab.snapshot().step for lab in (both.left, both.right)] == [1, 1]
 
 
+def test_a_call_that_is_over_is_not_interrupted_although_its_thread_has_another_one() -> None:
+    """A thread that ends leaves its id to a thread that may be another lab's."""
+    with lab_with("part") as lab:
+        over = lab.session.runs.background.post(InterruptibleCall).result(PATIENCE)
+        over.run(lambda: None)
+        started(lab)
+        assert not over._interrupt(Care.OF_LOCKS, EndlessLoop(over._thread_id))
+        lab.pause()
+        assert_interrupted(lab.background_error)
+
+
 def test_a_views_pause_ends_it_too() -> None:
     """Its command is posted to the thread that is busy."""
     with lab_with("part") as lab, unchanged(lab):
@@ -284,7 +298,7 @@ class LooksAtItself:
         self.seen: list[bool] = []
 
     def look(self, *_: object) -> None:
-        self.seen.append(safe_points.is_safe_point(sys._getframe(), safe_points.Care.OF_THE_CORE))
+        self.seen.append(safe_points.is_safe_point(sys._getframe(), Care.OF_THE_CORE))
 
     forward = sample = read_block = write_block = look
     before_forward = after_forward = block_overwritten = look
