@@ -46,6 +46,7 @@ def pictures(lab: LabPage, name: str, of: Locator) -> None:
         lab.screenshot(f"{name}-{shade}", of)
 
 
+@pytest.mark.sweep
 def test_10_the_picture_goes_where_the_cells_go(lab_page: LabPage) -> None:
     lab_page.open(FOLDER / "10_reading_a_run.ipynb")
     at = run_to(lab_page, "lab.show()")

@@ -33,9 +33,9 @@ EXPECTED = {
     "11_hunt",
     "12_your_own_policy",
 }
-RUN_IN_A_BROWSER = {"01_first_light", "10_reading_a_run"}
-"""Notebooks that tests/browser runs from top to bottom in JupyterLab: 01 in test_first_light.py, in a restarted kernel,
-10 in test_notebooks_open.py."""
+RUN_IN_A_BROWSER = {"01_first_light"}
+"""Notebooks that tests/browser runs from top to bottom in JupyterLab: 01 in test_first_light.py, in a restarted
+kernel. 05 and 10 run in both, there for the sweep."""
 LONG = {"02_paged_attention_by_hand", "09_corruption_or_rounding"}
 """For the sweep alone: the functions of 02 are tried on a few numbers in tests/course/test_paged_by_hand.py, the
 verdicts of 09 in tests/session/test_judging.py."""

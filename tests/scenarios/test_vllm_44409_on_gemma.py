@@ -12,6 +12,8 @@ from labengine.scenarios.corruption import SideBySide
 from labengine.scenarios.vllm_44409_columns import num_doubled
 from labengine.scenarios.vllm_44409_two_phase_allocation import SCENARIO
 
+pytestmark = pytest.mark.sweep
+
 MODEL = "gemma3-270m"
 Texts = dict[str, str]
 
@@ -49,7 +51,6 @@ def test_the_old_order_breaks_the_text_from_the_first_word_on(broken: Lab, fixed
     assert "rabbit" not in both.texts[0][0]
 
 
-@pytest.mark.sweep
 def test_in_two_phases_it_is_the_text_of_an_engine_that_computes_everything(fixed: Lab) -> None:
     with Lab(MODEL, num_blocks=121, edition="vllm") as lab:
         [output] = lab.generate([SCENARIO.prompts(lab)[0]], max_tokens=24)
@@ -72,7 +73,6 @@ def test_the_prompt_was_served_from_both_places(fixed: Lab) -> None:
     assert measured["blocks never given back"] == 0
 
 
-@pytest.mark.sweep
 def test_the_clamp_does_not_mend_the_text(fixed: Lab) -> None:
     with SCENARIO.played("clamp", MODEL) as lab:
         assert text_of_long_prompt(lab).split()[0] != "watch,"
