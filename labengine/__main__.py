@@ -81,6 +81,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     conform.add_argument("place", metavar="FILE | DIR", help="a .labstream file, or the folder of LABENGINE_TAP")
     conform.add_argument("--json", action="store_true", help="print the result as JSON")
+    conform.add_argument(
+        "--against",
+        metavar="EDITION | FILE.py:CLASS",
+        help="run the recorded requests on these parts, and print what both spent",
+    )
     conform.set_defaults(run=_conform)
     return parser
 
@@ -165,10 +170,17 @@ def _attach(options: argparse.Namespace) -> None:
 
 def _conform(options: argparse.Namespace) -> int:
     from labengine.conformance.conform import conform
+    from labengine.core.editions import RECORDED_EDITIONS
+    from labengine.finder.command import object_named
 
     result = conform(options.place)
-    print(json.dumps(result.to_dict()) if options.json else result)
-    return result.exit_code
+    if options.against is None:
+        print(json.dumps(result.to_dict()) if options.json else result)
+        return result.exit_code
+    asked = options.against
+    other = result.against(asked if asked in RECORDED_EDITIONS else object_named(asked))
+    print(json.dumps(other.to_dict()) if options.json else other)
+    return 0
 
 
 def _workload(named: str) -> dict[str, object]:

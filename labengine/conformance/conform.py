@@ -11,10 +11,11 @@ from labengine.conformance.recorded import Recorded, read
 from labengine.conformance.result import (
     Conformance,
     FirstDifference,
-    kind_of_decision,
+    name_of,
     request_of,
     side_of_edition,
     side_of_recording,
+    unexpressed,
 )
 from labengine.conformance.settings import (
     CannotJudgeError,
@@ -23,6 +24,7 @@ from labengine.conformance.settings import (
     longest_of,
     refuse_what_no_edition_has,
 )
+from labengine.conformance.unexpressed import method_behind
 from labengine.core.parts import Parts
 from labengine.session.settings import refuse_unknown
 from labengine.stream.methods import code_of
@@ -64,19 +66,21 @@ def conformance_of(recorded: Recorded) -> Conformance:
         refuse_what_no_edition_has(recorded.header)
         if recorded.why_not_from_start:
             raise CannotJudgeError(recorded.why_not_from_start)
-        judged = judge(piece, config_of(recorded.header, piece), parts, longest_of(recorded.header))
+        config, longest = config_of(recorded.header, piece), longest_of(recorded.header)
+        judged = judge(piece, config, parts, longest, is_torn=recorded.loss is not None)
         violations = tuple(violations_of(piece))
         is_comparable = True
     except CannotJudgeError as error:
         judged.why_unjudged, is_comparable = str(error), False
-    why = judged.why_unjudged or ("" if judged.parting else recorded.why_incomplete)
+    difference = _difference(recorded, parts, judged)
+    why = judged.why_unjudged or ("" if difference else recorded.why_incomplete)
     return Conformance(
         title=recorded.title,
         edition=parts.name,
         num_events=recorded.num_events,
         num_steps=piece.fold.step,
-        num_judged=judged.parting.moments[0] if judged.parting else judged.end,
-        difference=_difference(recorded, parts, judged),
+        num_judged=difference.number if difference else judged.end,
+        difference=difference,
         why_unjudged=why,
         violations=violations,
         recorded=recorded if is_comparable else None,
@@ -85,16 +89,29 @@ def conformance_of(recorded: Recorded) -> Conformance:
 
 
 def _difference(recorded: Recorded, parts: Parts, judged: JudgedPiece) -> FirstDifference | None:
-    parting = judged.parting
-    if parting is None:
-        return None
-    recorded_kind = kind_of_decision(parting.recorded, parting.expected)
-    expected_kind = kind_of_decision(parting.expected, parting.recorded)
+    if judged.parting is None:
+        return _unexpressed_difference(recorded, parts, judged)
+    number, events = judged.parting.moments[0], (judged.parting.recorded, judged.parting.expected)
     code = code_of(recorded.header.methods, recorded.header.engine)
     return FirstDifference(
-        number=parting.moments[0],
-        step=recorded.piece.timeline.state(parting.moments[0]).step,
-        request=request_of((parting.recorded, parting.expected), recorded.names),
-        recorded=side_of_recording(recorded.name, parting.recorded, recorded_kind, code),
-        expected=side_of_edition(parts, parting.expected, expected_kind),
+        number=number,
+        step=recorded.piece.timeline.state(number).step,
+        request=request_of(events, recorded.names),
+        recorded=side_of_recording(recorded.name, *events, code),
+        expected=side_of_edition(parts, events[1], events[0]),
+    )
+
+
+def _unexpressed_difference(recorded: Recorded, parts: Parts, judged: JudgedPiece) -> FirstDifference | None:
+    """Return what the engine did that no event expresses, if it did and all before it conforms."""
+    loss = recorded.loss
+    method = None if loss is None or judged.why_unjudged else method_behind(loss.why)
+    if loss is None or method is None:
+        return None
+    return FirstDifference(
+        number=judged.end,
+        step=recorded.piece.fold.step,
+        request=name_of(loss.request_id, recorded.names),
+        recorded=unexpressed(recorded.name, loss.why, method),
+        expected=side_of_edition(parts, None),
     )

@@ -9,7 +9,7 @@ from itertools import zip_longest
 from labengine import events as ev
 from labengine.config import EngineConfig
 from labengine.conformance.acts import Act, acts_of
-from labengine.conformance.rerun import Rerun
+from labengine.conformance.rerun import Rerun, ends_of, salts_of
 from labengine.conformance.settings import CannotJudgeError
 from labengine.core.parts import Parts
 from labengine.core.request import ExtraKeys
@@ -41,12 +41,16 @@ class JudgedPiece:
     why_unjudged: str = ""
 
 
-def judge(piece: Piece, config: EngineConfig, parts: Parts, longest: int) -> JudgedPiece:
-    """Give a piece's inputs to an edition until it does otherwise, or until it cannot follow."""
-    rerun = Rerun(config, parts, _ends(piece), longest)
-    judging = _Judging(rerun, _salts(piece))
+def judge(piece: Piece, config: EngineConfig, parts: Parts, longest: int, *, is_torn: bool = False) -> JudgedPiece:
+    """Give a piece's inputs to an edition until it does otherwise, or until it cannot follow.
+
+    is_torn: the piece ends in the middle of a call, which is not judged: rows of it are missing.
+    """
+    rerun = Rerun(config, parts, ends_of(piece), longest)
+    judging = _Judging(rerun, salts_of(piece))
     outcome = JudgedPiece(0, rerun.timeline)
-    for act in acts_of(piece):
+    acts = list(acts_of(piece))
+    for act in acts[:-1] if is_torn else acts:
         try:
             ours = judging.answer(act)
         except CannotJudgeError as error:
@@ -101,11 +105,13 @@ class _Judging:
     def compare(self, act: Act, ours: Sequence[ev.Event]) -> Parting | None:
         """Record our events, and return the first place at which they are not the recorded ones."""
         parting = None
-        for number, (recorded, event) in enumerate(zip_longest(act.events, ours), act.start):
+        for place, (recorded, event) in enumerate(zip_longest(act.events, ours)):
             if event is not None:
                 event = self._translated(recorded, event)
             if parting is None and recorded != event:
-                parting = Parting((number, self._rerun.timeline.end), recorded, event)
+                ahead, counterpart = _counterpart(recorded, event, ours[place:])
+                moments = (act.start + place, self._rerun.timeline.end + ahead)
+                parting = Parting(moments, recorded, counterpart)
             if event is not None:
                 self._rerun.mark(event)
         return parting
@@ -123,19 +129,21 @@ class _Judging:
         return replace(ours, block_hash=self._hashes.get(key, ours.block_hash))
 
 
+def _counterpart(
+    recorded: ev.Event | None, event: ev.Event | None, following: Sequence[ev.Event]
+) -> tuple[int, ev.Event | None]:
+    """Return our event to show beside a recorded one, and how many events after `event` it is.
+
+    A block that goes to the other end of the queue is freed at another place among the blocks of its table.
+    """
+    if isinstance(recorded, ev.BlockFreed):
+        for ahead, other in enumerate(following):
+            if isinstance(other, ev.BlockFreed) and replace(other, queue_end=recorded.queue_end) == recorded != other:
+                return ahead, other
+    return 0, event
+
+
 def _refuse_unknown_end(act: Act) -> None:
     for event in act.events:
         if isinstance(event, ev.RequestFinished) and event.reason not in REASONS:
             raise CannotJudgeError(f"request {event.request_id} ended with {readable(event.reason)!r}")
-
-
-def _ends(piece: Piece) -> dict[int, tuple[int, str]]:
-    """Return each finished request's number of tokens and its reason."""
-    requests = piece.fold.requests
-    finished = (event for event in piece.timeline.events() if isinstance(event, ev.RequestFinished))
-    return {one.request_id: (len(requests[one.request_id].token_ids), one.reason) for one in finished}
-
-
-def _salts(piece: Piece) -> dict[int, ExtraKeys]:
-    salts = (one.values for one in piece.inputs if one.word == "salt")
-    return {INT(request_id): (("cache_salt", TEXT(digest)),) for request_id, digest, *_ in salts}

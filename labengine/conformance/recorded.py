@@ -9,7 +9,7 @@ from labengine import events as ev
 from labengine.stream.files import lines_of, stream_files
 from labengine.stream.header import StreamHeader
 from labengine.stream.pieces import Piece
-from labengine.stream.reader import StreamReader
+from labengine.stream.reader import Loss, StreamReader
 from labengine.trace.file_access import Limits
 from labengine.trace.parsing import TraceError
 from labengine.wording import readable
@@ -30,6 +30,8 @@ class Recorded:
     """Events of all pieces."""
     why_incomplete: str
     """Why the stream goes on after this piece, or has no end; empty if neither."""
+    loss: Loss | None
+    """Why the tap could not go on at the piece's end, in the middle of a call; None where it could."""
     title: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -56,18 +58,34 @@ class Recorded:
 
 
 def read(place: str | PathLike[str], limits: Limits, max_events: int) -> Recorded:
-    """Read a file, or the folder of LABENGINE_TAP=file:DIR. Raises ConfigError, or TraceError for what is damaged."""
+    """Read a file, or the folder of LABENGINE_TAP=file:DIR. Raises ConfigError, or TraceError for what is damaged.
+
+    What an engine can no longer have done (it may be broken) ends the reading: the events before it are kept.
+    """
     reader = StreamReader(limits, max_events)
+    ending = ""
+    try:
+        is_complete = _take_all(reader, place)
+    except TraceError as error:
+        if not reader.pieces:
+            raise
+        is_complete, ending = True, readable(str(error), 400)
+    if reader.header is None or not reader.pieces:
+        raise TraceError(f"{place} has no keyframe yet: the engine has just been started, or the file is cut off")
+    pieces = reader.pieces
+    num_events = sum(piece.timeline.end for piece in pieces)
+    why = ending or _why_incomplete(reader, is_complete)
+    return Recorded(reader.header, pieces[0], reader.names, num_events, why, reader.first_loss)
+
+
+def _take_all(reader: StreamReader, place: str | PathLike[str]) -> bool:
+    """Read all complete lines; return whether the last one is complete."""
     is_complete = True
     for file in stream_files(place):
         for line, is_complete in lines_of(file):
             if is_complete:
                 reader.take(line)
-    if reader.header is None or not reader.pieces:
-        raise TraceError(f"{place} has no keyframe yet: the engine has just been started, or the file is cut off")
-    pieces = reader.pieces
-    num_events = sum(piece.timeline.end for piece in pieces)
-    return Recorded(reader.header, pieces[0], reader.names, num_events, _why_incomplete(reader, is_complete))
+    return is_complete
 
 
 def _why_incomplete(reader: StreamReader, is_complete: bool) -> str:

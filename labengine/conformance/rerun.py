@@ -13,30 +13,32 @@ from labengine.core.async_token_budget import AsyncTokenBudgetScheduler
 from labengine.core.journal import Journal
 from labengine.core.parts import Parts
 from labengine.core.request import ExtraKeys, Request, RequestStatus
+from labengine.core.scheduler import Scheduler
 from labengine.core.step_plan import StepPlan
 from labengine.hooks import Hooks
+from labengine.stream.pieces import Piece
 from labengine.timeline import Timeline
+from labengine.trace.parsing import INT, TEXT
+
+Ends = Mapping[int, tuple[int, str]]
+"""Per finished request: its tokens at the end, and the reason."""
 
 UNKNOWN_TOKEN = 0
 """Stands for a token that the recorded engine did not sample where the edition asks for one: they differ already."""
 
 
 class Rerun:
-    """One scheduler, and the recording of its events. ends: per request, its tokens at the end, and why it stopped.
+    """One scheduler, and the recording of its events. longest: tokens at which each request ends."""
 
-    Only a stop is taken from `ends`: it depends on token ids that a recording does not know. A length is the edition's.
-    """
-
-    def __init__(self, config: EngineConfig, parts: Parts, ends: Mapping[int, tuple[int, str]], longest: int) -> None:
+    def __init__(self, config: EngineConfig, parts: Parts, ends: Ends, longest: int) -> None:
         self.name = parts.name
         self.timeline = Timeline(max_events=1 << 62)
-        self._config, self._ends, self._longest = config, ends, longest
+        self._config, self._longest = config, longest
         self._hooks, self._journal = Hooks(), Journal()
         self._hooks.subscribe(self._take)
         self._new: list[ev.Event] = []
         self.scheduler = parts.assemble(config, self._hooks, self._journal)
-        self._own_reason: Callable[[Request], Any] = self.scheduler.finish_reason
-        vars(self.scheduler)["finish_reason"] = self._finish_reason
+        end_as_recorded(self.scheduler, ends)
         self._unbooked: deque[StepPlan] = deque()
 
     def mark(self, event: ev.Event) -> None:
@@ -100,8 +102,31 @@ class Rerun:
         request = self.scheduler.requests.get(request_id)
         return request is not None and request.status is not RequestStatus.FINISHED
 
-    def _finish_reason(self, request: Request) -> Any:
-        num_tokens, reason = self._ends.get(request.request_id, (0, ""))
+
+def end_as_recorded(scheduler: Scheduler, ends: Ends) -> None:
+    """Have a scheduler stop requests where the recorded engine did: the token ids that stop a request are unknown.
+
+    A length is the scheduler's own decision.
+    """
+    own_reason: Callable[[Request], Any] = scheduler.finish_reason
+
+    def finish_reason(request: Request) -> Any:
+        num_tokens, reason = ends.get(request.request_id, (0, ""))
         if num_tokens == request.num_tokens and reason not in ("length", "abort"):
             return reason
-        return self._own_reason(request)
+        return own_reason(request)
+
+    vars(scheduler)["finish_reason"] = finish_reason
+
+
+def ends_of(piece: Piece) -> Ends:
+    """Return each finished request's number of tokens and its reason."""
+    requests = piece.fold.requests
+    finished = (event for event in piece.timeline.events() if isinstance(event, ev.RequestFinished))
+    return {one.request_id: (len(requests[one.request_id].token_ids), one.reason) for one in finished}
+
+
+def salts_of(piece: Piece) -> dict[int, ExtraKeys]:
+    """Return the cache salt of each request that has one: a digest of it."""
+    salts = (one.values for one in piece.inputs if one.word == "salt")
+    return {INT(request_id): (("cache_salt", TEXT(digest)),) for request_id, digest, *_ in salts}

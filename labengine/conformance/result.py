@@ -8,17 +8,23 @@ from typing import Any
 
 from labengine import events as ev
 from labengine.config import ConfigError
+from labengine.conformance.against import Against, against
 from labengine.conformance.comparing import comparison_of
 from labengine.conformance.recorded import Recorded
+from labengine.core.part_methods import definers
 from labengine.core.parts import Parts
-from labengine.core.seams import decider
+from labengine.core.seams import Decider, decider
 from labengine.session.compare.comparison import Comparison
 from labengine.timeline import Timeline
 from labengine.violation import Violation
 from labengine.wording import readable, request_name
+from labengine_widgets.words.phrases import phrase
 
 CONFORMS, DIFFERS, UNJUDGED = 0, 1, 2
 """Exit codes of `labengine conform`."""
+
+MAX_SHOWN = 3
+"""Violations that are printed: the first ones; the others mostly follow from them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +115,10 @@ class Conformance:
     def __repr__(self) -> str:
         lines = [self.title, self.verdict]
         lines += [str(self.difference)] if self.difference is not None else []
-        lines += [f"The stream breaks the rule {one.rule} in step {one.step}: {one.message}" for one in self.violations]
+        found = self.violations[:MAX_SHOWN]
+        lines += [f"It breaks the rule {one.rule} in step {one.step}: {one.message}" for one in found]
+        num_more = len(self.violations) - len(found)
+        lines += [f"... and rules in {num_more} more places: `violations` has them."] if num_more else []
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
@@ -136,38 +145,63 @@ class Conformance:
         number = None if self.difference is None else self.difference.number
         return comparison_of(self.recorded, self.expected, number)
 
+    def against(self, other: object) -> Against:
+        """Run the recorded traffic on other parts: an edition's name, Parts, or a class that replaces one part.
+
+        Its requests come in the recorded steps and sample the recorded tokens. Raises ConfigError where the traffic
+        cannot be run.
+        """
+        if self.recorded is None:
+            raise ConfigError(f"the traffic cannot be run again: {self.why_unjudged}")
+        return against(self.recorded, other)
+
     def _ipython_display_(self) -> None:
         print(self)
         if self.difference is not None:
             self.compare()._ipython_display_()
 
 
-def kind_of_decision(event: ev.Event | None, other: ev.Event | None) -> str:
-    """Return the kind, or kind:variant, under which the method that decided otherwise is known; empty for no event."""
-    if event is None:
-        return ""
-    kind = type(event).__name__
-    if isinstance(event, ev.BlockFreed) and isinstance(other, ev.BlockFreed) and event.block_id == other.block_id:
-        return kind  # the block is freed on both sides: they differ in what the pool does with it
-    return f"{kind}:{getattr(event, 'reason', '')}"
-
-
-def side_of_recording(name: str, event: ev.Event | None, kind: str, code: dict[str, Any]) -> SideEvent:
-    """Return the recorded side, with vLLM's method. kind: as kind_of_decision gives it."""
+def side_of_recording(name: str, event: ev.Event | None, other: ev.Event | None, code: dict[str, Any]) -> SideEvent:
+    """Return the recorded side, with vLLM's method. other: the edition's event in its place."""
     if event is None:
         return _nothing(name)
-    seam = code.get(kind) or code.get(kind.partition(":")[0])
+    kind = type(event).__name__
+    variant = "" if _shares_table(event, other) else f"{kind}:{getattr(event, 'reason', '')}"
+    seam = code.get(variant) or code.get(kind)
     method = "" if seam is None else f"{seam['seam']}, {str(seam['source']).removeprefix('# ')}"
-    return SideEvent(name, event, _sentence(event), method)
+    return SideEvent(name, event, phrase(event), method)
 
 
-def side_of_edition(parts: Parts, event: ev.Event | None, kind: str) -> SideEvent:
-    """Return the edition's side, with the method of its parts. kind: as kind_of_decision gives it."""
+def unexpressed(name: str, why: str, method: str) -> SideEvent:
+    """Return the recorded side where vLLM does what no event expresses."""
+    return SideEvent(name, None, f"{readable(why, 300)}; no event expresses it.", method)
+
+
+def side_of_edition(parts: Parts, event: ev.Event | None, other: ev.Event | None = None) -> SideEvent:
+    """Return the edition's side, with the method of its parts. other: the recorded event in its place."""
     name = f"edition {parts.name}"
     if event is None:
         return _nothing(name)
-    decided = decider(parts, kind if ":" not in kind else event)
-    return SideEvent(name, event, _sentence(event), "" if decided is None else f"{decided}, {decided.owner.__module__}")
+    decided = _decider(parts, event, other)
+    return SideEvent(name, event, phrase(event), "" if decided is None else f"{decided}, {decided.owner.__module__}")
+
+
+def _decider(parts: Parts, event: ev.Event, other: ev.Event | None) -> Decider | None:
+    """Return the method by which two events differ: of the same table, they differ in a block or in its place."""
+    if not _shares_table(event, other):
+        return decider(parts, event)
+    if isinstance(event, ev.BlockAllocated):
+        return Decider(definers(parts.free_queue, "take")[0], "take")
+    if getattr(event, "block_id", None) == getattr(other, "block_id", None):
+        return Decider(definers(parts.block_pool, "reused_first")[0], "reused_first")
+    return Decider(definers(parts.full_attention_group, "freeing_order")[0], "freeing_order")
+
+
+def _shares_table(one: ev.Event, other: ev.Event | None) -> bool:
+    """Return True for two blocks taken for, or freed from, the same table."""
+    if type(one) is not type(other) or not isinstance(one, (ev.BlockFreed, ev.BlockAllocated)):
+        return False
+    return (one.request_id, one.group) == (getattr(other, "request_id", None), getattr(other, "group", None))
 
 
 def request_of(events: Sequence[ev.Event | None], names: dict[int, str]) -> str:
@@ -175,15 +209,14 @@ def request_of(events: Sequence[ev.Event | None], names: dict[int, str]) -> str:
     for event in events:
         request_id = getattr(event, "request_id", None)
         if request_id is not None:
-            return f"{readable(names.get(request_id, str(request_id)))} ({request_name(request_id)})"
+            return name_of(request_id, names)
     return ""
+
+
+def name_of(request_id: int | None, names: dict[int, str]) -> str:
+    """Return the engine's name of a request, and ours; empty for None."""
+    return "" if request_id is None else f"{readable(names.get(request_id, '?'))} ({request_name(request_id)})"
 
 
 def _nothing(name: str) -> SideEvent:
     return SideEvent(name, None, "nothing of the kind happens.", "")
-
-
-def _sentence(event: ev.Event) -> str:
-    from labengine_widgets.words.phrases import phrase  # words are imported for a difference only
-
-    return phrase(event)

@@ -105,10 +105,25 @@ EDITIONS: dict[str, Parts] = {
 """Every edition by its name."""
 
 
+RECORDED_EDITIONS: dict[str, Parts] = {str(VLLM_ASYNC.name): VLLM_ASYNC}
+"""Editions that recordings are held against, and that run no lab: its checks know a step's tokens when it ends."""
+
+
 def edition(name: str) -> Parts:
     """Return the edition called `name`. Raises ConfigError, naming the nearest match."""
+    if isinstance(name, str) and name in RECORDED_EDITIONS:
+        refuse_recorded(RECORDED_EDITIONS[name])
     if not isinstance(name, str) or name not in EDITIONS:
         near = get_close_matches(str(name), EDITIONS, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise ConfigError(f"unknown edition {name!r}; there are {', '.join(map(repr, EDITIONS))}.{hint}")
     return EDITIONS[name]
+
+
+def refuse_recorded(parts: Parts) -> None:
+    """Raise ConfigError for parts whose steps are booked one step later."""
+    if issubclass(parts.scheduler, AsyncTokenBudgetScheduler):
+        raise ConfigError(
+            f"edition {parts.name} is for recordings of a vLLM (labengine conform): in a lab a step's tokens are known "
+            "when it ends. Use edition 'vllm', whose decisions are those of the synchronous scheduler"
+        )

@@ -24,7 +24,7 @@ def find_from_file(
     """
     if notebook is not None:
         checked_name(notebook)
-    found = find(_named(parts), against, seconds=seconds, seed=seed, show_progress=sys.stderr.isatty())
+    found = find(object_named(parts), against, seconds=seconds, seed=seed, show_progress=sys.stderr.isatty())
     if test_file is not None and isinstance(found, Counterexample):
         replace_file(test_file, found.to_test().encode())
     if notebook is not None and isinstance(found, Counterexample):
@@ -32,7 +32,11 @@ def find_from_file(
     return found
 
 
-def _named(parts: str) -> object:
+def object_named(parts: str) -> object:
+    """Return an edition's name as it is, else the object that "FILE.py:NAME" names; the file is executed.
+
+    Raises ConfigError for what is not there.
+    """
     if parts in EDITIONS:
         return parts
     file, separator, name = parts.rpartition(":")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from labengine.config import ConfigError, EngineConfig, GroupSpec, checked_bool, is_single_int, shown
 from labengine.core.connector import Connector
 from labengine.core.editions import edition as edition_named
+from labengine.core.editions import refuse_recorded
 from labengine.core.parts import Parts
 from labengine.engine.loaded_model import ModelOptions
 
@@ -107,7 +108,9 @@ class LabSettings:
     def all_parts(self) -> Parts:
         """The edition's parts, with the user's parts in place of its own."""
         base = edition_named(self.edition)
-        return base if self.parts is None else self.parts.overriding(base)
+        parts = base if self.parts is None else self.parts.overriding(base)
+        refuse_recorded(parts)
+        return parts
 
     @property
     def asked_blocks(self) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from labengine.fold import Fold
 from labengine.stream.contradictions import contradictions
@@ -17,6 +17,13 @@ from labengine.trace.validation import check_keyframe
 TIME = Shape((int, float), float)
 
 
+class Loss(NamedTuple):
+    """Why the tap could not go on. request_id: the request whose blocks were cached at that time; None for none."""
+
+    why: str
+    request_id: int | None
+
+
 class StreamReader:
     """Takes a stream's lines in order. Nothing in them is trusted: TraceError names what cannot be read."""
 
@@ -28,6 +35,8 @@ class StreamReader:
         """vLLM's names of the requests."""
         self.end: str | None = None
         """Why the stream ended, if it says so."""
+        self.first_loss: Loss | None = None
+        """Why rows of the first piece are missing at its end, as the tap saw it; None for another end."""
         self._next = 0
         """Number of the next message."""
         self.gap: str | None = None
@@ -75,6 +84,8 @@ class StreamReader:
             self._piece.add(rows, at, message.get("inputs", ()))
         elif "end" in message:
             self.end = TEXT(message["end"])
+            if "lost" in message:
+                self.gap = self._lost(message["lost"])
 
     @property
     def _piece(self) -> Piece:
@@ -86,7 +97,7 @@ class StreamReader:
         self._limits.refuse_pool(len(document["ref_counts"]))
         check_keyframe(document)
         state = fold_of(document)
-        gap = _sentence(lost) if lost is not None else self.gap
+        gap = self._lost(lost) if lost is not None else self.gap
         self.gap = None
         if not self.pieces:
             self._begin(state, _late(state) if gap is None else gap)
@@ -94,6 +105,16 @@ class StreamReader:
             self._begin(state, gap)
         else:
             self._check(state)
+
+    def _lost(self, lost: Any) -> str:
+        """Return why rows are missing, as the tap has put it, with what is known of how many."""
+        loss = Loss(TEXT(lost["why"]), None if lost.get("request") is None else INT(lost["request"]))
+        if len(self.pieces) == 1 and self.gap is None:
+            self.first_loss = loss
+        num_events, num_steps = INT(lost["num_events"]), INT(lost["num_steps"])
+        known = [f"{num_events:,} events were dropped"] if num_events else []
+        known += [f"{num_steps:,} steps were not observed"] if num_steps else []
+        return "; ".join((loss.why, *known))
 
     def _check(self, state: Fold) -> None:
         piece = self._piece
@@ -114,14 +135,6 @@ def _renumbered(row: Any, numbers: Sequence[int]) -> list[Any]:
     if type(number) is not int or number < 0:
         raise ValueError("a row's kind is no number")
     return [numbers[number], *values]
-
-
-def _sentence(lost: Any) -> str:
-    """Return why rows are missing, as the tap has put it, with what is known of how many."""
-    why, num_events, num_steps = TEXT(lost["why"]), INT(lost["num_events"]), INT(lost["num_steps"])
-    known = [f"{num_events:,} events were dropped"] if num_events else []
-    known += [f"{num_steps:,} steps were not observed"] if num_steps else []
-    return "; ".join((why, *known))
 
 
 def _late(state: Fold) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import labengine
+from checkout import ROOT
 from differential import vllm_streams
 from labengine import events as ev
 from labengine.__main__ import main
@@ -20,19 +21,13 @@ from labengine.conformance.checks import violations_of
 from labengine.conformance.recorded import read
 from labengine.timeline import Timeline
 from labengine.trace.file_access import Limits
+from recorded_files import written
 
 Item = dict[str, Any]
 RUNS = list(vllm_streams.read())
 SYNC, ASYNC = (next(items for workload, items in RUNS if workload["async"] is flag) for flag in (False, True))
 
 KINDS = [kind for kind, *_ in RUNS[0][1][0]["header"]["kinds"]]
-
-
-def written(items: list[Item], folder: Path) -> Path:
-    """Write a recorded stream into a file."""
-    path = folder / "run.labstream"
-    path.write_bytes(b"".join(line + b"\n" for line in vllm_streams.lines_of(items)))
-    return path
 
 
 def changed(items: list[Item], change: Callable[[Item], bool]) -> list[Item]:
@@ -140,6 +135,41 @@ def test_hashes_may_be_others_but_not_fall_together(tmp_path: Path) -> None:
     items = changed(SYNC, in_row("BlockCached", 5, hashes[0], other))
     found = labengine.conform(written(items, tmp_path)).difference
     assert found is not None and isinstance(found.recorded.event, ev.BlockCached)
+
+
+BROKEN = [(workload["broken"], items) for workload, items in vllm_streams.read(vllm_streams.BROKEN_PATH)]
+
+
+@pytest.mark.parametrize(("name", "items"), BROKEN, ids=[name for name, _ in BROKEN])
+def test_the_first_wrong_event_of_a_broken_vllm_is_named(name: str, items: list[Item], tmp_path: Path) -> None:
+    """Recorded with copies of vLLM in which one method was changed: differential/vllm_upstream_broken.py."""
+    result = labengine.conform(written(items, tmp_path))
+    found = result.difference
+    assert found is not None and result.exit_code == 1 and 0 < result.num_judged < result.num_events
+    broken, method, kind = {
+        "free order reversed": ("BlockPool.free_blocks, differential/", "KVCacheGroup.freeing_order", ev.BlockFreed),
+        "touch leaves the queue": ("BlockPool._maybe_evict_cached_block, vllm/", "BlockPool.take", ev.BlockEvicted),
+        "unhashed to the tail": ("BlockPool.free_blocks, differential/", "BlockPool.reused_first", ev.BlockFreed),
+        "late merge": ("BlockPool.touch", "", type(None)),
+    }[name]
+    assert found.recorded.method.startswith(broken) and found.expected.method.startswith(method)
+    assert isinstance(found.recorded.event, kind) and isinstance(found.expected.event, kind)
+    if name == "late merge":
+        assert found.request and "blocks were pinned outside of a prefix hit; no event expresses it" in str(found)
+    if name == "unhashed to the tail":
+        assert isinstance(found.recorded.event, ev.BlockFreed) and isinstance(found.expected.event, ev.BlockFreed)
+        assert (found.recorded.event.queue_end, found.expected.event.queue_end) == ("tail", "head")
+        assert found.recorded.event.block_id == found.expected.event.block_id
+    assert bool(result.violations) == (name == "touch leaves the queue")
+    assert result.compare().timelines[1].end > found.number or name == "late merge"
+
+
+def test_the_how_to_prints_what_the_command_prints(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "vllm_bisect.md").read_text(encoding="utf-8")
+    judged = {name: labengine.conform(written(items, tmp_path)) for name, items in reversed(BROKEN)}
+    reversed_order, merge = judged["free order reversed"], judged["late merge"]
+    assert repr(reversed_order) in page and repr(reversed_order.against("vllm")) in page
+    assert str(merge.difference) in page
 
 
 # -- what cannot be judged ---------------------------------------------------------------------------------------------

@@ -1,17 +1,29 @@
-"""Workloads for a tapped vLLM scheduler, and the recorded ones: tests/golden/vllm-streams.jsonl.gz."""
+"""Workloads for a tapped vLLM scheduler, and the recorded ones in tests/golden.
+
+vllm-streams.jsonl.gz is of vLLM as it is, vllm-broken.jsonl.gz of the copies in vllm_upstream_broken.
+"""
 
 from __future__ import annotations
 
 import gzip
 import json
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from differential.vllm_golden import FOLDER
 from vllm_scheduler_workloads import scheduler_workload
 
 PATH = FOLDER / "vllm-streams.jsonl.gz"
+BROKEN_PATH = FOLDER / "vllm-broken.jsonl.gz"
 RECORDED_SEEDS = range(16)
+BROKEN_RUNS = {
+    "free order reversed": (21, 23),
+    "touch leaves the queue": (21, 2),
+    "unhashed to the tail": (21, 23),
+    "late merge": (6, 5),
+}
+"""Seeds of the workloads recorded with each broken copy: a synchronous one, and an asynchronous one."""
 
 Item = dict[str, Any]
 
@@ -24,16 +36,22 @@ def tapped_workload(seed: int) -> dict[str, Any]:
     return scheduler_workload(seed) | options
 
 
-def write(header: dict[str, str], runs: Iterable[tuple[dict[str, Any], list[Item]]]) -> None:
+def broken_workloads() -> Iterator[dict[str, Any]]:
+    """Yield the workloads that are recorded with broken copies of vLLM."""
+    for name, seeds in BROKEN_RUNS.items():
+        yield from (tapped_workload(seed) | {"broken": name} for seed in seeds)
+
+
+def write(header: dict[str, str], runs: Iterable[tuple[dict[str, Any], list[Item]]], path: Path = PATH) -> None:
     """Record; the same runs make the same bytes."""
     lines = [header, *({"workload": workload, "items": [*map(timeless, items)]} for workload, items in runs)]
     text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
-    PATH.write_bytes(gzip.compress(text.encode(), mtime=0))
+    path.write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
-def read() -> Iterator[tuple[dict[str, Any], list[Item]]]:
+def read(path: Path = PATH) -> Iterator[tuple[dict[str, Any], list[Item]]]:
     """Yield the recorded workloads, and what was seen while each ran."""
-    with gzip.open(PATH, "rt", encoding="utf-8") as file:
+    with gzip.open(path, "rt", encoding="utf-8") as file:
         next(file)
         for line in file:
             run = json.loads(line)

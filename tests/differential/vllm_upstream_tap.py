@@ -1,7 +1,8 @@
 """Workloads on vLLM's schedulers with the tap attached: its messages, and vLLM's own state after each update.
 
 A workload is one of vllm_upstream_scheduler's, with `async` (two steps in flight, tokens one step late), `aborts`
-(a seed: running requests are aborted now and then) and `resets` (the prefix cache is reset where vLLM is idle).
+(a seed: running requests are aborted now and then), `resets` (the prefix cache is reset where vLLM is idle) and
+`broken` (the name of one of vllm_upstream_broken's copies).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from vllm.v1.request import RequestStatus
 
 from differential import vllm_upstream_pool as pool_rows
 from differential import vllm_upstream_scheduler as upstream
+from differential.vllm_upstream_broken import broken
 from labengine_vllm.engine import Engine
 from labengine_vllm.header import header
 from labengine_vllm.tap import Tap
@@ -54,8 +56,14 @@ class Collector:
 
 def run_tapped(workload: Mapping[str, Any]) -> list[dict[str, Any]]:
     """{"header": ...}, then {"message": ...} and, after each update, {"state": ...}."""
-    run = _TappedRun(workload)
-    run.complete()
+    with broken(workload.get("broken")):
+        run = _TappedRun(workload)
+        try:
+            run.complete()
+        except Exception:  # a broken copy may die: what the tap saw until then is its stream
+            if "broken" not in workload:
+                raise
+            run.tap.close()
     return run.collector.items
 
 
@@ -118,7 +126,8 @@ class _TappedRun(upstream.Run):
             pooler_output=[],
         )
         self.scheduler.update_from_output(plan, output)
-        self.collector.items.append({"state": self._state()})
+        if "broken" not in self._workload:  # a broken queue may be a circle
+            self.collector.items.append({"state": self._state()})
 
     def _state(self) -> dict[str, Any]:
         """Return vLLM's own state, read without the tap's code."""

@@ -75,12 +75,9 @@ def _place(engine: Engine, role: str, name: str) -> dict[str, Any] | None:
     target = dict(reversed(list(engine.objects())))[role]
     for owner in type(target).__mro__:
         if name in vars(owner):
-            return {
-                "class": owner.__name__,
-                "method": name,
-                "module": owner.__module__,
-                "line": _line(vars(owner)[name]),
-            }
+            function = vars(owner)[name]
+            module = getattr(function, "__module__", None) or owner.__module__  # a patched one comes from elsewhere
+            return {"class": owner.__name__, "method": name, "module": module, "line": _line(function)}
     return None
 
 

@@ -32,6 +32,8 @@ class Recorder:
         self.is_listening = False
         self.lost: str | None = None
         """Why rows are missing since the last one sent; None if none are."""
+        self.lost_in: int | None = None
+        """The request whose blocks were cached when rows began to be missing; None if none were."""
         self.rows: list[Row] = []
         self.step = 0
         self.ids: dict[str, int] = {}
@@ -56,7 +58,8 @@ class Recorder:
 
     def lose(self, why: str) -> None:
         """Stop listening: something happened that no event can express, or that was not observed."""
-        self.lost = self.lost or why
+        if self.lost is None:
+            self.lost, self.lost_in = why, self.caching
         self.is_listening = False
         self.forget_context()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from labengine_vllm.contents import group_of, hash_of, mapped_ids
@@ -25,7 +26,7 @@ def keyframe(engine: Engine, recorder: Recorder) -> dict[str, Any]:
         "ref_counts": [0 if block.is_null else block.ref_cnt for block in blocks],
         "block_keys": [(block.block_id, _keys(engine.pool, block)) for block in blocks if block.block_hash is not None],
         "block_tokens": list(dict(_contents(engine)).items()),
-        "free_queue": list(_queued(engine.queue)),
+        "free_queue": list(islice(_queued(engine.queue), len(blocks) + 1)),  # a broken one may be a circle
         "prefix_map": [(group_of(key), hash_of(key), mapped_ids(entry)) for key, entry in served.items()],
     }
 

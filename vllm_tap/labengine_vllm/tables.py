@@ -112,10 +112,10 @@ class FreeObserver:
         wrapping.replace(pool, "free_blocks", free_blocks)
 
     def _before_prepend(self, blocks: Sequence[Any]) -> None:
-        self._recorder.to_head = blocks
+        self._recorder.to_head = (*blocks, *self._recorder.to_head)
 
     def _before_append(self, blocks: Sequence[Any]) -> None:
-        self._recorder.to_tail = blocks
+        self._recorder.to_tail = (*self._recorder.to_tail, *blocks)
 
     def _before_touch(self, *_: Any, **__: Any) -> None:
         if not self._recorder.is_touching:

@@ -76,7 +76,7 @@ class Tap:
             self._finish_step()
             if self.recorder.is_listening:
                 self._send_keyframe()
-            self._send({"end": "the engine was shut down"}, 1)
+            self._send({"end": "the engine was shut down", **self._loss()}, 1)
         except Exception as error:
             return self.detach("shutdown", error)
         self._take_off()
@@ -176,9 +176,7 @@ class Tap:
             self._in_flight.clear()
         recorder.keep_ids(self.engine.scheduler.requests)
         message: dict[str, Any] = {"k": keyframe(self.engine, recorder), "names": recorder.new_names}
-        if recorder.lost:
-            lost = {"why": recorder.lost, "num_events": self._num_dropped, "num_steps": self._num_unseen_steps}
-            message["lost"] = lost
+        message |= self._loss()
         if not self._send(message, len(self.engine.pool.blocks)):
             return
         recorder.new_names = {}
@@ -186,6 +184,14 @@ class Tap:
         self._next_keyframe = monotonic() + SECONDS_BETWEEN_KEYFRAMES
         self._next_check = monotonic() + SECONDS_BETWEEN_CHECKS
         recorder.start_again()
+
+    def _loss(self) -> dict[str, Any]:
+        """Return what a message says of rows that are missing since the last ones sent; nothing if none are."""
+        recorder = self.recorder
+        if recorder.lost is None:
+            return {}
+        counts = {"num_events": self._num_dropped, "num_steps": self._num_unseen_steps}
+        return {"lost": {"why": recorder.lost, "request": recorder.lost_in, **counts}}
 
     def _send(self, message: dict[str, Any], num_events: int) -> bool:
         if not self.outbox.put({"n": self._num_sent, "t": round(time(), 6), **message}, num_events):

@@ -1,0 +1,66 @@
+"""Live: vLLM 0.32's own schedulers conform to editions vllm and vllm-async, and broken copies of them do not.
+
+LABENGINE_VLLM_PYTHON=path/to/vllm/bin/python pytest tests/differential/test_conform_vllm.py
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import labengine
+from differential import vllm_streams
+from differential.vllm_process import VARIABLE, VERSION, VllmProcess, named_interpreter
+
+NUM_WORKLOADS = 30
+NUM_SWEEP_WORKLOADS = 1000
+NUM_BROKEN = 12
+
+
+@pytest.fixture(scope="module")
+def vllm() -> Iterator[VllmProcess]:
+    python = named_interpreter()
+    if python is None:
+        pytest.skip(f"set {VARIABLE} to an interpreter with vLLM {VERSION}; its recorded streams were judged")
+    with VllmProcess(python) as process:
+        yield process
+
+
+def judged(vllm: VllmProcess, seeds: range, folder: Path, broken: str | None = None) -> Counter[str]:
+    """Judge a stream for each seed; return how many conform to each edition, and the reasons of the others."""
+    found, path = Counter[str](), folder / "run.labstream"
+    for seed in seeds:
+        workload = vllm_streams.tapped_workload(seed) | ({"broken": broken} if broken else {})
+        path.write_bytes(b"".join(line + b"\n" for line in vllm_streams.lines_of(vllm.run_tapped(workload))))
+        result = labengine.conform(path)
+        if result:
+            found[result.edition] += 1
+            found["events"] += result.num_judged
+        else:
+            found["differs" if result.exit_code == 1 else result.why_unjudged] += 1
+            print(f"workload {seed}: {result!r}")
+    print(f"{len(seeds)} workloads: {dict(found)}")
+    return found
+
+
+@pytest.mark.timeout(600)
+def test_vllm_conforms(vllm: VllmProcess, tmp_path: Path) -> None:
+    found = judged(vllm, range(200, 200 + NUM_WORKLOADS), tmp_path)
+    assert found["vllm"] + found["vllm-async"] == NUM_WORKLOADS and min(found["vllm"], found["vllm-async"]) > 5
+
+
+@pytest.mark.sweep
+@pytest.mark.timeout(1800)
+def test_vllm_conforms_in_a_thousand_workloads(vllm: VllmProcess, tmp_path: Path) -> None:
+    found = judged(vllm, range(1000, 1000 + NUM_SWEEP_WORKLOADS), tmp_path)
+    assert found["vllm"] + found["vllm-async"] == NUM_SWEEP_WORKLOADS
+
+
+@pytest.mark.parametrize("name", vllm_streams.BROKEN_RUNS)
+def test_broken_copies_differ(name: str, vllm: VllmProcess, tmp_path: Path) -> None:
+    found = judged(vllm, range(1, 1 + NUM_BROKEN), tmp_path, name)
+    assert found["differs"] >= NUM_BROKEN // 2
+    assert found["differs"] + found["vllm"] + found["vllm-async"] == NUM_BROKEN
