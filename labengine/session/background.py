@@ -37,7 +37,7 @@ class InterruptibleCall:
 
     def __init__(self) -> None:
         self._thread_id = threading.get_ident()
-        self._is_over = False
+        self._has_ended = False
         self._is_watched = False
         self._loop: EndlessLoop | None = None
         """The loop that was interrupted."""
@@ -51,17 +51,17 @@ class InterruptibleCall:
                 self._loop.note(error)
             raise
         finally:
-            self._is_over = True
+            self._has_ended = True
 
     def hurry(self) -> None:
         """Interrupt a step of this call if it has not ended within the patience. Does not wait."""
-        if not (self._is_watched or self._is_over):
+        if not (self._is_watched or self._has_ended):
             self._is_watched = True
             _thread.start_new_thread(self._watch, ())
 
     def _watch(self) -> None:
         since, loop = time.monotonic(), EndlessLoop(self._thread_id)
-        while not self._is_over:
+        while not self._has_ended:
             time.sleep(SAMPLE_INTERVAL_S)
             if self._loop is None:  # afterwards the thread is on its way out of the loop
                 loop.sample()
@@ -80,7 +80,7 @@ class InterruptibleCall:
             return False
         # From here to the call no instruction lets another thread run: the step is interrupted at the point just read.
         # After the call's end its thread may end, too, and another one get the same id.
-        if frame.f_lasti != at or self._is_over:
+        if frame.f_lasti != at or self._has_ended:
             return False
         self._loop = loop
         return bool(_raise_in(number, error))

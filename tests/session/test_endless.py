@@ -226,13 +226,13 @@ def test_close_ends_a_comparisons_step_in_the_background() -> None:
         assert [lab.snapshot().step for lab in (both.left, both.right)] == [1, 1]
 
 
-def test_a_call_that_is_over_is_not_interrupted_although_its_thread_has_another_one() -> None:
+def test_a_call_that_has_ended_is_not_interrupted_although_its_thread_has_another_one() -> None:
     """A thread that ends leaves its id to a thread that may be another lab's."""
     with lab_with("part") as lab:
-        over = lab.session.runs.background.post(InterruptibleCall).result(PATIENCE)
-        over.run(lambda: None)
+        ended = lab.session.runs.background.post(InterruptibleCall).result(PATIENCE)
+        ended.run(lambda: None)
         started(lab)
-        assert not over._interrupt(Care.OF_LOCKS, EndlessLoop(over._thread_id))
+        assert not ended._interrupt(Care.OF_LOCKS, EndlessLoop(ended._thread_id))
         lab.pause()
         assert_interrupted(lab.background_error)
 
