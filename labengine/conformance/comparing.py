@@ -19,24 +19,16 @@ LEFT_NOTE = "This is a recording of a vLLM scheduler: there is no engine here to
 RIGHT_NOTE = "This is what the edition does with the recorded inputs: there is no engine here to step."
 
 
-def comparison_of(recorded: Recorded, expected: Timeline, number: int | None) -> Comparison:
-    """Return recording and edition side by side. number: the recording's first event that differs; None for none."""
+def comparison_of(recorded: Recorded, expected: Timeline, ends: tuple[int, int] | None) -> Comparison:
+    """Return recording and edition side by side. ends: the last moments that are shown; None for all."""
     header, timeline = recorded.header, recorded.piece.timeline
-    if number is not None:
-        timeline = timeline.until(_end_of_step(timeline, number))
+    if ends is not None:
+        timeline, expected = timeline.until(ends[0]), expected.until(ends[1])
     code = code_of(header.methods, header.engine)
     parts = edition_for(header)
     left = _trace(recorded, timeline, recorded.name, LEFT_NOTE, code)
     right = _trace(recorded, expected, f"edition {parts.name}", RIGHT_NOTE, seams_of(parts, None))
     return Comparison(left, right, names=(recorded.name, f"edition {parts.name}"), title=recorded.title)
-
-
-def _end_of_step(timeline: Timeline, number: int) -> int:
-    """Return the moment after the step that an event is in."""
-    try:
-        return timeline.step_moments(timeline.state(number).step)[1]
-    except KeyError:  # before the first step
-        return timeline.end
 
 
 def _trace(recorded: Recorded, timeline: Timeline, title: str, note: str, code: dict[str, Any]) -> Trace:

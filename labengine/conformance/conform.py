@@ -95,6 +95,7 @@ def _difference(recorded: Recorded, parts: Parts, judged: JudgedPiece) -> FirstD
     code = code_of(recorded.header.methods, recorded.header.engine)
     return FirstDifference(
         number=number,
+        shown_at=(number + (events[0] is not None), judged.parting.moments[1] + (events[1] is not None)),
         step=recorded.piece.timeline.state(number).step,
         request=request_of(events, recorded.names),
         recorded=side_of_recording(recorded.name, *events, code),
@@ -110,6 +111,7 @@ def _unexpressed_difference(recorded: Recorded, parts: Parts, judged: JudgedPiec
         return None
     return FirstDifference(
         number=judged.end,
+        shown_at=(judged.end, judged.expected.end),
         step=recorded.piece.fold.step,
         request=name_of(loss.request_id, recorded.names),
         recorded=unexpressed(recorded.name, loss.why, method),

@@ -50,6 +50,8 @@ class FirstDifference:
 
     number: int
     """Events of the stream before it."""
+    shown_at: tuple[int, int]
+    """The moments right after it, of the recording and of the edition's events."""
     step: int
     request: str
     recorded: SideEvent
@@ -136,14 +138,14 @@ class Conformance:
         }
 
     def compare(self) -> Comparison:
-        """Return both sides in the compare view, the recording left, up to the call in which they first differ.
+        """Return both sides in the compare view, the recording left; the newest moment is the first difference.
 
         Raises ConfigError where nothing could be judged.
         """
         if self.recorded is None or self.expected is None:
             raise ConfigError(f"there is nothing to compare: {self.why_unjudged}")
-        number = None if self.difference is None else self.difference.number
-        return comparison_of(self.recorded, self.expected, number)
+        ends = None if self.difference is None else self.difference.shown_at
+        return comparison_of(self.recorded, self.expected, ends)
 
     def against(self, other: object) -> Against:
         """Run the recorded traffic on other parts: an edition's name, Parts, or a class that replaces one part.
