@@ -81,7 +81,7 @@ def test_what_no_other_scheduler_can_follow_is_named(tmp_path: Path) -> None:
     assert why == ["request cmpl-7 has a LoRA adapter", late, late, "the scheduler is paused (PAUSED_ALL)"]
 
 
-def test_a_loss_that_no_keyframe_follows_is_told_at_the_end(tmp_path: Path) -> None:
+def test_a_loss_that_no_keyframe_follows_is_named_at_the_end(tmp_path: Path) -> None:
     scheduler, tap = tapped(tmp_path)
     request = FakeRequest("a", [1, 2, 3], 9)
     scheduler.add_request(request)
