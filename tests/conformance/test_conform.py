@@ -164,6 +164,17 @@ def test_the_first_wrong_event_of_a_broken_vllm_is_named(name: str, items: list[
     assert result.compare().timelines[1].end > found.number or name == "late merge"
 
 
+def test_a_notebook_shows_both_sides_at_the_first_difference(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, items = BROKEN[0]
+    labengine.conform(written(items, tmp_path))._ipython_display_()
+    verdict, *sides = capsys.readouterr().out.split("block")
+    assert "First difference: step 3" in verdict and len(sides) > 2
+    labengine.conform(written(SYNC, tmp_path))._ipython_display_()
+    assert capsys.readouterr().out.endswith("in 21 steps.\n")
+
+
 def test_the_how_to_prints_what_the_command_prints(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "vllm_bisect.md").read_text(encoding="utf-8")
     judged = {name: labengine.conform(written(items, tmp_path)) for name, items in reversed(BROKEN)}
