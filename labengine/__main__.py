@@ -67,9 +67,13 @@ def _parser() -> argparse.ArgumentParser:
     opened.add_argument("file", help="the file")
     opened.add_argument("--html", metavar="OUT", help="write it as one HTML page in which the run scrubs, offline")
     opened.set_defaults(run=_open)
-    attached = commands.add_parser("attach", help="look at what the tap on a vLLM scheduler wrote; see docs/vllm.md")
-    attached.add_argument("place", metavar="FILE | DIR", help="a .labstream file, or the folder of LABENGINE_TAP")
-    attached.add_argument("--record", metavar="OUT.lab", help="save it for `open`, and for labengine.open")
+    attached = commands.add_parser("attach", help="look at what a running vLLM does, or did; see docs/vllm.md")
+    attached.add_argument(
+        "place", metavar="PLACE", help="unix:DIR, tcp:127.0.0.1:PORT, a .labstream file, or the folder of file:DIR"
+    )
+    attached.add_argument("--record", metavar="OUT.lab", help="save it for `open`; a running vLLM until Ctrl-C")
+    attached.add_argument("--rank", type=int, metavar="N", help="which engine, where several run (all are listed)")
+    attached.add_argument("--seconds", type=float, metavar="N", help="record a running vLLM for so long")
     attached.add_argument("--html", metavar="OUT", help="write it as one HTML page in which the run scrubs, offline")
     attached.add_argument("--piece", type=int, metavar="N", help="which piece of a stream with gaps (the last)")
     attached.add_argument("--tokenizer", metavar="DIR", help="a model's directory or name, for the text of tokens")
@@ -155,17 +159,9 @@ def _open(options: argparse.Namespace) -> None:
 
 
 def _attach(options: argparse.Namespace) -> None:
-    from labengine.stream.attach import attach
+    from labengine.stream.command import attach_command
 
-    trace = attach(options.place, piece=options.piece, tokenizer=options.tokenizer)
-    if options.record is not None:
-        trace.save(options.record)
-    if options.html is not None:
-        trace.export_html(options.html)
-    print(trace)
-    print(trace.note)
-    for violation in trace.violations[:_MOST_VIOLATIONS]:
-        print(violation)
+    attach_command(options, print)
 
 
 def _conform(options: argparse.Namespace) -> int:

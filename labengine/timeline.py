@@ -44,6 +44,12 @@ class Timeline:
         timeline._begin(state.copy())
         return timeline
 
+    def begin_at(self, state: Fold) -> None:
+        """Start the recording over at a given state, which is moment 0 of the next generation."""
+        with self._guard:
+            self.generation += 1
+            self._begin(state.copy())
+
     def _begin(self, state: Fold) -> None:
         self.num_dropped = 0
         self.step_seconds: dict[int, float] = {}

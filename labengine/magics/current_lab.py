@@ -10,7 +10,8 @@ from IPython.core.error import UsageError
 from labengine.engine.sources import model_path
 from labengine.lab import Lab
 from labengine.session.compare.comparison import Comparison
-from labengine.session.saved.trace import Trace
+from labengine.session.saved.recording import ViewedRecording
+from labengine.stream.live import LiveStream
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -31,7 +32,7 @@ class CurrentLab:
         self._opened: Comparison | Lab | None = None
         self._beside: Lab | None = None
         """The lab called `lab` when %lab bug or %%lab patch opened its engines."""
-        self._trace: Trace | None = None
+        self._trace: ViewedRecording | None = None
         self._forks: dict[str, Lab] = {}
 
     @property
@@ -80,7 +81,7 @@ class CurrentLab:
         return self.comparison or self.lab
 
     @property
-    def recorded(self) -> Lab | Trace:
+    def recorded(self) -> Lab | ViewedRecording:
         """The recording to look at: the lab's, or without a lab the trace's that %lab open opened."""
         return self.lab if self.has_lab or self._trace is None else self._trace
 
@@ -92,7 +93,7 @@ class CurrentLab:
         return tuple(side for side in sides if isinstance(side, Lab))
 
     @property
-    def shown(self) -> Lab | Trace | Comparison:
+    def shown(self) -> Lab | ViewedRecording | Comparison:
         """The object to look at: the comparison, or else the lab or the trace."""
         return self.comparison or self.recorded
 
@@ -114,8 +115,11 @@ class CurrentLab:
         self._forks[name] = self._shell.user_ns[name] = lab
         return lab
 
-    def open_trace(self, name: str, trace: Trace) -> Trace:
-        """Store an opened trace in a variable."""
+    def open_trace(self, name: str, trace: ViewedRecording) -> ViewedRecording:
+        """Store an opened recording in a variable. A running vLLM that was attached under this name is let go."""
+        former = self._shell.user_ns.get(name)
+        if isinstance(former, LiveStream):
+            former.close()
         self._trace = self._shell.user_ns[name] = trace
         return trace
 

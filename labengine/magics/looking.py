@@ -16,7 +16,7 @@ from labengine.magics.words import background_error_line, breakpoint_lines, disp
 from labengine.session.compare.comparison import Comparison
 from labengine.session.named_views import VIEW_NAMES
 from labengine.session.saved import trace as traces
-from labengine.session.saved.trace import Trace
+from labengine.session.saved.recording import ViewedRecording
 from labengine.session.view_source import At
 from labengine.stream import attach as streams
 
@@ -125,21 +125,27 @@ def open(current: CurrentLab, path: str, name: str = "trace") -> None:
 
 
 @command(
-    argument("place", metavar="FILE", help="a .labstream file, or the folder of LABENGINE_TAP=file:DIR"),
+    argument("place", metavar="PLACE", help="unix:DIR, tcp:127.0.0.1:PORT, a .labstream file, or a folder of them"),
     argument("--name", metavar="VARIABLE", help="what to call it (trace)"),
-    argument("--piece", type=int, metavar="N", help="which piece of a stream with gaps (the last)"),
+    argument("--piece", type=int, metavar="N", help="which piece of files with gaps (the last)"),
+    argument("--rank", type=int, metavar="N", help="which engine, where several run"),
     argument("--tokenizer", metavar="DIR", help="a model's directory or name, for the text of tokens"),
 )
 def attach(
-    current: CurrentLab, place: str, name: str = "trace", piece: int | None = None, tokenizer: str | None = None
+    current: CurrentLab,
+    place: str,
+    name: str = "trace",
+    piece: int | None = None,
+    rank: int | None = None,
+    tokenizer: str | None = None,
 ) -> None:
-    """Open what the tap on a vLLM scheduler wrote, call it `trace`, and show it."""
-    trace = current.open_trace(name, streams.attach(place, piece=piece, tokenizer=tokenizer))
+    """Follow a running vLLM, or open what its tap wrote, call it `trace`, and show it."""
+    trace = current.open_trace(name, streams.attach(place, piece=piece, rank=rank, tokenizer=tokenizer))
     print(f"{name}: {trace.summary()}\n{trace.note}")
     display(trace.show())
 
 
-def _subject(recorded: Lab | Trace, subject: Sequence[str]) -> tuple[str, int | str]:
+def _subject(recorded: Lab | ViewedRecording, subject: Sequence[str]) -> tuple[str, int | str]:
     kind, *others = subject
     if kind not in _SUBJECTS:
         raise UsageError(f"there is no {kind!r} to point at; {nearest(kind, _SUBJECTS)}")
@@ -163,7 +169,7 @@ def _why_parted(current: CurrentLab) -> Any:
     return current.comparison.why()
 
 
-def _answer(recorded: Lab | Trace | Comparison, subject: dict[str, Any]) -> Any:
+def _answer(recorded: Lab | ViewedRecording | Comparison, subject: dict[str, Any]) -> Any:
     from labengine_widgets.why import WhyError
 
     try:

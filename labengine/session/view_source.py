@@ -146,9 +146,14 @@ class RecordingViewSource:
 
     def post(self, action: str, **arguments: Any) -> Future[Any]:
         """Refuse the command: the Future carries the error."""
-        refused: Future[Any] = Future()
-        refused.set_exception(ConfigError(f"{action}: {self.refusal}"))
-        return refused
+        return refused(action, self.refusal)
+
+
+def refused(action: str, why: str) -> Future[Any]:
+    """Return a Future that carries the refusal of a command."""
+    answer: Future[Any] = Future()
+    answer.set_exception(ConfigError(f"{action}: {why}"))
+    return answer
 
 
 def picture_of(

@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 
 from labengine import events as ev
 from labengine.fold import Fold
+from labengine.hooks import Hooks
 from labengine.timeline import Timeline
-from labengine.trace.codec import decoder
+from labengine.trace.codec import KINDS, decoder
+from labengine.trace.codec import rows as rows_of
 from labengine.trace.columns import PoolSize
 from labengine.trace.parsing import TEXT
 from labengine.trace.sequence import SequenceCheck
@@ -33,14 +35,17 @@ class RecordedInput(NamedTuple):
 class Piece:
     """Records the events of one stretch of a stream.
 
-    gap: why it does not continue the piece before; empty for the first one. Raises what its checks raise (ValueError,
-    LookupError, TypeError) for rows that cannot come there.
+    gap: why it does not continue the piece before; empty for the first one. timeline: records the events; started over.
+    hooks: get each event once it is recorded. max_finished: finished requests that are kept; None for all. Raises what
+    its checks raise (ValueError, LookupError, TypeError) for rows that cannot come there.
     """
 
-    def __init__(self, state: Fold, gap: str, max_events: int) -> None:
+    def __init__(
+        self, state: Fold, gap: str, timeline: Timeline, hooks: Hooks | None = None, max_finished: int | None = None
+    ) -> None:
         self.gap = gap
         self.fold = Fold()
-        self.timeline = Timeline(max_events)
+        self.timeline = timeline
         self.num_keyframes = 1
         """Keyframes that agreed with the events, the first one included."""
         self.contradictions: list[str] = []
@@ -51,12 +56,14 @@ class Piece:
         self._event_of = decoder()
         self._scheduled: list[ev.RequestScheduled] = []
         self._began: dict[int, float] = {}
+        self._hooks, self._max_finished = hooks, max_finished
+        self._finished: deque[int] = deque()
         if _is_new(state):
             groups = tuple((group.kind, group.block_size, group.window) for group in state.groups)
             self._record(ev.EngineStarted(len(state.ref_counts), groups, EDITION, state.null_block))
         else:
             self.fold = state
-            self.timeline = Timeline.starting_at(state, max_events)
+            self.timeline.begin_at(state)
         self._sequence = SequenceCheck(self.fold)
         self.first_step = state.step + 1
 
@@ -74,11 +81,14 @@ class Piece:
             self._follow(self._event_of(row), at)
         for one in waiting:
             self._note(one)
+        if rows and KINDS[rows[-1][0]][0] == "StepEnded":  # between two steps
+            self._forget_finished()
         self.fold.take_changes()  # nobody asks for them here
 
     def _note(self, row: Sequence[Any]) -> None:
         _, word, *values = row
-        self.inputs.append(RecordedInput(self.timeline.end, TEXT(word), tuple(values)))
+        if self._max_finished is None:  # a stream that goes on for weeks keeps none
+            self.inputs.append(RecordedInput(self.timeline.end, TEXT(word), tuple(values)))
 
     def contradict(self, found: list[str]) -> None:
         """Note what a keyframe says otherwise, as a violation of the rule `said`."""
@@ -99,8 +109,17 @@ class Piece:
                 for written in self._written():
                     self._record(written)
         self._record(event)
-        if isinstance(event, ev.StepEnded):
+        if isinstance(event, ev.RequestFinished):
+            self._finished.append(event.request_id)
+        elif isinstance(event, ev.StepEnded):
             self.timeline.step_seconds[event.step] = max(0.0, at - self._began.pop(event.step, at))
+
+    def _forget_finished(self) -> None:
+        """Forget the oldest finished requests: a stream may go on for weeks."""
+        while self._max_finished is not None and len(self._finished) > self._max_finished:
+            forgotten = ev.RequestForgotten(self._finished.popleft())
+            self._sequence.follow(rows_of([forgotten]))
+            self._record(forgotten)
 
     def _written(self) -> Iterator[ev.SlotsWritten]:
         """Yield what the step's forward pass writes: it follows from the tables."""
@@ -113,6 +132,8 @@ class Piece:
     def _record(self, event: ev.Event) -> None:
         self.timeline.record(event)
         self.fold.apply(event)
+        if self._hooks is not None and type(event) in self._hooks:
+            self._hooks.emit(event)
 
 
 def slot_runs(table: Sequence[int], start: int, end: int, block_size: int) -> Iterator[tuple[int, int, int]]:

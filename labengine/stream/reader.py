@@ -9,6 +9,7 @@ from labengine.fold import Fold
 from labengine.stream.contradictions import contradictions
 from labengine.stream.header import StreamHeader, header_of
 from labengine.stream.pieces import Piece
+from labengine.timeline import Timeline
 from labengine.trace.codec import fold_of
 from labengine.trace.file_access import Limits
 from labengine.trace.parsing import FACTS, INT, TEXT, Shape, TraceError, parsed
@@ -31,6 +32,8 @@ class StreamReader:
         self._limits, self._max_events = limits, max_events
         self.header: StreamHeader | None = None
         self.pieces: list[Piece] = []
+        self.num_forgotten = 0
+        """Pieces before the first one here, which are not kept."""
         self.names: dict[int, str] = {}
         """vLLM's names of the requests."""
         self.end: str | None = None
@@ -126,7 +129,10 @@ class StreamReader:
         self._begin(state, f"the engine's own state contradicted the events before it: {found[0]}")
 
     def _begin(self, state: Fold, gap: str) -> None:
-        self.pieces.append(Piece(state, gap, self._max_events))
+        self.pieces.append(self._new_piece(state, gap))
+
+    def _new_piece(self, state: Fold, gap: str) -> Piece:
+        return Piece(state, gap, Timeline(self._max_events))
 
 
 def _renumbered(row: Any, numbers: Sequence[int]) -> list[Any]:
@@ -138,4 +144,4 @@ def _renumbered(row: Any, numbers: Sequence[int]) -> list[Any]:
 
 
 def _late(state: Fold) -> str:
-    return f"the stream begins after step {state.step}" if state.step else ""
+    return "vLLM had run before, and what its free cached blocks hold is not known" if state.step else ""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import labengine
 from fake_vllm import run_fake
 from labengine.session.saved.trace import Trace
+from labengine.stream.live import LiveStream
 from magic_notebook import Notebook
-from streams import tapped
+from streams import TappedEngine, quick_sockets, tapped
 
 
 def test_a_session_is_saved_and_opened(started: Notebook, tmp_path: Path) -> None:
@@ -60,3 +63,19 @@ def test_what_a_tap_wrote_is_opened(notebook: Notebook, tmp_path: Path) -> None:
     assert "step 2 of 7" in notebook.printed("%lab goto 2")
     assert "there is no stream in" in notebook.refused(f"%lab attach {tmp_path}")
     trace.close()
+
+
+def test_attach_follows_a_running_engine_and_lets_the_former_go(
+    notebook: Notebook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick_sockets(monkeypatch, tmp_path)
+    engine = TappedEngine(f"unix:{tmp_path / 'tap'}", 16)
+    ran = notebook.run(f"%lab attach unix:{tmp_path / 'tap'}\ntrace")
+    assert "Live from a vLLM scheduler" in ran.printed and "0 steps, 0 requests" in ran.printed
+    former = ran.value
+    assert isinstance(former, LiveStream) and former.is_connected
+    notebook.value(f"%lab attach unix:{tmp_path / 'tap'}")
+    now = notebook.value("trace")
+    assert now is not former and not former.is_connected and now.is_connected
+    now.close()
+    engine.scheduler.shutdown()

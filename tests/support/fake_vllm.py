@@ -294,6 +294,12 @@ class FakeScheduler:
     def _update_request_with_output(self, request: FakeRequest, new_token_ids: list[int]) -> None:
         request._all_token_ids += new_token_ids
 
+    def finish_requests(self, request_ids: str, finished_status: Status) -> None:
+        self.finish(self.requests[request_ids], finished_status)
+
+    def reset_prefix_cache(self) -> bool:
+        return self.kv_cache_manager.block_pool.reset_prefix_cache()
+
     def finish(self, request: FakeRequest, status: Status) -> None:
         for queue in (self.running, self.waiting):
             if request in queue:
@@ -327,7 +333,7 @@ def run_fake(scheduler: FakeScheduler, num_requests: int = 4, max_tokens: int = 
         scheduler.update_from_output(scheduler.schedule(), None)
         num_steps += 1
         if num_steps == 3:
-            scheduler.finish(requests[-1], Status.FINISHED_ABORTED)
+            scheduler.finish_requests(requests[-1].request_id, Status.FINISHED_ABORTED)
     scheduler.kv_cache_manager.block_pool.evict_blocks({1})
-    scheduler.kv_cache_manager.block_pool.reset_prefix_cache()
+    scheduler.reset_prefix_cache()
     return [(request.request_id, request._all_token_ids) for request in requests]

@@ -8,16 +8,26 @@ from typing import Any
 import pytest
 
 import labengine
-from fake_vllm import FakeScheduler
+import labengine_vllm
+from fake_vllm import FakeRequest, FakeScheduler
 from labengine.session.saved.trace import Trace
+from labengine_vllm import broadcast, places
 from labengine_vllm import tap as taps
+from labengine_vllm.broadcast import Broadcast
 from labengine_vllm.tap import Tap
+from waiting import wait_until
 
 
 def without_rate_limits(patch: pytest.MonkeyPatch) -> None:
     """Have every step preceded by a keyframe: each one is a check of the events before it."""
     patch.setattr(taps, "SECONDS_BETWEEN_KEYFRAMES", 0.0)
     patch.setattr(taps, "SECONDS_BETWEEN_CHECKS", 0.0)
+
+
+def quick_sockets(patch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Have idle engines looked at often, and secrets kept below a folder."""
+    patch.setattr(broadcast, "POLL_SECONDS", 0.002)
+    patch.setenv(places.SECRETS, str(folder / "secrets"))
 
 
 def tapped(folder: Path, scheduler: Any = None) -> tuple[Any, Tap]:
@@ -30,3 +40,27 @@ def opened(folder: Path, scheduler: Any, **options: Any) -> Trace:
     """Shut a tapped scheduler down, and attach to what was written."""
     scheduler.shutdown()
     return labengine.attach(folder, **options)
+
+
+class TappedEngine:
+    """A scheduler with a tap on a socket."""
+
+    def __init__(self, address: str, num_blocks: int = 8) -> None:
+        self.scheduler = FakeScheduler(num_blocks)
+        self.untouched = dict(vars(self.scheduler.kv_cache_manager.block_pool))
+        tap = labengine_vllm.attach(self.scheduler, address)
+        assert isinstance(tap, Tap)
+        self.tap, self.num_requests = tap, 0
+        outbox = tap.outbox
+        assert isinstance(outbox, Broadcast)
+        self.outbox = outbox
+
+    def step(self) -> None:
+        """Take a step, with two requests running."""
+        while len(self.scheduler.requests) < 2:
+            self.scheduler.add_request(FakeRequest(f"r{self.num_requests}", list(range(6)), 5))
+            self.num_requests += 1
+        self.scheduler.update_from_output(self.scheduler.schedule(), None)
+
+    def waits_for(self, has_audience: bool) -> None:
+        wait_until(lambda: self.outbox.has_audience is has_audience)

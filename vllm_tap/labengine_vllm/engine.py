@@ -15,6 +15,8 @@ METHODS: dict[str, dict[str, str]] = {
         "schedule": "",
         "update_from_output": "scheduler_output model_runner_output",
         "add_request": "request",
+        "finish_requests": "request_ids finished_status",
+        "reset_prefix_cache": "",
         "shutdown": "",
         "_preempt_request": "request timestamp",
         "_free_request": "request",

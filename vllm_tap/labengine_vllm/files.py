@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from labengine_vllm.outbox import Message, encoded
+from labengine_vllm.mailbox import Message
+from labengine_vllm.outbox import encoded
 
 MAX_FILE_BYTES = 256 << 20
 """Size at which the next file begins. LABENGINE_TAP_FILE_MB sets it."""

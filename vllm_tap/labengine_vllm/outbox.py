@@ -1,16 +1,13 @@
-"""A bounded queue from the engine's thread to a writer: putting never blocks, and what does not fit is refused."""
+"""From the engine's thread to a writer's: messages to files, on a thread of their own."""
 
 from __future__ import annotations
 
 import json
-from queue import Empty, SimpleQueue
+from queue import Empty
 from threading import Thread
 from typing import Any, Protocol
 
-MAX_QUEUED_EVENTS = 200_000
-"""Events that wait for the writer at most; a keyframe counts as one event for each of its blocks."""
-
-Message = dict[str, Any]
+from labengine_vllm.mailbox import MAX_QUEUED_EVENTS, Mailbox, Message
 
 try:  # vLLM has msgspec; it encodes five times as fast
     import msgspec
@@ -43,11 +40,11 @@ class Writer(Protocol):
 class Outbox:
     """Hands messages to a writer on a thread of its own."""
 
+    has_audience = True
+    """A file wants every event."""
+
     def __init__(self, writer: Writer, max_events: int = MAX_QUEUED_EVENTS) -> None:
-        self._writer, self._max_events = writer, max_events
-        self._queue: SimpleQueue[tuple[Message, int] | None] = SimpleQueue()
-        self._num_put = self._num_taken = 0
-        """Events put by the engine's thread, and events written by the writer's: each has one thread that counts."""
+        self._writer, self._mailbox = writer, Mailbox(max_events)
         self.error: Exception | None = None
         """The exception that ended the writer; nothing is written after it."""
         self._thread = Thread(target=self._run, name="labengine-tap", daemon=True)
@@ -55,15 +52,11 @@ class Outbox:
 
     def put(self, message: Message, num_events: int) -> bool:
         """Queue a message. Returns False, and does nothing, when too many events wait."""
-        if not self.has_room():
-            return False
-        self._num_put += num_events
-        self._queue.put((message, num_events))
-        return True
+        return self._mailbox.put(message, num_events)
 
     def has_room(self) -> bool:
         """Return False while too many events wait."""
-        return self._num_put - self._num_taken < self._max_events
+        return self._mailbox.has_room()
 
     @property
     def wants_keyframe(self) -> bool:
@@ -72,7 +65,7 @@ class Outbox:
 
     def close(self, seconds: float = 2.0) -> None:
         """Have everything written, and wait for it, but not longer: vLLM gives its engine five seconds to shut down."""
-        self._queue.put(None)
+        self._mailbox.end()
         self._thread.join(seconds)
 
     def _run(self) -> None:
@@ -80,14 +73,14 @@ class Outbox:
             while (item := self._next()) is not None:
                 message, num_events = item
                 self._writer.write(message)
-                self._num_taken += num_events
+                self._mailbox.taken(num_events)
             self._writer.close()
         except Exception as error:
             self.error = error
 
     def _next(self) -> tuple[Message, int] | None:
         try:
-            return self._queue.get_nowait()
+            return self._mailbox.get(block=False)
         except Empty:
             self._writer.flush()
-            return self._queue.get()
+            return self._mailbox.get(block=True)

@@ -71,6 +71,12 @@ class Recorder:
         if self.is_listening:
             self.inputs.append((len(self.rows), word, *values))
 
+    def stop_listening(self) -> None:
+        """Stop listening because nobody does: what was not sent is forgotten."""
+        self.is_listening = False
+        self.rows, self.inputs, self._num_rows_at_start = [], [], None
+        self.forget_context()
+
     # -- steps ---------------------------------------------------------------------------------------------------------
 
     def open_step(self) -> None:

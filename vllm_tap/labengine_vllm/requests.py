@@ -9,7 +9,7 @@ from typing import Any
 from labengine_vllm.engine import Engine
 from labengine_vllm.kinds import ADDED, COMPUTED, FINISHED, FORWARD_RAN, HIT, PREEMPTED, SAMPLED, SCHEDULED
 from labengine_vllm.recorder import Recorder
-from labengine_vllm.wrapping import Wrapping
+from labengine_vllm.wrapping import Entries, Wrapping
 
 FINISH_REASONS = {"FINISHED_STOPPED": "stop", "FINISHED_LENGTH_CAPPED": "length", "FINISHED_ABORTED": "abort"}
 """A finished request's status in vLLM, and the word of RequestFinished; another one is passed on in lower case."""
@@ -40,10 +40,13 @@ class RequestObserver:
         self._unbooked: deque[str] = deque()
         """Requests of the step that is booked now whose computed tokens were not reported yet."""
 
+    def enter(self, entries: Entries) -> None:
+        """Put the wrapper on the method that brings requests."""
+        entries.enter(self._scheduler, "add_request", self._before_add, self._after_add)
+
     def watch(self, wrapping: Wrapping) -> None:
         """Put the wrappers on the scheduler and the manager."""
         scheduler = self._scheduler
-        wrapping.watch(scheduler, "add_request", self._before_add, self._after_add)
         wrapping.watch(self._manager, "allocate_slots", self._before_allocate, self._after_allocate)
         wrapping.watch(scheduler, "_preempt_request", self._before_preempt, self._after_preempt)
         wrapping.watch(scheduler, "_free_request", self._before_free_request, self._after_free_request)

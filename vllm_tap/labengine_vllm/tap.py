@@ -7,19 +7,21 @@ import os
 import secrets
 from collections import deque
 from time import monotonic, time
-from typing import Any
+from typing import Any, Protocol
 
 from labengine_vllm import VARIABLE, logger
+from labengine_vllm.broadcast import Broadcast
 from labengine_vllm.contents import ContentObserver
 from labengine_vllm.engine import Engine
 from labengine_vllm.files import FileWriter
 from labengine_vllm.header import header
-from labengine_vllm.outbox import Outbox, Writer
+from labengine_vllm.outbox import Outbox
+from labengine_vllm.places import tcp_place, unix_place
 from labengine_vllm.recorder import Recorder
 from labengine_vllm.requests import RequestObserver
 from labengine_vllm.state import keyframe
 from labengine_vllm.tables import watch_tables
-from labengine_vllm.wrapping import Wrapping
+from labengine_vllm.wrapping import Entries, Wrapping
 
 SECONDS_BETWEEN_KEYFRAMES = 1.0
 """At least: a keyframe takes time of the engine's thread."""
@@ -28,35 +30,81 @@ SECONDS_BETWEEN_CHECKS = 30.0
 """At most, while steps are taken: a reader holds its fold against each keyframe."""
 
 
+class Sender(Protocol):
+    """What a tap sends its messages to: files, or viewers on sockets. Nothing here waits."""
+
+    error: Exception | None
+
+    @property
+    def has_audience(self) -> bool:
+        """True while somebody wants the events."""
+
+    @property
+    def wants_keyframe(self) -> bool:
+        """True if the engine is asked for a keyframe."""
+
+    def put(self, message: dict[str, Any], num_events: int) -> bool:
+        """Queue a message. Returns False, and does nothing, when too many events wait."""
+
+    def has_room(self) -> bool:
+        """Return False while too many events wait."""
+
+    def close(self, seconds: float = 2.0) -> None:
+        """Send what waits, for so many seconds at most."""
+
+
 class Tap:
     """Observes one scheduler and sends what happens to an outbox. Every exception of its own detaches it.
 
     A step of the stream is one call of schedule, with the update of an earlier step's output that follows it: with
     asynchronous scheduling, step k + 1 is scheduled before step k's tokens are known.
+
+    While the outbox has no audience only the methods by which vLLM enters the scheduler are wrapped, and nothing is
+    recorded.
     """
 
-    def __init__(self, engine: Engine, outbox: Outbox) -> None:
+    def __init__(self, engine: Engine, outbox: Sender) -> None:
         self.engine, self.outbox = engine, outbox
         self.recorder = recorder = Recorder()
-        self._wrapping = Wrapping(recorder, self.detach)
+        self._entries = Entries(recorder, self.detach)
+        self._observers = Wrapping(recorder, self.detach)
         self._requests = RequestObserver(engine, recorder)
+        self._is_observing = False
         self._num_sent = self._num_dropped = 0
         self._num_unseen_steps = 0
         """Steps that were scheduled while the state was unknown."""
         self._in_flight: deque[Any] = deque()
         """Steps whose output has not come, oldest first."""
         self._next_keyframe = self._next_check = 0.0
+        self._num_entered = -1
         self.is_attached = True
-        self._watch()
-        self._send_keyframe()
+        self._enter()
+        if outbox.has_audience:
+            self._send_keyframe()
         atexit.register(self.close)
 
     @classmethod
     def attached(cls, scheduler: Any, address: str) -> Tap:
-        """Attach to a scheduler. address: file:DIR. Raises UnknownEngineError, ValueError or OSError."""
+        """Attach to a scheduler. address: file:DIR, unix:DIR or tcp:127.0.0.1:PORT.
+
+        Raises UnknownEngineError, ValueError or OSError.
+        """
         engine = Engine.of(scheduler)
-        writer = _writer(address, header(engine, f"{os.getpid()}-{secrets.token_hex(3)}"))
-        return cls(engine, Outbox(writer))
+        first = header(engine, f"{os.getpid()}-{secrets.token_hex(3)}")
+        kind, _, place = address.partition(":")
+        if kind == "file" and place:
+            return cls(engine, Outbox(FileWriter(place, first)))
+        if kind == "unix" and place:
+            listening = unix_place(place, f"rank{first['rank']}-{first['stream']}")
+        elif kind == "tcp" and place:
+            listening = tcp_place(place, first)
+        else:
+            raise ValueError(f"{VARIABLE} must be unix:DIR, tcp:127.0.0.1:PORT or file:DIR, got {address!r}")
+        logger.info("labengine: rank %s can be attached at %s", first["rank"], listening.described)
+        broadcast = Broadcast(listening, first)
+        tap = cls(engine, broadcast)
+        broadcast.on_waiting = tap.send_idle_keyframe
+        return tap
 
     def detach(self, where: str, error: Exception) -> None:
         """Take all wrappers off after an error of the tap's; the engine goes on. The log and the stream say so."""
@@ -73,10 +121,11 @@ class Tap:
         if not self.is_attached:
             return
         try:
-            self._finish_step()
-            if self.recorder.is_listening:
-                self._send_keyframe()
-            self._send({"end": "the engine was shut down", **self._loss()}, 1)
+            with self._entries.gate:
+                self._finish_step()
+                if self.recorder.is_listening:
+                    self._send_keyframe()
+                self._send({"end": "the engine was shut down", **self._loss()}, 1)
         except Exception as error:
             return self.detach("shutdown", error)
         self._take_off()
@@ -84,42 +133,55 @@ class Tap:
 
     def _take_off(self) -> None:
         self.is_attached = self.recorder.is_listening = False
-        self._wrapping.remove()
+        self._observers.remove()
+        self._entries.remove()
         atexit.unregister(self.close)
 
-    # -- steps ---------------------------------------------------------------------------------------------------------
+    # -- wrappers ------------------------------------------------------------------------------------------------------
 
-    def _watch(self) -> None:
-        scheduler = self.engine.scheduler
-        self._requests.watch(self._wrapping)
-        watch_tables(self._wrapping, self.engine, self.recorder)
-        ContentObserver(self.engine, self.recorder).watch(self._wrapping)
-        self._wrapping.watch(scheduler, "update_from_output", self._before_update, self._after_update)
-        self._wrapping.watch(scheduler, "schedule", None, self._after_schedule)
-        schedule, shutdown = scheduler.schedule, scheduler.shutdown
-
-        def scheduling(*args: Any, **kwargs: Any) -> Any:
-            try:
-                self._before_schedule(**kwargs)
-            except Exception as error:
-                self.detach("Scheduler.schedule", error)
-            return schedule(*args, **kwargs)
+    def _enter(self) -> None:
+        """Wrap the methods by which vLLM enters the scheduler. The others are wrapped while there is an audience."""
+        scheduler, entries = self.engine.scheduler, self._entries
+        entries.enter(scheduler, "schedule", None, self._after_schedule, self._before_schedule)
+        entries.enter(scheduler, "update_from_output", self._before_update, self._after_update)
+        self._requests.enter(entries)
+        for name in ("finish_requests", "reset_prefix_cache"):
+            entries.enter(scheduler, name)
+        shutdown = scheduler.shutdown
 
         def shutting_down(*args: Any, **kwargs: Any) -> Any:
             self.close()
             return shutdown(*args, **kwargs)
 
-        self._wrapping.replace(scheduler, "schedule", scheduling)
-        self._wrapping.replace(scheduler, "shutdown", shutting_down)
+        entries.replace(scheduler, "shutdown", shutting_down)
+
+    def _observe(self) -> None:
+        if self._is_observing:
+            return
+        self._is_observing = True
+        self._requests.watch(self._observers)
+        watch_tables(self._observers, self.engine, self.recorder)
+        ContentObserver(self.engine, self.recorder).watch(self._observers)
+
+    def _stop_observing(self) -> None:
+        self._is_observing = False
+        self._in_flight.clear()
+        self._observers.remove()
+        self.recorder.stop_listening()
+
+    # -- steps ---------------------------------------------------------------------------------------------------------
 
     def _before_schedule(self, *_: Any, throttle_prefills: bool = False, **__: Any) -> None:
         if not self.is_attached:
             return
         if self.outbox.error is not None:
             raise self.outbox.error
-        self._finish_step()
-        if self._is_keyframe_due():
-            self._send_keyframe()
+        if self.outbox.has_audience:
+            self._finish_step()
+            if self._is_keyframe_due():
+                self._send_keyframe()
+        elif self._is_observing:
+            self._stop_observing()
         if self.recorder.is_listening:
             self.recorder.open_step()
             if why := _unusual_step(self.engine.scheduler, throttle_prefills):
@@ -154,6 +216,23 @@ class Tap:
 
     # -- sending -------------------------------------------------------------------------------------------------------
 
+    def send_idle_keyframe(self) -> None:
+        """Send a keyframe if vLLM has not entered its scheduler since the last call. Called on the outbox's thread.
+
+        A viewer of an engine without requests would else wait for the next one.
+        """
+        num_entered, self._num_entered = self._num_entered, self._entries.num_entered
+        if self._entries.num_entered != num_entered or not self._entries.gate.acquire(blocking=False):
+            return
+        try:
+            if self.is_attached and not self.recorder.has_open_step and self._is_keyframe_due():
+                self._flush()
+                self._send_keyframe()
+        except Exception as error:
+            self.detach("an idle engine", error)
+        finally:
+            self._entries.gate.release()
+
     def _flush(self) -> None:
         rows, inputs, names = self.recorder.take()
         if not (rows or inputs):
@@ -171,6 +250,7 @@ class Tap:
 
     def _send_keyframe(self) -> None:
         """Send the engine's state, and listen from here on. What was lost since the last rows goes with it."""
+        self._observe()
         recorder = self.recorder
         if recorder.lost:
             self._in_flight.clear()
@@ -206,10 +286,3 @@ def _unusual_step(scheduler: Any, throttle_prefills: bool) -> str | None:
         return "prefills are held back for other data-parallel ranks"
     state = getattr(getattr(scheduler, "_pause_state", None), "name", "UNPAUSED")
     return None if state == "UNPAUSED" else f"the scheduler is paused ({state})"
-
-
-def _writer(address: str, first: dict[str, Any]) -> Writer:
-    kind, _, place = address.partition(":")
-    if kind != "file" or not place:
-        raise ValueError(f"{VARIABLE} must be file:DIR, got {address!r}")
-    return FileWriter(place, first)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import RLock
 from typing import Any
 
 from labengine_vllm.recorder import Recorder
@@ -31,6 +32,9 @@ class Wrapping:
 
         An exception of the engine's own method passes through as it is; rows are then missing until a keyframe.
         """
+        self.replace(target, name, self._watched(target, name, before, after))
+
+    def _watched(self, target: Any, name: str, before: Before | None, after: After | None) -> Callable[..., Any]:
         original, recorder, detach = getattr(target, name), self._recorder, self._detach
         where = f"{type(target).__name__}.{name}"
 
@@ -55,7 +59,7 @@ class Wrapping:
                     detach(where, error)
             return result
 
-        self.replace(target, name, method)
+        return method
 
     def replace(self, target: Any, name: str, method: Callable[..., Any]) -> None:
         """Put a method on an instance."""
@@ -72,3 +76,40 @@ class Wrapping:
                 delattr(target, name)
             else:
                 setattr(target, name, former)
+
+
+class Entries(Wrapping):
+    """The wrappers that stay while nobody listens: on the methods by which vLLM enters its scheduler.
+
+    gate: held inside each of them. Who holds it elsewhere sees a state that no method is changing.
+    num_entered: calls of these methods so far.
+    """
+
+    def __init__(self, recorder: Recorder, detach: Callable[[str, Exception], None]) -> None:
+        super().__init__(recorder, detach)
+        self.gate = RLock()
+        self.num_entered = 0
+
+    def enter(
+        self,
+        target: Any,
+        name: str,
+        before: Before | None = None,
+        after: After | None = None,
+        first: Before | None = None,
+    ) -> None:
+        """Watch a method as `watch` does. first: called before it, also while nobody listens."""
+        watched, gate, detach = self._watched(target, name, before, after), self.gate, self._detach
+        where = f"{type(target).__name__}.{name}"
+
+        def method(*args: Any, **kwargs: Any) -> Any:
+            with gate:
+                self.num_entered += 1
+                if first is not None:
+                    try:
+                        first(*args, **kwargs)
+                    except Exception as error:
+                        detach(where, error)
+                return watched(*args, **kwargs)
+
+        self.replace(target, name, method)

@@ -22,21 +22,24 @@ class ViewSource(Protocol):
     timeline: the recording; None when the lab records nothing: then the feed keeps a recording of its own.
     is_live: False for a recording to which nothing is added any more (a closed lab's, an opened trace): it cannot be
         stepped, and commands are refused.
-    note: a sentence that says why there are no controls; empty if there are.
+    note: a sentence that says why there are no controls; empty if there are. A running vLLM is live, and has none.
     is_running: True while the lab steps by itself, False while the user steps by hand.
     phase: the phase done last in an open step (schedule, forward, sample or update); None between steps.
     stopped: the breakpoint that the newest run or step has met, in a sentence that names it and the event.
     asked: the question to the reader that the next step answers: text, kind, prediction, verdict, is_right, is_open.
     """
 
-    title: str
     lab: str
     hooks: Hooks | None
     timeline: Timeline | None
 
     @property
+    def title(self) -> str:
+        """One line, such as "smollm2 · edition labengine · 32 blocks of 16"."""
+
+    @property
     def is_live(self) -> bool:
-        """True when it can be stepped."""
+        """True while something may be added to the recording."""
 
     @property
     def note(self) -> str:

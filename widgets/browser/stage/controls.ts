@@ -92,8 +92,8 @@ export class Controls {
   }
 
   showStatus() {
-    const { status, isLive } = this.stage;
-    this.element.hidden = !isLive;
+    const { status, isLive, hasControls } = this.stage;
+    this.element.hidden = !hasControls;
     this.note = status.note || "";
     this.message.hidden = !isLive && !this.note;
     this.isRunning = status.running;

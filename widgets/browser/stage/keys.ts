@@ -59,7 +59,7 @@ export class Keys {
 
   // A recording cannot be stepped.
   toggle() {
-    for (const part of this.ofALab) part.hidden = !this.stage.isLive;
+    for (const part of this.ofALab) part.hidden = !this.stage.hasControls;
     this.element.hidden = !this.element.hidden;
   }
 }
@@ -104,7 +104,7 @@ function actOf(
     Escape: () => leave(stage, keys, presentation),
     "?": () => keys.toggle(),
   };
-  if (controls && stage.isLive)
+  if (controls && stage.hasControls)
     Object.assign(acts, {
       " ": () => controls.run.click(),
       s: () => controls.step.click(),

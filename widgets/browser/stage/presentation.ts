@@ -46,7 +46,7 @@ export class Presentation {
   next() {
     const { stage } = this;
     if (stage.isPlaying || stage.player.isHeld) stage.skipPlay();
-    if (stage.position < stage.track.end || !stage.isLive) stage.step(1);
+    if (stage.position < stage.track.end || !stage.hasControls) stage.step(1);
     else this.step.click();
   }
 }

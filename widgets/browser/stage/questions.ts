@@ -8,6 +8,7 @@ const ASK_WORDS_MS = 120;
 
 interface AskingStage extends StageHost {
   wire: Wire;
+  isFollowing: boolean;
   inbox: { isWaiting: boolean; words(payload: CaptionsPayload): void };
 }
 
@@ -75,7 +76,7 @@ export class Questions {
     const { track, position } = stage,
       spans = [track.span(position), track.span(Math.min(position + 1, track.end))];
     const unknown = spans.find(({ start, end }) => !captions.covers(start, end));
-    if (stage.status.running || !unknown) return;
+    if ((stage.status.running && stage.isFollowing) || !unknown) return;
     const { start, end } = unknown;
     this.wordsTimer = setTimeout(
       () =>

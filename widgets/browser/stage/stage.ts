@@ -172,6 +172,11 @@ export class Stage {
     return this.wire.canAsk && this.isReady && (this.status.is_live ?? this.sides[0].recording.header.is_live ?? false);
   }
 
+  // False for a recording, and for an engine that steps elsewhere: the note says which.
+  get hasControls() {
+    return this.isLive && !this.status.note;
+  }
+
   text(side: Side | number, tokenId: number) {
     return (typeof side === "number" ? this.sides[side] : side).text(tokenId);
   }

@@ -1,0 +1,184 @@
+"""A recording to look at: its views, questions and exports, whether it has ended or still grows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from itertools import count
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from labengine.events import ViolationFound
+from labengine.fold import Fold
+from labengine.session.history.crash import Crash, newest_crash
+from labengine.session.history.moments import Look
+from labengine.session.named_views import Closeable
+from labengine.session.recording_views import RecordingViews
+from labengine.session.view_source import At
+from labengine.snapshot import Snapshot
+from labengine.timeline import Timeline
+from labengine.violation import Violation
+
+if TYPE_CHECKING:  # pandas and widgets, for views only
+    import pandas
+
+    from labengine_widgets.feed.feed import Feed
+    from labengine_widgets.selection import Selection
+    from labengine_widgets.view import Dashboard
+    from labengine_widgets.view_source import ViewSource
+    from labengine_widgets.why import Why
+
+_numbers = count(1)
+
+HeldStill = Callable[[], AbstractContextManager[None]]
+
+
+class ViewedRecording(ABC):
+    """What an opened trace and an attached stream have in common.
+
+    timeline: the events, and the state at any moment among them. held_still: a context manager in which none is added.
+    title: one line. note: what it lacks, in sentences; empty for nothing.
+    """
+
+    title: str
+    note: str
+    facts: dict[str, Any]
+    """Its other data, in JSON types."""
+
+    def __init__(self, timeline: Timeline, held_still: HeldStill = nullcontext) -> None:
+        self.timeline: Timeline = timeline
+        self._lab = f"trace {next(_numbers)}"
+        self._views = RecordingViews(timeline, self.view_source, crash=lambda: self.crash, held_still=held_still)
+
+    # -- what a recording says of itself -------------------------------------------------------------------------------
+
+    @abstractmethod
+    def view_source(self) -> ViewSource:
+        """Return the views' interface to this recording."""
+
+    @abstractmethod
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write a file that labengine.open reads. TraceError when it cannot be written."""
+
+    # -- looking -------------------------------------------------------------------------------------------------------
+
+    @property
+    def request_names(self) -> dict[int, str]:
+        """The engine's own names of the requests, by request id; empty for a lab, whose requests are A, B, C."""
+        names = self.facts.get("request_names", {})
+        return {int(i): str(name) for i, name in names.items()} if isinstance(names, dict) else {}
+
+    def snapshot(self) -> Snapshot:
+        """Return the state at the end of the recording. At another moment: `timeline.state(moment).snapshot()`."""
+        return self.timeline.state().snapshot()
+
+    def fold(self) -> Fold:
+        """Return the state at the end of the recording as a new Fold."""
+        return self.timeline.state()
+
+    @property
+    def violations(self) -> list[Violation]:
+        """Violations that the checks had found and that are still in the recording, oldest first."""
+        found = self.timeline.of_kind(ViolationFound)
+        return [Violation(v.rule, v.message, v.request_ids, v.block_ids, v.step, v.first_event) for v in found]
+
+    @property
+    def crash(self) -> Crash | None:
+        """The newest exception that a part has raised inside a step; None without one."""
+        return newest_crash(self.timeline)
+
+    def summary(self) -> str:
+        """Return the title, and the numbers of steps, requests, events and violations, in two lines."""
+        timeline, state = self.timeline, self.fold()
+        dropped = f" (the first {timeline.num_dropped:,} were not kept)" if timeline.num_dropped else ""
+        events = f"{timeline.end - timeline.num_dropped:,} events{dropped}"
+        found = self.facts.get("num_violations") or "no"
+        return f"{self.title}\n{state.step:,} steps, {len(state.requests):,} requests, {events}, {found} violations"
+
+    # -- views; see Lab ------------------------------------------------------------------------------------------------
+
+    def show(self, *, at: At | None = None) -> Dashboard:
+        """Return the dashboard; with `at` a picture of that moment."""
+        return self._views.show(at)
+
+    def view(self, *names: str, at: At | None = None, **settings: Any) -> Closeable:
+        """Return one view, or several beside each other; with `at` a picture of that moment."""
+        return self._views.view(names, at, settings)
+
+    @property
+    def feed(self) -> Feed:
+        """The feed of all views of this trace."""
+        return self._views.feed
+
+    @property
+    def selection(self) -> Selection | None:
+        """The thing selected in all views. Settable."""
+        return self._views.selection
+
+    @selection.setter
+    def selection(self, selected: Selection | tuple[str, int | str] | None) -> None:
+        self._views.select(selected)
+
+    @property
+    def moment(self) -> int | None:
+        """The moment that the views show: after that many events; None is the newest. Settable."""
+        return self._views.moment
+
+    @moment.setter
+    def moment(self, moment: int | None) -> None:
+        self._views.show_moment(moment)
+
+    def goto(self, step: int | Literal["crash"], event: int | None = None) -> Look:
+        """Show the state after a step, after an event inside it, or at the newest crash."""
+        return self._views.goto(step, event)
+
+    def back(self, num_steps: int = 1) -> Look:
+        """Show the end of the step so many before the one that the views show."""
+        return self._views.back(num_steps)
+
+    def forward(self, num_steps: int = 1) -> Look:
+        """Show the end of the step so many after the one that the views show."""
+        return self._views.forward(num_steps)
+
+    def why(self, *selected: Any, **subject: Any) -> Why:
+        """Return why the subject is as it is at the moment that the views show."""
+        numbers = {name: i for i, name in self.request_names.items()}
+        if isinstance(name := subject.get("request"), str):
+            subject["request"] = numbers.get(name, name)
+        return self._views.why(selected, subject)
+
+    # -- exports -------------------------------------------------------------------------------------------------------
+
+    def events_frame(self) -> pandas.DataFrame:
+        """Return the recorded events as a pandas frame, one row each."""
+        return self._views.events_frame()
+
+    def export_html(self, path: str | PathLike[str], title: str | None = None, *, charts: bool = False) -> Path:
+        """Write one HTML file in which the run scrubs; return its path."""
+        return self._views.export_html(path, title, charts=charts)
+
+    def close(self) -> None:
+        """Close the views. Twice is harmless; looking still works."""
+        self._views.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        from labengine_widgets.pictures.ascii import block_map  # for views only
+
+        return f"{self.summary()}\n\n{block_map(self.snapshot(), self.timeline)}"
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        return self._views.show()._repr_mimebundle_(**options)
+
+    def _ipython_display_(self) -> None:
+        self._views.show()._ipython_display_()

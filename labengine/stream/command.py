@@ -1,0 +1,57 @@
+"""labengine attach: print, record, or write as a page what a tap on vLLM has written, or what it does now."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+
+from labengine.session.saved.recording import ViewedRecording
+from labengine.stream.attach import attach
+from labengine.stream.endpoints import is_live
+from labengine.stream.listing import listed
+from labengine.stream.live import LiveStream
+
+MAX_VIOLATIONS = 20
+"""Violations printed at most; they tend to be alike."""
+
+Say = Callable[[str], object]
+
+
+def attach_command(options: Namespace, say: Say) -> None:
+    """Run the command. options: place, record, html, piece, rank, tokenizer, seconds."""
+    if is_live(options.place) and options.rank is None and len(engines := listed(options.place)) > 1:
+        say("\n".join(engines))
+        say("--rank N attaches to one of them, and so does one of these places.")
+        return
+    with attach(options.place, piece=options.piece, rank=options.rank, tokenizer=options.tokenizer) as recording:
+        wants_file = options.record is not None or options.html is not None
+        if isinstance(recording, LiveStream) and wants_file:
+            _follow(recording, options.seconds, say)
+        _write(recording, options, say)
+        say(str(recording))
+        say(recording.note)
+        for violation in recording.violations[:MAX_VIOLATIONS]:
+            say(str(violation))
+
+
+def _follow(stream: LiveStream, seconds: float | None, say: Say) -> None:
+    """Record until Ctrl-C, the end of the stream, or so many seconds have passed."""
+    say(f"{stream.title}\nrecording until Ctrl-C, or until vLLM ends")
+    try:
+        stream.wait(seconds)
+    except KeyboardInterrupt:
+        say("")
+
+
+def _write(recording: ViewedRecording, options: Namespace, say: Say) -> None:
+    if isinstance(recording, LiveStream) and options.record is not None:
+        out = Path(options.record)
+        for number in recording.pieces[:-1]:
+            earlier = out.with_name(f"{out.stem}.piece{number}{out.suffix}")
+            recording.piece(number).save(earlier)
+            say(f"{earlier}: piece {number}, which ended at a gap")
+    if options.record is not None:
+        recording.save(options.record)
+    if options.html is not None:
+        recording.export_html(options.html)

@@ -1,0 +1,294 @@
+"""attach on a running engine: a recording that grows, starts over at gaps, and lets the engine go."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import labengine
+from fake_vllm import FakeRequest
+from labengine import events as ev
+from labengine.__main__ import main
+from labengine.stream import live, live_reader
+from labengine.stream.live import LiveStream
+from streams import TappedEngine, quick_sockets
+from waiting import wait_until
+from widgets.feed.wire import Wire
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    quick_sockets(monkeypatch, tmp_path)
+    monkeypatch.setattr("labengine_vllm.tap.SECONDS_BETWEEN_KEYFRAMES", 0.0)
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[TappedEngine]:
+    engine = TappedEngine(f"unix:{tmp_path / 'tap'}", 16)
+    engine.step()
+    yield engine
+    engine.scheduler.shutdown()
+
+
+def attached(folder: Path, **options: Any) -> LiveStream:
+    stream = labengine.attach(f"unix:{folder / 'tap'}", **options)
+    assert isinstance(stream, LiveStream)
+    return stream
+
+
+@pytest.fixture
+def stream(engine: TappedEngine, tmp_path: Path) -> Iterator[LiveStream]:
+    with attached(tmp_path) as stream:
+        yield stream
+
+
+def caught_up(stream: LiveStream, engine: TappedEngine) -> None:
+    """Wait until the stream has the engine's newest step."""
+    wait_until(lambda: stream.fold().step == engine.tap.recorder.step, "the newest step")
+
+
+def steps(stream: LiveStream, engine: TappedEngine, num_steps: int) -> None:
+    for _ in range(num_steps):
+        engine.step()
+    caught_up(stream, engine)
+
+
+# -- a recording that grows --------------------------------------------------------------------------------------------
+
+
+def test_it_begins_with_the_engines_state_and_follows(stream: LiveStream, engine: TappedEngine) -> None:
+    assert stream.title == "vllm unknown FakeScheduler · rank 0 · unknown model · 16 blocks of 4"
+    assert stream.fold().step == 1 and "Live from a vLLM scheduler" in stream.note
+    assert "It begins before step 2: vLLM had run before" in stream.note
+    steps(stream, engine, 12)
+    fold = stream.fold()
+    assert fold.step == 13 and len(stream.timeline.of_kind(ev.StepEnded)) == 12 and not stream.violations
+    tokens = {name: request._all_token_ids for name, request in engine.scheduler.requests.items()}
+    assert {stream.request_names[i]: r.token_ids for i, r in fold.requests.items() if r.status != "finished"} == tokens
+    assert "looks up its prompt" in str(stream.why(request=f"r{engine.num_requests - 1}"))
+    assert stream.view_source().seams()["BlockFreed"]["seam"] == "FakePool.free_blocks"
+
+
+def test_it_scrubs_back_while_it_goes_on(stream: LiveStream, engine: TappedEngine) -> None:
+    steps(stream, engine, 5)
+    stream.goto(3)
+    moment = stream.moment
+    state = stream.timeline.state(moment)
+    assert state.step == 3 and stream.back().step == 2
+    steps(stream, engine, 3)
+    assert stream.timeline.state(moment).snapshot() == state.snapshot() and stream.fold().step == 9
+
+
+def test_views_are_sent_each_step_and_refuse_commands(stream: LiveStream, engine: TappedEngine) -> None:
+    wire = Wire()
+    stream.feed.attach(wire)
+    source = stream.view_source()
+    assert source.is_live and source.is_running and source.note == stream.note and "Live" in stream.note
+    with pytest.raises(labengine.ConfigError, match="step: this is vLLM's own scheduler"):
+        source.post("step").result()
+    steps(stream, engine, 2)
+    wait_until(lambda: stream.feed.sent == stream.timeline.end)
+    assert wire.states and wire.states[-1]["status"]["running"] and not stream.feed.failures
+    stream.feed.detach(wire)
+
+
+def test_an_idle_engine_is_no_run(stream: LiveStream, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert stream.is_running
+    monkeypatch.setattr(live, "SECONDS_OF_A_RUN", 0.0)
+    assert not stream.is_running and stream.view_source().is_live
+
+
+def test_finished_requests_are_forgotten_in_time(
+    engine: TappedEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_reader, "MAX_FINISHED", 2)
+    with attached(tmp_path) as stream:
+        steps(stream, engine, 40)
+        finished = [request for request in stream.fold().requests.values() if request.status == "finished"]
+        assert len(finished) == 2 and engine.num_requests > 8 and len(stream.request_names) < 10
+        stream.save(tmp_path / "run.lab")
+    assert labengine.open(tmp_path / "run.lab").fold().step == 41
+
+
+def test_old_events_are_dropped(engine: TappedEngine, tmp_path: Path) -> None:
+    with attached(tmp_path, max_events=100) as stream:
+        steps(stream, engine, 30)
+        assert stream.timeline.num_dropped > 0 and stream.fold().step == 31 and "were not kept" in stream.summary()
+
+
+# -- gaps --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_gap_begins_a_new_piece_and_the_one_before_is_kept(stream: LiveStream, engine: TappedEngine) -> None:
+    steps(stream, engine, 2)
+    generation = stream.timeline.generation
+    engine.scheduler.kv_cache_manager.block_pool.touch([engine.scheduler.kv_cache_manager.block_pool.blocks[9]])
+    steps(stream, engine, 2)
+    assert list(stream.pieces) == [1, 2] and stream.timeline.generation == generation + 1
+    assert "piece 2 of 2" in stream.title and "after a gap: blocks were pinned outside" in stream.note
+    former = stream.piece(1)
+    assert former.fold().step == 3 and "It ends at a gap: blocks were pinned" in former.note
+    assert stream.piece(2).fold().step == stream.fold().step
+
+
+def test_a_contradiction_is_shown_and_not_mended(stream: LiveStream, engine: TappedEngine) -> None:
+    steps(stream, engine, 2)
+    engine.scheduler.kv_cache_manager.block_pool.get_new_blocks(1)  # behind the tap's back
+    stream.check()
+    wait_until(lambda: len(stream.pieces) == 2, "the keyframe that was asked for", between=engine.step)
+    (violation,) = stream.piece(1).violations
+    assert violation.rule == "said" and "the free queue has" in violation.message
+    assert "contradicted the events before it" in stream.note and not stream.violations
+
+
+def test_only_the_newest_pieces_are_kept(engine: TappedEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_reader, "MAX_PIECES", 2)
+    with attached(tmp_path) as stream:
+        for _ in range(3):
+            engine.tap.recorder.lose("injected")
+            steps(stream, engine, 2)
+        assert list(stream.pieces) == [3, 4] and "piece 4 of 4" in stream.title
+        with pytest.raises(labengine.ConfigError, match="number"):
+            stream.piece(1)
+
+
+# -- the end -----------------------------------------------------------------------------------------------------------
+
+
+def readers() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "labengine-attached"]
+
+
+def test_closing_leaves_no_thread_and_the_engine_alone(stream: LiveStream, engine: TappedEngine) -> None:
+    steps(stream, engine, 2)
+    assert readers()
+    stream.close()
+    stream.close()
+    assert not readers() and not stream.is_connected and "It was let go here." in stream.note
+    engine.waits_for(False)
+    engine.step()
+    assert stream.fold().step == 3 and engine.tap.is_attached and not engine.tap._is_observing
+
+
+def test_it_says_how_it_ended(stream: LiveStream, engine: TappedEngine) -> None:
+    engine.scheduler.shutdown()
+    assert stream.wait(10.0) and stream.note.endswith("It ends because the engine was shut down.")
+    assert not stream.is_connected and not readers()
+
+
+def test_a_killed_engine_differs_from_one_that_ended(stream: LiveStream, engine: TappedEngine) -> None:
+    (viewer,) = engine.outbox._viewers.values()
+    viewer.connection.shutdown(2)
+    assert stream.wait(10.0) and "vLLM was killed, or a tunnel was closed" in stream.note
+    assert stream.fold().step == 1
+
+
+def test_a_stream_that_is_damaged_ends_with_a_sentence(stream: LiveStream, engine: TappedEngine) -> None:
+    engine.tap.recorder.rows.append((1, 77))
+    engine.step()
+    assert stream.wait(10.0) and "Reading it ended" in stream.note and "does not add up at message" in stream.note
+
+
+def test_an_engine_that_says_nothing_is_abandoned(
+    engine: TappedEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "SECONDS_FOR_KEYFRAME", 0.01)
+    with engine.tap._entries.gate, pytest.raises(labengine.ConfigError, match="has not said its state within"):
+        attached(tmp_path)
+    assert not readers()
+
+
+# -- which engine ------------------------------------------------------------------------------------------------------
+
+
+def test_several_engines_are_listed(engine: TappedEngine, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = TappedEngine(f"unix:{tmp_path / 'tap'}", 16)
+    with pytest.raises(labengine.ConfigError, match=r"2 engines answer, unix:.*: attach one of these places"):
+        attached(tmp_path)
+    assert main(["attach", f"unix:{tmp_path / 'tap'}"]) == 0
+    first, second, last = capsys.readouterr().out.splitlines()
+    for line in (first, second):
+        assert line.startswith(f"unix:{tmp_path}") and " rank 0 · vllm unknown · FakeScheduler · " in line
+    assert "--rank N" in last
+    with labengine.attach(first.split()[0]) as stream:
+        assert "rank 0" in stream.title
+    with pytest.raises(labengine.ConfigError, match="there is no rank 3; there is 0"):
+        attached(tmp_path, rank=3)
+    other.scheduler.shutdown()
+
+
+def test_a_port_and_its_secret(tmp_path: Path) -> None:
+    engine = TappedEngine("tcp:127.0.0.1:0", 16)
+    with labengine.attach("tcp:localhost:0") as stream:
+        assert stream.fold().step == 0
+    port = next((tmp_path / "secrets").iterdir()).stem.removeprefix("tcp-")
+    with labengine.attach(f"tcp:127.0.0.1:{port}") as stream:
+        assert stream.title.startswith("vllm")
+    engine.scheduler.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [
+        ("unix:{}/nothing", "there is no folder"),
+        ("unix:{}", "no engine listens in"),
+        ("tcp:10.0.0.1:80", "a tap is attached on this machine alone"),
+        ("tcp:127.0.0.1:http", "a port is a number"),
+        ("tcp:127.0.0.1:65000", "there is no secret for port 65000"),
+    ],
+)
+def test_a_place_where_nothing_is_says_so(place: str, why: str, tmp_path: Path) -> None:
+    with pytest.raises(labengine.ConfigError, match=why):
+        labengine.attach(place.format(tmp_path))
+
+
+def test_a_socket_of_a_killed_engine_says_so(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as killed:
+        killed.bind(str(tmp_path / "rank0-1-dead.sock"))
+    with pytest.raises(labengine.ConfigError, match=r"nothing answers at unix:.*is vLLM gone"):
+        labengine.attach(f"unix:{tmp_path}")
+
+
+def test_pieces_are_of_files_and_ranks_of_engines(engine: TappedEngine, tmp_path: Path) -> None:
+    with pytest.raises(labengine.ConfigError, match="piece is for files"):
+        attached(tmp_path, piece=1)
+    with pytest.raises(labengine.ConfigError, match="rank is for a running vLLM"):
+        labengine.attach(tmp_path, rank=1)
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_records_until_it_is_interrupted(
+    engine: TappedEngine, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(stream: LiveStream, seconds: float | None) -> bool:
+        assert seconds is None
+        steps(stream, engine, 3)
+        engine.tap.recorder.lose("injected")
+        steps(stream, engine, 3)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LiveStream, "wait", interrupted)
+    out = tmp_path / "run.lab"
+    assert main(["attach", f"unix:{tmp_path / 'tap'}", "--record", str(out), "--html", str(tmp_path / "run.html")]) == 0
+    printed = capsys.readouterr().out
+    assert "recording until Ctrl-C" in printed and "run.piece1.lab: piece 1, which ended at a gap" in printed
+    assert labengine.open(out).fold().step == 7 and labengine.open(tmp_path / "run.piece1.lab").fold().step == 4
+    assert (tmp_path / "run.html").exists() and not readers()
+
+
+def test_the_command_shows_the_moment_without_recording(
+    engine: TappedEngine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine.scheduler.add_request(FakeRequest("late", [1, 2, 3], 4))
+    assert main(["attach", f"unix:{tmp_path / 'tap'}"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("vllm unknown FakeScheduler · rank 0") and "1 steps, 3 requests" in printed
+    assert main(["attach", f"unix:{tmp_path / 'tap'}", "--record", str(tmp_path / "a.lab"), "--seconds", "0"]) == 0
+    assert "It was still going on." in labengine.open(tmp_path / "a.lab").note

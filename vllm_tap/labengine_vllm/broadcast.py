@@ -1,0 +1,204 @@
+"""From the engine's thread to viewers on sockets: each gets a header, a keyframe, and the events from there on."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty
+from threading import Thread, current_thread
+from time import monotonic
+from typing import Any
+
+from labengine_vllm.mailbox import MAX_QUEUED_EVENTS, Mailbox, Message
+from labengine_vllm.outbox import encoded
+from labengine_vllm.places import Place
+from labengine_vllm.viewer import Viewer, ViewerGone
+
+MAX_VIEWERS = 8
+"""Connections at once. Another one is told so, and closed."""
+
+POLL_SECONDS = 0.1
+"""Between two looks while a viewer waits: for its secret, or for a keyframe of an idle engine."""
+
+MAX_MESSAGES_AT_ONCE = 100
+"""Messages handed on between two looks at the sockets."""
+
+
+class Broadcast:
+    """Sends one stream to all viewers of a place, on a thread of its own; nobody waits for a viewer.
+
+    on_waiting: called on that thread, now and then, while a viewer waits for a keyframe.
+    """
+
+    def __init__(self, place: Place, header: dict[str, Any], max_events: int = MAX_QUEUED_EVENTS) -> None:
+        self.place = place
+        self.has_audience = False
+        """True while a viewer is attached."""
+        self.wants_keyframe = False
+        """True while a viewer waits for a keyframe."""
+        self.error: Exception | None = None
+        """The exception that ended the thread; nothing is sent after it."""
+        self.on_waiting: Callable[[], None] = lambda: None
+        self._header, self._mailbox = encoded({**header, "file": 1}), Mailbox(max_events)
+        self._viewers: dict[socket.socket, Viewer] = {}
+        self._bell, self._ring = socket.socketpair()
+        self._bell.setblocking(False)
+        self._ring.setblocking(False)
+        self._is_rung = False
+        self._close_by: float | None = None
+        """When to stop sending what waits; None before the end."""
+        self._linger = 0.0
+        self._thread = Thread(target=self._run, name="labengine-tap", daemon=True)
+        self._thread.start()
+
+    # -- the engine's thread -------------------------------------------------------------------------------------------
+
+    def put(self, message: Message, num_events: int) -> bool:
+        """Queue a message. Returns False, and does nothing, when too many events wait."""
+        is_queued = self._mailbox.put(message, num_events)
+        self._wake()
+        return is_queued
+
+    def has_room(self) -> bool:
+        """Return False while too many events wait."""
+        return self._mailbox.has_room()
+
+    def close(self, seconds: float = 2.0) -> None:
+        """Have everything sent, and wait for it, but not longer. The socket is removed."""
+        self._linger = seconds
+        self._mailbox.end()
+        self._wake()
+        if self._thread is not current_thread():
+            self._thread.join(seconds + POLL_SECONDS)
+
+    def _wake(self) -> None:
+        if not self._is_rung:
+            self._is_rung = True
+            with suppress(OSError):
+                self._ring.send(b"\0")
+
+    # -- the viewers' thread -------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            with selectors.DefaultSelector() as selector:
+                self._selector = selector
+                selector.register(self.place.listener, selectors.EVENT_READ)
+                selector.register(self._bell, selectors.EVENT_READ)
+                self._serve()
+        except Exception as error:
+            self.error = error
+        self.has_audience = self.wants_keyframe = False
+        self.place.close()
+        for sock in (*self._viewers, self._bell, self._ring):
+            sock.close()
+
+    def _serve(self) -> None:
+        while not self._is_done():
+            for key, mask in self._selector.select(self._patience()):
+                sock = key.fileobj
+                assert isinstance(sock, socket.socket)
+                if sock is self._bell:
+                    self._answer_bell()
+                elif sock is self.place.listener:
+                    self._admit()
+                elif mask & selectors.EVENT_READ:
+                    self._guarded(self._viewers.get(sock), Viewer.receive)
+            self._hand_on()
+            for viewer in list(self._viewers.values()):
+                self._look_after(viewer)
+            self.has_audience = any(viewer.is_admitted for viewer in self._viewers.values())
+            self.wants_keyframe = any(viewer.wants_keyframe for viewer in self._viewers.values())
+            if self.wants_keyframe and self._close_by is None:
+                self.on_waiting()
+
+    def _is_done(self) -> bool:
+        if self._close_by is None:
+            return False
+        return monotonic() > self._close_by or not any(viewer.has_waiting for viewer in self._viewers.values())
+
+    def _patience(self) -> float | None:
+        is_waited = self.wants_keyframe or not all(viewer.is_admitted for viewer in self._viewers.values())
+        return POLL_SECONDS if is_waited or self._close_by is not None else None
+
+    def _answer_bell(self) -> None:
+        with suppress(BlockingIOError):
+            self._bell.recv(64)
+        self._is_rung = False
+
+    def _admit(self) -> None:
+        try:
+            connection, _ = self.place.listener.accept()
+        except OSError:  # gone again
+            return
+        connection.setblocking(False)
+        viewer = Viewer(connection, self.place.secret, self._header)
+        self._viewers[connection] = viewer
+        self._selector.register(connection, selectors.EVENT_READ)
+        if len(self._viewers) > MAX_VIEWERS:
+            self._guarded(viewer, lambda one: one.refuse(f"{MAX_VIEWERS} viewers are attached already"))
+            self._drop(viewer)
+
+    def _hand_on(self) -> None:
+        for _ in range(MAX_MESSAGES_AT_ONCE):
+            try:
+                item = self._mailbox.get(block=False)
+            except Empty:
+                return
+            if item is None:
+                self._close_by = monotonic() + self._linger
+                return
+            message, num_events = item
+            self._send(message, num_events)
+            self._mailbox.taken(num_events)
+        self._wake()  # there may be more
+
+    def _send(self, message: Message, num_events: int) -> None:
+        line = encoded(message)
+        for viewer in self._viewers.values():
+            if not viewer.is_admitted:
+                continue
+            if "k" in message and (viewer.is_following or not viewer.has_waiting):
+                viewer.put(_keyframe_for(viewer, message, line), num_events)
+            elif viewer.is_following or "end" in message:
+                viewer.put(line, num_events)
+            else:
+                viewer.miss(num_events)
+
+    def _look_after(self, viewer: Viewer) -> None:
+        if viewer.is_overdue:
+            self._guarded(viewer, lambda one: one.refuse("no secret came"))
+            return self._drop(viewer)
+        if viewer.has_waiting:
+            self._guarded(viewer, Viewer.send)
+        if viewer.connection in self._viewers:
+            wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if viewer.has_waiting else 0)
+            self._selector.modify(viewer.connection, wanted)
+
+    def _guarded(self, viewer: Viewer | None, act: Callable[[Viewer], None]) -> None:
+        if viewer is None:
+            return
+        try:
+            act(viewer)
+        except BlockingIOError:
+            pass
+        except (ViewerGone, OSError):
+            self._drop(viewer)
+
+    def _drop(self, viewer: Viewer) -> None:
+        if self._viewers.pop(viewer.connection, None) is not None:
+            self._selector.unregister(viewer.connection)
+            viewer.connection.close()
+
+
+def _keyframe_for(viewer: Viewer, message: Message, line: bytes) -> bytes:
+    """Return the line of a keyframe for one viewer: what it alone has missed, or what no viewer could see."""
+    was_following = viewer.is_following
+    lost = viewer.follow()
+    if was_following or (lost is None and "lost" not in message):
+        return line
+    kept = {name: value for name, value in message.items() if name != "lost"}
+    own: bytes = encoded({**kept, "lost": lost} if lost else kept)
+    return own
