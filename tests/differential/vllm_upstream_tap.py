@@ -38,6 +38,7 @@ class Collector:
     """An outbox that keeps what is put into it, in order with the states between."""
 
     error = None
+    has_audience = True
     wants_keyframe = False
 
     def __init__(self) -> None:
