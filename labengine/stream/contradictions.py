@@ -23,7 +23,7 @@ def _differences(fold: Fold, engine: Fold) -> Iterator[Iterator[str]]:
     yield _queues(fold, engine)
     yield _blocks("ref_count", fold.ref_counts, engine.ref_counts)
     yield _blocks("hashes", [_hex(keys) for keys in fold.block_keys], [_hex(keys) for keys in engine.block_keys])
-    yield _blocks("content", _known(fold, engine), engine.block_tokens)
+    yield _blocks("content", *_known(fold, engine))
     yield _map(fold, engine)
     yield _requests(fold, engine)
 
@@ -49,10 +49,14 @@ def _blocks(what: str, ours: Sequence[object], real: Sequence[object]) -> Iterat
             yield f"the {what} of {block_name(block_id)} is {text}"
 
 
-def _known(fold: Fold, engine: Fold) -> list[object]:
-    """Return the contents by the events where the engine still knows the block's tokens."""
-    pairs = zip(fold.block_tokens, engine.block_tokens, strict=False)
-    return [ours if real else () for ours, real in pairs]
+def _known(fold: Fold, engine: Fold) -> tuple[list[object], list[object]]:
+    """Return the contents by the events and in the engine, empty where one of them does not know the block's tokens.
+
+    The engine keeps tokens of blocks in tables alone. A recording that begins late learns none of the other cached
+    blocks, not even when a request hits them later.
+    """
+    pairs = list(zip(fold.block_tokens, engine.block_tokens, strict=False))
+    return [ours if real else () for ours, real in pairs], [real if ours else () for ours, real in pairs]
 
 
 def _map(fold: Fold, engine: Fold) -> Iterator[str]:

@@ -146,6 +146,21 @@ def test_a_contradiction_is_shown_and_not_mended(stream: LiveStream, engine: Tap
     assert "contradicted the events before it" in stream.note and not stream.violations
 
 
+def test_a_hit_on_content_from_before_is_no_contradiction(
+    engine: TappedEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stream cannot know what free cached blocks hold; vLLM knows it again once a request has hit them."""
+    scheduler = engine.scheduler
+    while scheduler.requests:
+        scheduler.update_from_output(scheduler.schedule(), None)
+    with attached(tmp_path) as stream:
+        monkeypatch.setattr("labengine_vllm.tap.SECONDS_BETWEEN_CHECKS", 0.0)
+        engine.tap._next_check = 0.0
+        steps(stream, engine, 3)
+        assert stream.timeline.of_kind(ev.BlockTouched) and list(stream.pieces) == [1]
+        assert stream.reader.pieces[0].num_keyframes > 1 and not stream.violations
+
+
 def test_only_the_newest_pieces_are_kept(engine: TappedEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_reader, "MAX_PIECES", 2)
     with attached(tmp_path) as stream:
