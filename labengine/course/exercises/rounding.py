@@ -160,60 +160,74 @@ def other_order() -> Exercise:
     )
 
 
-def verdict(cold: Sequence[float], warm: Sequence[float], key_distance: float) -> str:
-    """Judge two runs by their logits at the first differing token, and by the distance of their keys."""
+Tokens = tuple[int, int]
+"""The token that the cold run has chosen, and the warm one's: indices of their logits."""
+
+
+def verdict(cold: Sequence[float], warm: Sequence[float], tokens: Tokens, key_distance: float) -> str:
+    """Judge two runs by their logits and tokens at one position, and by the distance of their keys."""
     if key_distance > 0.4:
         return "wrong content"
-    if cold.index(max(cold)) == warm.index(max(warm)):
+    if tokens[0] == tokens[1]:
         return "equal"
-    return "tie" if margin(cold) == 0 or margin(warm) == 0 else "other rounding"
+    took_largest = cold[tokens[0]] == max(cold) and warm[tokens[1]] == max(warm)
+    return "other rounding" if took_largest and cold != warm else "not the KV"
 
 
-def _by_words_alone(cold: Sequence[float], warm: Sequence[float], key_distance: float) -> str:
-    return "equal" if cold.index(max(cold)) == warm.index(max(warm)) else "wrong content"
+def _by_words_alone(cold: Sequence[float], warm: Sequence[float], tokens: Tokens, key_distance: float) -> str:
+    return "equal" if tokens[0] == tokens[1] else "wrong content"
 
 
-def _keys_last(cold: Sequence[float], warm: Sequence[float], key_distance: float) -> str:
-    if cold.index(max(cold)) == warm.index(max(warm)):
-        return "equal"
-    return verdict(cold, warm, key_distance)
+def _keys_last(cold: Sequence[float], warm: Sequence[float], tokens: Tokens, key_distance: float) -> str:
+    return "equal" if tokens[0] == tokens[1] else verdict(cold, warm, tokens, key_distance)
 
 
-def _ties_of_the_cold_run(cold: Sequence[float], warm: Sequence[float], key_distance: float) -> str:
-    found = verdict(cold, warm, key_distance)
-    return "other rounding" if found == "tie" and margin(cold) else found
+def _never_the_sampler(cold: Sequence[float], warm: Sequence[float], tokens: Tokens, key_distance: float) -> str:
+    found = verdict(cold, warm, tokens, key_distance)
+    return "other rounding" if found == "not the KV" else found
+
+
+def _only_exact_ties(cold: Sequence[float], warm: Sequence[float], tokens: Tokens, key_distance: float) -> str:
+    found = verdict(cold, warm, tokens, key_distance)
+    return "not the KV" if found == "other rounding" and margin(cold) and margin(warm) else found
 
 
 def judging() -> Exercise:
     """Fill in: corruption or rounding."""
     return exercise(
         "rounding/verdict",
-        "Judge two runs. `cold` and `warm` are their logits for the same token; a run chooses the first of its largest "
-        "ones. `key_distance` says how far the keys of one position are apart, in lengths of a vector. Return 'wrong "
-        "content' if the keys are more than 0.4 apart, whatever the words are; else 'equal' if both runs choose the "
-        "same token; else 'tie' if two tokens share the first place in one of the runs; and else 'other rounding'.",
+        "Judge as `labengine.judge` does. `cold` and `warm` are the runs' logits at one position, `tokens` the two "
+        "tokens that they chose there (indices of the logits), and `key_distance` says how far K of one position is "
+        "apart, in lengths of a vector. Return 'wrong content' if that is more than 0.4, whatever the tokens are; else "
+        "'equal' for equal tokens (their bits may differ); else 'other rounding' if the logits differ and each run has "
+        "chosen one of its largest; and else 'not the KV'.",
         solution=verdict,
         cases=[
-            ([5.0, 4.0, 1.0], [4.9, 4.1, 1.0], 0.03),
-            ([5.0, 4.9, 1.0], [1.0, 2.0, 7.0], 1.3),
-            ([5.0, 5.0, 1.0], [5.0, 5.125, 1.0], 0.02),
-            ([4.0, 3.9, 0.0], [3.9, 4.0, 0.0], 0.05),
-            ([5.0, 1.0, 0.0], [5.0, 1.0, 0.0], 1.1),
-            ([2.0, 2.125], [2.125, 2.125], 0.01),
-            ([9.0, 9.0, 9.0], [8.0, 9.0, 9.0], 0.0),
-            ([3.0, 3.0], [3.0, 3.0], 0.0),
-            ([7.0, 6.875, 0.0], [6.75, 7.0, 0.0], 0.4),
+            ([5.0, 4.0, 1.0], [4.9, 4.1, 1.0], (0, 0), 0.03),
+            ([5.0, 4.9, 1.0], [1.0, 2.0, 7.0], (0, 2), 1.3),
+            ([5.0, 5.0, 1.0], [5.0, 5.125, 1.0], (0, 1), 0.02),
+            ([4.0, 3.9, 0.0], [4.0, 3.9, 0.0], (0, 1), 0.0),
+            ([5.0, 1.0, 0.0], [5.0, 1.0, 0.0], (0, 0), 1.1),
+            ([2.0, 2.125], [2.125, 2.125], (1, 0), 0.01),
+            ([4.0, 3.9, 0.0], [3.9, 4.0, 0.0], (0, 1), 0.05),
+            ([3.0, 3.0], [3.0, 3.0], (0, 1), 0.0),
+            ([7.0, 6.875, 0.0], [6.75, 7.0, 0.0], (0, 2), 0.4),
         ],
         num_shown=4,
         num_lines=6,
         hints=[
             "Go through the sentences in their order: the keys come first.",
-            "`cold.index(max(cold))` is the chosen token; and a tie is a margin of 0, in either run.",
+            "`cold[tokens[0]] == max(cold)` if the cold run has chosen one of its largest logits.",
         ],
         mistakes=[
             (_by_words_alone, "From other words alone nobody can tell: that is how such reports come about."),
             (_keys_last, "Equal words do not clear a run: with another vector in its cache it may be right by luck."),
-            (_ties_of_the_cold_run, "The tie may be in the warm run: which of the two comes first is an accident."),
+            (
+                _never_the_sampler,
+                "Rounding moves logits, and the largest still wins. If a run has chosen another one, look at the "
+                "sampler; and equal logits are no rounding either.",
+            ),
+            (_only_exact_ties, "Rounding needs no exact tie: a margin that is small enough can turn."),
         ],
     )
 

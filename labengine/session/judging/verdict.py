@@ -59,7 +59,7 @@ class RunVerdict:
             ("tokens compared", f"{figures.num_tokens:,}, with K and V of {figures.num_positions:,} positions"),
             ("largest |dK|, |dV|", f"{figures.key_difference:.3g}, {figures.value_difference:.3g}"),
             (
-                "farthest layer",
+                "layer that differs most",
                 f"{figures.farthest_layer}: {far.relative:.2g} of a vector's length, at position {far.position} "
                 f"(rounding stays below {figures.limit:g})",
             ),
@@ -68,7 +68,7 @@ class RunVerdict:
         if figures.distances is not None:
             pairs = zip(self.names, figures.distances, strict=True)
             distances = ", ".join(f"{distance:.2g} in {name}" for name, distance in pairs)
-            rows.append(("from the request alone", distances))
+            rows.append(("from the request alone", f"{distances}, in lengths of a vector"))
         return rows
 
     @property
