@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
@@ -143,20 +144,20 @@ def _first_wrong(
             found = scenario.first_wrong(lab)
             return None if found is None else (found.moment, found.sentence)
 
-        return FirstWrongExercise(text, scenario.broken, find, mistakes)
+        return FirstWrongExercise(text, lambda check: scenario.broken(), find, mistakes)
     if play is None:
         raise ConfigError("play(lab) is missing: it adds requests to the broken lab, and takes steps")
     checked_call("play", play, "lab")
     maker = LabMaker.of(settings)
-    parts = maker.with_override(broken)
+    parts = replace(maker.with_override(broken), name=f"{maker.parts.name}, broken")
     if first is not None:
         checked_call("first", first, "lab")
 
         def find(lab: Lab) -> Found | None:
             return first(lab), ""
 
-    def make() -> Lab:
-        lab = maker.lab(parts)
+    def make(check: bool) -> Lab:
+        lab = maker.lab(parts, check=check)
         trial_of(lab, play)
         return lab
 

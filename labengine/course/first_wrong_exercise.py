@@ -18,9 +18,10 @@ Found = tuple[int, str]
 
 
 class FirstWrongExercise(Exercise):
-    """Find the first wrong event of a run. make: returns the broken lab, played; find: its first wrong event.
+    """Find the first wrong event of a run. make(check): returns the broken lab, played with its checks or without.
 
-    A mistake is a kind of event ("SlotsWritten"), or a function of the lab that returns a number.
+    find: returns the first wrong event of the run with checks. A mistake is a kind of event ("SlotsWritten"), or a
+    function of the lab that returns a number.
     """
 
     kind: ClassVar[str] = "Find the first wrong event"
@@ -28,7 +29,7 @@ class FirstWrongExercise(Exercise):
     def __init__(
         self,
         text: ExerciseText,
-        make: Callable[[], Lab],
+        make: Callable[[bool], Lab],
         find: Callable[[Lab], Found | None],
         mistakes: Sequence[Mistake] = (),
     ) -> None:
@@ -44,16 +45,35 @@ class FirstWrongExercise(Exercise):
 
     @cached_property
     def lab(self) -> Lab:
-        """The broken lab, played: it can be shown, looked at and asked, as any lab."""
-        return self._make()
+        """The broken lab, played: it can be shown, looked at and asked, as any lab.
+
+        It has no checks, and names no methods before the first try: they would say which event it is.
+        """
+        lab = self._make(False)
+        lab.session.hides_seams = True
+        return lab
+
+    @cached_property
+    def judged(self) -> Lab:
+        """The same run with checks: its `violations` and its dashboard say what is wrong."""
+        return self._make(True)
 
     @cached_property
     def first(self) -> Found:
         """The first wrong event of the run. Raises ConfigError for a run in which nothing is wrong."""
-        found = self._find(self.lab)
+        found = self._find(self.judged)
         if found is None:
             raise ConfigError(f"nothing goes wrong in the run of the exercise {self.name!r}: no rule is broken")
-        return found
+        number, sentence = found
+        return number - self._num_reports_before(number), sentence
+
+    def _num_reports_before(self, number: int) -> int:
+        """Return how many events of the run with checks, before this one, the run without checks lacks."""
+        if self.lab.session.watch is not None:  # an upstream bug's lab
+            return 0
+        assert self.judged.timeline is not None
+        earlier = self.judged.timeline.events(self.judged.timeline.num_dropped, number)
+        return sum(isinstance(event, ViolationFound) for event in earlier)
 
     @property
     def how_to_answer(self) -> str:
@@ -75,13 +95,20 @@ class FirstWrongExercise(Exercise):
         if number is None:
             return self._blank()
         first, sentence = self.first
+        self.lab.session.hides_seams = False
         name = event_name(self.lab, number)
         if number == first:
             return passed(f"Yes: {event_name(self.lab, number, with_method=True)}.", sentence)
-        fitting = self._fitting_hint(number)
+        fitting, found = self._fitting_hint(number), self._what_checks_say()
         if number < first:
-            return wrong(f"No: after {name} all is still right, and no rule is broken. It comes later.", fitting)
-        return wrong(f"No: {self._consequence(number, name)}", fitting)
+            return wrong(f"No: after {name} all is still right, and no rule is broken. It comes later.", fitting, found)
+        return wrong(f"No: {self._consequence(number, name)}", fitting, found)
+
+    def _what_checks_say(self) -> str:
+        """Return where to see what the checks say of the run; empty if they say nothing."""
+        if self.lab.session.watch is not None or not self.judged.violations:
+            return ""
+        return "What the checks say of this run: `.judged.show()`, `.judged.violations`."
 
     def _consequence(self, number: int, name: str) -> str:
         event = event_at(self.lab, number)
@@ -118,6 +145,9 @@ class FirstWrongExercise(Exercise):
                 return hint
         return ""
 
+    def _begin_anew(self) -> None:
+        self.lab.session.hides_seams = True
+
     def _right_answers(self) -> Sequence[Any]:
         return [self.first[0]]
 
@@ -137,10 +167,10 @@ class FirstWrongExercise(Exercise):
 
 def first_violation(lab: Lab) -> Found | None:
     """Return the earliest event that broke a rule, or at which a part raised; None for a run without either."""
-    known = [(v.first_event, f"It breaks the rule “{v.rule}”: {v.message}.") for v in lab.violations]
-    numbered = [(number, sentence) for number, sentence in known if number is not None]
-    if numbered:
-        return min(numbered, key=lambda one: one[0])
+    known = [(v.first_event, v.rule == "said", v) for v in lab.violations if v.first_event is not None]
+    if known:  # of several at one event, not the one that is about the core's own bookkeeping
+        number, _, violation = min(known, key=lambda one: one[:2])
+        return number, f"It breaks the rule “{violation.rule}”: {violation.message}."
     if lab.crash is not None and lab.crash.moment is not None:
         return lab.crash.moment - 1, f"{lab.crash}."
     return None

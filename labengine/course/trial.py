@@ -40,9 +40,12 @@ class LabMaker:
         maker.lab().close()  # wrong settings are refused now
         return maker
 
-    def lab(self, parts: Parts | None = None) -> Lab:
-        """Return an empty lab. `external` of the settings may be a function that makes a tier for each lab."""
-        settings = {"model": "simulated", **self.settings}
+    def lab(self, parts: Parts | None = None, **changed: Any) -> Lab:
+        """Return an empty lab, with some settings changed.
+
+        `external` of the settings may be a function that makes a tier for each lab.
+        """
+        settings = {"model": "simulated", **self.settings, **changed}
         if callable(settings.get("external")):
             settings["external"] = settings["external"]()
         lab = Lab(**settings, parts=parts or self.parts)

@@ -57,6 +57,8 @@ class Session:
         self.watch = Watch(self.hooks, self.timeline) if settings.check else None
         """The checks; None with check=False."""
         self.violation_warnings = ViolationWarnings(self.hooks)
+        self.hides_seams = False
+        """True while views name no methods: the reader is asked for what one of them does wrong."""
         self.stats = StatsListener()
         self.stats.subscribe(self.hooks)
         self.model = load_model(settings.model, config, settings.model_options()) if model is None else model

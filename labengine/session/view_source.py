@@ -92,8 +92,8 @@ class LabViewSource:
         return Fold.of(self._session.inspection.snapshot())
 
     def seams(self) -> dict[str, Seam]:
-        """Return the method that decides each kind of event here."""
-        return self._seams
+        """Return the method that decides each kind of event here; none for a lab that hides them."""
+        return {} if self._session.hides_seams else self._seams
 
     @cached_property
     def _seams(self) -> dict[str, Seam]:

@@ -11,7 +11,9 @@ import labengine
 from checkout import ROOT
 from labengine.config import ConfigError
 from labengine.course.check_result import marked
+from labengine.course.first_wrong_exercise import FirstWrongExercise
 from labengine.course.policy_exercise import PolicyExercise
+from labengine.events import ViolationFound
 
 PAGE = (ROOT / "docs" / "exercises.md").read_text(encoding="utf-8")
 
@@ -117,3 +119,17 @@ class _KeepsLonger(labengine.BlockPool):
 def test_a_class_is_announced_with_the_methods_that_it_overrides() -> None:
     mine = labengine.exercise("m", "Keep more.", solution=_KeepsLonger, workloads=[play])
     assert "`def reused_first(self, block_ids)`" in mine.how_to_answer and "is_worthless" not in mine.how_to_answer
+
+
+def test_a_broken_run_does_not_tell_before_the_first_try() -> None:
+    """Neither its checks, nor its title, nor the methods that Why? names."""
+    made = labengine.exercise("why-blocks/twice")
+    assert isinstance(made, FirstWrongExercise)
+    assert made.lab.timeline is not None and made.judged.timeline is not None
+    said = " ".join([made.lab.title, str(made.lab.why(event=17)), *map(str, made.lab.timeline.events())])
+    assert "GivesOneTwice" not in said and "ViolationFound" not in said and made.lab.violations == []
+    judged = [event for event in made.judged.timeline.events() if not isinstance(event, ViolationFound)]
+    assert judged[1:] == made.lab.timeline.events()[1:], "the same run, event by event"
+    result = made.check(3)
+    assert "`.judged.show()`" in result.text and made.judged.violations
+    assert "GivesOneTwice" in str(made.lab.why(event=17)), "after the first try the methods are named"

@@ -183,7 +183,7 @@ def test_an_event_can_be_pointed_at_in_the_dashboard() -> None:
     [
         ("why-blocks/next-block", 99, "there is no block 99"),
         ("why-blocks/next-block", "x", "a block is a whole number"),
-        ("why-blocks/preempted", "Z", "there is no request 25"),
+        ("continuous-batching/preempted", "Z", "there is no request 25"),
         ("reading-a-run/evicted", "0:", "is the beginning of"),
         ("why-blocks/num-free", [1], "a number is a whole number"),
     ],

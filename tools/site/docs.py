@@ -102,7 +102,7 @@ def write_course(folder: Path, paths: Sequence[Path]) -> list[tuple[str, str]]:
     """Write a page for each notebook; return (title, file) of each, for the navigation."""
     titles = [title_of(path) for path in paths]
     for number, (path, run) in enumerate(zip(paths, all_runs(paths), strict=True)):
-        after = f", before {titles[number + 1]}" if number + 1 < len(paths) else ""
+        after = f", before *{titles[number + 1]}*" if number + 1 < len(paths) else ""
         page = notebook_page(path, run, f"Notebook {path.stem[:2]} of the course{after}", {one.stem for one in paths})
         write_text(folder / f"{page.name}.md", page.text)
         for name, data in page.files.items():

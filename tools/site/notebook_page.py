@@ -12,6 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from labengine.course.check_result import marked
 from tools.site.runs import Output, Run
 
 HEIGHTS = {"dashboard": 760, "compare": 900, "view": 380}
@@ -53,7 +54,7 @@ def notebook_page(path: Path, run: Run | None, place: str, known: set[str]) -> N
         else:
             next(outputs, [])
     title, _, body = "\n\n".join(parts).partition("\n")
-    head = f"{title}\n\n{INTRO.format(place=escape(place), name=path.stem)}\n{'' if run else NO_RUN}\n"
+    head = f"{title}\n\n{INTRO.format(place=marked(place), name=path.stem)}\n{'' if run else NO_RUN}\n"
     page.text = head + body.strip() + "\n" + (FIGURES if 'class="figure"' in body else "")
     return page
 

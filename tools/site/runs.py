@@ -35,6 +35,9 @@ KINDS = (
 )
 """Kinds of outputs that a page shows, the preferred one first."""
 
+CELL_FILE = re.compile(r"\S+/ipykernel_\d+/\d+\.py:(\d+)")
+"""The file that a kernel compiles a cell from, as a warning names it, and the line."""
+
 Output = dict[str, Any]
 
 
@@ -128,7 +131,7 @@ def _environment(folder: Path) -> dict[str, str]:
 def _kept(output: Any) -> Output | None:
     """Return the part of an output that a page shows: text, markup, or a widget's id."""
     if output.output_type == "stream":
-        return {"kind": "stream", "name": output.name, "text": output.text}
+        return {"kind": "stream", "name": output.name, "text": CELL_FILE.sub(r"line \1", output.text)}
     kind = next((kind for kind in KINDS if kind in output.get("data", {})), None)
     if kind is None:
         return None

@@ -13,7 +13,7 @@ from labengine.course.base import Exercise
 from labengine.course.exercise import exercise
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.predict_exercise import RevealedStep
-from labengine.events import BlockAllocated, RequestPreempted, RequestScheduled, TokenSampled, ViolationFound
+from labengine.events import BlockAllocated, RequestPreempted, RequestScheduled, TokenSampled
 from labengine.lab import Lab
 
 STORY = "Tell me a long story about the sea and the moon tonight"
@@ -75,96 +75,6 @@ def budget() -> Exercise:
     )
 
 
-def num_new_blocks(num_computed: int, num_chunk: int, block_size: int) -> int:
-    """Return the blocks that the chunk needs, without those that the tokens before it have filled or begun."""
-    return -(-(num_computed + num_chunk) // block_size) - -(-num_computed // block_size)
-
-
-def _forgets_the_begun_block(num_computed: int, num_chunk: int, block_size: int) -> int:
-    return -(-num_chunk // block_size)
-
-
-def _counts_full_blocks(num_computed: int, num_chunk: int, block_size: int) -> int:
-    return (num_computed + num_chunk) // block_size - num_computed // block_size
-
-
-def chunk_blocks() -> Exercise:
-    """Fill in: the fresh blocks of a chunk."""
-    return exercise(
-        "continuous-batching/chunk-blocks",
-        "`num_computed` tokens of a prompt are computed, and the request holds just the blocks for them. The next step "
-        "computes a chunk of `num_chunk` more. How many blocks does it take from the free queue?",
-        solution=num_new_blocks,
-        cases=[(0, 13, 4), (13, 13, 4), (8, 4, 4), (14, 1, 16), (16, 1, 16), (3, 1, 4), (15, 2, 16)],
-        num_shown=2,
-        num_lines=1,
-        hints=[
-            "How many blocks do the tokens need before the chunk, and how many after it?",
-            "`-(-a // b)` is a / b, rounded up.",
-        ],
-        mistakes=[
-            (
-                _forgets_the_begun_block,
-                "The last block of the chunk before may have room left: the new chunk goes on there.",
-            ),
-            (_counts_full_blocks, "A block is needed as soon as its first token is written, not when it is full."),
-        ],
-    )
-
-
-def fits(num_tokens: int, num_shared: int, num_cached: int, num_free: int, block_size: int) -> bool:
-    """Return True if the free blocks suffice: a hit costs nothing only where another request holds the block."""
-    return -(-num_tokens // block_size) - num_shared <= num_free
-
-
-def _hits_are_free(num_tokens: int, num_shared: int, num_cached: int, num_free: int, block_size: int) -> bool:
-    return -(-num_tokens // block_size) - num_shared - num_cached <= num_free
-
-
-def _ignores_hits(num_tokens: int, num_shared: int, num_cached: int, num_free: int, block_size: int) -> bool:
-    return -(-num_tokens // block_size) <= num_free
-
-
-def _rounds_down(num_tokens: int, num_shared: int, num_cached: int, num_free: int, block_size: int) -> bool:
-    return num_tokens // block_size - num_shared <= num_free
-
-
-def admission() -> Exercise:
-    """Fill in: whether a waiting request fits."""
-    return exercise(
-        "continuous-batching/admission",
-        "A prompt of `num_tokens` tokens waits, and may begin only if all of it fits. Its look-up finds `num_shared` "
-        "blocks that other requests hold, and `num_cached` blocks that are free and still have the right content. "
-        "`num_free` blocks are free in all: those are among them. Does it fit? Return True or False.",
-        solution=fits,
-        cases=[
-            (9, 0, 0, 3, 4),
-            (9, 0, 2, 2, 4),
-            (9, 2, 0, 1, 4),
-            (8, 0, 0, 2, 4),
-            (10, 0, 0, 2, 4),
-            (40, 4, 3, 5, 4),
-            (40, 4, 3, 6, 4),
-            (1, 0, 0, 0, 16),
-        ],
-        num_shown=3,
-        num_lines=1,
-        hints=[
-            "How many blocks does the prompt need? Which of them does it not have to take from the free queue?",
-            "A hit on a free block takes this block out of the queue: one free block less.",
-        ],
-        mistakes=[
-            (
-                _hits_are_free,
-                "A free block that is hit leaves the free queue. It saves computing, and no block: it is counted in "
-                "`num_free`.",
-            ),
-            (_ignores_hits, "A block that another request holds is shared: it takes nothing from the free queue."),
-            (_rounds_down, "The last block may be partly filled, and is needed all the same: round up."),
-        ],
-    )
-
-
 def _two_run_and_two_arrive(lab: Lab) -> None:
     for prompt in ("Why is that", "Who are they"):
         lab.add(prompt, max_tokens=9)
@@ -209,6 +119,51 @@ def next_chunk() -> Exercise:
     )
 
 
+def _full_house(lab: Lab) -> None:
+    for text in (
+        "Cats sleep all day and all night",
+        "Dogs bark when a door is open",
+        "Fish are quiet and swim at ease",
+    ):
+        lab.add(text, max_tokens=12, ignore_eos=True)
+    lab.run(until=lambda lab: len(lab.snapshot().free_queue) == 0)
+    while not _is_about_to_preempt(lab):
+        lab.step()
+
+
+def _is_about_to_preempt(lab: Lab) -> bool:
+    requests = lab.snapshot().requests.values()
+    is_full = any(len(one.token_ids) > 4 * len(one.block_tables[0]) for one in requests if one.status == "running")
+    return is_full and not lab.snapshot().free_queue
+
+
+def _preempted(step: RevealedStep) -> int:
+    return step.first(RequestPreempted).request_id
+
+
+def preempted() -> Exercise:
+    """Predict: the request that is preempted."""
+    return exercise(
+        "continuous-batching/preempted",
+        "Three requests run, every block is used, and in the next step they need more. Which request is preempted?",
+        play=_full_house,
+        truth=_preempted,
+        about="request",
+        num_blocks=6,
+        block_size=4,
+        hints=[
+            "One request gives all its blocks back, so that the others can go on. Who has waited least?",
+            "vLLM preempts the youngest: the last one that was admitted.",
+        ],
+        mistakes=[
+            (
+                lambda step: 0,
+                "A is the oldest. If the oldest were preempted, no request could be sure to come to its end.",
+            )
+        ],
+    )
+
+
 def _up_to_the_return(lab: Lab) -> None:
     for prompt, max_tokens in ((CHESS, 16), (WIND, 9), (STORY, 12)):
         lab.add(prompt, max_tokens=max_tokens)
@@ -231,8 +186,8 @@ def again() -> Exercise:
     """Predict: the tokens that a preempted request computes again."""
     return exercise(
         "continuous-batching/again",
-        "C was preempted some steps ago. B is done now, and in the next step C comes back. How many tokens does the "
-        "step compute for C? (Blocks have 4 tokens.)",
+        "Other texts and another order than above: C was preempted some steps ago. B is done now, and in the next step "
+        "C comes back. How many tokens does the step compute for C? (Blocks have 4 tokens.)",
         play=_up_to_the_return,
         truth=_num_again,
         about="number",
@@ -293,7 +248,7 @@ def victim() -> Exercise:
         "Blocks have run out. The engine preempts the youngest request, even if it is the one with most to lose. Write "
         "a scheduler that preempts the running request for which the fewest tokens are computed; of several such "
         "requests, the youngest. `self.running` lists the running requests, oldest first, and each has "
-        "`num_computed_tokens`.",
+        "`num_computed_tokens`. (`request` is the one that lacks a block; you do not need it.)",
         solution=LeastComputed,
         workloads=[
             _crowd((4, 9), (9, 12), (13, 12)),
@@ -409,10 +364,6 @@ def no_way_back() -> Exercise:
         ],
         mistakes=[
             (
-                nth_event(ViolationFound),
-                "The checks look at the end of a step. Go back to the event that they name.",
-            ),
-            (
                 _earlier(BlockAllocated),
                 "A running request takes the last free block for its next token, as it may. What does the next one do?",
             ),
@@ -426,8 +377,7 @@ def no_way_back() -> Exercise:
 EXERCISES: Mapping[str, Callable[[], Exercise]] = {
     "continuous-batching/budget": budget,
     "continuous-batching/next-chunk": next_chunk,
-    "continuous-batching/chunk-blocks": chunk_blocks,
-    "continuous-batching/admission": admission,
+    "continuous-batching/preempted": preempted,
     "continuous-batching/again": again,
     "continuous-batching/victim": victim,
     "continuous-batching/early-token": early_token,

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-from array import array
 from collections.abc import Callable, Mapping, Sequence
 
-from labengine.core.prefix_cache import HashChain
+from labengine.core.block_pool import BlockPool
 from labengine.course.base import Exercise
 from labengine.course.exercise import exercise
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.predict_exercise import RevealedStep
-from labengine.events import BlockAllocated, BlockMerged, ForwardRan, SlotsWritten
+from labengine.events import BlockAllocated, BlockFreed, BlockMerged, ForwardRan, SlotsWritten
 from labengine.lab import Lab
 
 QUESTION = "Two people ask the very same question at the very same moment. The"
@@ -147,8 +145,8 @@ def next_free() -> Exercise:
     """Predict: the head of the free queue after a merge."""
     return exercise(
         "first-light/next-free",
-        "B and C are equal prompts of 13 tokens, in blocks of 4, and there is a late merge. Which block is at the head "
-        "of the free queue after the step: the one that is taken next?",
+        "A is done. B and C are equal prompts of 13 tokens, which share nothing with A, in blocks of 4, and there is a "
+        "late merge. Which block is at the head of the free queue after the step: the one that is taken next?",
         play=_two_ask,
         truth=_head_after,
         about="block",
@@ -210,39 +208,52 @@ def latecomer() -> Exercise:
     )
 
 
-class HashesOwnTokens(HashChain):
-    """A hash chain that is no chain: the parent's hash is left out."""
+class FreesForAll(BlockPool):
+    """A pool that frees a block with the first request that gives it back, whoever else has it in a table."""
 
-    def link(self, parent_hash: bytes, token_ids: Sequence[int]) -> bytes:
-        """Return the hash of these tokens alone."""
-        return hashlib.sha256(array("q", token_ids).tobytes()).digest()
-
-
-def _different_beginnings(lab: Lab) -> None:
-    lab.add(QUESTION, max_tokens=5)
-    lab.add(QUESTION.replace("Two people", "Ten friends"), max_tokens=5)
-    lab.step(3)
+    def release(self, block_ids: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Free all these blocks, whatever their ref counts."""
+        for block_id in block_ids:
+            self.blocks[block_id].ref_count = 1
+        return super().release(block_ids)
 
 
-def wrong_merge() -> Exercise:
-    """Find the first wrong event: a merge of blocks with different beginnings."""
+def _two_and_a_stranger(lab: Lab) -> None:
+    lab.add(QUESTION, max_tokens=2, ignore_eos=True)
+    lab.add(QUESTION, max_tokens=5, ignore_eos=True)
+    lab.step(2)
+    lab.add("A third one asks something else at last and takes what is free", max_tokens=2, ignore_eos=True)
+    lab.step(2)
+
+
+def shared_free() -> Exercise:
+    """Find the first wrong event: a block is freed while another request has it in its table."""
     return exercise(
-        "first-light/wrong-merge",
-        "One method of this engine is wrong. Two prompts are asked at the same moment that differ in their first two "
-        "words: nothing should be shared. In step 2, B reads keys and values that are not its own. Which event is the "
-        "first wrong one?",
-        broken=HashesOwnTokens,
-        play=_different_beginnings,
+        "first-light/shared-free",
+        "One method of this engine is wrong. A and B ask the same, A is done after two tokens, B goes on, and C asks "
+        "something else. In the end B reads keys and values of C. Which event is the first that is wrong?",
+        broken=FreesForAll,
+        play=_two_and_a_stranger,
         hints=[
-            "`.lab.violations` says which block B reads in step 2. How did that block come into B's table?",
-            "Until the forward pass is over, each request has blocks of its own. Look at the update of step 1.",
+            "Which block do B and C both have in their tables? How did C come by it?",
+            "When A is done, it gives its blocks back. Which of them has nobody but A?",
         ],
         mistakes=[
-            (nth_event(BlockMerged, 1), "This merge is wrong, too, but it is the second one."),
-            ("BlockFreed", "A copy that was merged away is freed, as it should be. Should it have been merged?"),
+            (
+                nth_event(BlockMerged, 0),
+                "The merge is right: both blocks are full and equal. From here on two tables name the block that is "
+                "kept, and its ref count is 2.",
+            ),
+            (
+                nth_event(BlockFreed, -1),
+                "This block was A's alone, so it is free when A is done. What of the ones that were given back before?",
+            ),
+            (
+                nth_event(BlockAllocated, -1),
+                "C takes a block from the head of the free queue, as it may. Why is that block in the queue?",
+            ),
         ],
-        edition="nano-vllm+243",
-        num_blocks=12,
+        num_blocks=8,
         block_size=4,
     )
 
@@ -252,5 +263,5 @@ EXERCISES: Mapping[str, Callable[[], Exercise]] = {
     "first-light/next-free": next_free,
     "first-light/latecomer": latecomer,
     "first-light/shared-blocks": shared_blocks,
-    "first-light/wrong-merge": wrong_merge,
+    "first-light/shared-free": shared_free,
 }

@@ -66,8 +66,8 @@ def keep_first() -> Exercise:
         "late-merge/keep-first",
         "Be fair to the overwriting: two blocks get the same hash, and only one can have the entry of the map. Write a "
         "`MergePolicy` whose `mapped_after(self, mapped, block_id)` keeps the *first* hasher's. `mapped` are the "
-        "blocks that the map has under this hash so far (an empty tuple for none); return those that it has "
-        "afterwards. Which blocks are lost now?",
+        "blocks that the map has under this hash so far (an empty tuple for none; vLLM may have several); return those "
+        "that it has afterwards. (As many blocks are lost as before: now the second hasher's.)",
         solution=KeepFirst,
         workloads=[_twins, _twins_and_follower, _one_alone],
         num_lines=1,
@@ -145,6 +145,11 @@ def _three_equal(lab: Lab) -> None:
         lab.add(token_ids=range(14), max_tokens=6, ignore_eos=True)
 
 
+def _two_and_their_beginning(lab: Lab) -> None:
+    for num_tokens in (14, 14, 12):
+        lab.add(token_ids=range(num_tokens), max_tokens=6, ignore_eos=True)
+
+
 def _num_used(step: RevealedStep) -> int:
     return step.after.num_used_blocks
 
@@ -157,16 +162,21 @@ def num_used() -> Exercise:
     """Predict: the blocks in use after the merge."""
     return exercise(
         "late-merge/num-used",
-        "Three equal prompts of 14 tokens, blocks of 4, and a late merge. How many blocks are used after the step?",
-        play=_three_equal,
+        "A and B have equal prompts of 14 tokens, C's prompt is the first 12 of them; blocks of 4, and a late merge. "
+        "All three are computed in the next step. How many blocks are used after it?",
+        play=_two_and_their_beginning,
         truth=_num_used,
         about="number",
         hints=[
-            "Each takes four blocks at first. Three of the four are full.",
-            "Only full blocks have a hash. The full ones of B and C are merged into A's.",
+            "How many blocks does each of them take at first, and how many of these are full?",
+            "The full blocks of B and C are merged into A's. What has C left of its own?",
         ],
         mistakes=[
             (_without_merges, "That is the peak, inside the step. At its end the full copies go back to the pool."),
+            (
+                lambda step: _num_used(step) + 1,
+                "A and B have a block each that is not full. C has none: its 12 tokens fill three blocks.",
+            ),
             (
                 lambda step: _num_used(step) - 1,
                 "The partial blocks stay apart: they have no hash, and each request goes on writing into its own.",
@@ -248,9 +258,10 @@ def wait_a_step() -> Exercise:
         "A late merge gives back neither the peak nor the compute. A scheduler can give both: somebody who waits a "
         "step finds what another one computes now. Write `skips(self, request, skipped)`: return True to let a waiting "
         "request wait in this step. `self.running` are the requests that were admitted, in this step too; a request "
-        "has `token_ids` and `num_computed_tokens` (0 in the step in which its prompt is computed), and "
-        "`self.config.hash_block_size` is the size of a block. The score is the peak of used blocks plus the steps: "
-        "who waits for nothing loses.",
+        "has `token_ids` and `num_computed_tokens` (0 in the step in which its prompt is computed). `skipped`, the "
+        "requests that wait in this step already, is not needed; `self.config.hash_block_size` is the size of a block. "
+        "The score is the peak of used blocks plus the steps, for eight equal requests, and for five of which four "
+        "share a beginning: who waits for nothing loses.",
         solution=skips,
         workloads=[_eight_equal, _a_class_and_a_stranger],
         score=peak_and_steps,

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from labengine.core.kv_cache_group import KVCacheGroup
 from labengine.core.request import Request
-from labengine.core.step_plan import SlotRun
 from labengine.course.base import Exercise
 from labengine.course.exercise import exercise
 from labengine.course.first_wrong_exercise import nth_event
@@ -167,53 +165,56 @@ def num_blocks() -> Exercise:
     )
 
 
-def slot_runs(self: Any, request: Request, start: int, end: int, group: KVCacheGroup) -> tuple[SlotRun, ...]:
-    """Divide: position p is in entry p // block_size of the table, wherever the table ends."""
-    table, size = request.block_tables[group.index], group.block_size
-    runs: list[SlotRun] = []
-    while start < end:
-        num_tokens = min(size - start % size, end - start)
-        runs.append((table[start // size], start % size, num_tokens))
-        start += num_tokens
-    return tuple(runs)
+def first_bad_length(remainder: int, num_prompt_tokens: int, block_size: int) -> int | None:
+    """Grow a request by two blocks, token by token, and return the first length with a wrong number of blocks."""
+    num_blocks = -(-num_prompt_tokens // block_size)
+    for length in range(num_prompt_tokens + 1, num_prompt_tokens + 2 * block_size + 1):
+        if length % block_size == remainder:
+            num_blocks += 1
+        if num_blocks != -(-length // block_size):
+            return length
+    return None
 
 
-def _last_block(self: Any, request: Request, start: int, end: int, group: KVCacheGroup) -> tuple[SlotRun, ...]:
-    if end - start == 1 and request.num_generated_tokens:
-        return ((request.block_tables[group.index][-1], start % group.block_size, 1),)
-    return slot_runs(self, request, start, end, group)
+def _tries_one_length(remainder: int, num_prompt_tokens: int, block_size: int) -> int | None:
+    length = num_prompt_tokens + 1
+    is_appended, is_needed = length % block_size == remainder, length % block_size == 1
+    return length if is_appended != is_needed else None
 
 
-def _one_long_run(self: Any, request: Request, start: int, end: int, group: KVCacheGroup) -> tuple[SlotRun, ...]:
-    table, size = request.block_tables[group.index], group.block_size
-    return ((table[start // size], start % size, end - start),)
+def _sees_only_a_lack(remainder: int, num_prompt_tokens: int, block_size: int) -> int | None:
+    num_blocks = -(-num_prompt_tokens // block_size)
+    for length in range(num_prompt_tokens + 1, num_prompt_tokens + 2 * block_size + 1):
+        num_blocks += length % block_size == remainder
+        if num_blocks < -(-length // block_size):
+            return length
+    return None
 
 
-_last_block.__name__ = _one_long_run.__name__ = slot_runs.__name__
-
-
-def slots() -> Exercise:
-    """Fill in: slots by division."""
+def experiment() -> Exercise:
+    """Fill in: the experiment that judges a rule."""
     return exercise(
-        "off-by-one/slot-runs",
-        "Save the proposed rule: it appends blocks early, and this engine looks for a decoded token's slot in the last "
-        "one. Write `slot_runs` so that it no longer matters where the table ends. `request.block_tables[group.index]` "
-        "is the table. Return a tuple of runs, one for each block that the tokens at positions `start` to `end - 1` "
-        "touch: (block, offset of the first slot, number of slots).",
-        solution=slot_runs,
-        workloads=[_grow(3, 3), _grow(3, 8), _grow(6, 7), _grow(13, 2)],
+        "off-by-one/experiment",
+        "The experiment that was missing. A rule appends a block at each length with `length % block_size == "
+        "remainder`. A prompt of `num_prompt_tokens` tokens has just the blocks that it needs. Let the request grow, "
+        "token by token, by `2 * block_size` tokens. Return the first length at which it has more blocks than `length` "
+        "tokens need, or fewer; None if the rule is right all the way.",
+        solution=first_bad_length,
+        cases=[(1, 3, 4), (0, 3, 4), (0, 256, 256), (1, 256, 256), (2, 3, 4), (0, 5, 3), (3, 6, 4)],
+        num_shown=3,
         num_lines=7,
         hints=[
-            "Position p is in entry `p // group.block_size` of the table, at offset `p % group.block_size`.",
-            "A run ends where its block ends, or at `end`, whichever comes first. Then the next block begins.",
+            "Keep two numbers: `length`, and how many blocks the request has. Change the second as the rule says.",
+            "`length` tokens need `-(-length // block_size)` blocks: compare after each length.",
         ],
         mistakes=[
-            (_last_block, "This is what the engine does now: the last block of the table, which may be one too far."),
-            (_one_long_run, "A run stays inside one block. A prompt of 6 tokens in blocks of 4 has two runs."),
+            (_tries_one_length, "You try the first length alone. The rule may go wrong at a later one."),
+            (
+                _sees_only_a_lack,
+                "A block that is missing is wrong, and one that is there too early is, too: this engine writes into "
+                "the last block of the table.",
+            ),
         ],
-        parts=bug("nano-vllm-71").column("PR 71").parts,
-        num_blocks=12,
-        block_size=4,
     )
 
 
@@ -222,5 +223,5 @@ EXERCISES: Mapping[str, Callable[[], Exercise]] = {
     "off-by-one/missing-blocks": missing_blocks,
     "off-by-one/wrong-slot": wrong_slot,
     "off-by-one/first-wrong": first_wrong,
-    "off-by-one/slot-runs": slots,
+    "off-by-one/experiment": experiment,
 }

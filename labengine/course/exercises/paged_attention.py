@@ -118,7 +118,7 @@ Part = tuple[float, float, float]
 """What online softmax keeps of a part: its largest score, the sum of its weights, and the weighted sum of values."""
 
 
-def merged(one: Part, other: Part) -> Part:
+def joined(one: Part, other: Part) -> Part:
     """Return the three numbers of both parts together: each part's sums are scaled to the larger top."""
     top = max(one[0], other[0])
     first, second = math.exp(one[0] - top), math.exp(other[0] - top)
@@ -130,7 +130,7 @@ def _adds_up(one: Part, other: Part) -> Part:
 
 
 def _keeps_out(one: Part, other: Part) -> Part:
-    top, total, _ = merged(one, other)
+    top, total, _ = joined(one, other)
     return top, total, one[2] + other[2]
 
 
@@ -140,15 +140,15 @@ def _other_way_round(one: Part, other: Part) -> Part:
     return top, one[1] * first + other[1] * second, one[2] * first + other[2] * second
 
 
-def merge() -> Exercise:
-    """Fill in: online softmax, two parts merged."""
+def two_parts() -> Exercise:
+    """Fill in: online softmax, two parts put together."""
     return exercise(
-        "paged-attention/merge",
+        "paged-attention/two-parts",
         "Two workers have each read half of a request's blocks. Each has kept three numbers: `top`, its largest score; "
         "`total`, the sum of its weights `exp(score - top)`; `out`, the sum of weight times value. Return the three "
         "numbers `(top, total, out)` of both halves together. (`math` is imported in the cell; `out` is one number "
         "here, and a row of numbers in a model.)",
-        solution=merged,
+        solution=joined,
         cases=[
             ((1.0, 2.0, 3.0), (1.0, 1.0, 5.0)), ((0.0, 1.0, 2.0), (2.0, 1.0, 4.0)), ((5.0, 1.5, 3.0), (3.0, 2.0, 1.0)),
             ((900.0, 1.25, -2.0), (901.0, 3.0, 0.5)), ((-4.0, 1.0, 7.0), (4.0, 1.0, -7.0)),
@@ -279,6 +279,6 @@ EXERCISES: Mapping[str, Callable[[], Exercise]] = {
     "paged-attention/gather": gather,
     "paged-attention/slot-mapping": slot_mapping,
     "paged-attention/which-slot": which_slot,
-    "paged-attention/merge": merge,
+    "paged-attention/two-parts": two_parts,
     "paged-attention/first-wrong": first_wrong,
 }

@@ -12,7 +12,7 @@ from labengine.course.base import Exercise
 from labengine.course.exercise import exercise
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.predict_exercise import RevealedStep
-from labengine.events import BlockCached, BlockEvicted, ForwardRan, PrefixHit
+from labengine.events import BlockCached, BlockEvicted, ForwardRan
 from labengine.lab import Lab
 
 STORY = "Please tell me a long story about the sea"
@@ -132,44 +132,12 @@ def longest_hit() -> Exercise:
     )  # fmt: skip
 
 
-def _same_again(lab: Lab) -> None:
-    lab.add(" ".join(STORY.split()[:8]) + " and the moon", max_tokens=3)
-    lab.run()
-    lab.add(" ".join(STORY.split()[:8]), max_tokens=3)
-
-
-def _num_hit(step: RevealedStep) -> int:
-    return step.first(PrefixHit).num_tokens
-
-
-def hit_length() -> Exercise:
-    """Predict: the tokens that a look-up finds."""
-    return exercise(
-        "prefix-caching/hit-length",
-        "A has had a prompt of 11 words, and is done. B's prompt is the first 8 of them, and nothing else. Blocks have "
-        "4 tokens, and a word is a token here. How many of B's tokens are found?",
-        play=_same_again,
-        truth=_num_hit,
-        about="number",
-        num_blocks=8,
-        block_size=4,
-        hints=[
-            "Both of B's blocks are in the map. Is there still a token that gives the next one?",
-            "At least the last token is computed, and only whole blocks are found.",
-        ],
-        mistakes=[
-            (8, "Then nothing of B were left to compute, and no forward pass would give its first new token."),
-            (7, "All but the last token: but a hit ends where a block ends."),
-            (0, "B's first block is A's first block, word for word."),
-        ],
-    )
-
-
-def _asked_again(lab: Lab) -> None:
-    for prompt in (STORY, POEM, STORY):
+def _asked_at_once(lab: Lab) -> None:
+    for prompt in (STORY, POEM):
         lab.add(prompt, max_tokens=1)
         lab.run()
-    lab.add(LIST, max_tokens=1)
+    for prompt in (STORY, LIST):
+        lab.add(prompt, max_tokens=1)
 
 
 def _first_evicted(step: RevealedStep) -> str:
@@ -187,31 +155,31 @@ def _first_of_poem(step: RevealedStep) -> str:
     return _entry_of(step, queue[queue.index(evicted) + 1])
 
 
-def _oldest(step: RevealedStep) -> str:
-    """Return the entry that is freed first of the chain asked for twice."""
-    cached = [block_id for block_id in step.before.free_queue if step.before.blocks[block_id].block_hashes]
-    return _entry_of(step, cached[2])
+def _nearest_the_head(step: RevealedStep) -> str:
+    """Return the entry whose block stands nearest the head of the queue before the step."""
+    return _entry_of(step, next(i for i in step.before.free_queue if step.before.blocks[i].block_hashes))
 
 
 def evicted() -> Exercise:
     """Predict: the entry that is evicted first."""
     return exercise(
         "prefix-caching/evicted",
-        "A asked for a story, B for a poem, and C for A's story once more: all three are done. D asks for something "
-        "new and needs three blocks; two free ones hold nothing. Which entry of the prefix map is evicted first?",
-        play=_asked_again,
+        "A asked for a story, then B for a poem: both are done. Now C asks for A's story, word for word, and D for "
+        "something new, which needs three blocks. The next step admits both, C first. Which entry of the prefix map is "
+        "evicted first?",
+        play=_asked_at_once,
         truth=_first_evicted,
         about="hash",
         num_blocks=6,
         block_size=4,
         hints=[
-            "The blocks that were *used* longest ago go first. When was each of the two texts last used?",
+            "C comes first. What does it find, and what becomes of these blocks' places in the free queue?",
             "Of one text, the last block goes first: without the first one the others cannot be found.",
         ],
         mistakes=[
             (
-                _oldest,
-                "That is of the story. It was computed first, but C has used it since: it stands further back.",
+                _nearest_the_head,
+                "That is of the story. It stands nearer the head of the queue, until C finds it and takes it out.",
             ),
             (
                 _first_of_poem,
@@ -268,8 +236,7 @@ def in_the_way() -> Exercise:
         "Short questions come again and again, and find little: in between come long documents, each of them "
         "once, and what was used longest ago is evicted. Do better. `reused_first(self, block_ids)` gets the blocks of "
         "one request that are being freed; return those that shall go to the *head* of the free queue, to be reused "
-        "first. The others go to its tail. A question has 3 blocks, a document 5; `super().reused_first(block_ids)` is "
-        "what the engine does now.",
+        "first. The others go to its tail. `super().reused_first(block_ids)` is what the engine does now.",
         solution=DocumentsFirst,
         workloads=[
             _with_documents(STORY, POEM, documents=2, rounds=4),
@@ -281,7 +248,7 @@ def in_the_way() -> Exercise:
         num_lines=1,
         hints=[
             "A document is not asked for again. Which blocks may the next document overwrite?",
-            "`len(block_ids)` tells a document from a question. Return all blocks of a document.",
+            "`len(block_ids)` tells a document, of 5 blocks, from a question, of 3. Return all blocks of a document.",
         ],
         mistakes=[
             (
@@ -348,7 +315,6 @@ def first_wrong() -> Exercise:
 EXERCISES: Mapping[str, Callable[[], Exercise]] = {
     "prefix-caching/chain": hash_chain,
     "prefix-caching/longest-hit": longest_hit,
-    "prefix-caching/hit-length": hit_length,
     "prefix-caching/evicted": evicted,
     "prefix-caching/first-wrong": first_wrong,
     "prefix-caching/in-the-way": in_the_way,

@@ -168,7 +168,7 @@ def forgotten_queue() -> Exercise:
         broken=KeepsHitsInTheQueue,
         play=_hit_and_more,
         hints=[
-            "`.lab.violations` says what is broken, and `.lab.why(block=0)` how that block came to be as it is.",
+            "`.judged.violations` says what is broken, and `.lab.why(block=0)` how that block came to be as it is.",
             "A block that is in use must not be in the free queue. Who should have taken it out?",
         ],
         mistakes=[
@@ -176,7 +176,6 @@ def forgotten_queue() -> Exercise:
                 "BlockAllocated",
                 "The pool gives away the first block of its queue, as it should. Why was that block still in it?",
             ),
-            ("ViolationFound", "The checks look at the end of a step. Go back to the event that they name."),
         ],
         num_blocks=6,
         block_size=4,

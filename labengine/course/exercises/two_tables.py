@@ -191,7 +191,6 @@ def first_wrong() -> Exercise:
         ],
         mistakes=[
             ("SlotsWritten", "What is written goes where it belongs. What is missing when it is read?"),
-            ("ViolationFound", "The checks look at the end of a step. Go back to the event that they name."),
         ],
         **_settings(),
     )

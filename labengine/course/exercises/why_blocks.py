@@ -9,7 +9,7 @@ from labengine.course.base import Exercise
 from labengine.course.exercise import exercise
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.predict_exercise import RevealedStep
-from labengine.events import BlockAllocated, BlockFreed, RequestPreempted, SlotsWritten
+from labengine.events import BlockAllocated, BlockFreed, SlotsWritten
 from labengine.lab import Lab
 
 SEA = "The sea is deep and blue and cold today"
@@ -132,51 +132,6 @@ def next_block() -> Exercise:
     )
 
 
-def _full_house(lab: Lab) -> None:
-    for text in (
-        "Cats sleep all day and all night",
-        "Dogs bark when a door is open",
-        "Fish are quiet and swim at ease",
-    ):
-        lab.add(text, max_tokens=12, ignore_eos=True)
-    lab.run(until=lambda lab: len(lab.snapshot().free_queue) == 0)
-    while not _is_about_to_preempt(lab):
-        lab.step()
-
-
-def _is_about_to_preempt(lab: Lab) -> bool:
-    requests = lab.snapshot().requests.values()
-    is_full = any(len(one.token_ids) > 4 * len(one.block_tables[0]) for one in requests if one.status == "running")
-    return is_full and not lab.snapshot().free_queue
-
-
-def _preempted(step: RevealedStep) -> int:
-    return step.first(RequestPreempted).request_id
-
-
-def preempted() -> Exercise:
-    """Predict: the request that is preempted."""
-    return exercise(
-        "why-blocks/preempted",
-        "Three requests run, every block is used, and in the next step they need more. Which request is preempted?",
-        play=_full_house,
-        truth=_preempted,
-        about="request",
-        num_blocks=6,
-        block_size=4,
-        hints=[
-            "One request gives all its blocks back, so that the others can go on. Who has waited least?",
-            "vLLM preempts the youngest: the last one that was admitted.",
-        ],
-        mistakes=[
-            (
-                lambda step: 0,
-                "A is the oldest. If the oldest were preempted, no request could be sure to come to its end.",
-            )
-        ],
-    )
-
-
 def _num_free_after(step: RevealedStep) -> int:
     return len(step.after.free_queue)
 
@@ -195,8 +150,8 @@ def num_free() -> Exercise:
     """Predict: the free blocks after each of three steps."""
     return exercise(
         "why-blocks/num-free",
-        "A is being answered, B has just arrived, and is done after one token. How many blocks are free after the "
-        "next step? (Blocks have 4 tokens.)",
+        "A may write three tokens, and has written one. B has just arrived, and is done after one. How many blocks are "
+        "free after the next step? (Blocks have 4 tokens.)",
         play=_two_arrive,
         truth=_num_free_after,
         about="number",
@@ -210,50 +165,48 @@ def num_free() -> Exercise:
     )
 
 
-class LeavesOneQueued(FreeQueue):
-    """A queue that gives several blocks away and leaves the last of them in the line."""
+class GivesOneTwice(FreeQueue):
+    """A queue that gives a block away a second time: a single block is the last of those given before."""
+
+    _newest: int | None = None
 
     def take(self, num_blocks: int) -> list[int]:
-        """Take blocks, and queue the last of several again."""
+        """Take blocks from the head; a single one is the newest that was given, if there is one."""
+        if num_blocks == 1 and self._newest is not None:
+            taken, self._newest = [self._newest], None
+            return taken
         taken = super().take(num_blocks)
-        if num_blocks > 1:
-            self.append(taken[-1:])
+        self._newest = taken[-1]
         return taken
 
 
-def _until_reallocated(lab: Lab) -> None:
-    lab.add("The cat sleeps all day", max_tokens=9, ignore_eos=True)
+def _two_arrive_in_turn(lab: Lab) -> None:
+    lab.add("The cat sleeps all day", max_tokens=3, ignore_eos=True)
     lab.step()
-    lab.add("Two fish", max_tokens=4, ignore_eos=True)
+    lab.add("Two fish", max_tokens=2, ignore_eos=True)
     lab.step(2)
-    lab.add("A dog", max_tokens=4, ignore_eos=True)
-    lab.step(2)
-
-
-def _overwritten(lab: Lab) -> int:
-    """Return the event with which B writes over A's tokens: in the last step A writes first, then B."""
-    return nth_event(SlotsWritten, -2)(lab)
 
 
 def twice() -> Exercise:
     """Find the first wrong event: a block in two tables."""
     return exercise(
         "why-blocks/twice",
-        "Broken. In step 5, A reads keys and values that B has written. Blocks are given away from the head of "
-        "the free queue, and a block that is given away leaves the queue. Which event is the first that is wrong?",
-        broken=LeavesOneQueued,
-        play=_until_reallocated,
+        "One method of this engine is wrong. In the last step, A reads keys and values that B has written. Which event "
+        "is the first that is wrong?",
+        broken=GivesOneTwice,
+        play=_two_arrive_in_turn,
         hints=[
-            "Which block do A and B both have? Watch this block in the free queue, from the beginning.",
-            "After step 1, A has two blocks. Are both of them out of the free queue?",
+            "Which block do A and B both have in their tables? From which event on?",
+            "A block is given away from the head of the free queue, and is in nobody's table then. Check that for each "
+            "block that is given.",
         ],
         mistakes=[
             (
-                nth_event(BlockAllocated, 5),
-                "B gets the block at the head of the free queue, as it may. But why does that block still stand there?",
+                nth_event(BlockAllocated, 1),
+                "A has a fifth token, so it needs a second block, and gets the one at the head of the free queue.",
             ),
             (
-                _overwritten,
+                nth_event(SlotsWritten, 2),
                 "B writes into a block that it was given. Who gave it a block that A holds?",
             ),
         ],
@@ -267,6 +220,5 @@ EXERCISES: Mapping[str, Callable[[], Exercise]] = {
     "why-blocks/waste": waste,
     "why-blocks/next-block": next_block,
     "why-blocks/num-free": num_free,
-    "why-blocks/preempted": preempted,
     "why-blocks/twice": twice,
 }

@@ -37,7 +37,6 @@ from labengine.events import (
     EvictReason,
     ForwardRan,
     SlotsWritten,
-    ViolationFound,
 )
 from labengine.lab import Lab
 
@@ -372,10 +371,6 @@ def never_forgets() -> Exercise:
             (
                 nth_event(SlotsWritten, 2),
                 "B writes into its own blocks, as it may. When did one of them become B's, and what did the map say?",
-            ),
-            (
-                nth_event(ViolationFound),
-                "The checks report at the end of a step. Go back to the event that they name, and on.",
             ),
         ],
         num_blocks=6,

@@ -189,15 +189,21 @@ def _violation_found(run: Sequence[ev.ViolationFound], scene: Scene) -> str:
 def _slots_written(run: Sequence[ev.SlotsWritten], scene: Scene) -> str:
     event = run[0]
     ids = [block_id for block_id, _, _ in event.runs]
-    if misplaced := scene.misplaced(event):
-        position, slot, right_slot = misplaced[0]
-        which = f"{request_name(event.request_id)}'s key and value of position {position}"
-        return f"{which} are written into slot {slot}; slot {right_slot}, where attention reads them, stays empty!"
+    written = _written(event, scene)
     twins = scene.twins(ids) if scene.num_blocks <= MAX_BLOCKS_WITH_TEXT else {}
     if not twins:
-        return phrase(event)
+        return written
     others, are = block_names(twins[i] for i in ids if i in twins), _plural(list(twins), "is", "are")
-    return f"{phrase(event)} {_contents(twins, scene)} {are} in {others} already: computed twice."
+    return f"{written} {_contents(twins, scene)} {are} in {others} already: computed twice."
+
+
+def _written(event: ev.SlotsWritten, scene: Scene) -> str:
+    """Return where the tokens go; for a single one the slot, right or wrong: the reader compares it with the table."""
+    if [length for _, _, length in event.runs] != [1]:
+        return phrase(event)
+    [(block_id, offset, _)] = event.runs
+    slot = block_id * scene.fold.groups[event.group].block_size + offset
+    return f"{phrase(event)[:-1]}, slot {slot}."
 
 
 @_words(ev.TokensComputed)

@@ -18,7 +18,7 @@ from widgets.browser.stage.dashboard_page import View, _ticked
 pytestmark = pytest.mark.browser
 
 WORDS = ".le-asked-words"
-NAMES = ("why-blocks/next-block", "why-blocks/num-free", "why-blocks/preempted", "reading-a-run/evicted")
+NAMES = ("why-blocks/next-block", "why-blocks/num-free", "continuous-batching/preempted", "reading-a-run/evicted")
 """Exercises that ask for a block, a number, a request and a hash."""
 
 
