@@ -121,7 +121,7 @@ def test_a_class_is_announced_with_the_methods_that_it_overrides() -> None:
     assert "`def reused_first(self, block_ids)`" in mine.how_to_answer and "is_worthless" not in mine.how_to_answer
 
 
-def test_a_broken_run_does_not_tell_before_the_first_try() -> None:
+def test_a_broken_run_names_nothing_before_the_first_try() -> None:
     """Neither its checks, nor its title, nor the methods that Why? names."""
     made = labengine.exercise("why-blocks/twice")
     assert isinstance(made, FirstWrongExercise)

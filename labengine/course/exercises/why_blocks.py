@@ -180,7 +180,7 @@ class GivesOneTwice(FreeQueue):
         return taken
 
 
-def _two_arrive_in_turn(lab: Lab) -> None:
+def _a_second_arrives(lab: Lab) -> None:
     lab.add("The cat sleeps all day", max_tokens=3, ignore_eos=True)
     lab.step()
     lab.add("Two fish", max_tokens=2, ignore_eos=True)
@@ -194,7 +194,7 @@ def twice() -> Exercise:
         "One method of this engine is wrong. In the last step, A reads keys and values that B has written. Which event "
         "is the first that is wrong?",
         broken=GivesOneTwice,
-        play=_two_arrive_in_turn,
+        play=_a_second_arrives,
         hints=[
             "Which block do A and B both have in their tables? From which event on?",
             "A block is given away from the head of the free queue, and is in nobody's table then. Check that for each "
