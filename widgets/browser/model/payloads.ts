@@ -136,6 +136,8 @@ export interface FullPayload extends WordsPayload {
   status?: Status;
   selection?: Selection | null;
   shown?: number | null;
+  num_shows?: number;
+  num_selects?: number;
 }
 
 // Events that follow those that a view has.
@@ -198,6 +200,8 @@ export interface WireContent {
   end?: number;
   selection?: Selection | null;
   moment?: number | null;
+  num_shows?: number; // how often Python has set the shown moment, this time included
+  num_selects?: number; // the same of the selection
   position?: number | null;
   message?: string;
   action?: string;

@@ -31,6 +31,13 @@ export interface Reference {
   step: number | null;
 }
 
+// How often Python has set the shown moment, and the selection, as far as the view has heard. Its reports say so: one
+// that was made before Python's newest word, and comes after it, is outdated.
+export interface Heard {
+  num_shows: number;
+  num_selects: number;
+}
+
 export type Track = SoloTrack | PairTrack;
 
 export interface StageHost extends ViewHost {

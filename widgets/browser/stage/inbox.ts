@@ -13,7 +13,7 @@ import type {
 } from "../model/payloads.ts";
 import type { Recording } from "../model/recording.ts";
 import type { Side } from "../model/side.ts";
-import type { Reference, StageHost } from "./host.ts";
+import type { Heard, Reference, StageHost } from "./host.ts";
 import type { ModeEvent } from "./mode.ts";
 import type { Painting } from "./painting.ts";
 import type { Player } from "./player.ts";
@@ -54,6 +54,7 @@ interface ReceivingStage extends StageHost {
 export class Inbox {
   stage: ReceivingStage;
   state: AskState = "answered";
+  heard: Heard = { num_shows: 0, num_selects: 0 };
   hasOpened = false; // this view's own question was answered once
   patience?: number; // the timer that ends the waiting for an answer
   onCompare: (payload: ComparePayload) => void = () => {}; // the layout of two labs takes their captions
@@ -132,12 +133,18 @@ export class Inbox {
     this.addWords(payload, side);
     if (stage.sides.every((one) => one.hasRecording)) stage.happened("ready");
     if (!stage.isReady) return;
+    this.hear(payload, side);
     if (side.index === 0) stage.select(payload.selection ?? stage.selection, false);
     stage.emit("began", side);
     if (stage.isPair) return stage.repaint();
     if (isNews) this.open(payload);
     else stage.position = Math.min(stood, stage.track.end);
     stage.repaint();
+  }
+
+  // The view reports of its first side only.
+  hear({ num_shows = this.heard.num_shows, num_selects = this.heard.num_selects }: Partial<Heard>, side: Side) {
+    if (side.index === 0) this.heard = { num_shows, num_selects };
   }
 
   // The marked moment of the same recording stays marked; another one has none.
@@ -258,6 +265,7 @@ const MESSAGES: Record<string, Act<never>> = {
     inbox.begin(payload, side);
     if (!isFirstAnswer) return;
     inbox.hasOpened = true;
+    inbox.hear(payload, side);
     if ((payload.shown ?? null) !== null) inbox.show(payload.shown ?? null); // said before there was a view to hear it
   },
   more: (inbox, content, payload: MorePayload, side) => inbox.more(content, payload, side),
@@ -270,10 +278,15 @@ const MESSAGES: Record<string, Act<never>> = {
   answer: ({ stage }, content) => {
     if (content.view === stage.wire.id) stage.emit("answer", content);
   },
-  select: ({ stage }, content) => {
+  select(inbox, content, _payload, side) {
+    const { stage } = inbox;
+    inbox.hear(content, side);
     if (content.from !== stage.wire.id) stage.select(content.selection ?? null, false);
   },
-  show: (inbox, { moment = null }) => inbox.show(moment),
+  show(inbox, content, _payload, side) {
+    inbox.hear(content, side);
+    inbox.show(content.moment ?? null);
+  },
   position: ({ stage }, content) => stage.emit("position", content),
   failure: ({ stage }, { message = "" }) => stage.emit("failure", message),
 };

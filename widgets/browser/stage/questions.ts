@@ -1,6 +1,6 @@
 // Questions and reports to Python: older events, missing captions, the reader's moment.
 import type { CaptionsPayload, OlderPayload } from "../model/payloads.ts";
-import type { StageHost } from "./host.ts";
+import type { Heard, StageHost } from "./host.ts";
 import type { Wire } from "./wire.ts";
 
 const REPORT_MS = 100;
@@ -9,7 +9,7 @@ const ASK_WORDS_MS = 120;
 interface AskingStage extends StageHost {
   wire: Wire;
   isFollowing: boolean;
-  inbox: { isWaiting: boolean; words(payload: CaptionsPayload): void };
+  inbox: { isWaiting: boolean; heard: Heard; words(payload: CaptionsPayload): void };
 }
 
 export class Questions {
@@ -94,7 +94,8 @@ export class Questions {
     if (this.whereTimer || stage.isPair) return;
     this.whereTimer = setTimeout(() => {
       this.whereTimer = 0;
-      stage.wire.send({ type: "at", side: 0, moment: stage.position >= stage.track.end ? null : stage.position });
+      const moment = stage.position >= stage.track.end ? null : stage.position;
+      stage.wire.send({ type: "at", side: 0, moment, num_shows: stage.inbox.heard.num_shows });
     }, REPORT_MS);
   }
 }

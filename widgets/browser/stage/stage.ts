@@ -253,7 +253,8 @@ export class Stage {
     this.pointing?.mark();
     this.painting.mark(this.selection);
     this.emit("select", this.selection, isHeard);
-    if (isHeard) this.wire.send({ type: "select", side: 0, selection: this.selection });
+    const { num_selects } = this.inbox.heard;
+    if (isHeard) this.wire.send({ type: "select", side: 0, selection: this.selection, num_selects });
   }
 
   // Marks the changes since this moment; null marks nothing.

@@ -152,13 +152,14 @@ class Feed:
     def show_moment(self, moment: int | None) -> None:
         """Have every view show a moment; None: the newest one, and follow."""
         self.shown.show(moment, self.timeline)
-        self.post(lambda: self._send_shown(moment))
+        num_shows = self.shown.num_shows
+        self.post(lambda: self._send_shown(moment, num_shows))
 
     def select(self, selection: Selection | None) -> None:
         """Select something in every view; None: nothing."""
-        self.shown.selection = selection
-        message = selection and selection.to_dict()
-        self.post(lambda: self._audience.send({"type": "select", "selection": message}))
+        self.shown.select(selection)
+        sent = {"selection": selection and selection.to_dict(), "num_selects": self.shown.num_selects}
+        self.post(lambda: self._audience.send({"type": "select", **sent}))
 
     def say(self, message: dict[str, Any]) -> None:
         """Send a message without state, such as an error to show beside the controls."""
@@ -303,11 +304,11 @@ class Feed:
             with self._answering:
                 self.guarded(call)
 
-    def _send_shown(self, moment: int | None) -> None:
+    def _send_shown(self, moment: int | None, num_shows: int) -> None:
         """Send the events of before first: a view takes what comes after the moment for news, and goes on with it."""
         if self.timeline is not None:
             self._publish()
-        self._audience.send({"type": "show", "moment": moment})
+        self._audience.send({"type": "show", "moment": moment, "num_shows": num_shows})
 
     def _answer_resync(self, viewer: Viewer, side: int, message: dict[str, Any]) -> None:
         if self.timeline is None:

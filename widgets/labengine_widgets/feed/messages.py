@@ -81,8 +81,15 @@ def is_moment(value: object, timeline: Timeline) -> bool:
 # -- the shown moment and the selection --------------------------------------------------------------------------------
 
 
+def is_outdated(num_heard: object, newest: int) -> bool:
+    """True if a view has not heard of the newest time that Python set what the view reports."""
+    return isinstance(num_heard, int) and num_heard < newest
+
+
 def note_moment(feed: AskedFeed, message: Message) -> None:
-    """Note the moment that a view shows; None: the newest one. A moment that is not recorded is ignored."""
+    """Note the moment that a view shows; None: the newest one. One that is outdated or not recorded is ignored."""
+    if is_outdated(message.get("num_shows"), feed.shown.num_shows):
+        return
     moment = message.get("moment")
     if moment is None or is_moment(moment, feed.recording):
         feed.shown.moment = moment
@@ -90,8 +97,9 @@ def note_moment(feed: AskedFeed, message: Message) -> None:
 
 
 def note_selection(feed: AskedFeed, audience: Audience, message: Message) -> None:
-    """Copy a selection made in one view to all views. An impossible selection is ignored."""
-    if not is_selection(message.get("selection")):
+    """Copy a selection made in one view to all views. One that is outdated or impossible is ignored."""
+    is_late = is_outdated(message.get("num_selects"), feed.shown.num_selects)
+    if is_late or not is_selection(message.get("selection")):
         return
     selection = feed.shown.selection = selection_of(message.get("selection"))
     sent = selection and selection.to_dict()

@@ -7,6 +7,7 @@ from itertools import chain
 import pytest
 
 from labengine import events as ev
+from labengine_widgets.selection import Selection
 from widgets.browser.stage.dashboard_page import View, show_dashboard
 from widgets.story_219 import merging_step, overwriting_step
 
@@ -57,6 +58,32 @@ def test_python_hears_the_shown_moment_and_may_set_it() -> None:
         assert (view.data("moment"), view.data("phase")) == ("12", "schedule")
         view.press("End")
         view.answer_until("the newest moment", lambda: view.feed.moment is None)
+
+    show_dashboard(check, merging_step())
+
+
+def test_a_report_that_comes_after_pythons_newest_word_and_was_made_before_it_is_outdated() -> None:
+    """On a busy machine, or with a slow connection, a key pressed before `%lab back` arrives after it."""
+
+    def check(view: View) -> None:
+        at = "() => window.sent.some(({ type }) => type === 'at')"
+        view.press("End")
+        view.page.evaluate("(id) => document.querySelector('.labengine').stage.select({ kind: 'block', id })", 2)
+        view.page.wait_for_function(at)
+        view.feed.show_moment(12)
+        view.feed.select(Selection("block", 3))
+        view.answer()
+        assert (view.feed.moment, view.feed.selection) == (12, Selection("block", 3))
+        assert view.data("moment") == "12"
+        view.press("Home")
+        view.answer_until("a move made after it", lambda: view.feed.moment == 3)
+        view.page.evaluate("(id) => document.querySelector('.labengine').stage.select({ kind: 'block', id })", 2)
+        view.answer_until("a selection made after it", lambda: view.feed.selection == Selection("block", 2))
+        view.feed.select(Selection("block", 3))
+        view.mount()
+        view.answer()
+        view.press("End")
+        view.answer_until("the move of a view that opened later", lambda: view.feed.moment is None)
 
     show_dashboard(check, merging_step())
 
