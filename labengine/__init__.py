@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from labengine.lab import Lab as Lab
     from labengine.notebook import load_ipython_extension as load_ipython_extension
     from labengine.notebook import unload_ipython_extension as unload_ipython_extension
+    from labengine.prefix_doctor.doctor import doctor as doctor
     from labengine.scenarios import bug as bug
     from labengine.scenarios import bugs as bugs
     from labengine.scenarios.by_hand import scenario as scenario
@@ -80,6 +81,7 @@ _HOMES = {
     "bugs": "labengine.scenarios",
     "compare": "labengine.comparing",
     "conform": "labengine.conformance.conform",
+    "doctor": "labengine.prefix_doctor.doctor",
     "exercise": "labengine.course.exercise",
     "find": "labengine.finder.find",
     "judge": "labengine.session.judging.judge",

@@ -1,4 +1,4 @@
-"""labengine, or python -m labengine: demo | course | bugs | bug | find | replay | open | attach | conform"""
+"""labengine, or python -m labengine: demo | course | bugs | bug | find | replay | open | attach | conform | doctor"""
 
 from __future__ import annotations
 
@@ -91,6 +91,12 @@ def _parser() -> argparse.ArgumentParser:
         help="run the recorded requests on these parts, and print what both spent",
     )
     conform.set_defaults(run=_conform)
+    doctor = commands.add_parser("doctor", help="why each request hit or missed the prefix cache; see docs/doctor.md")
+    doctor.add_argument("place", metavar="FILE | DIR", help="a .lab or .labstream file, or the folder of LABENGINE_TAP")
+    doctor.add_argument("--json", action="store_true", help="print the result as JSON")
+    doctor.add_argument("--tokenizer", metavar="DIR", help="a model's directory or name, for the text of tokens")
+    doctor.add_argument("--top", type=int, default=10, metavar="N", help="prefixes to name (10)")
+    doctor.set_defaults(run=_doctor)
     return parser
 
 
@@ -177,6 +183,13 @@ def _conform(options: argparse.Namespace) -> int:
     other = result.against(asked if asked in RECORDED_EDITIONS else object_named(asked))
     print(json.dumps(other.to_dict()) if options.json else other)
     return 0
+
+
+def _doctor(options: argparse.Namespace) -> None:
+    from labengine.prefix_doctor.doctor import doctor
+
+    result = doctor(options.place, tokenizer=options.tokenizer, top=options.top)
+    print(json.dumps(result.to_dict()) if options.json else result)
 
 
 def _workload(named: str) -> dict[str, object]:

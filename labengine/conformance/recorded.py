@@ -20,7 +20,10 @@ SHUT_DOWN = "the engine was shut down"
 
 @dataclass(frozen=True)
 class Recorded:
-    """The first piece of a stream. It is the only one that an edition can follow: cached content is known in it."""
+    """A stream that was read.
+
+    piece: its first stretch without a gap, the only one that an edition can follow: cached content is known in it.
+    """
 
     header: StreamHeader
     piece: Piece
@@ -32,6 +35,8 @@ class Recorded:
     """Why the stream goes on after this piece, or has no end; empty if neither."""
     loss: Loss | None
     """Why the tap could not go on at the piece's end, in the middle of a call; None where it could."""
+    pieces: tuple[Piece, ...]
+    """All pieces, in order."""
     title: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -75,7 +80,7 @@ def read(place: str | PathLike[str], limits: Limits, max_events: int) -> Recorde
     pieces = reader.pieces
     num_events = sum(piece.timeline.end for piece in pieces)
     why = ending or _why_incomplete(reader, is_complete)
-    return Recorded(reader.header, pieces[0], reader.names, num_events, why, reader.first_loss)
+    return Recorded(reader.header, pieces[0], reader.names, num_events, why, reader.first_loss, tuple(pieces))
 
 
 def _take_all(reader: StreamReader, place: str | PathLike[str]) -> bool:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from labengine.magics import bug, exercising, finding, judging, looking, patching, stepping, time
+from labengine.magics import bug, diagnosing, exercising, finding, judging, looking, patching, stepping, time
 from labengine.magics.table import put_in_order
 
-MODULES = (stepping, looking, time, patching, finding, judging, bug, exercising)
+MODULES = (stepping, looking, time, patching, finding, judging, diagnosing, bug, exercising)
 """Importing these modules registers their commands."""
 
 put_in_order(
     *("start", "add", "step", "run", "pause", "reset", "abort"),
     *("show", "view", "select", "check", "status", "why"),
     *("back", "forward", "goto", "rewind", "fork", "break", "save", "open", "attach"),
-    *("seams", "seam", "patch", "find", "judge"),
+    *("seams", "seam", "patch", "find", "judge", "doctor"),
     *("bugs", "bug", "exercise", "close"),
 )

@@ -19,6 +19,9 @@ from labengine.trace.validation import check_columns
 
 EDITION = "vllm"
 
+MAX_TIMES = 100_000
+"""Steps whose times a live piece keeps."""
+
 
 class RecordedInput(NamedTuple):
     """A call of the scheduler from outside: schedule, update, reset, abort (request), salt (request, digest).
@@ -52,6 +55,8 @@ class Piece:
         """What the keyframe at its end says otherwise."""
         self.inputs: list[RecordedInput] = []
         """What came from outside the scheduler, in order; empty for a tap that did not write it."""
+        self.times: dict[int, float] = {}
+        """When each step began, in seconds; of a stream that goes on for weeks the newest ones."""
         self._pool = PoolSize(len(state.ref_counts), len(state.groups))
         self._event_of = decoder()
         self._scheduled: list[ev.RequestScheduled] = []
@@ -99,7 +104,9 @@ class Piece:
     def _follow(self, event: ev.Event, at: float) -> None:
         match event:
             case ev.StepStarted(step):
-                self._began[step] = at
+                self._began[step] = self.times[step] = at
+                if self._max_finished is not None and len(self.times) > MAX_TIMES:
+                    del self.times[next(iter(self.times))]
                 self._scheduled = []
             case ev.RequestScheduled():
                 self._scheduled.append(event)

@@ -12,6 +12,7 @@ SUBJECTS = {
         "open",
         "attach",
         "conform",
+        "doctor",
         "judge",
         "find",
         "model_path",

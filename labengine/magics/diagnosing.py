@@ -1,0 +1,22 @@
+"""%lab doctor: why requests hit or missed the prefix cache."""
+
+from __future__ import annotations
+
+from labengine.magics.current_lab import CurrentLab
+from labengine.magics.table import argument, command
+from labengine.magics.words import display
+from labengine.prefix_doctor.doctor import doctor as examined
+
+VARIABLE = "diagnosis"
+
+
+@command(
+    argument("place", nargs="?", metavar="FILE", help="a file, or the folder of LABENGINE_TAP; without it the lab"),
+    argument("--top", type=int, metavar="N", help="prefixes to name (10)"),
+    argument("--tokenizer", metavar="DIR", help="a model's directory or name, for the text of tokens"),
+)
+def doctor(current: CurrentLab, place: str | None = None, top: int = 10, tokenizer: str | None = None) -> None:
+    """Tell why each request hit or missed the prefix cache, and which prefixes would have paid most."""
+    diagnosis = examined(current.recorded if place is None else place, top=top, tokenizer=tokenizer)
+    current.store(VARIABLE, diagnosis)
+    display(diagnosis)

@@ -1,0 +1,106 @@
+"""All token sequences of a recording in one tree: two requests share a node exactly if they share that prefix."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+Chunk = tuple[Hashable, ...]
+"""What tells a piece of a sequence from its siblings: its tokens, or its hash where the tokens are not known."""
+
+Hashes = Mapping[tuple[int, int], bytes]
+"""Block hashes of one request by (group, end of the block in tokens)."""
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A prefix that ends after `depth` chunks.
+
+    hashes: the block hash per group with a block that ends here. Equal tokens under other salts are other nodes.
+    """
+
+    parent: Node | None
+    chunk: Chunk
+    depth: int
+    salt: Hashable = None
+    hashes: dict[int, bytes] = field(default_factory=dict)
+    children: dict[Chunk, list[Node]] = field(default_factory=dict)
+    requests: list[int] = field(default_factory=list)
+    """Requests that were admitted with this prefix so far, oldest first: `admitted.Admitted` fills it."""
+    continuations: list[tuple[Chunk, int]] = field(default_factory=list)
+    """What the admitted requests have after this prefix, in order, and one request for each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sequences:
+    """The sequences, cut into chunks of `size` tokens, and the path of each through the tree."""
+
+    size: int
+    tokens: Mapping[int, Sequence[int]]
+    own_hashes: Mapping[int, Hashes]
+    root: Node
+    paths: Mapping[int, Sequence[Node]]
+
+    def hash_of(self, request_id: int, group: int, end: int) -> bytes | None:
+        """Return the hash of a request's block that ends after so many tokens; None if no event has ever told it."""
+        own = self.own_hashes[request_id].get((group, end))
+        if own is not None or end % self.size:
+            return own
+        path = self.paths[request_id]
+        return path[end // self.size - 1].hashes.get(group) if end // self.size <= len(path) else None
+
+    def node_at(self, request_id: int, end: int) -> Node | None:
+        """Return the node of a request's prefix; None where chunks do not end there."""
+        path = self.paths[request_id]
+        return None if end % self.size or not 0 < end // self.size <= len(path) else path[end // self.size - 1]
+
+
+def sequences_of(
+    size: int,
+    tokens: Mapping[int, Sequence[int]],
+    own_hashes: Mapping[int, Hashes],
+    salts: Mapping[int, Hashable] | None,
+) -> Sequences:
+    """Put all sequences into one tree. Requests whose hashes are known come first: the others take their branches."""
+    root = Node(None, (), 0)
+    paths: dict[int, list[Node]] = {}
+    for request_id in sorted(tokens, key=lambda i: (not own_hashes[i], i)):
+        known: dict[int, dict[int, bytes]] = {}
+        for (group, end), block_hash in own_hashes[request_id].items():
+            known.setdefault(end, {})[group] = block_hash
+        node, path, sequence = root, list[Node](), tokens[request_id]
+        for end in range(size, len(sequence) + 1, size):
+            found = known.get(end, {})
+            chunk = _chunk(tuple(sequence[end - size : end]), found, request_id)
+            node = _child(node, chunk, found, None if salts is None else (salts.get(request_id),))
+            path.append(node)
+        paths[request_id] = path
+    return Sequences(size, tokens, own_hashes, root, paths)
+
+
+def _chunk(tokens: tuple[int, ...], hashes: Mapping[int, bytes], request_id: int) -> Chunk:
+    if min(tokens) >= 0:
+        return tokens
+    return ("hash", *sorted(hashes.items())) if hashes else ("unknown", request_id)
+
+
+def _child(node: Node, chunk: Chunk, hashes: Mapping[int, bytes], salt: Hashable) -> Node:
+    siblings = node.children.setdefault(chunk, [])
+    child = _matching(siblings, hashes, salt)
+    if child is None:
+        child = Node(node, chunk, node.depth + 1, salt)
+        siblings.append(child)
+    child.hashes.update(hashes)
+    return child
+
+
+def _matching(siblings: Sequence[Node], hashes: Mapping[int, bytes], salt: Hashable) -> Node | None:
+    """Return the sibling with the same hash; where a hash is not known, one that nothing speaks against."""
+    possible = []
+    for node in siblings:
+        common = [group for group in hashes if group in node.hashes]
+        if common and all(node.hashes[group] == hashes[group] for group in common):
+            return node
+        if not common and node.salt == salt:
+            possible.append(node)
+    return possible[0] if possible else None

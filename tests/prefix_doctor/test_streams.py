@@ -1,0 +1,62 @@
+"""The doctor on streams that were recorded on vLLM's own schedulers."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import labengine
+from differential import vllm_streams
+from labengine.__main__ import main
+from labengine.events import PrefixHit
+from recorded_files import written
+
+RUNS = list(vllm_streams.read())
+
+
+def test_every_token_of_recorded_prompts_has_its_cause(tmp_path: Path) -> None:
+    """Fixed sums: another figure is another verdict on vLLM's look-ups."""
+    sums, verdicts = Counter[str](), Counter[str]()
+    for _, items in RUNS:
+        path = written(items, tmp_path)
+        found = labengine.doctor(path)
+        hits = [event.num_tokens for event in labengine.attach(path).timeline.of_kind(PrefixHit)]
+        assert [one.num_hit for one in found.look_ups] == hits
+        assert not found.notes
+        verdicts.update(one.verdict for one in found.look_ups)
+        for one in (found.sums, found.sums_again):
+            assert one.num_hit + sum(one.missed.values()) == one.num_tokens
+            sums.update({"hit": one.num_hit, **one.missed})
+    assert sums == {
+        "hit": 641,
+        "new": 639,
+        "tail": 486,
+        "evicted": 405,
+        "never_registered": 104,
+        "not_registered_yet": 103,
+        "other_salt": 75,
+        "short_of_a_block": 68,
+        "reset": 60,
+    }
+    assert verdicts["evicted"] == 43 and verdicts["hit"] == 21 and verdicts.total() == 167
+
+
+def test_vllms_own_names_and_seconds_are_in_the_sentences(tmp_path: Path) -> None:
+    sentences = [one.sentence for _, items in RUNS for one in labengine.doctor(written(items, tmp_path)).look_ups]
+    evicted = [one for one in sentences if "were evicted" in one]
+    assert any(" s) by " in one and "'s prefill" in one for one in evicted), evicted[:5]
+
+
+def test_the_command_prints_text_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(written(RUNS[0][1], tmp_path))
+    assert main(["doctor", path]) == 0
+    assert "A hit ends after a multiple of" in capsys.readouterr().out
+    assert main(["doctor", path, "--json", "--top", "0"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    num_look_ups = printed["sums"]["num_look_ups"] + printed["sums_again"]["num_look_ups"]
+    assert printed["prefixes"] == [] and len(printed["look_ups"]) == num_look_ups
+    assert main(["doctor", str(tmp_path / "nothing")]) == 2
+    assert "there is no file" in capsys.readouterr().err
