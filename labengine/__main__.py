@@ -47,13 +47,19 @@ def _parser() -> argparse.ArgumentParser:
     bug.set_defaults(run=_bug)
     find = commands.add_parser("find", help="search for the shortest workload on which a class goes wrong")
     find.add_argument(
-        "parts", metavar="FILE.py:CLASS", help="a class that replaces a part, Parts, or an edition's name"
+        "parts", metavar="FILE.py:CLASS", nargs="?", help="a class that replaces a part, Parts, or an edition's name"
     )
     find.add_argument("--against", default="labengine", metavar="EDITION", help="hold costs and decisions against it")
     find.add_argument("--seconds", type=float, default=60.0, metavar="N", help="how long to search (60)")
     find.add_argument("--seed", type=int, default=0, metavar="N", help="of the random workloads (0)")
     find.add_argument("--test", metavar="FILE", help="write what is found as a test for pytest")
     find.add_argument("--notebook", metavar="FILE.ipynb", help="write what is found as a notebook")
+    find.add_argument("--engine", metavar="vllm", help="search on another engine's own scheduler, in place of a class")
+    find.add_argument("--python", metavar="PATH", help="that engine's interpreter ($LABENGINE_VLLM_PYTHON)")
+    find.add_argument("--hours", type=float, metavar="H", help="how long to search there, in place of --seconds")
+    find.add_argument("--patch", metavar="FILE.py", help="a change of the engine: executed in its process first")
+    find.add_argument("--findings", type=int, default=1, metavar="N", help="end after so many different ones (1)")
+    find.add_argument("--scripts", metavar="DIR", help="write a script for each finding, which needs the engine alone")
     find.set_defaults(run=_find)
     replay = commands.add_parser(
         "replay", help="run operations on the KV-cache manager, and print the state after each"
@@ -141,6 +147,13 @@ def _bug(options: argparse.Namespace) -> None:
 
 
 def _find(options: argparse.Namespace) -> None:
+    if options.engine is not None:
+        from labengine.finder.engines.command import find_in_engine_command
+
+        print(find_in_engine_command(options))
+        return
+    if options.parts is None:
+        raise ConfigError("find needs FILE.py:CLASS, an edition's name, or --engine vllm")
     from labengine.finder.command import find_from_file
 
     asked = (options.parts, options.against, options.seconds, options.seed, options.test, options.notebook)

@@ -75,6 +75,17 @@ def read(place: str | PathLike[str], limits: Limits, max_events: int) -> Recorde
         if not reader.pieces:
             raise
         is_complete, ending = True, readable(str(error), 400)
+    return recorded_by(reader, place, ending, is_complete=is_complete)
+
+
+def recorded_by(
+    reader: StreamReader, place: str | PathLike[str], ending: str = "", *, is_complete: bool = True
+) -> Recorded:
+    """Return what a reader has read.
+
+    ending: why it could not read on; is_complete: False if the last line was cut off. Raises TraceError for a stream
+    without a keyframe.
+    """
     if reader.header is None or not reader.pieces:
         raise TraceError(f"{place} has no keyframe yet: the engine has just been started, or the file is cut off")
     pieces = reader.pieces

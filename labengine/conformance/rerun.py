@@ -41,6 +41,11 @@ class Rerun:
         end_as_recorded(self.scheduler, ends)
         self._unbooked: deque[StepPlan] = deque()
 
+    @property
+    def newest_plan(self) -> StepPlan:
+        """The newest planned step that is not booked. Raises IndexError if every step is."""
+        return self._unbooked[-1]
+
     def mark(self, event: ev.Event) -> None:
         """Record an event that no part decides."""
         self.timeline.record(event)

@@ -33,7 +33,7 @@ class RandomSearch:
         self._judgement = judgement
         disturbed = [scope for scope in scopes if scope.ends]
         plain = [scope for scope in scopes if not scope.ends]
-        self._families = [_Workloads(family, seed) for family in (plain, disturbed) if family]
+        self._families = [RandomWorkloads(family, seed) for family in (plain, disturbed) if family]
 
     def findings(self) -> Iterator[tuple[Finding, Case] | None]:
         """Yield each finding with its case, and None after each workload without; endless."""
@@ -42,7 +42,7 @@ class RandomSearch:
             workloads = self._families[-1 if self.num_workloads % DISTURBED_EVERY == 0 else 0]
             case = workloads.next()
             sandbox = self._judgement.sandbox(case.scope)
-            pairs = _Pairs()
+            pairs = EventPairs()
             sandbox.hooks.subscribe(pairs.note)
             found = self._judgement.of(case, sandbox)
             self.num_operations += pairs.num_operations
@@ -51,7 +51,7 @@ class RandomSearch:
             yield found
 
 
-class _Workloads:
+class RandomWorkloads:
     """Random workloads in some scopes, with numbers of their own: other scopes do not change them."""
 
     def __init__(self, scopes: Sequence[Scope], seed: int) -> None:
@@ -116,7 +116,7 @@ class _Workloads:
         return tuple(operations)
 
 
-class _Pairs:
+class EventPairs:
     """The pairs of consecutive kinds of events in a run."""
 
     def __init__(self) -> None:

@@ -155,7 +155,8 @@ def _shrunk(found: tuple[Finding, Case], judgement: Judgement, deadline: float) 
     def may_go_on() -> bool:
         return time.monotonic() < deadline
 
-    case, finding = shrunk(found[1], found[0], judgement, may_go_on)
+    same_kind = replace(judgement, kinds=(found[0].kind,))
+    case, finding = shrunk(found[1], found[0], same_kind.of, may_go_on)
     if finding.kind in ("worse", "differs"):
         return Found(finding, case, False)
     is_complete = False

@@ -5,26 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from labengine.finder.judgement import Case, Judgement
+from labengine.finder.judgement import Case
 from labengine.finder.operations import Abort, Add, BreakOffAt, Operation, TakeStep, Workload
 from labengine.finder.sandbox import Finding
 
+Judged = Callable[[Case], tuple[Finding, Case] | None]
+
 
 def shrunk(
-    case: Case, finding: Finding, judgement: Judgement, may_go_on: Callable[[], bool] = lambda: True
+    case: Case, finding: Finding, judged: Judged, may_go_on: Callable[[], bool] = lambda: True
 ) -> tuple[Case, Finding]:
-    """Return the smallest case found that goes wrong by the same kind, and its finding.
+    """Return the smallest case found that goes wrong in the same way, and its finding.
 
-    Smaller is: fewer operations, then fewer tokens, then fewer blocks. Every single change is tried until none helps.
+    judged: returns what goes wrong in this way with a case, and the case up to it; None if nothing does. Smaller is:
+    fewer operations, then fewer tokens, then fewer blocks. Every single change is tried until none helps.
     """
-    same_kind = replace(judgement, kinds=(finding.kind,))
     has_changed = True
     while has_changed and may_go_on():
         has_changed = False
         for smaller in _smaller(case):
             if not may_go_on():
                 break
-            found = same_kind.of(smaller)
+            found = judged(smaller)
             if found is not None and size(found[1]) < size(case):
                 finding, case = found
                 has_changed = True

@@ -49,7 +49,10 @@ class StreamReader:
         """Read one line."""
         self._limits.refuse_late()
         self._limits.refuse_line(line)
-        document = parsed(line)
+        self.take_document(parsed(line))
+
+    def take_document(self, document: Any) -> None:
+        """Read what one line holds."""
         if not isinstance(document, dict):
             raise TraceError(f"{self._limits.path} has a line that is no message: get it again")
         if self.header is None or "format" in document:

@@ -1,0 +1,132 @@
+"""Plays workloads on another engine, in that engine's own interpreter, for a labengine that reads and judges.
+
+    PYTHON driver.py ENGINE [PATCH.py]
+
+Lines of JSON come in and go out, one for each workload, in order: {"settings", "tokens", "operations"} is answered by
+{"header", "messages", "num_done", "num_steps", "error"}. `header` is left out if it is the one before. The first line
+that goes out is {"engine", "source"}: the engine's release, and the text of the file that makes and drives it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import runpy
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from types import FrameType
+from typing import Any, TextIO
+
+WORKLOAD_S = 2.0
+"""Processor seconds of a workload: they are over in a hundredth of that."""
+
+MAX_STEPS = 400
+"""Steps to the end of a workload; some dozens are needed."""
+
+MAX_STALLS = 4
+"""Steps in which nothing happens, after which nothing will."""
+
+MODULES = {"vllm": ("vllm_scheduler", "vllm_events")}
+"""Per engine, the module that drives it, and the module that writes down its events."""
+
+actions = importlib.import_module("symptoms").actions
+
+
+class EndlessWorkloadError(BaseException):
+    """Raised inside a workload that takes too long. No Exception: an engine's `except Exception` must not catch it."""
+
+
+def main(engine: str, patch: str | None = None) -> None:
+    """Answer until stdin ends; whatever the engine prints goes to stderr."""
+    answers = _own_stdout()
+    driving, events = map(importlib.import_module, MODULES[engine])
+    if patch is not None:
+        runpy.run_path(patch)
+    with open(str(driving.__file__), encoding="utf-8") as file:
+        _say(answers, {"engine": f"{engine} {driving.VERSION}", "source": file.read()})
+    signal.signal(signal.SIGVTALRM, _end)
+    driver = Driver(driving.CORE, events.Events)
+    for line in sys.stdin:
+        _say(answers, driver.answer(json.loads(line)))
+
+
+class Driver:
+    """Plays one workload after the other, each on an engine of its own."""
+
+    def __init__(self, make_engine: Any, make_events: Any) -> None:
+        self._make_engine, self._make_events = make_engine, make_events
+        self._header: Any = None
+
+    def answer(self, workload: dict[str, Any]) -> dict[str, Any]:
+        """Play a workload and steps to its end; return what happened, the engine's exception too."""
+        run = DrivenRun(self._make_engine(workload["settings"], workload["tokens"]), workload["operations"])
+        events = self._make_events(run.engine, json.dumps(workload["settings"]))
+        error = limited(run.play)
+        error = limited(events.end) or error  # of a broken queue the end is never reached
+        found = {"messages": events.messages, "num_done": run.num_done, "num_steps": run.num_steps, "error": error}
+        if events.header is not self._header:
+            self._header = found["header"] = events.header
+        return found
+
+
+class DrivenRun:
+    """One workload. num_done: operations that were begun; num_steps: steps, also those after the last operation."""
+
+    def __init__(self, engine: Any, operations: Sequence[Sequence[Any]]) -> None:
+        self.engine, self._operations = engine, operations
+        self._actions = {**actions(engine), "step": self._step}
+        self.num_done = self.num_steps = 0
+
+    def play(self) -> None:
+        """Do everything. Raises what the engine raises."""
+        for operation in self._operations:
+            self.num_done += 1
+            what, *values = operation
+            self._actions[what](*values)
+        self._drain()
+
+    def _step(self) -> Any:
+        self.num_steps += 1
+        return self.engine.step()
+
+    def _drain(self) -> None:
+        num_stalls, last = 0, self.num_steps + MAX_STEPS
+        while not self.engine.is_idle and num_stalls < MAX_STALLS and self.num_steps < last:
+            num_stalls = 0 if self._step() else num_stalls + 1
+
+
+def limited(act: Callable[[], object]) -> list[str] | None:
+    """Do it; return the exception that ended it, as its name, its message and its traceback."""
+    signal.setitimer(signal.ITIMER_VIRTUAL, WORKLOAD_S)
+    try:
+        act()
+    except (Exception, EndlessWorkloadError) as error:
+        return [type(error).__name__, str(error), traceback.format_exc()]
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    return None
+
+
+def _end(_: int, frame: FrameType | None) -> None:
+    place = "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    raise EndlessWorkloadError(place)
+
+
+def _own_stdout() -> TextIO:
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return answers
+
+
+def _say(answers: TextIO, answer: dict[str, Any]) -> None:
+    answers.write(json.dumps(answer, separators=(",", ":")) + "\n")
+    answers.flush()
+
+
+if __name__ == "__main__":
+    with suppress(BrokenPipeError, KeyboardInterrupt):
+        main(*sys.argv[1:])

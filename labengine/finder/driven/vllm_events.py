@@ -1,0 +1,61 @@
+"""Events of a driven vLLM scheduler: the tap of labengine-vllm, with its messages kept in a list."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from labengine_vllm.engine import Engine
+from labengine_vllm.header import header
+from labengine_vllm.tap import Tap
+
+_headers: dict[str, dict[str, Any]] = {}
+
+
+class MessageList:
+    """Keeps what the tap sends."""
+
+    error: Exception | None = None
+    has_audience = True
+    wants_keyframe = False
+
+    def __init__(self) -> None:
+        self.messages: list[dict[str, Any]] = []
+
+    def put(self, message: dict[str, Any], num_events: int) -> bool:
+        """Keep a message."""
+        self.messages.append(message)
+        return True
+
+    def has_room(self) -> bool:
+        """Return True: the list is short."""
+        return True
+
+    def close(self, seconds: float = 0.0) -> None:
+        """Do nothing."""
+
+
+class Events:
+    """What one engine does, from here on. key: names its settings: engines of equal ones have the same header."""
+
+    def __init__(self, driven: Any, key: str) -> None:
+        scheduler = driven.scheduler
+        if key not in _headers:  # reading the methods' lines takes as long as ten workloads
+            engine = Engine.of(scheduler)
+            _headers[key] = {**header(engine, "driven"), "file": 1, "pid": 1, "model": "no-weights"}
+        else:
+            manager = scheduler.kv_cache_manager
+            groups = tuple(manager.coordinator.single_type_managers)
+            pool = manager.block_pool
+            engine = Engine(scheduler, manager, pool, pool.free_block_queue, groups)
+        self.header = _headers[key]
+        self._outbox = MessageList()
+        self._tap = Tap(engine, self._outbox)
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """The stream's messages up to now."""
+        return self._outbox.messages
+
+    def end(self) -> None:
+        """End the stream with the engine's own state, and take the wrappers off."""
+        self._tap.close()

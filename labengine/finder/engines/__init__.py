@@ -1,0 +1,1 @@
+"""The finder on other engines: workloads are played by the engine itself, in its own interpreter, and judged here."""

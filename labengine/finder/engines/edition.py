@@ -1,0 +1,126 @@
+"""An edition driven as another engine is: the states that the design has after each call."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from labengine import events as ev
+from labengine.conformance.rerun import Rerun
+from labengine.core.editions import VLLM, VLLM_ASYNC
+from labengine.core.parts import Parts
+from labengine.core.request import ExtraKeys
+from labengine.core.step_plan import StepPlan
+from labengine.finder.engines.scopes import EngineScope
+from labengine.finder.limits import NUM_STEPS
+from labengine.fold import FINISHED
+
+LONGEST = 8192
+
+
+def edition_of(scope: EngineScope) -> Parts:
+    """Return the edition whose decisions an engine of this scope takes."""
+    return VLLM_ASYNC if scope.is_async else VLLM
+
+
+class EditionEngine:
+    """An edition's scheduler with the methods of a driven engine; see labengine/finder/driven/vllm_scheduler.py."""
+
+    def __init__(self, scope: EngineScope, tokens: Sequence[int], parts: Parts | None = None) -> None:
+        """parts: other parts than the edition's."""
+        self.rerun = Rerun(scope.config, parts or edition_of(scope), {}, LONGEST)
+        self.after_call: Callable[[str], object] = lambda call: None
+        self._tokens, self._depth = tokens, 2 if scope.is_async else 1
+        self._num_groups = len(scope.config.groups)
+        self._in_flight: deque[StepPlan] = deque()
+        self._has_ended = False
+        """True if a request has ended since the newest step was planned: vLLM plans another one to tell its worker."""
+        kinds = tuple((group.kind, group.block_size, group.window) for group in scope.config.groups)
+        null_block = self.rerun.scheduler.manager.pool.null_block
+        self.rerun.mark(ev.EngineStarted(scope.config.num_blocks, kinds, self.rerun.name, null_block))
+
+    @property
+    def is_idle(self) -> bool:
+        """True when nothing waits, nothing runs, and every step is booked."""
+        return not (self._in_flight or self._has_requests)
+
+    @property
+    def _has_requests(self) -> bool:
+        scheduler = self.rerun.scheduler
+        return bool(self._has_ended or scheduler.running or scheduler.waiting)
+
+    def add(self, name: str, prompt: Sequence[int], max_tokens: int, salt: str | None = None) -> None:
+        """Queue a request."""
+        keys: ExtraKeys = (("cache_salt", salt),) if salt else ()
+        self._called("add", self.rerun.add(ev.RequestAdded(int(name), tuple(prompt), max_tokens), keys))
+
+    def step(self) -> bool:
+        """Schedule ahead while there is room, else book the oldest step, as vLLM's EngineCore does."""
+        if self.is_idle:
+            return False
+        if self._has_requests:
+            self._has_ended = False
+            found = self.rerun.schedule()
+            plan = self.rerun.newest_plan
+            self._in_flight.append(plan)
+            self._called("schedule", found)
+            if len(self._in_flight) < self._depth and plan.num_tokens:
+                return True
+        plan = self._in_flight.popleft()
+        requests = self.rerun.scheduler.requests
+        sampling = (part.request_id for part in plan.sampling)
+        self._called("update", self.rerun.update({i: self._tokens[requests[i].num_tokens] for i in sampling}))
+        return bool(plan.scheduled)
+
+    def abort(self, name: str) -> None:
+        """Abort a request that has not ended."""
+        if self.rerun.timeline.state().requests[int(name)].status != FINISHED:
+            self._called("abort", self.rerun.abort(int(name)))
+
+    def reset(self) -> None:
+        """Reset the prefix cache; while a request holds blocks nothing happens."""
+        self._called("reset", self.rerun.reset())
+
+    def state(self) -> dict[str, Any]:
+        """Return status and tables of the open requests, reference counts, the free queue and the cached blocks."""
+        fold = self.rerun.timeline.state()
+        return {
+            "requests": {
+                str(i): [one.status, [list(table) for table in one.block_tables]]
+                for i, one in fold.requests.items()
+                if one.status != FINISHED
+            },
+            "ref_counts": list(fold.ref_counts),
+            "free_queue": list(fold.free_queue),
+            "cached": [block_id for block_id, keys in enumerate(fold.block_keys) if keys],
+        }
+
+    def _called(self, call: str, events: Sequence[ev.Event]) -> None:
+        for event in events:
+            self.rerun.mark(event)
+            self._has_ended = self._has_ended or isinstance(event, ev.RequestFinished)
+        self.after_call(call)
+
+
+def expected_states(scope: EngineScope, wire: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the state that the edition has after each call of a workload, and of the steps to its end."""
+    engine, states = EditionEngine(scope, wire["tokens"]), list[dict[str, Any]]()
+    engine.after_call = lambda call: states.append(engine.state())
+    num_added = 0
+    for what, *values in wire["operations"]:
+        match what:
+            case "add":
+                engine.add(str(num_added), *values)
+                num_added += 1
+            case "abort":
+                engine.abort(str(values[0]))
+            case "reset":
+                engine.reset()
+            case _:
+                engine.step()
+    for _ in range(NUM_STEPS):
+        if engine.is_idle:
+            break
+        engine.step()
+    return states

@@ -1,0 +1,128 @@
+"""What a search on another engine has found: the smallest workload for each way to go wrong, and what was searched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from os import PathLike
+from textwrap import indent
+from typing import cast
+
+from labengine.finder.engines.edition import expected_states
+from labengine.finder.engines.scopes import EngineScope, wire_workload
+from labengine.finder.engines.script import script_of
+from labengine.finder.judgement import Case
+from labengine.finder.operations import Abort, Add, Operation, Reset
+from labengine.finder.sandbox import Finding, Kind
+from labengine.trace.file_access import replace_file
+from labengine.wording import counted, listed
+
+HEADLINES: Mapping[Kind, str] = {
+    "rule": "breaks the rule",
+    "raises": "raises",
+    "liveness": "never ends",
+    "worse": "finds less in its cache than it could",
+    "differs": "does not do what its edition does",
+}
+
+
+@dataclass(frozen=True)
+class EngineFinding:
+    """The smallest workload found on which an engine goes wrong in one way.
+
+    engine: its name and release; num_before: workloads until it was found; seconds: since the search began.
+    """
+
+    engine: str
+    finding: Finding
+    case: Case
+    num_before: int
+    seconds: float
+    source: str = field(repr=False)
+    """The file that drives the engine."""
+    patch: str = field(default="", repr=False)
+    """The text of the change under test."""
+
+    @property
+    def kind(self) -> Kind:
+        """What goes wrong: rule, raises, liveness, worse or differs."""
+        return self.finding.kind
+
+    @property
+    def headline(self) -> str:
+        """One line: the engine, and what it does."""
+        rule = f" {self.finding.rule}" if self.kind in ("rule", "raises") else ""
+        length = counted(len(self.case.workload), "operation")
+        return f"{self.engine} {HEADLINES[self.kind]}{rule} after {length} ({self.case.scope.name})."
+
+    def to_script(self) -> str:
+        """Return a script that shows it, and needs the engine alone."""
+        scope = cast(EngineScope, self.case.scope)
+        wire = wire_workload(scope, self.case.workload)
+        expected = expected_states(scope, wire) if self.kind == "differs" else []
+        return script_of(f"{self.headline}\n\n{self.finding.message}", self.source, self.patch, wire, expected)
+
+    def save_script(self, path: str | PathLike[str]) -> None:
+        """Write the script into a file."""
+        replace_file(path, self.to_script().encode())
+
+    def __str__(self) -> str:
+        scope = cast(EngineScope, self.case.scope)
+        settings = ", ".join(f"{name}={value!r}" for name, value in scope.settings.items() if value)
+        lines = [settings, *map(line_of, self.case.workload)]
+        found = f"Found after {counted(self.num_before, 'workload')}, in {self.seconds:.1f} s."
+        return f"{self.headline}\n{self.finding.message}\n\n{indent(chr(10).join(lines), '    ')}\n\n{found}"
+
+
+@dataclass(frozen=True)
+class EngineSearch:
+    """What a search on an engine came to; truthy if it has findings. Of findings alike the first one is kept."""
+
+    engine: str
+    findings: tuple[EngineFinding, ...]
+    num_alike: int
+    """Further workloads that went wrong as one of the findings."""
+    num_workloads: int
+    num_steps: int
+    num_distinct: int
+    """States that differ by more than names, over all scopes; counted within a thousandth."""
+    num_conforming: int
+    """Workloads of which every event is what the edition does."""
+    unjudged: Mapping[str, int]
+    """Workloads that the edition could not follow to their end, by reason."""
+    seconds: float
+    seed: int
+    remarks: Sequence[str] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.findings)
+
+    def __repr__(self) -> str:
+        rate = self.num_workloads / max(self.seconds, 0.001)
+        searched = (
+            f"Searched: {counted(self.num_workloads, 'random workload')} (seed {self.seed}) in {self.seconds:.0f} s "
+            f"({rate:,.0f} a second), {counted(self.num_steps, 'step')}, "
+            f"{counted(self.num_distinct, 'distinct state')}."
+        )
+        lines = [str(one) for one in self.findings] or [f"Nothing found with {self.engine}."]
+        lines.append(searched)
+        lines.append(f"{self.num_conforming:,} workloads conform, event by event, to their edition.")
+        if self.num_alike:
+            lines.append(f"{counted(self.num_alike, 'more workload')} went wrong as those that are shown.")
+        if self.unjudged:
+            reasons = listed([f"{why} ({number:,})" for why, number in self.unjudged.items()])
+            lines.append(f"Not judged to their end by an edition: {reasons}.")
+        return "\n".join([*lines, *self.remarks])
+
+
+def line_of(operation: Operation) -> str:
+    """Return an operation as a line."""
+    match operation:
+        case Add(token_ids, max_tokens, salt):
+            return f"add {list(token_ids)}, max_tokens={max_tokens}" + (f", salt={salt!r}" if salt else "")
+        case Abort(request_id):
+            return f"abort request {request_id}"
+        case Reset():
+            return "reset the prefix cache"
+        case _:
+            return "step"

@@ -1,0 +1,141 @@
+"""The judgement on one workload of another engine: its events are read, and held against rules and its edition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from labengine.conformance.checks import violations_of
+from labengine.conformance.conform import conformance_of
+from labengine.conformance.recorded import recorded_by
+from labengine.conformance.result import Conformance
+from labengine.finder.engines.scopes import EngineScope, can_hold_all
+from labengine.finder.judgement import Case
+from labengine.finder.sandbox import Finding
+from labengine.fold import FINISHED, Fold
+from labengine.stream.header import StreamHeader, header_of
+from labengine.stream.reader import StreamReader
+from labengine.trace.file_access import Limits
+from labengine.trace.parsing import TraceError
+from labengine.wording import counted, readable
+
+MAX_EVENTS = 1 << 20
+ENDLESS = "EndlessWorkloadError"
+"""What the driver calls a workload that takes too long."""
+
+
+@dataclass(frozen=True)
+class PlayedCase:
+    """What one workload came to. findings: what goes wrong, the gravest first; num_done: operations until then."""
+
+    findings: tuple[Finding, ...]
+    num_done: int
+    num_steps: int
+    why_unjudged: str
+    """Why the edition could not follow to the end; empty if it could."""
+    reader: StreamReader | None = field(compare=False, repr=False)
+    conformance: Conformance | None = field(compare=False, repr=False)
+
+
+class AnswerReader:
+    """Reads the answers of one engine's process."""
+
+    def __init__(self) -> None:
+        self._header: StreamHeader | None = None
+
+    def played(self, answer: dict[str, Any], on_state: Callable[[Fold], object] = lambda fold: None) -> PlayedCase:
+        """Judge an answer of the driver. on_state: called with the state after each message."""
+        if "header" in answer:
+            self._header = header_of(answer["header"], "the driven engine")
+        reader = StreamReader(Limits("the driven engine"), MAX_EVENTS)
+        reader.header = self._header
+        ending = _take_all(reader, answer["messages"], on_state)
+        found = [*_raised(answer["error"])]
+        conformance = None
+        why = ending
+        if reader.pieces:
+            recorded = recorded_by(reader, "the driven engine", ending)
+            conformance = conformance_of(recorded)
+            broken = conformance.violations
+            if conformance.recorded is None:  # no edition is held against it, and the rules hold all the same
+                broken = tuple(violations_of(recorded.piece))
+            found += [Finding("rule", one.message, one.rule) for one in broken[:1]]
+            if ending and conformance.difference is None:
+                found.append(Finding("rule", ending, "said"))
+            if reader.pieces[0].contradictions:
+                found.append(Finding("rule", reader.pieces[0].contradictions[0], "said"))
+            elif conformance.difference is not None:
+                found.append(Finding("differs", str(conformance.difference), _place_of(conformance)))
+            why = conformance.why_unjudged
+            if not found and reader.gap is None and len(reader.pieces) == 1:
+                found += _unfinished(reader.pieces[0].fold, answer["num_steps"])
+        return PlayedCase(tuple(found), answer["num_done"], answer["num_steps"], why, reader, conformance)
+
+
+def _take_all(reader: StreamReader, messages: Sequence[dict[str, Any]], on_state: Callable[[Fold], object]) -> str:
+    """Read the messages; return why one of them cannot follow those before it, or an empty text."""
+    try:
+        for message in messages:
+            reader.take_document(message)
+            on_state(reader.pieces[-1].fold)
+    except TraceError as error:
+        return readable(str(error), 400)
+    return ""
+
+
+def _raised(error: Sequence[str] | None) -> list[Finding]:
+    if error is None:
+        return []
+    name, message, trace = error
+    if name == ENDLESS:
+        return [
+            Finding("liveness", f"a workload takes more than its processor time, in {readable(message)}", "endless")
+        ]
+    return [Finding("raises", f"{name}: {readable(message, 300)}\n{readable_lines(trace)}", name)]
+
+
+def readable_lines(text: str) -> str:
+    """Return a text of several lines without control characters."""
+    return "\n".join(readable(line, 200) for line in text.strip().splitlines()[-12:])
+
+
+def _unfinished(fold: Fold, num_steps: int) -> list[Finding]:
+    left = {i: one for i, one in fold.requests.items() if one.status != FINISHED}
+    if not left:
+        return []
+    said = "; ".join(
+        f"request {i} is {one.status} with {one.num_computed_tokens} of {len(one.token_ids)} tokens computed and "
+        f"{counted(sum(map(len, one.block_tables)), 'block')}"
+        for i, one in left.items()
+    )
+    text = f"no step gets on any more after {num_steps}: {said}; blocks in the free queue: {len(fold.free_queue)}"
+    return [Finding("liveness", text, "liveness")]
+
+
+def _place_of(conformance: Conformance) -> str:
+    """Return a name for findings alike: the kinds of the two events that differ, and the edition's method."""
+    difference = conformance.difference
+    assert difference is not None
+    kinds = [
+        type(side.event).__name__ if side.event else "nothing" for side in (difference.recorded, difference.expected)
+    ]
+    return f"{kinds[0]} instead of {kinds[1]}"
+
+
+@dataclass(frozen=True)
+class SameWay:
+    """Judges whether a case goes wrong as another one did: by the same kind and rule."""
+
+    play: Callable[[Case], PlayedCase]
+    like: Finding
+
+    def __call__(self, case: Case) -> tuple[Finding, Case] | None:
+        """Return the finding and the case up to it; None if it does not go wrong in this way."""
+        if not can_hold_all(cast(EngineScope, case.scope), case.workload):
+            return None
+        played = self.play(case)
+        for finding in played.findings:
+            if (finding.kind, finding.rule) == (self.like.kind, self.like.rule):
+                return finding, case
+        return None

@@ -1,0 +1,115 @@
+"""Plays cases on another engine: several are under way, and an engine that hangs or dies is started again."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+from labengine.finder.engines.judgement import AnswerReader, PlayedCase
+from labengine.finder.engines.process import DrivenEngine, EngineLostError, EngineProcess
+from labengine.finder.engines.scopes import EngineScope, wire_workload
+from labengine.finder.judgement import Case
+from labengine.finder.sandbox import Finding
+from labengine.fold import Fold
+
+NUM_UNDER_WAY = 16
+"""Workloads that the engine has while the answers before them are judged."""
+
+
+class Player:
+    """One process of an engine, started again when it is lost. A context manager.
+
+    on_state: called with the state after each message of a case.
+    """
+
+    def __init__(
+        self,
+        driven: DrivenEngine,
+        on_state: Callable[[Case, Fold], object] = lambda case, fold: None,
+        start: Callable[[DrivenEngine], Any] = EngineProcess,
+    ) -> None:
+        """start: makes the process. Raises ConfigError if the engine cannot be driven there."""
+        self._driven, self._start, self._on_state = driven, start, on_state
+        self._waiting: deque[Case] = deque()
+        """Cases that were sent, the oldest first."""
+        self._judged: deque[tuple[Case, PlayedCase]] = deque()
+        """Cases that were judged ahead of their turn."""
+        self.remarks: list[str] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self.process = self._start(self._driven)
+        self._reading = AnswerReader()
+
+    def __enter__(self) -> Player:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.process.close()
+
+    def played(self, cases: Iterator[Case]) -> Iterator[tuple[Case, PlayedCase]]:
+        """Yield each case with what it came to, in order; some cases are taken ahead."""
+        while True:
+            while len(self._waiting) + len(self._judged) < NUM_UNDER_WAY:
+                case = next(cases, None)
+                if case is None:
+                    break
+                self._send(case)
+            if not self._judged:
+                if not self._waiting:
+                    return
+                self._receive()
+            yield self._judged.popleft()
+
+    def play(self, case: Case) -> PlayedCase:
+        """Return what one case comes to, ahead of those that were sent before."""
+        while self._waiting:
+            self._receive()
+        kept, self._judged = self._judged, deque()
+        self._send(case)
+        self._receive()
+        (_, played), self._judged = self._judged[-1], kept
+        return played
+
+    def _send(self, case: Case) -> None:
+        self._waiting.append(case)
+        try:
+            self.process.send(_wire(case))
+        except EngineLostError as error:
+            self._recover(error)
+
+    def _receive(self) -> None:
+        """Move the oldest case that was sent to those that are judged."""
+        try:
+            answer = self.process.receive()
+        except EngineLostError as error:
+            self._recover(error)
+            return
+        case = self._waiting.popleft()
+        self._judged.append((case, self._judged_answer(case, answer)))
+
+    def _judged_answer(self, case: Case, answer: dict[str, Any]) -> PlayedCase:
+        return self._reading.played(answer, lambda fold: self._on_state(case, fold))
+
+    def _recover(self, error: EngineLostError) -> None:
+        """Start the engine again. The oldest case is played alone: if the engine is lost again, that is a finding."""
+        suspected = self._waiting.popleft()
+        self.process.close()
+        self._begin()
+        try:
+            self.process.send(_wire(suspected))
+            played = self._judged_answer(suspected, self.process.receive())
+            self.remarks.append(f"The engine was lost once, by no fault of its workload: {error}.")
+        except EngineLostError as again:
+            self.process.close()
+            self._begin()
+            kind = Finding("liveness" if again.is_silent else "raises", str(again), "lost")
+            played = PlayedCase((kind,), len(suspected.workload), 0, "the engine was lost", None, None)
+        self._judged.append((suspected, played))
+        for case in self._waiting:
+            self.process.send(_wire(case))
+
+
+def _wire(case: Case) -> dict[str, Any]:
+    return wire_workload(cast(EngineScope, case.scope), case.workload)

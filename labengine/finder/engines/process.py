@@ -1,0 +1,159 @@
+"""Another engine's process: workloads go to it, and what happened in each comes back, in order."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import subprocess
+import tempfile
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from labengine.config import ConfigError
+from labengine.wording import readable
+
+DRIVER = Path(__file__).resolve().parent.parent / "driven" / "driver.py"
+
+PLUGIN = DRIVER.parents[3] / "vllm_tap"
+"""The plugin of this clone; elsewhere it is installed beside vLLM."""
+
+QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
+"""The engine's environment, unless it says otherwise: there is no model and no device."""
+
+SILENCE_S = 60.0
+"""Seconds without an answer, after which the engine hangs where no signal reaches it."""
+STARTING_S = 300.0
+"""Seconds until the engine is imported; vLLM takes ten on an idle machine."""
+MAX_SENT = 1 << 15
+"""Bytes of workloads that are not answered: they fit in a pipe, so that neither side waits for the other."""
+
+
+class EngineLostError(Exception):
+    """The engine's process ended, or does not answer; the message says which, with its last words."""
+
+    def __init__(self, message: str, *, is_silent: bool = False) -> None:
+        super().__init__(message)
+        self.is_silent = is_silent
+
+
+@dataclass(frozen=True)
+class DrivenEngine:
+    """An engine to be driven. name: vllm; python: its interpreter; patch: a file that is executed there first."""
+
+    name: str
+    python: str
+    patch: str | None = None
+
+
+class EngineProcess:
+    """One process of a driven engine. A context manager."""
+
+    def __init__(self, driven: DrivenEngine) -> None:
+        """Raises ConfigError if the engine cannot be started there."""
+        self._driven = driven
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
+        self._sent: deque[int] = deque()
+        """Sizes of the workloads that are not answered."""
+        self._buffer = bytearray()
+        command = [driven.python, str(DRIVER), driven.name, *([driven.patch] if driven.patch else [])]
+        pipe = subprocess.PIPE
+        try:
+            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self._log, env=_environment())
+        except OSError as error:
+            raise ConfigError(
+                f"{driven.python} does not start ({error.strerror}): name the engine's Python with --python"
+            ) from None
+        assert self._process.stdout
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._process.stdout, selectors.EVENT_READ)
+        try:
+            first = self._read(STARTING_S)
+        except EngineLostError as error:
+            self.close()
+            raise ConfigError(f"{driven.name} cannot be driven with {driven.python}: {error}") from None
+        self.engine = readable(str(first["engine"]))
+        """The engine's name and release."""
+        self.source = str(first["source"])
+        """The text of the file that makes and drives it."""
+
+    @property
+    def has_room(self) -> bool:
+        """True if another workload can be sent before answers are read."""
+        return sum(self._sent) < MAX_SENT // 2
+
+    def send(self, workload: dict[str, Any]) -> None:
+        """Send a workload. Raises EngineLostError."""
+        line = json.dumps(workload, separators=(",", ":")).encode() + b"\n"
+        assert self._process.stdin
+        try:
+            self._process.stdin.write(line)
+            self._process.stdin.flush()
+        except OSError:
+            raise EngineLostError(self._last_words("ended")) from None
+        self._sent.append(len(line))
+
+    def receive(self) -> dict[str, Any]:
+        """Return what happened in the oldest workload that is not answered. Raises EngineLostError."""
+        answer = self._read(SILENCE_S)
+        self._sent.popleft()
+        return answer
+
+    def _read(self, seconds: float) -> dict[str, Any]:
+        assert self._process.stdout
+        while (end := self._buffer.find(b"\n")) < 0:
+            if not self._selector.select(seconds):
+                raise EngineLostError(self._last_words(f"was silent for {seconds:.0f} seconds"), is_silent=True)
+            data = os.read(self._process.stdout.fileno(), 1 << 18)
+            if not data:
+                raise EngineLostError(self._last_words("ended"))
+            self._buffer += data
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 1]
+        try:
+            answer = json.loads(line)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise EngineLostError("its driver answers no JSON object")
+        return answer
+
+    def _last_words(self, what: str) -> str:
+        status = self._status()
+        self._log.seek(0)
+        lines = self._log.read().decode(errors="replace").strip().splitlines()
+        words = f"; its last words: {readable(lines[-1], 300)}" if lines else ""
+        return f"its process {what}" + (f" with status {status}" if what == "ended" else "") + words
+
+    def _status(self) -> int:
+        with suppress(subprocess.TimeoutExpired):  # it has closed its output, and comes to its end
+            return self._process.wait(1)
+        self._process.kill()
+        return self._process.wait()
+
+    def close(self) -> None:
+        """End the process. Twice is harmless."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with suppress(OSError):  # what was not flushed has no reader
+                    pipe.close()
+        self._log.close()
+
+    def __enter__(self) -> EngineProcess:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def _environment() -> dict[str, str]:
+    """Return this process's environment without what belongs to its own Python, and without a tap of the user's."""
+    own = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LABENGINE_TAP")
+    found = QUIET | {name: value for name, value in os.environ.items() if name not in own}
+    return {**found, "PYTHONPATH": str(PLUGIN)} if PLUGIN.is_dir() else found

@@ -1,0 +1,142 @@
+"""The scopes of a search on another engine: those of the random search that this engine can be set to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from labengine.config import EngineConfig, GroupSpec
+from labengine.engine.simulated import default_next_token
+from labengine.finder.operations import Abort, Add, Operation, Reset, TakeStep
+from labengine.finder.scopes import Scope, large_scopes
+
+
+@dataclass(frozen=True)
+class EngineScope(Scope):
+    """A scope for another engine. is_async: steps are scheduled before the tokens of the step before are known."""
+
+    is_async: bool = False
+
+    @cached_property
+    def adds(self) -> tuple[Add, ...]:
+        """Every request that can be added."""
+        return tuple(add for add in super().adds if self.can_hold(add))
+
+    def can_hold(self, add: Add) -> bool:
+        """Return whether vLLM would start with this pool for requests of this length.
+
+        A pool that it refuses when it starts (_check_enough_kv_cache_memory) may leave a request waiting for ever.
+        """
+        longest = len(add.token_ids) + add.max_tokens
+        in_flight = self.config.max_num_batched_tokens * (2 if self.is_async else 1)
+        needed = 0
+        for group in self.config.groups:
+            if group.window is None:
+                needed += ceil_div(longest, group.block_size)
+            else:
+                needed += ceil_div(min(group.window - 1 + in_flight, longest), group.block_size) + 1
+        return needed < self.config.num_blocks  # one is the null block
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the driven engine is set to, in JSON types."""
+        config = self.config
+        return {
+            "num_blocks": config.num_blocks,
+            "groups": [[group.block_size, group.window] for group in config.groups],
+            "hash_block_size": config.hash_block_size,
+            "max_num_seqs": config.max_num_seqs,
+            "max_num_batched_tokens": config.max_num_batched_tokens,
+            "watermark": config.watermark,
+            "long_prefill_token_threshold": config.long_prefill_token_threshold,
+            "retention_interval": config.retention_interval,
+            "is_async": self.is_async,
+        }
+
+
+def vllm_scopes() -> tuple[EngineScope, ...]:
+    """Return the scopes for vLLM's schedulers, each synchronous and asynchronous."""
+    plain = [scope for scope in large_scopes() if scope.tier is None and not scope.ends]
+    plain += [
+        _changed(plain[1], "a watermark", watermark=0.2),
+        _changed(plain[2], "long prompts in pieces", long_prefill_token_threshold=3),
+        _changed(plain[5], "a window, sparsely kept", retention_interval=0),
+        _changed(plain[5], "a window, kept now and then", retention_interval=4),
+        _of_groups("two windows", plain[5], GroupSpec(2), _window(3), _window(6)),
+        _of_groups("windows alone", plain[5], _window(3), _window(5)),
+        _of_groups("unlike blocks, kept now and then", plain[8], *plain[8].config.groups, retention_interval=4),
+    ]
+    return tuple(
+        EngineScope(
+            name=f"{scope.name}, {'asynchronous' if is_async else 'synchronous'}",
+            config=_settable(scope.config),
+            max_requests=scope.max_requests,
+            num_prompt_blocks=scope.num_prompt_blocks,
+            max_tokens=scope.max_tokens,
+            salts=scope.salts,
+            broken=(),
+            is_async=is_async,
+        )
+        for scope in plain
+        for is_async in (False, True)
+    )
+
+
+def can_hold_all(scope: EngineScope, workload: Sequence[Operation]) -> bool:
+    """Return whether the pool can hold each request of a workload, alone."""
+    return all(scope.can_hold(operation) for operation in workload if isinstance(operation, Add))
+
+
+def ceil_div(number: int, size: int) -> int:
+    """Return how many parts of a size a number takes."""
+    return -(-number // size)
+
+
+def _settable(config: EngineConfig) -> EngineConfig:
+    """Return settings that vLLM accepts: a step has a token for every running request."""
+    return replace(config, max_num_seqs=min(config.max_num_seqs, config.max_num_batched_tokens))
+
+
+def _changed(scope: Scope, name: str, **settings: Any) -> Scope:
+    return replace(scope, name=name, config=replace(scope.config, **settings))
+
+
+def _window(window: int) -> GroupSpec:
+    return GroupSpec(2, "sliding_window", window)
+
+
+def _of_groups(name: str, scope: Scope, *groups: GroupSpec, **settings: Any) -> Scope:
+    config = scope.config
+    limits: dict[str, Any] = {
+        "max_num_seqs": config.max_num_seqs,
+        "max_num_batched_tokens": config.max_num_batched_tokens,
+    }
+    return replace(scope, name=name, config=EngineConfig(2 * config.num_blocks, groups, **limits, **settings))
+
+
+def wire_operation(operation: Operation) -> list[Any]:
+    """Return an operation in JSON types. Raises TypeError for one that no other engine can do."""
+    match operation:
+        case Add(token_ids, max_tokens, salt):
+            return ["add", list(token_ids), max_tokens, salt]
+        case TakeStep():
+            return ["step"]
+        case Abort(request_id):
+            return ["abort", request_id]
+        case Reset():
+            return ["reset"]
+        case _:
+            raise TypeError(f"{operation} is for labengine's own engine")
+
+
+def wire_workload(scope: EngineScope, workload: Sequence[Operation]) -> dict[str, Any]:
+    """Return a workload in JSON types, with the tokens that requests sample by position."""
+    adds = [operation for operation in workload if isinstance(operation, Add)]
+    longest = max((len(add.token_ids) + add.max_tokens for add in adds), default=0)
+    return {
+        "settings": scope.settings,
+        "tokens": [default_next_token(0, position) for position in range(longest + 2)],
+        "operations": [wire_operation(operation) for operation in workload],
+    }

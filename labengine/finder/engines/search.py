@@ -1,0 +1,167 @@
+"""find_in_engine(): the shortest workloads on which another engine goes wrong."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from labengine.config import ConfigError, checked_int, shown
+from labengine.finder.engines.finding import EngineFinding, EngineSearch
+from labengine.finder.engines.judgement import PlayedCase, SameWay
+from labengine.finder.engines.player import Player
+from labengine.finder.engines.process import DrivenEngine, EngineProcess
+from labengine.finder.engines.scopes import EngineScope, vllm_scopes
+from labengine.finder.engines.states import DistinctStates, fold_key
+from labengine.finder.judgement import KINDS, Case
+from labengine.finder.random_search import EventPairs, RandomWorkloads
+from labengine.finder.sandbox import Finding
+from labengine.finder.shrinking import shrunk
+from labengine.fold import Fold
+
+SHRINKING_S = 30.0
+"""Seconds for shrinking a finding: each attempt goes through the engine's process."""
+
+SCOPES: dict[str, Callable[[], Sequence[EngineScope]]] = {"vllm": vllm_scopes}
+"""Per engine, the scopes of its workloads."""
+
+
+def find_in_engine(
+    engine: str,
+    python: str,
+    *,
+    seconds: float = 60.0,
+    seed: int = 0,
+    max_findings: int = 1,
+    max_workloads: int | None = None,
+    patch: str | None = None,
+    scopes: Sequence[EngineScope] | None = None,
+    show: Callable[[str], object] = lambda line: None,
+    start: Callable[[DrivenEngine], Any] = EngineProcess,
+) -> EngineSearch:
+    """Search for the shortest workloads on which an engine's scheduler and cache go wrong.
+
+    engine: "vllm". python: the interpreter of its environment. seconds: of the whole search; it ends earlier with
+    max_findings different findings, or after max_workloads. seed: of the workloads. patch: a Python file that is
+    executed in the engine's process first: a change under test. scopes: bounds of the workloads, in place of the usual
+    ones. show: gets a line of progress now and then. start: makes the engine's process.
+
+    Raises ConfigError if the engine cannot be driven there. Ctrl-C ends the search, and returns what was found.
+    """
+    if engine not in SCOPES:
+        raise ConfigError(f"the finder drives {', '.join(SCOPES)}; got {shown(engine)}")
+    if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not 0 < seconds < inf:
+        raise ConfigError(f"seconds must be a number above 0, got {shown(seconds)}")
+    checked_int("seed", seed)
+    checked_int("max_findings", max_findings, 1)
+    text = _patch_text(patch)
+    search = _Search(seed, SCOPES[engine]() if scopes is None else scopes)
+    driven = DrivenEngine(engine, python, patch)
+    with Player(driven, search.note_state, start) as player:
+        search.began = time.monotonic()
+        deadline = search.began + seconds
+        try:
+            for case, played in player.played(search.cases(deadline, max_workloads)):
+                found = search.note(case, played)
+                if found is not None:
+                    search.findings.append(_shrunk(player, search, case, found, text))
+                    if len(search.findings) >= max_findings:
+                        break
+                search.report_progress(show)
+        except KeyboardInterrupt:
+            pass
+        return search.result(player)
+
+
+def _patch_text(patch: str | None) -> str:
+    if patch is None:
+        return ""
+    try:
+        return Path(patch).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the patch {patch} cannot be read: {error}") from None
+
+
+def _shrunk(player: Player, search: _Search, case: Case, found: Finding, patch: str) -> EngineFinding:
+    num_before, seconds = search.num_workloads, time.monotonic() - search.began
+    last = time.monotonic() + SHRINKING_S
+    case = Case(case.scope, case.workload[: search.num_done or None])
+    smaller, finding = shrunk(case, found, SameWay(player.play, found), lambda: time.monotonic() < last)
+    return EngineFinding(player.process.engine, finding, smaller, num_before, seconds, player.process.source, patch)
+
+
+class _Search:
+    """The workloads and the counts of one search."""
+
+    def __init__(self, seed: int, scopes: Sequence[EngineScope]) -> None:
+        self._seed = seed
+        self._workloads = RandomWorkloads(scopes, seed)
+        self._states = DistinctStates()
+        self.began = self._shown_at = time.monotonic()
+        self.findings: list[EngineFinding] = []
+        self.num_workloads = self.num_done = 0
+        self._num_steps = self._num_alike = self._num_conforming = 0
+        self._unjudged: Counter[str] = Counter()
+        self._known: set[tuple[str, str, str]] = set()
+
+    def cases(self, deadline: float, max_workloads: int | None) -> Iterator[Case]:
+        """Yield random cases until the deadline (monotonic)."""
+        number = 0
+        while time.monotonic() < deadline and (max_workloads is None or number < max_workloads):
+            number += 1
+            yield self._workloads.next()
+
+    def note_state(self, case: Case, fold: Fold) -> None:
+        """Count a state."""
+        self._states.add(fold_key(fold, case.scope.name))
+
+    def note(self, case: Case, played: PlayedCase) -> Finding | None:
+        """Count a played case; return the gravest finding of a way that was not found before."""
+        self.num_workloads += 1
+        self.num_done = played.num_done
+        self._num_steps += played.num_steps
+        self._workloads.note(case, _pairs_of(played))
+        if played.why_unjudged:
+            self._unjudged[played.why_unjudged] += 1
+        elif not played.findings:
+            self._num_conforming += 1
+        new = [one for one in played.findings if (one.kind, one.rule, case.scope.name) not in self._known]
+        self._known.update((one.kind, one.rule, case.scope.name) for one in new)
+        self._num_alike += bool(played.findings) and not new
+        return min(new, key=lambda one: KINDS.index(one.kind)) if new else None
+
+    def report_progress(self, show: Callable[[str], object]) -> None:
+        """Show a line, once in a second."""
+        now = time.monotonic()
+        if now - self._shown_at > 1:
+            self._shown_at = now
+            rate = self.num_workloads / (now - self.began)
+            show(f"{self.num_workloads:,} workloads, {rate:,.0f} a second; {len(self.findings)} findings")
+
+    def result(self, player: Player) -> EngineSearch:
+        """Return what the search came to."""
+        return EngineSearch(
+            player.process.engine,
+            tuple(self.findings),
+            self._num_alike,
+            self.num_workloads,
+            self._num_steps,
+            self._states.count,
+            self._num_conforming,
+            dict(self._unjudged),
+            time.monotonic() - self.began,
+            self._seed,
+            tuple(player.remarks),
+        )
+
+
+def _pairs_of(played: PlayedCase) -> set[tuple[object, object]]:
+    pairs = EventPairs()
+    if played.reader is not None:
+        for piece in played.reader.pieces[:1]:
+            for event in piece.timeline.events():
+                pairs.note(event)
+    return pairs.seen
