@@ -27,8 +27,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @contextmanager
 def opened(browser: Browser, address: str) -> Iterator[Page]:
-    """A page in a profile of its own; at the end nothing has gone wrong on it, and it has asked only the server."""
-    with new_context(browser, viewport={"width": 1252, "height": 1000}) as context:
+    """A page with touch, in its own profile; at the end nothing has gone wrong, and it has asked only the server."""
+    with new_context(browser, viewport={"width": 1252, "height": 1000}, has_touch=True) as context:
         page = context.new_page()
         watch = PageWatch(page, address)
         page.goto(address)
@@ -50,6 +50,30 @@ def facts(page: Page) -> dict[str, str]:
     return {name: page.locator(".labengine").get_attribute(f"data-{name}") or "" for name in names}
 
 
+UNFIT = """async () => {
+  for (let frame = 0; frame < 3; frame += 1) await new Promise(requestAnimationFrame);
+  const shown = [...document.querySelectorAll("body *")].filter((one) => one.checkVisibility()),
+    wide = shown.filter((one) => one.getBoundingClientRect().right > innerWidth + 1 && !one.closest(".le-layer, svg")),
+    small = shown.filter((one) => {
+      const { width, height } = one.getBoundingClientRect();
+      return one.matches("button, select, input, a, [role=tab]") && Math.min(width, height) < 39.5;
+    });
+  return [...wide, ...small].map((one) => one.outerHTML.slice(0, 90));
+}"""
+
+
+def unfit_on_a_phone(page: Page) -> list[str]:
+    """What is too wide for a window of 390 pixels, and what is too small for a thumb."""
+    size = page.viewport_size
+    assert size is not None
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.locator(".labengine.le-is-phone").wait_for()
+    found: list[str] = page.evaluate(UNFIT)
+    page.set_viewport_size(size)
+    page.locator(".labengine:not(.le-is-phone)").wait_for()
+    return found
+
+
 def test_the_front_becomes_live_and_a_session_of_ones_own_has_a_link(browser: Browser, address: str) -> None:
     with opened(browser, address) as page:
         root = page.wait_for_selector('#lab[data-state="recorded"] .labengine')
@@ -58,6 +82,7 @@ def test_the_front_becomes_live_and_a_session_of_ones_own_has_a_link(browser: Br
         until_live(page)
         assert root.is_visible() and page.locator(".labengine").count() == 1, "the picture itself has become live"
         until(page, used="8 5", step="1 1")
+        assert unfit_on_a_phone(page) == []
         page.get_by_label("Edition").select_option("nano-vllm+243")
         page.get_by_role("button", name="Reset", exact=True).click()
         page.wait_for_url("**/?edition=nano-vllm%2B243")
@@ -68,6 +93,7 @@ def test_the_front_becomes_live_and_a_session_of_ones_own_has_a_link(browser: Br
         until_live(other)
         until(other, step="1", used="5")
         assert facts(other) == seen
+        assert unfit_on_a_phone(other) == []
 
 
 def add_step_and_ask(page: Page) -> dict[str, str]:

@@ -15,6 +15,7 @@ import type { Stage } from "./stage.ts";
 import { watchWidth } from "./visibility.ts";
 
 const NARROW = 640; // below it the panels stand one above the other
+const READABLE = 200; // the least width of one view beside others
 const DRAWN = ["timeline", "step", "bands", "groups", "log", "why", "code", "charts"];
 
 // Everything about one lab at once: pool, tables, map, queue and tier; a drawer for the rest; time and controls below.
@@ -80,7 +81,12 @@ export function layViews(stage: Stage, root: HTMLElement, { views }: { views: st
   const panels = views.filter((name) => name in VIEWS).map((name) => panel(stage, name));
   main.append(...panels);
   root.classList.add("le-single");
-  root.style.setProperty("--le-num-views", String(panels.length));
+  watchWidth(stage, root, 0, (width) => {
+    const most = Math.max(1, Math.floor(width / READABLE)),
+      numRows = Math.max(1, Math.ceil(panels.length / most));
+    root.style.setProperty("--le-num-rows", String(numRows));
+    root.style.setProperty("--le-num-columns", String(Math.ceil(panels.length / numRows)));
+  });
   root.append(sentence.element, main, scrubber.element, new Notice(stage).element, layer, keys.element);
   for (const part of [
     sentence,

@@ -3,6 +3,8 @@
 // An element, and the share of it that must be seen to follow a play.
 export type Landmark = [element: Element, share: number];
 
+const PHONE = 460; // pixels of the root
+
 interface MeasuredStage {
   isNarrow: boolean;
   end: AbortController;
@@ -61,15 +63,18 @@ function isInWindow(element: HTMLElement) {
   return bottom >= 0 && top <= innerHeight;
 }
 
-// A layout that has another arrangement in a narrow cell: the class le-is-narrow while the root is narrower than the
-// limit (pixels).
+// The arrangement of a layout in a narrow cell: the class le-is-narrow while the root is narrower than the limit
+// (pixels), le-is-phone on a phone. arrange: called with each new width.
 
-export function watchWidth(stage: MeasuredStage, root: HTMLElement, limit: number) {
+export function watchWidth(stage: MeasuredStage, root: HTMLElement, limit: number, arrange?: (width: number) => void) {
+  let width = -1;
   const sizes = new ResizeObserver(() => {
-    const isNarrow = root.clientWidth < limit;
-    if (stage.isNarrow === isNarrow) return;
-    stage.isNarrow = isNarrow;
-    root.classList.toggle("le-is-narrow", isNarrow);
+    if (root.clientWidth === width) return;
+    width = root.clientWidth;
+    stage.isNarrow = width < limit;
+    root.classList.toggle("le-is-narrow", stage.isNarrow);
+    root.classList.toggle("le-is-phone", width < PHONE);
+    arrange?.(width);
     stage.repaint();
   });
   sizes.observe(root);
