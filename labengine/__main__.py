@@ -102,6 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     doctor.add_argument("--json", action="store_true", help="print the result as JSON")
     doctor.add_argument("--tokenizer", metavar="DIR", help="a model's directory or name, for the text of tokens")
     doctor.add_argument("--top", type=int, default=10, metavar="N", help="prefixes to name (10)")
+    doctor.add_argument("--twice", action="store_true", help="also run the requests with a pool twice as large")
     doctor.set_defaults(run=_doctor)
     return parser
 
@@ -202,7 +203,11 @@ def _doctor(options: argparse.Namespace) -> None:
     from labengine.prefix_doctor.doctor import doctor
 
     result = doctor(options.place, tokenizer=options.tokenizer, top=options.top)
-    print(json.dumps(result.to_dict()) if options.json else result)
+    pools = result.with_pools() if options.twice else None
+    if options.json:
+        print(json.dumps({**result.to_dict(), "pools": None if pools is None else pools.to_dict()}))
+    else:
+        print(result if pools is None else f"{result}\n\n{pools}")
 
 
 def _workload(named: str) -> dict[str, object]:

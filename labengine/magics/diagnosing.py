@@ -14,9 +14,14 @@ VARIABLE = "diagnosis"
     argument("place", nargs="?", metavar="FILE", help="a file, or the folder of LABENGINE_TAP; without it the lab"),
     argument("--top", type=int, metavar="N", help="prefixes to name (10)"),
     argument("--tokenizer", metavar="DIR", help="a model's directory or name, for the text of tokens"),
+    argument("--twice", action="store_true", default=None, help="also run the requests with a pool twice as large"),
 )
-def doctor(current: CurrentLab, place: str | None = None, top: int = 10, tokenizer: str | None = None) -> None:
-    """Tell why each request hit or missed the prefix cache, and which prefixes would have paid most."""
+def doctor(
+    current: CurrentLab, place: str | None = None, top: int = 10, tokenizer: str | None = None, twice: bool = False
+) -> None:
+    """Tell why each request hit or missed the prefix cache, and which prefixes would have saved most."""
     diagnosis = examined(current.recorded if place is None else place, top=top, tokenizer=tokenizer)
     current.store(VARIABLE, diagnosis)
     display(diagnosis)
+    if twice:
+        display(diagnosis.with_pools())

@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from textwrap import shorten
 from typing import Any
 
-from labengine.config import ConfigError
+from labengine.config import ConfigError, checked_int
 from labengine.prefix_doctor.look_up import LookUp
 from labengine.prefix_doctor.page import html_of, html_of_look_ups, html_of_prefixes, html_of_sums
+from labengine.prefix_doctor.pools import PoolComparison, with_pools
 from labengine.prefix_doctor.prefixes import LostPrefix
+from labengine.prefix_doctor.recording import RecordedEngine
 from labengine.prefix_doctor.sums import Sums
 from labengine.wording import counted, listed, request_name
 
@@ -36,6 +38,8 @@ class Diagnosis:
     num_waiting: int
     notes: tuple[str, ...] = ()
     most_shown: int = field(default=MAX_SHOWN, compare=False)
+    recording: RecordedEngine | None = field(default=None, compare=False)
+    """What was examined; of a stream with gaps its first piece."""
 
     def of(self, request: int | str) -> tuple[LookUp, ...]:
         """Return the look-ups of one request, by its id, its letter or the engine's own name.
@@ -48,6 +52,17 @@ class Diagnosis:
         if not found:
             raise ConfigError(f"request {request!r} was not admitted in this recording")
         return found
+
+    def with_pools(self, *num_blocks: int) -> PoolComparison:
+        """Run the same requests again with pools of these sizes, by default with one twice as large.
+
+        They come in the recorded steps and sample the recorded tokens; a stream of vLLM runs on the edition that is
+        named for it. Raises ConfigError where they cannot be run again.
+        """
+        if self.recording is None:
+            raise ConfigError("there is no recording behind this diagnosis")
+        sizes = [checked_int("num_blocks", one, 1) for one in num_blocks]
+        return with_pools(self.recording, sizes or None)
 
     @property
     def shown(self) -> tuple[LookUp, ...]:

@@ -61,6 +61,7 @@ def diagnosis_of(recordings: list[RecordedEngine], top: int) -> Diagnosis:
         prefixes=merged((_prefixes(one, top) for one in examinations), top),
         num_waiting=examinations[-1].num_waiting,
         notes=tuple(note for one in recordings if (note := _note(one))),
+        recording=recordings[0],
     )
 
 

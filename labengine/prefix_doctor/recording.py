@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from labengine import events as ev
 from labengine.fold import Fold, surviving
+from labengine.prefix_doctor.repeatable import Repeatable
 from labengine.timeline import Timeline
 from labengine.wording import request_name
 
@@ -19,7 +20,8 @@ class RecordedEngine:
 
     first: the state before the events. names: the engine's own names of requests, where it has any. salts: what keeps
     requests apart besides their tokens, for all of them; None if the recording does not say. times: when a step began,
-    in seconds; empty if unknown.
+    in seconds; empty if unknown. repeatable: what it takes to run its requests again;
+    None, and why_not_repeatable, where they cannot be.
     """
 
     title: str
@@ -31,6 +33,8 @@ class RecordedEngine:
     times: Mapping[int, float] = field(default_factory=dict)
     why_late: str = ""
     """Why it does not begin with an empty engine; empty if it does."""
+    repeatable: Repeatable | None = None
+    why_not_repeatable: str = "the recording does not say how the engine was set"
 
     def name_of(self, request_id: int) -> str:
         """Return the engine's own name of a request, or its letter."""

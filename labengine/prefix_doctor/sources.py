@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 from labengine.config import ConfigError
 from labengine.conformance.recorded import read
 from labengine.conformance.rerun import salts_of
+from labengine.core.request import ExtraKeys
 from labengine.lab import Lab
 from labengine.prefix_doctor.recording import RecordedEngine, kept_events
+from labengine.prefix_doctor.repeatable import Repeatable
+from labengine.prefix_doctor.saved_settings import (
+    HAS_TIER,
+    keys_of,
+    salts_in,
+    with_settings_of,
+    with_settings_of_stream,
+)
 from labengine.session.history.inputs import AddInput
 from labengine.session.saved.recording import ViewedRecording
 from labengine.session.saved.trace import Trace
@@ -60,57 +69,48 @@ def _of_lab(lab: Lab, token_text: TokenText | None) -> RecordedEngine:
         raise ConfigError("this lab has no recording: make it without record=False")
     with lab.session.stepper.reading():
         adds = [one for one in lab.session.inputs.done if isinstance(one, AddInput)]
-        salts = {number: (one.cache_salt, one.extra_keys) for number, one in enumerate(adds)}
-        return _recording(lab.timeline, lab.title, token_text or lab.token_text, salts=salts)
+        salts = {number: keys_of(one.cache_salt, one.extra_keys) for number, one in enumerate(adds)}
+        recorded = _recording(lab.timeline, lab.title, token_text or lab.token_text, salts)
+    if lab.external is not None:
+        return replace(recorded, why_not_repeatable=HAS_TIER)
+    return replace(recorded, repeatable=Repeatable(lab.config, lab.parts, salts))
 
 
 def _of_view(view: ViewedRecording, token_text: TokenText | None) -> RecordedEngine:
     if isinstance(view, LiveStream):
-        piece = view.reader.pieces[-1]
-        details: dict[str, Any] = {"names": view.request_names, "times": dict(piece.times), "why_late": piece.gap}
-        return _recording(view.timeline, view.title, token_text or view.token_text, **details)
-    is_stream = "stream" in view.facts
-    salts = None if is_stream else _salts_in(view.facts)
+        recorded = _recording(view.timeline, view.title, token_text or view.token_text, None)
+        piece, why = view.reader.pieces[-1], "let the tap write files (LABENGINE_TAP=file:DIR), and examine these"
+        late = recorded.why_late or piece.gap
+        recorded = replace(recorded, names=view.request_names, times=dict(piece.times), why_late=late)
+        return replace(recorded, why_not_repeatable=why)
     own_text = view.token_text if isinstance(view, Trace) else None
-    return _recording(view.timeline, view.title, token_text or own_text, names=view.request_names, salts=salts)
+    if "stream" in view.facts:
+        why = "examine the stream's own file: this one has no settings of its scheduler"
+        recorded = _recording(view.timeline, view.title, token_text or own_text, None)
+        return replace(recorded, names=view.request_names, why_not_repeatable=why)
+    salts = salts_in(view.facts)
+    recorded = _recording(view.timeline, view.title, token_text or own_text, salts)
+    return with_settings_of(recorded, view.facts, salts or {})
 
 
 def _of_stream(place: Place, token_text: TokenText | None, limits: Limits) -> Iterator[RecordedEngine]:
-    recorded = read(place, limits, MAX_EVENTS)
-    names = {number: readable(name) for number, name in recorded.names.items()}
-    salts = {number: keys for piece in recorded.pieces for number, keys in salts_of(piece).items()}
-    for number, piece in enumerate(recorded.pieces, 1):
-        part = f" · piece {number} of {len(recorded.pieces)}" if len(recorded.pieces) > 1 else ""
-        details: dict[str, Any] = {"names": names, "salts": salts, "times": piece.times}
-        yield _recording(piece.timeline, recorded.title + part, token_text, why_late=piece.gap, **details)
+    stream = read(place, limits, MAX_EVENTS)
+    names = {number: readable(name) for number, name in stream.names.items()}
+    salts = {number: keys for piece in stream.pieces for number, keys in salts_of(piece).items()}
+    for number, piece in enumerate(stream.pieces, 1):
+        part = f" · piece {number} of {len(stream.pieces)}" if len(stream.pieces) > 1 else ""
+        recorded = _recording(piece.timeline, stream.title + part, token_text, salts)
+        why_late = recorded.why_late or piece.gap
+        recorded = replace(recorded, names=names, times=piece.times, why_late=why_late)
+        yield with_settings_of_stream(recorded, stream, salts) if number == 1 else recorded
 
 
 def _recording(
-    timeline: Timeline,
-    title: str,
-    token_text: TokenText | None,
-    *,
-    names: Mapping[int, str] | None = None,
-    salts: Mapping[int, Hashable] | None = None,
-    times: Mapping[int, float] | None = None,
-    why_late: str = "",
+    timeline: Timeline, title: str, token_text: TokenText | None, salts: Mapping[int, ExtraKeys] | None
 ) -> RecordedEngine:
     first, events, dropped = kept_events(timeline)
-    if dropped:
-        why_late = f"its first {dropped:,} events are not kept"
-    return RecordedEngine(title, first, events, token_text, names or {}, salts, times or {}, why_late)
-
-
-def _salts_in(facts: Mapping[str, Any]) -> dict[int, Hashable] | None:
-    """Return what a saved lab's requests had besides tokens. A file is not trusted: None where it is no such thing."""
-    try:
-        adds = [one for one in facts["inputs"] if one["do"] == "add"]
-        return {
-            number: (str(one["cache_salt"]), tuple(sorted(one["extra_keys"].items())))
-            for number, one in enumerate(adds)
-        }
-    except (LookupError, TypeError, AttributeError):
-        return None
+    why_late = f"its first {dropped:,} events are not kept" if dropped else ""
+    return RecordedEngine(title, first, events, token_text, salts=salts, why_late=why_late)
 
 
 def _is_stream(path: Path) -> bool:

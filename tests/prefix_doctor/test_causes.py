@@ -217,15 +217,30 @@ def _without_tokens(event: ev.Event) -> ev.Event:
     return replace(event, token_id=-1) if isinstance(event, ev.TokenSampled) else event
 
 
-def test_an_engine_that_does_not_take_what_is_cached_is_named() -> None:
-    class Shy(LABENGINE.kv_cache_manager):  # type: ignore[name-defined,misc]
-        def find_prefix(self, request: Request) -> Hit:
-            return Hit(0, ((),))
+class Shy(LABENGINE.kv_cache_manager):  # type: ignore[name-defined,misc]
+    """Takes no hit."""
 
-    lab = lab_of(parts=Parts(name="shy", kv_cache_manager=Shy).overriding(LABENGINE))
+    def find_prefix(self, request: Request) -> Hit:
+        return Hit(0, tuple(() for _ in self.groups))
+
+
+SHY = Parts(name="shy", kv_cache_manager=Shy)
+
+
+def test_an_engine_that_does_not_take_what_is_cached_is_named() -> None:
+    lab = lab_of(parts=SHY)
     lab.generate([prompt(9)], max_tokens=1)
     lab.generate([prompt(9)], max_tokens=1)
     assert causes(newest(lab)) == [("passed_over", 0, 8), ("tail", 8, 9)]
+
+
+def test_a_window_needs_the_blocks_that_the_next_token_reads_and_no_more() -> None:
+    """Of the window group blocks 0 to 2 are gone: hits that end after 16 tokens or more read none of them."""
+    groups = [GroupSpec(4, "full"), GroupSpec(4, "sliding_window", 5)]
+    lab = labengine.Lab("simulated", num_blocks=11, groups=groups, max_num_batched_tokens=8, parts=SHY)
+    lab.generate([prompt(25)], max_tokens=1)
+    lab.generate([prompt(25)], max_tokens=1)
+    assert causes(newest(lab)) == [("evicted", 0, 12), ("passed_over", 12, 24), ("tail", 24, 25)]
 
 
 def test_the_external_tier_is_no_miss(tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ LAYOUTS = {
 EDITIONS = {"labengine": LAYOUTS, "vllm": LAYOUTS, "nano-vllm": ["full"], "nano-vllm+243": ["full"]}
 CASES = [(edition, layout) for edition, layouts in EDITIONS.items() for layout in layouts]
 
+SEEDS = [pytest.param(range(2), id="two"), pytest.param(range(2, 200), id="many", marks=pytest.mark.sweep)]
+
 ENOUGH = 400
 """Blocks in which nothing of a workload is evicted."""
 
@@ -54,10 +56,13 @@ def judged(lab: Lab) -> Diagnosis:
     return found
 
 
+@pytest.mark.parametrize("seeds", SEEDS)
 @pytest.mark.parametrize(("edition", "layout"), CASES)
-def test_every_token_has_one_cause_and_the_engine_hits_all_that_is_there(edition: str, layout: str) -> None:
+def test_every_token_has_one_cause_and_the_engine_hits_all_that_is_there(
+    edition: str, layout: str, seeds: range
+) -> None:
     """That nothing is passed over says that the doctor's rule for a hit is the engine's own."""
-    for seed in range(6):
+    for seed in seeds:
         rng, lab = Random(f"{edition} {layout} {seed}"), lab_of(edition, layout, 12 * len(LAYOUTS[layout]))
         for i, token_ids in enumerate(prompts_of(rng, 12)):
             lab.add(token_ids=token_ids, max_tokens=rng.randrange(1, 8), cache_salt=rng.choice((None, None, "s")))
@@ -75,11 +80,14 @@ def test_every_token_has_one_cause_and_the_engine_hits_all_that_is_there(edition
         )
 
 
+@pytest.mark.parametrize("seeds", SEEDS)
 @pytest.mark.parametrize(("edition", "layout"), CASES)
-def test_what_was_evicted_is_hit_in_a_pool_that_is_large_enough_and_nothing_else(edition: str, layout: str) -> None:
+def test_what_was_evicted_is_hit_in_a_pool_that_is_large_enough_and_nothing_else(
+    edition: str, layout: str, seeds: range
+) -> None:
     """One request at a time, so that a larger pool changes nothing but what stays cached."""
     num_evicted = 0
-    for seed in range(6):
+    for seed in seeds:
         prompts = prompts_of(Random(f"{edition} {layout} {seed}"), 14)
         found = []
         for num_blocks in (12 * len(LAYOUTS[layout]), ENOUGH):
@@ -93,4 +101,4 @@ def test_what_was_evicted_is_hit_in_a_pool_that_is_large_enough_and_nothing_else
             lost = sum(miss.num_tokens for miss in one.misses if miss.cause == "evicted")
             assert other.num_hit == one.num_hit + lost, (one, other)
         num_evicted += small.sums.missed.get("evicted", 0)
-    assert num_evicted, "the pool is too large for this test"
+    assert num_evicted or len(seeds) < 3, "the pool is too large for this test"
