@@ -17,7 +17,7 @@ NAMES = (
     *("start", "add", "step", "run", "pause", "reset", "abort"),
     *("show", "view", "select", "check", "status", "why"),
     *("back", "forward", "goto", "rewind", "fork", "break", "save", "open", "attach"),
-    *("seams", "seam", "patch", "find", "judge"),
+    *("seams", "seam", "patch", "find", "judge", "doctor"),
     *("bugs", "bug", "exercise", "close"),
 )
 
