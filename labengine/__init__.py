@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from labengine.cache_events.attach import kv_events as kv_events
     from labengine.comparing import compare as compare
     from labengine.config import ConfigError as ConfigError
     from labengine.config import GroupSpec as GroupSpec
@@ -84,6 +85,7 @@ _HOMES = {
     "doctor": "labengine.prefix_doctor.doctor",
     "exercise": "labengine.course.exercise",
     "find": "labengine.finder.find",
+    "kv_events": "labengine.cache_events.attach",
     "judge": "labengine.session.judging.judge",
     "load_ipython_extension": "labengine.notebook",
     "model_path": "labengine.engine.sources",

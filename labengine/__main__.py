@@ -75,8 +75,13 @@ def _parser() -> argparse.ArgumentParser:
     opened.set_defaults(run=_open)
     attached = commands.add_parser("attach", help="look at what a running vLLM does, or did; see docs/vllm.md")
     attached.add_argument(
-        "place", metavar="PLACE", help="unix:DIR, tcp:127.0.0.1:PORT, a .labstream file, or the folder of file:DIR"
+        "place",
+        metavar="PLACE",
+        help="unix:DIR, tcp:127.0.0.1:PORT, a .labstream file, or the folder of file:DIR; kv:tcp://HOST:PORT or "
+        "kv:FILE.kvevents for KV events, without the tap (docs/kv_events.md)",
     )
+    attached.add_argument("--replay", metavar="ENDPOINT", help="of KV events: where missing batches are asked for")
+    attached.add_argument("--json", action="store_true", help="of KV events: print the prefixes as JSON")
     attached.add_argument("--record", metavar="OUT.lab", help="save it for `open`; a running vLLM until Ctrl-C")
     attached.add_argument("--rank", type=int, metavar="N", help="which engine, where several run (all are listed)")
     attached.add_argument("--seconds", type=float, metavar="N", help="record a running vLLM for so long")
@@ -179,8 +184,16 @@ def _open(options: argparse.Namespace) -> None:
 
 
 def _attach(options: argparse.Namespace) -> None:
+    from labengine.cache_events.command import kv_command
+    from labengine.cache_events.places import is_kv_place
     from labengine.stream.command import attach_command
 
+    if is_kv_place(options.place):
+        kv_command(options, print)
+        return
+    for name in ("replay", "json"):
+        if getattr(options, name):
+            raise ConfigError(f"--{name} is for KV events, as in labengine attach kv:tcp://127.0.0.1:5557")
     attach_command(options, print)
 
 

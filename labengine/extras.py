@@ -21,6 +21,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
         "jinja2",
     ),
     "lab": ("jupyterlab", "ipykernel", "plotly", "orjson"),
+    "events": ("msgspec", "zmq"),
     "hypothesis": ("hypothesis",),
 }
 """The packages that each extra of pyproject.toml brings, by the names of their modules."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from IPython.core.error import UsageError
 
+from labengine.cache_events.prefixes import CachedPrefixes
 from labengine.engine.sources import model_path
 from labengine.lab import Lab
 from labengine.session.compare.comparison import Comparison
@@ -117,11 +118,20 @@ class CurrentLab:
 
     def open_trace(self, name: str, trace: ViewedRecording) -> ViewedRecording:
         """Store an opened recording in a variable. A running vLLM that was attached under this name is let go."""
-        former = self._shell.user_ns.get(name)
-        if isinstance(former, LiveStream):
-            former.close()
+        self._let_go(name)
         self._trace = self._shell.user_ns[name] = trace
         return trace
+
+    def open_prefixes(self, name: str, prefixes: CachedPrefixes) -> CachedPrefixes:
+        """Store what KV events tell in a variable, as `open_trace` does."""
+        self._let_go(name)
+        self._shell.user_ns[name] = prefixes
+        return prefixes
+
+    def _let_go(self, name: str) -> None:
+        former = self._shell.user_ns.get(name)
+        if isinstance(former, LiveStream | CachedPrefixes):
+            former.close()
 
     def start(self, settings: dict[str, Any]) -> Lab:
         """Close what was started or opened before, make a lab, and store it as `lab`. Wrong settings close nothing."""

@@ -8,6 +8,8 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
+from labengine.cache_events.attach import kv_events
+from labengine.cache_events.places import is_kv_place
 from labengine.lab import Lab
 from labengine.magics.arguments import AT, request_id_of
 from labengine.magics.current_lab import CurrentLab
@@ -125,11 +127,16 @@ def open(current: CurrentLab, path: str, name: str = "trace") -> None:
 
 
 @command(
-    argument("place", metavar="PLACE", help="unix:DIR, tcp:127.0.0.1:PORT, a .labstream file, or a folder of them"),
+    argument(
+        "place",
+        metavar="PLACE",
+        help="unix:DIR, tcp:127.0.0.1:PORT, kv:tcp://HOST:PORT, a .labstream or .kvevents file, or a folder",
+    ),
     argument("--name", metavar="VARIABLE", help="what to call it (trace)"),
     argument("--piece", type=int, metavar="N", help="which piece of files with gaps (the last)"),
     argument("--rank", type=int, metavar="N", help="which engine, where several run"),
     argument("--tokenizer", metavar="DIR", help="a model's directory or name, for the text of tokens"),
+    argument("--replay", metavar="ENDPOINT", help="of KV events: where missing batches are asked for"),
 )
 def attach(
     current: CurrentLab,
@@ -138,8 +145,21 @@ def attach(
     piece: int | None = None,
     rank: int | None = None,
     tokenizer: str | None = None,
+    replay: str | None = None,
 ) -> None:
-    """Follow a running vLLM, or open what its tap wrote, call it `trace`, and show it."""
+    """Follow a running vLLM, or open what its tap wrote, call it `trace`, and show it.
+
+    kv:tcp://HOST:PORT and kv:FILE.kvevents: KV events, without the tap; of the prefix cache alone.
+    """
+    if is_kv_place(place):
+        if piece is not None or rank is not None:
+            raise UsageError("--piece and --rank are for the tap; KV events of all ranks are shown together")
+        prefixes = current.open_prefixes(name, kv_events(place, replay=replay, tokenizer=tokenizer))
+        print(f"{name}: {prefixes!r}")
+        display(prefixes)
+        return
+    if replay is not None:
+        raise UsageError("--replay is for KV events, as in %lab attach kv:tcp://127.0.0.1:5557")
     trace = current.open_trace(name, streams.attach(place, piece=piece, rank=rank, tokenizer=tokenizer))
     print(f"{name}: {trace.summary()}\n{trace.note}")
     display(trace.show())

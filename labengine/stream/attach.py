@@ -5,6 +5,7 @@ from __future__ import annotations
 from os import PathLike
 from typing import cast
 
+from labengine.cache_events.places import is_kv_place
 from labengine.config import ConfigError, checked_int
 from labengine.session.saved.recording import ViewedRecording
 from labengine.session.saved.trace import Trace
@@ -45,6 +46,8 @@ def attach(
     ConfigError or, for what is damaged, TraceError.
     """
     refuse_unknown("attach()", unknown, attach)
+    if is_kv_place(place):
+        raise ConfigError("KV events have no blocks to step through: labengine.kv_events(...) shows their prefixes")
     limits = Limits(place, max_bytes, max_seconds)
     token_text = token_text_of(tokenizer)
     if max_events is not None:

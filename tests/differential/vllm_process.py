@@ -49,6 +49,10 @@ class VllmProcess:
         """The tap's messages while vLLM's Scheduler runs, and vLLM's own state after each update."""
         return self._ask({"tap": workload})
 
+    def run_kv_events(self, workload: dict[str, Any]) -> list[dict[str, Any]]:
+        """What vLLM's Scheduler has cached at each batch of KV events that it publishes."""
+        return self._ask({"kv_events": workload})
+
     def close(self) -> None:
         """End the process."""
         self._process.communicate()

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vllm.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
+from vllm.config import CacheConfig, DeviceConfig, KVEventsConfig, ModelConfig, SchedulerConfig, VllmConfig
 from vllm.sampling_params import SamplingParams
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import KVCacheConfig
@@ -193,8 +193,13 @@ def _config(workload: Mapping[str, Any], block_size: int) -> VllmConfig:
         watermark=workload.get("watermark") or 0.0,
         long_prefill_token_threshold=workload.get("long_prefill_token_threshold") or 0,
     )
+    events = workload.get("kv_events")
     config = VllmConfig(
-        model_config=_model(), scheduler_config=limits, cache_config=cache, device_config=DeviceConfig("cpu")
+        model_config=_model(),
+        scheduler_config=limits,
+        cache_config=cache,
+        device_config=DeviceConfig("cpu"),
+        kv_events_config=KVEventsConfig(enable_kv_cache_events=True, **events) if events else None,
     )
     kept = config.scheduler_config
     asked = (workload["max_num_seqs"], workload["max_num_batched_tokens"], False, True)

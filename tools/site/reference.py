@@ -11,6 +11,7 @@ SUBJECTS = {
         "compare",
         "open",
         "attach",
+        "kv_events",
         "conform",
         "doctor",
         "judge",

@@ -1,0 +1,32 @@
+"""labengine attach kv:...: print, record, or write as a page what KV events tell of the prefix cache."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable
+from json import dumps
+
+from labengine.cache_events.attach import kv_events
+from labengine.cache_events.live import LivePrefixes
+from labengine.config import ConfigError
+
+Say = Callable[[str], object]
+
+
+def kv_command(options: Namespace, say: Say) -> None:
+    """Run the command. options: place, replay, record, html, tokenizer, seconds, json, and the tap's own."""
+    for name in ("piece", "rank"):
+        if getattr(options, name) is not None:
+            raise ConfigError(f"--{name} is for the tap; KV events of all ranks are shown together")
+    with kv_events(
+        options.place, replay=options.replay, record=options.record, tokenizer=options.tokenizer
+    ) as prefixes:
+        if isinstance(prefixes, LivePrefixes):
+            say(f"{prefixes.title}\nfollowing until Ctrl-C" + f" or for {options.seconds:g} s" * bool(options.seconds))
+            try:
+                prefixes.wait(options.seconds)
+            except KeyboardInterrupt:
+                say("")
+        if options.html is not None:
+            prefixes.export_html(options.html)
+        say(dumps(prefixes.to_dict()) if options.json else str(prefixes))
