@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from textwrap import shorten
 from typing import Any
 
 from labengine.config import ConfigError, checked_int
-from labengine.prefix_doctor.look_up import LookUp
+from labengine.prefix_doctor.look_up import MAX_NAME, LookUp
 from labengine.prefix_doctor.page import html_of, html_of_look_ups, html_of_prefixes, html_of_sums
 from labengine.prefix_doctor.pools import PoolComparison, with_pools
 from labengine.prefix_doctor.prefixes import LostPrefix
 from labengine.prefix_doctor.recording import RecordedEngine
 from labengine.prefix_doctor.sums import Sums
-from labengine.wording import counted, listed, request_name
+from labengine.wording import counted, listed, readable, request_name
 
 MAX_SHOWN = 50
 """Look-ups that are printed: the newest."""
@@ -102,8 +101,10 @@ class Diagnosis:
         lines += [""]
         if hidden := len(self.look_ups) - len(self.shown):
             lines.append(f"... {counted(hidden, 'earlier look-up')}: `look_ups` has them")
-        names = max((len(shorten(one.name, 24)) for one in self.shown), default=0)
-        lines += [f"{one.name[:24].ljust(names)}  step {one.step:<5} {one.sentence}" for one in self.shown]
+        names = [readable(one.name, MAX_NAME) for one in self.shown]
+        width = max(map(len, names), default=0)
+        for name, one in zip(names, self.shown, strict=True):
+            lines.append(f"{name.ljust(width)}  step {one.step:<5} {one.sentence}")
         return "\n".join([*lines, *self.notes])
 
     def _repr_html_(self) -> str:
@@ -130,5 +131,5 @@ def prefix_sentence(one: LostPrefix) -> str:
     requests = "request" if len(one.names) == 1 else "requests"
     return (
         f"{counted(one.num_saved, 'token')}: the first {counted(one.num_tokens, 'token')} of {requests} "
-        f"{listed(one.names)} ({counted(one.num_blocks, 'block')}), “{one.beginning}…”"
+        f"{listed(one.names)} ({counted(one.num_blocks, 'block')}), “{one.text}”"
     )

@@ -67,7 +67,7 @@ def diagnosis_of(recordings: list[RecordedEngine], top: int) -> Diagnosis:
 
 def _prefixes(examination: Examination, top: int) -> list[LostPrefix]:
     words = Sentences(examination)
-    return [replace(one, beginning=words.beginning(i)) for one, i in lost_prefixes(examination, top)]
+    return [replace(one, text=words.outline(i, one.num_tokens)) for one, i in lost_prefixes(examination, top)]
 
 
 def _note(recording: RecordedEngine) -> str:

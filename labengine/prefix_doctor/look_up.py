@@ -35,6 +35,10 @@ CAUSES: dict[Cause, str] = {
 """Every cause, in the words of the sums."""
 
 
+MAX_NAME = 24
+"""Characters of a request's name that are printed."""
+
+
 @dataclass(frozen=True, slots=True)
 class MissedTokens:
     """Tokens [start, end) of a look-up that were not found, for one cause.

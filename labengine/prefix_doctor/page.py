@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-from labengine.prefix_doctor.look_up import CAUSES, LookUp
+from labengine.prefix_doctor.look_up import CAUSES, MAX_NAME, LookUp
 from labengine.prefix_doctor.prefixes import LostPrefix
 from labengine.prefix_doctor.sums import Sums
-from labengine.wording import counted, listed
+from labengine.wording import counted, listed, readable
 
 HIT, EXTERNAL = "#2a9d6f", "#7fb85c"
 
@@ -27,6 +27,7 @@ COLOURS = {
 """A ground for each cause. Each stands beside its words."""
 
 _LEFT = 'style="text-align:left;vertical-align:top"'
+_NAME = 'style="text-align:left;vertical-align:top;white-space:nowrap"'
 _RIGHT = 'style="text-align:right;vertical-align:top;white-space:nowrap"'
 
 
@@ -54,13 +55,13 @@ def html_of_prefixes(prefixes: Iterable[LostPrefix]) -> str:
     rows = "".join(
         f"<tr><td {_RIGHT}>{one.num_saved:,}</td><td {_RIGHT}>{one.num_tokens:,}</td>"
         f"<td {_RIGHT}>{one.num_blocks:,}</td>"
-        f"<td {_LEFT}>{escape(listed(one.names))}</td><td {_LEFT}>{escape(one.beginning)}…</td></tr>"
+        f"<td {_LEFT}>{escape(listed(one.names))}</td><td {_LEFT}>{escape(one.text)}</td></tr>"
         for one in prefixes
     )
     if not rows:
         return ""
     head = "".join(f"<th {_RIGHT}>{text}</th>" for text in ("tokens saved", "its tokens", "its blocks"))
-    head += f"<th {_LEFT}>requests</th><th {_LEFT}>begins with</th>"
+    head += f"<th {_LEFT}>requests</th><th {_LEFT}>text</th>"
     title = "<p><b>Prefixes that would have saved most, had they stayed</b></p>"
     return f"{title}<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
@@ -68,7 +69,8 @@ def html_of_prefixes(prefixes: Iterable[LostPrefix]) -> str:
 def html_of_look_ups(shown: Iterable[LookUp], num_hidden: int) -> str:
     """Return the table of the look-ups, and how many earlier ones it leaves out."""
     rows = "".join(
-        f"<tr><td {_LEFT}>{escape(one.name)}</td><td {_RIGHT}>{one.step}</td>"
+        f'<tr><td {_NAME} title="{escape(one.name)}">{escape(readable(one.name, MAX_NAME))}</td>'
+        f"<td {_RIGHT}>{one.step}</td>"
         f"<td {_LEFT}>{_bar(_look_up_parts(one), 'width:110px;height:10px;margin-top:4px')}</td>"
         f"<td {_LEFT}>{escape(one.sentence)}</td></tr>"
         for one in shown

@@ -96,17 +96,21 @@ def with_pools(recording: RecordedEngine, sizes: Iterable[int] | None) -> PoolCo
         raise ConfigError("there is no request in this recording yet")
     own = repeatable.config.num_blocks
     recorded = _run("recorded", own, recording, recording.events)
-    again = _again(recording, repeatable, traffic, own)
-    wanted = [2 * own] if sizes is None else list(sizes)
-    runs = [recorded, *([again] if again.cost != recorded.cost else [])]
-    runs += [_again(recording, repeatable, traffic, size) for size in wanted]
+    runs = [recorded]
+    if cost_of(again := _again(repeatable, traffic, own)) != recorded.cost:
+        runs.append(_run(_name(repeatable, own), own, recording, again))
+    for size in [2 * own] if sizes is None else sizes:
+        runs.append(_run(_name(repeatable, size), size, recording, _again(repeatable, traffic, size)))
     return PoolComparison(recording.title, len(traffic.requests), tuple(runs))
 
 
-def _again(recording: RecordedEngine, repeatable: Repeatable, traffic: Traffic, num_blocks: int) -> PoolRun:
+def _again(repeatable: Repeatable, traffic: Traffic, num_blocks: int) -> list[ev.Event]:
     config = replace(repeatable.config, num_blocks=num_blocks, keep_finished=None)
-    events = traffic.run(config, repeatable.parts, repeatable.longest)
-    return _run(f"{repeatable.parts.name}, {counted(num_blocks, 'block')}", num_blocks, recording, events)
+    return traffic.run(config, repeatable.parts, repeatable.longest)
+
+
+def _name(repeatable: Repeatable, num_blocks: int) -> str:
+    return f"{repeatable.parts.name}, {counted(num_blocks, 'block')}"
 
 
 def _run(name: str, num_blocks: int, recording: RecordedEngine, events: Sequence[ev.Event]) -> PoolRun:

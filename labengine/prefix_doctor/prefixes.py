@@ -17,7 +17,7 @@ class LostPrefix:
     """A prefix that look-ups missed because it had been evicted or reset.
 
     num_saved: tokens that would not have been computed again. num_tokens: its length. num_blocks: what it takes to keep
-    it. request_ids: of the look-ups that it would have served.
+    it. request_ids: of the look-ups that it would have served. text: its first and its last tokens.
     """
 
     num_saved: int
@@ -25,12 +25,12 @@ class LostPrefix:
     num_blocks: int
     request_ids: tuple[int, ...]
     names: tuple[str, ...]
-    beginning: str = ""
+    text: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON types."""
         counts = {"num_saved": self.num_saved, "num_tokens": self.num_tokens, "num_blocks": self.num_blocks}
-        return {**counts, "requests": list(self.request_ids), "names": list(self.names), "beginning": self.beginning}
+        return {**counts, "requests": list(self.request_ids), "names": list(self.names), "text": self.text}
 
 
 Lost = list[tuple[Node, int]]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from labengine.prefix_doctor.content import LostContent
 from labengine.prefix_doctor.examine import Examination
-from labengine.prefix_doctor.look_up import LookUp, MissedTokens
+from labengine.prefix_doctor.look_up import MAX_NAME, LookUp, MissedTokens
 from labengine.wording import counted, group_name, joined, readable
 
 NUM_BEFORE, NUM_AFTER = 8, 4
@@ -28,9 +28,13 @@ class Sentences:
         external = f", {one.num_external:,} more in the external tier" if one.num_external else ""
         return f"{again}{hit}{external}: {self._why(one)}"
 
-    def beginning(self, request_id: int) -> str:
-        """Return the first tokens of a request as text."""
-        return self._text(request_id, 0, NUM_BEFORE + NUM_AFTER)
+    def outline(self, request_id: int, num_tokens: int) -> str:
+        """Return the first and the last of a request's first num_tokens tokens as text."""
+        if num_tokens <= 2 * NUM_BEFORE:
+            return self._text(request_id, 0, num_tokens)
+        return (
+            f"{self._text(request_id, 0, NUM_BEFORE)} … {self._text(request_id, num_tokens - NUM_BEFORE, num_tokens)}"
+        )
 
     # -- one phrase per cause ------------------------------------------------------------------------------------------
 
@@ -135,7 +139,7 @@ class Sentences:
     # -- pieces --------------------------------------------------------------------------------------------------------
 
     def _name(self, request_id: int) -> str:
-        return readable(self.examination.recording.name_of(request_id), 48)
+        return readable(self.examination.recording.name_of(request_id), MAX_NAME)
 
     def _tokens(self, miss: MissedTokens) -> str:
         return f"tokens {miss.start:,} to {miss.end - 1:,}"
