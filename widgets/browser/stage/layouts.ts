@@ -36,8 +36,7 @@ export function layDashboard(stage: Stage, root: HTMLElement) {
   const pool = panel(stage, "pool");
   main.append(pool, side);
   const drawer = new Drawer(stage, DRAWN),
-    presentation = new Presentation(stage, controls.step);
-  keys.add("f", "for a lecture: full screen, tables and pool; space or page down: next step");
+    presentation = new Presentation(stage, controls.step, keys);
   root.append(
     head.element,
     sentence.element,

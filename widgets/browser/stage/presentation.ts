@@ -1,7 +1,11 @@
-// Presentation mode, for a lecture: the dashboard fills the screen, with tables and pool alone and in large type. One
-// key goes on to the next step.
+// Presentation mode, for a lecture: a dashboard or a comparison fills the screen, with tables and pool alone and in
+// large type. One key goes on to the next step.
 
 import type { Stage } from "./stage.ts";
+
+interface KeyList {
+  add(key: string, meaning: string): unknown;
+}
 
 const PRESENTING = "le-presenting";
 
@@ -9,10 +13,11 @@ export class Presentation {
   stage: Stage;
   step: HTMLButtonElement;
 
-  // step: the button that has the lab take a step.
-  constructor(stage: Stage, step: HTMLButtonElement) {
+  // step: the button that has the lab take a step; keys: the list that names f.
+  constructor(stage: Stage, step: HTMLButtonElement, keys: KeyList) {
     this.stage = stage;
     this.step = step;
+    keys.add("f", "for a lecture: full screen, tables and pool; space or page down: next step");
     const onChange = () => !document.fullscreenElement && this.end();
     document.addEventListener("fullscreenchange", onChange, { signal: stage.end.signal });
   }
@@ -26,7 +31,7 @@ export class Presentation {
     else this.begin();
   }
 
-  // Where the page may not fill the screen, the dashboard fills the page.
+  // Where the page may not fill the screen, the root fills the page.
   begin() {
     const { root } = this.stage;
     root.classList.add(PRESENTING);

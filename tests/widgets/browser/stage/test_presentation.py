@@ -1,4 +1,4 @@
-"""Presentation mode, in Chromium: tables and pool fill the screen, and one key takes the next step."""
+"""Presentation mode, in Chromium: tables and pools fill the screen, and one key takes the next step."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import pytest
 from browser.bare_pages import BROWSER, BarePages
 from labengine.course.predict_exercise import PredictExercise
 from labengine.lab import Lab
+from labengine.scenarios import bug
 from widgets.browser.stage.dashboard_page import _ticked
 from widgets.browser.stage.test_asked import ExercisePage
+from widgets.compare.compare_page import ComparePage, numbers, show_comparison
 
 pytestmark = pytest.mark.browser
 
@@ -70,3 +72,30 @@ def test_a_key_fills_the_screen_and_another_one_takes_the_next_step() -> None:
             page.close()
 
     BROWSER.run(run)
+
+
+def test_two_engines_take_the_next_step_together() -> None:
+    comparison = bug("nano-vllm-219").compare()
+    labs = (comparison.left, comparison.right)
+
+    def check(page: ComparePage) -> None:
+        before = page.page.evaluate(SEEN)
+        page.press("f")
+        assert page.page.evaluate(SEEN) == {
+            "panels": ["Block tables", "Block pool"] * 2,
+            "fills": True,
+            "isCut": False,
+        }
+        page.picture("presented", "dark")
+        page.press("End", "Space")
+        page.until("a step of both", lambda: page.data("step") == "2 2" and page.data("playing") == "false")
+        assert [lab.snapshot().step for lab in labs] == [2, 2]
+        page.press("PageUp")
+        assert page.data("step") == "1 1" and [each["used"] for each in numbers(page)] == ["8", "5"]
+        page.press("Space")
+        assert page.data("step") == "2 2", "a step that is recorded is shown"
+        assert [lab.snapshot().step for lab in labs] == [2, 2]
+        page.press("Escape")
+        assert page.page.evaluate(SEEN) == before and len(before["panels"]) == 8
+
+    show_comparison(check, comparison)

@@ -6,6 +6,7 @@ import type { OlderPayload } from "../../model/payloads.ts";
 import type { Side } from "../../model/side.ts";
 import { cutLink } from "../../views/pieces.ts";
 import { Keys, onKey } from "../keys.ts";
+import { Presentation } from "../presentation.ts";
 import { overlay } from "../slides.ts";
 import type { PairStage, Stage } from "../stage.ts";
 import { watchWidth } from "../visibility.ts";
@@ -26,7 +27,8 @@ export function layCompare(anyStage: Stage, root: HTMLElement) {
     story = new CaptionPanel(stage),
     columns = new Columns(stage),
     time = new PairTime(stage),
-    drawer = new CompareDrawer(stage);
+    drawer = new CompareDrawer(stage),
+    presentation = new Presentation(stage, head.controls.step, keys);
   root.classList.add("le-compare");
   keys.add("n b", "on to the next guided sentence, back to the one before");
   root.append(
@@ -40,10 +42,8 @@ export function layCompare(anyStage: Stage, root: HTMLElement) {
     keys.element,
   );
   for (const part of [head, story, columns, time, drawer, new CompareMomentData(stage)]) stage.add(part);
-  root.addEventListener(
-    "keydown",
-    (event) => storyKey(event, stage, keys) || onKey(event, { stage, controls: head.controls, scrubber: null, keys }),
-  );
+  const targets = { stage, controls: head.controls, scrubber: null, keys, presentation };
+  root.addEventListener("keydown", (event) => storyKey(event, stage, keys) || onKey(event, targets));
   stage.askWhy = (about, side) => drawer.askWhy(about, side);
   const course = new Course(stage);
   stage.inbox.onCompare = (payload) => course.take(payload);
