@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from browser.chromium import new_context
+from browser.frames import FRAME
 from browser.page_watch import PageWatch
 from browser.static_server import served
 from labengine.scenarios import bug
@@ -86,18 +87,30 @@ def test_the_front_becomes_live_and_a_session_of_ones_own_has_a_link(browser: Br
         page.get_by_label("Edition").select_option("nano-vllm+243")
         page.get_by_role("button", name="Reset", exact=True).click()
         page.wait_for_url("**/?edition=nano-vllm%2B243")
-        seen = add_step_and_ask(page)
+        add_step_and_ask(page)
         page.wait_for_url("**copies=2&step=1")
+        seen = facts_before_the_merge(page)
+        page.wait_for_url("**copies=2&step=1&moment=*")
         link = page.url
     with opened(browser, link) as other:
         until_live(other)
+        until(other, step="1", used="8")
+        assert facts(other) == seen and other.url == link, "the moment that was looked at"
+        other.locator(".labengine").press("End")
         until(other, step="1", used="5")
-        assert facts(other) == seen
         assert unfit_on_a_phone(other) == []
 
 
-def add_step_and_ask(page: Page) -> dict[str, str]:
-    """Add a prompt twice, step, see the merge, ask why; return the facts of the moment."""
+def facts_before_the_merge(page: Page) -> dict[str, str]:
+    """Go back to before the first merge; return the facts of that moment."""
+    while facts(page)["used"] != "8":
+        page.locator(".labengine").press("ArrowLeft")
+        page.evaluate(FRAME)
+    return facts(page)
+
+
+def add_step_and_ask(page: Page) -> None:
+    """Add a prompt twice, step, see the merge, ask why."""
     for number in (1, 2):
         page.get_by_label("Prompt", exact=True).fill(PROMPT)
         page.get_by_label("copies", exact=True).fill("1")
@@ -112,7 +125,6 @@ def add_step_and_ask(page: Page) -> dict[str, str]:
     page.get_by_role("button", name="Why is #0's ref count 2?").click()
     page.locator(".le-why-answer", has_text="2 table entries point to #0").wait_for()
     assert "LateMerge.merge_target" in page.locator(".le-why-seam").last.inner_text()
-    return facts(page)
 
 
 @pytest.mark.sweep  # Python starts in the page three times: half a minute

@@ -37,6 +37,9 @@ def test_a_link_written_by_hand() -> None:
     link = permalink_of("?edition=vllm&prompt=Once+upon&copies=2&step=1&prompt=again")
     assert link == Permalink(editions=("vllm",), acts=(PromptAct("Once upon", 2), StepsAct(1), PromptAct("again")))
     assert permalink_of("") == Permalink()
+    assert permalink_of("edition=vllm&step=1&moment=7") == permalink_of("edition=vllm&step=1"), (
+        "page.ts shows the moment"
+    )
 
 
 @pytest.mark.parametrize(
