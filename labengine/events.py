@@ -22,6 +22,10 @@ Transfer = tuple[int, int, int, bytes]
 """(group, table index, block_id, block hash): one block on its way to or from the external tier."""
 
 
+UNKNOWN_TOKEN = -1
+"""In place of a token id that a recording leaves out: it has the number of tokens alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     """Base of all events."""

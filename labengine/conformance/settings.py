@@ -33,6 +33,10 @@ def refuse_what_no_edition_has(header: StreamHeader) -> None:
     if not any(header.engine.startswith(f"vllm {version}.") for version in JUDGED_VERSIONS):
         known = ", ".join(JUDGED_VERSIONS)
         raise CannotJudgeError(f"the stream is of {engine}, and the editions take the decisions of vllm {known}")
+    if not header.has_tokens:
+        raise CannotJudgeError(
+            "its token ids were left out, and prefix hits depend on them: record it without LABENGINE_TAP_TOKENS=0"
+        )
     features = header.settings.get("features")
     if not isinstance(features, list):
         raise CannotJudgeError("its header does not say how the scheduler was set: record it with this release's tap")

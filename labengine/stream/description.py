@@ -10,6 +10,7 @@ from labengine.stream.reader import StreamReader
 from labengine.wording import readable
 
 STEPS_ARE_OF_VLLM = "This is a recording of a vLLM scheduler: there is no engine here to step."
+NO_TOKENS = "Token ids were left out (LABENGINE_TAP_TOKENS=0): only their number is known, and the hashes of blocks."
 IS_LIVE = "Live from a vLLM scheduler: the views follow it, and it cannot be stepped here."
 
 
@@ -69,6 +70,8 @@ def note_of(reader: StreamReader, number: int, *, end: str, first: str = STEPS_A
     end: how it ends if the stream does not say so. first: the first sentence.
     """
     piece, notes = piece_of(reader, number), [first]
+    if reader.header is not None and not reader.header.has_tokens:
+        notes.append(NO_TOKENS)
     if piece.gap:
         after = ", after a gap" if number > 1 else ""
         notes.append(f"It begins before step {piece.first_step}{after}: {readable(piece.gap, 400)}.")

@@ -30,6 +30,8 @@ class StreamHeader:
     """{event kind: {class, method, module, line}}; not checked."""
     settings: dict[str, Any]
     """The scheduler's limits and features; empty for a tap that did not write them. Not checked."""
+    has_tokens: bool
+    """False if the tap left token ids out (LABENGINE_TAP_TOKENS=0)."""
 
 
 def header_of(document: dict[str, Any], where: str) -> StreamHeader:
@@ -53,5 +55,10 @@ def header_of(document: dict[str, Any], where: str) -> StreamHeader:
     if unknown := [kind for kind in kinds if kind not in _NUMBERS]:
         raise TraceError(f"{where} has events that this labengine does not know, such as {str(unknown[0])[:80]}")
     return StreamHeader(
-        **texts, **counts, numbers=[_NUMBERS[kind] for kind in kinds], methods=methods, settings=settings
+        **texts,
+        **counts,
+        numbers=[_NUMBERS[kind] for kind in kinds],
+        methods=methods,
+        settings=settings,
+        has_tokens=document.get("has_tokens") is not False,
     )

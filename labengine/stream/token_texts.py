@@ -9,15 +9,26 @@ from pathlib import Path
 from labengine.config import ConfigError
 from labengine.engine.sources import model_path
 from labengine.engine.tokenizer import TOKENIZER_FILES, HuggingFaceTokenizer, has_tokenizer
+from labengine.events import UNKNOWN_TOKEN
 
 TokenText = Callable[[int], str]
+
+LEFT_OUT = "·"
+"""Text of a token that the tap has left out."""
 
 
 def token_text_of(tokenizer: str | PathLike[str] | None) -> TokenText:
     """Return a function from a token's id to its text. Raises ConfigError for a directory without a tokenizer."""
-    if tokenizer is None:
-        return lambda token_id: f"<#{token_id}>"
+    text_of = _number if tokenizer is None else _tokenizer(tokenizer).token_text
+    return lambda token_id: LEFT_OUT if token_id == UNKNOWN_TOKEN else text_of(token_id)
+
+
+def _number(token_id: int) -> str:
+    return f"<#{token_id}>"
+
+
+def _tokenizer(tokenizer: str | PathLike[str]) -> HuggingFaceTokenizer:
     directory = Path(tokenizer) if Path(tokenizer).is_dir() else model_path(tokenizer)
     if not has_tokenizer(directory):
         raise ConfigError(f"{directory} has no tokenizer ({', '.join(TOKENIZER_FILES)})")
-    return HuggingFaceTokenizer(directory).token_text
+    return HuggingFaceTokenizer(directory)

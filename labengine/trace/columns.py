@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+from labengine.events import UNKNOWN_TOKEN
+
 MAX_NUMBER = 2**31 - 1
 """Of requests, positions, steps and counts: a browser keeps them in 32 bits."""
 
@@ -125,7 +127,8 @@ def _all_of(column: Column, *types: type) -> None:
 
 
 numbers = ints(0, MAX_NUMBER)
-token_ids = lists(ints(0, MAX_TOKEN_ID))
+token_id = ints(UNKNOWN_TOKEN, MAX_TOKEN_ID)
+token_ids = lists(token_id)
 group_rows = lists(records(texts, ints(1, MAX_BLOCK_SIZE), optional(ints(1, MAX_NUMBER))))
 transfers = lists(records(groups, numbers, blocks_or_null, hashes))
 tables = lists(lists(blocks_or_null))

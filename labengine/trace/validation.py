@@ -25,7 +25,7 @@ _EVENT_FIELDS: dict[str, c.Check] = {
     "groups": c.group_rows,
     "null_block": c.ints(-1, c.MAX_NUMBER),
     "token_ids": c.token_ids,
-    "token_id": c.ints(0, c.MAX_TOKEN_ID),
+    "token_id": c.token_id,
     "block_ids": c.lists(c.lists(c.blocks_or_null)),
     "status": c.one_of("waiting", "running"),
     "transfers": c.transfers,

@@ -10,6 +10,7 @@ from typing import Any
 from labengine_vllm.engine import Engine
 from labengine_vllm.kinds import KINDS
 from labengine_vllm.settings import settings
+from labengine_vllm.tokens import TokenIds
 
 FORMAT, FORMAT_VERSION = "labengine stream", 1
 
@@ -34,7 +35,7 @@ DECIDED_BY = {
 """The method of vLLM's that takes the decision behind each kind of event."""
 
 
-def header(engine: Engine, stream_id: str) -> dict[str, Any]:
+def header(engine: Engine, stream_id: str, tokens: TokenIds) -> dict[str, Any]:
     """Return the header of one engine's stream."""
     scheduler = engine.scheduler
     config = getattr(scheduler, "vllm_config", None)
@@ -48,6 +49,7 @@ def header(engine: Engine, stream_id: str) -> dict[str, Any]:
         "rank": rank_of(scheduler),
         "pid": os.getpid(),
         "model": str(getattr(getattr(config, "model_config", None), "model", "unknown model")),
+        "has_tokens": tokens.are_sent,
         "num_blocks": len(engine.pool.blocks),
         "groups": engine.group_rows(),
         "settings": settings(engine),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from labengine_vllm import kinds
+from labengine_vllm.tokens import TokenIds
 
 Row = tuple[Any, ...]
 
@@ -28,7 +29,8 @@ class Recorder:
     `lose` ends listening: from then on the state is unknown, until a keyframe says what it is.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tokens: TokenIds) -> None:
+        self.tokens = tokens
         self.is_listening = False
         self.lost: str | None = None
         """Why rows are missing since the last one sent; None if none are."""

@@ -64,7 +64,7 @@ class RequestObserver:
             return recorder.lose("a streaming session went on")
         recorder.close_step()
         number = recorder.id_of(request.request_id)
-        recorder.rows.append((ADDED, number, list(request._all_token_ids), request.max_tokens))
+        recorder.rows.append((ADDED, number, recorder.tokens.of(request), request.max_tokens))
         if salt := getattr(request, "cache_salt", None):
             recorder.note("salt", number, sha256(str(salt).encode()).hexdigest()[:16])
         if found := unusual_features(request):
@@ -181,7 +181,7 @@ def report_sampled(recorder: Recorder, request: Any) -> None:
         return
     number, start = recorder.id_of(request.request_id), recorder.sampling[1]
     for position in range(start, request.num_tokens):
-        recorder.rows.append((SAMPLED, number, request._all_token_ids[position], position))
+        recorder.rows.append((SAMPLED, number, recorder.tokens.at(request, position), position))
     recorder.sampling = request, request.num_tokens
 
 

@@ -22,22 +22,23 @@ def keyframe(engine: Engine, recorder: Recorder) -> dict[str, Any]:
         "step": recorder.step,
         "groups": engine.group_rows(),
         "null_block": engine.pool.null_block.block_id,
-        "requests": [_request_row(engine, recorder.id_of(name), request) for name, request in requests.items()],
+        "requests": [_request_row(engine, recorder, name, request) for name, request in requests.items()],
         "ref_counts": [0 if block.is_null else block.ref_cnt for block in blocks],
         "block_keys": [(block.block_id, _keys(engine.pool, block)) for block in blocks if block.block_hash is not None],
-        "block_tokens": list(dict(_contents(engine)).items()),
+        "block_tokens": list(dict(_contents(engine)).items()) if recorder.tokens.are_sent else [],
         "free_queue": list(islice(_queued(engine.queue), len(blocks) + 1)),  # a broken one may be a circle
         "prefix_map": [(group_of(key), hash_of(key), mapped_ids(entry)) for key, entry in served.items()],
     }
 
 
-def _request_row(engine: Engine, number: int, request: Any) -> tuple[Any, ...]:
+def _request_row(engine: Engine, recorder: Recorder, request_id: str, request: Any) -> tuple[Any, ...]:
     name = request.status.name
     status = "finished" if name.startswith("FINISHED") else STATUS.get(name, "waiting")
     in_flight = request.num_in_flight_tokens - request.num_stale_output_tokens
     num_computed = max(0, request.num_computed_tokens - in_flight)
     tables = [[block.block_id for block in _table(group, request)] for group in engine.groups]
-    return number, status, list(request._all_token_ids), request.num_prompt_tokens, num_computed, tables
+    number, token_ids = recorder.id_of(request_id), recorder.tokens.of(request)
+    return number, status, token_ids, request.num_prompt_tokens, num_computed, tables
 
 
 def _table(group: Any, request: Any) -> Any:

@@ -21,6 +21,7 @@ from labengine_vllm.recorder import Recorder
 from labengine_vllm.requests import RequestObserver
 from labengine_vllm.state import keyframe
 from labengine_vllm.tables import watch_tables
+from labengine_vllm.tokens import TokenIds
 from labengine_vllm.wrapping import Entries, Wrapping
 
 SECONDS_BETWEEN_KEYFRAMES = 1.0
@@ -60,12 +61,12 @@ class Tap:
     asynchronous scheduling, step k + 1 is scheduled before step k's tokens are known.
 
     While the outbox has no audience only the methods by which vLLM enters the scheduler are wrapped, and nothing is
-    recorded.
+    recorded. tokens: of a tap that leaves token ids out.
     """
 
-    def __init__(self, engine: Engine, outbox: Sender) -> None:
+    def __init__(self, engine: Engine, outbox: Sender, tokens: TokenIds | None = None) -> None:
         self.engine, self.outbox = engine, outbox
-        self.recorder = recorder = Recorder()
+        self.recorder = recorder = Recorder(tokens or TokenIds())
         self._entries = Entries(recorder, self.detach)
         self._observers = Wrapping(recorder, self.detach)
         self._requests = RequestObserver(engine, recorder)
@@ -89,11 +90,11 @@ class Tap:
 
         Raises UnknownEngineError, ValueError or OSError.
         """
-        engine = Engine.of(scheduler)
-        first = header(engine, f"{os.getpid()}-{secrets.token_hex(3)}")
+        engine, tokens = Engine.of(scheduler), TokenIds.by_environment()
+        first = header(engine, f"{os.getpid()}-{secrets.token_hex(3)}", tokens)
         kind, _, place = address.partition(":")
         if kind == "file" and place:
-            return cls(engine, Outbox(FileWriter(place, first)))
+            return cls(engine, Outbox(FileWriter(place, first)), tokens)
         if kind == "unix" and place:
             listening = unix_place(place, f"rank{first['rank']}-{first['stream']}")
         elif kind == "tcp" and place:
@@ -102,7 +103,7 @@ class Tap:
             raise ValueError(f"{VARIABLE} must be unix:DIR, tcp:127.0.0.1:PORT or file:DIR, got {address!r}")
         logger.info("labengine: rank %s can be attached at %s", first["rank"], listening.described)
         broadcast = Broadcast(listening, first)
-        tap = cls(engine, broadcast)
+        tap = cls(engine, broadcast, tokens)
         broadcast.on_waiting = tap.send_idle_keyframe
         return tap
 

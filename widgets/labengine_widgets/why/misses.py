@@ -104,6 +104,9 @@ _SCHEDULED = (ev.SlotsWritten, ev.ForwardRan, ev.StepEnded, ev.StepRolledBack, e
 
 def never_registered(past: Past, lookup: Lookup, equals: Equals, group: int, index: int) -> Miss:
     """Explain a block that was never registered: another request may have had its tokens."""
+    if not lookup.has_tokens:
+        text = f"{where(lookup, index, group)} is not seen to be registered before. The recording leaves token ids out:"
+        return Miss(f"{text} which other requests have the same ones is not known.", ())
     holder = _holder(lookup, group, index)
     if holder is None:
         return _never_computed(past, lookup, group, index)

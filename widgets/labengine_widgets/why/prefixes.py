@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from labengine import events as ev
@@ -26,6 +26,11 @@ class Lookup(NamedTuple):
     def num_tokens(self) -> int:
         """Number of tokens looked up."""
         return len(self.token_ids)
+
+    @property
+    def has_tokens(self) -> bool:
+        """False for a recording that leaves token ids out: all tokens would look equal."""
+        return ev.UNKNOWN_TOKEN not in self.token_ids
 
 
 class Registration(NamedTuple):
@@ -71,22 +76,37 @@ class Equals:
 
 
 def equals_of(past: Past, lookup: Lookup) -> Equals:
-    """Return all registrations of equal tokens, and the request's own hashes, from the whole recording."""
-    asker, tokens = lookup.event.request_id, lookup.token_ids
+    """Return all registrations of equal tokens, and the request's own hashes, from the whole recording.
+
+    Without token ids, those under the request's own hashes.
+    """
+    asker = lookup.event.request_id
     registrations: list[Registration] = []
-    known: dict[int, Sequence[int]] = {}
     own: dict[tuple[int, int], bytes] = _hit_hashes(lookup)
-    final = past.timeline.state(None)
     for number, event in _that_count(past, lookup.number):
         if not isinstance(event, ev.BlockCached) or not event.is_full:
             continue
         if event.request_id == asker and number > lookup.number:
             own.setdefault((event.group, event.index), event.block_hash)
+        registrations.append(Registration(number, event))
+    is_equal = _has_equal_tokens(past, lookup) if lookup.has_tokens else _has_hash_of(own)
+    return Equals([one for one in registrations if is_equal(one.event)], own, lookup.number)
+
+
+def _has_equal_tokens(past: Past, lookup: Lookup) -> Callable[[ev.BlockCached], bool]:
+    tokens, known = lookup.token_ids, dict[int, Sequence[int]]()
+    final = past.timeline.state(None)
+
+    def is_equal(event: ev.BlockCached) -> bool:
         theirs = known.setdefault(event.request_id, _tokens(final, event.request_id))
         end = (event.index + 1) * lookup.state.groups[event.group].block_size
-        if end <= len(tokens) and theirs[:end] == tokens[:end]:
-            registrations.append(Registration(number, event))
-    return Equals(registrations, own, lookup.number)
+        return end <= len(tokens) and theirs[:end] == tokens[:end]
+
+    return is_equal
+
+
+def _has_hash_of(own: dict[tuple[int, int], bytes]) -> Callable[[ev.BlockCached], bool]:
+    return lambda event: own.get((event.group, event.index)) == event.block_hash
 
 
 def _that_count(past: Past, lookup: int) -> list[Numbered]:

@@ -65,7 +65,8 @@ def _how_finished(
     request, name = past.state.requests[request_id], request_name(request_id)
     generated = len(request.token_ids) - request.num_prompt_tokens
     if end.reason == "stop" and sampled is not None:
-        return f"{name}'s token at position {sampled.position} (id {sampled.token_id}) is the end-of-text token."
+        number = "" if sampled.token_id == ev.UNKNOWN_TOKEN else f" (id {sampled.token_id})"
+        return f"{name}'s token at position {sampled.position}{number} is the end-of-text token."
     if end.reason == "length":
         limit = generated if added is None else added.max_tokens
         return f"{name} may generate {counted(limit, 'token')}, and this was number {generated}."

@@ -1,0 +1,34 @@
+"""The token ids of requests, or a number that stands for any of them where LABENGINE_TAP_TOKENS=0 leaves them out."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+VARIABLE = "LABENGINE_TAP_TOKENS"
+
+LEFT_OUT = -1
+"""In place of each token id that is left out."""
+
+
+class TokenIds:
+    """Reads token ids of vLLM's requests. are_sent: False leaves them out, and their number stays."""
+
+    def __init__(self, *, are_sent: bool = True) -> None:
+        self.are_sent = are_sent
+
+    @classmethod
+    def by_environment(cls) -> TokenIds:
+        """Return what LABENGINE_TAP_TOKENS asks for: 1, the default, or 0. Raises ValueError for anything else."""
+        text = os.environ.get(VARIABLE, "1")
+        if text not in ("0", "1"):
+            raise ValueError(f"{VARIABLE} must be 0 (leave token ids out) or 1, got {text!r}")
+        return cls(are_sent=text == "1")
+
+    def of(self, request: Any) -> list[int]:
+        """Return one number per token of a request."""
+        return list(request._all_token_ids) if self.are_sent else [LEFT_OUT] * request.num_tokens
+
+    def at(self, request: Any, position: int) -> int:
+        """Return the number of one token."""
+        return int(request._all_token_ids[position]) if self.are_sent else LEFT_OUT
