@@ -28,7 +28,6 @@ from differential.vllm_upstream_broken import broken
 from labengine_vllm.engine import Engine
 from labengine_vllm.header import header
 from labengine_vllm.tap import Tap
-from labengine_vllm.tokens import TokenIds
 
 ABORT_CHANCE = 0.03
 MAX_STALLS = 50
@@ -75,9 +74,7 @@ class _TappedRun(upstream.Run):
         super().__init__(workload, AsyncScheduler if self._is_async else Scheduler)
         self.collector = Collector()
         engine = Engine.of(self.scheduler)
-        self.collector.items.append(
-            {"header": {**header(engine, "recorded", TokenIds()), "pid": 1, "model": "no-weights"}}
-        )
+        self.collector.items.append({"header": {**header(engine, "recorded"), "pid": 1, "model": "no-weights"}})
         self.tap = Tap(engine, self.collector)
         self._rng = Random(workload["aborts"]) if "aborts" in workload else None
         self._resets = bool(workload.get("resets"))

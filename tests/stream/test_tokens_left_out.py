@@ -12,6 +12,7 @@ from differential import vllm_streams
 from fake_vllm import FakeRequest, FakeScheduler
 from labengine import events as ev
 from labengine.__main__ import main
+from labengine.config import ConfigError
 from labengine.fold import Fold
 from labengine.session.saved.trace import Trace
 from labengine_vllm.tokens import LEFT_OUT, VARIABLE
@@ -79,6 +80,12 @@ def test_answers_use_hashes_and_take_no_unknown_tokens_for_equal_ones(trace: Tra
     assert "which other requests have the same ones is not known" in unknown and "same tokens" not in unknown
     evicted = str(trace.why(request="d", about="hit"))
     assert "which was evicted" in evicted and "needed a block" in evicted
+
+
+def test_the_doctor_refuses_it(trace: Trace, tmp_path: Path) -> None:
+    for place in (trace, tmp_path / "tap"):
+        with pytest.raises(ConfigError, match="doctor compares prompts token by token"):
+            labengine.doctor(place)
 
 
 def test_conform_does_not_judge_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

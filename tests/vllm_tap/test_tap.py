@@ -28,7 +28,6 @@ from labengine_vllm.header import DECIDED_BY
 from labengine_vllm.kinds import KINDS
 from labengine_vllm.outbox import Outbox
 from labengine_vllm.tap import Tap
-from labengine_vllm.tokens import TokenIds
 from labengine_vllm.wrapping import Wrapping
 from streams import opened, tapped, without_rate_limits
 from waiting import PATIENCE
@@ -329,7 +328,7 @@ def test_a_writer_that_does_not_write_never_blocks_the_engine(tmp_path: Path) ->
 def _run_with_files(folder: Path, max_bytes: int, max_files: int) -> FakeScheduler:
     scheduler = FakeScheduler(8)
     engine = Engine.of(scheduler)
-    header = {**labengine_vllm.tap.header(engine, f"{os.getpid()}-a", TokenIds())}
+    header = {**labengine_vllm.tap.header(engine, f"{os.getpid()}-a")}
     Tap(engine, Outbox(FileWriter(str(folder), header, max_bytes, max_files)))
     for round_ in range(6):
         scheduler.add_request(FakeRequest(f"r{round_}", list(range(5 + round_)), 6))

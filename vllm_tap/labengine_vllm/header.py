@@ -10,7 +10,6 @@ from typing import Any
 from labengine_vllm.engine import Engine
 from labengine_vllm.kinds import KINDS
 from labengine_vllm.settings import settings
-from labengine_vllm.tokens import TokenIds
 
 FORMAT, FORMAT_VERSION = "labengine stream", 1
 
@@ -35,8 +34,8 @@ DECIDED_BY = {
 """The method of vLLM's that takes the decision behind each kind of event."""
 
 
-def header(engine: Engine, stream_id: str, tokens: TokenIds) -> dict[str, Any]:
-    """Return the header of one engine's stream."""
+def header(engine: Engine, stream_id: str, *, has_tokens: bool = True) -> dict[str, Any]:
+    """Return the header of one engine's stream. has_tokens: False if token ids are left out of it."""
     scheduler = engine.scheduler
     config = getattr(scheduler, "vllm_config", None)
     return {
@@ -49,7 +48,7 @@ def header(engine: Engine, stream_id: str, tokens: TokenIds) -> dict[str, Any]:
         "rank": rank_of(scheduler),
         "pid": os.getpid(),
         "model": str(getattr(getattr(config, "model_config", None), "model", "unknown model")),
-        "has_tokens": tokens.are_sent,
+        "has_tokens": has_tokens,
         "num_blocks": len(engine.pool.blocks),
         "groups": engine.group_rows(),
         "settings": settings(engine),

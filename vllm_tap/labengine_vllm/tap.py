@@ -91,7 +91,7 @@ class Tap:
         Raises UnknownEngineError, ValueError or OSError.
         """
         engine, tokens = Engine.of(scheduler), TokenIds.by_environment()
-        first = header(engine, f"{os.getpid()}-{secrets.token_hex(3)}", tokens)
+        first = header(engine, f"{os.getpid()}-{secrets.token_hex(3)}", has_tokens=tokens.are_sent)
         kind, _, place = address.partition(":")
         if kind == "file" and place:
             return cls(engine, Outbox(FileWriter(place, first)), tokens)
