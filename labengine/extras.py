@@ -20,7 +20,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
         "pydantic",
         "jinja2",
     ),
-    "lab": ("jupyterlab", "ipykernel", "plotly", "orjson"),
+    "lab": ("jupyterlab", "ipykernel", "plotly", "orjson", "pandas"),
     "events": ("msgspec", "zmq"),
     "hypothesis": ("hypothesis",),
 }

@@ -124,12 +124,14 @@ def event_at(lab: Lab, number: int) -> Event:
 
 
 def event_name(lab: Lab, number: int, *, with_method: bool = False) -> str:
-    """Return "event 12 (BlockMerged)"; with_method: also the class and method that decided it, where known."""
+    """Return "event 12 (BlockMerged)"; with_method: also the replaced method that decided it, if any."""
     event = event_at(lab, number)
     kind = type(event).__name__
     seams = lab.view_source().seams() if with_method else {}
     seam = seams.get(f"{kind}:{getattr(event, 'reason', '')}") or seams.get(kind)
-    decided = f", decided by {seam['class']}.{seam['seam'].rpartition('.')[2]}" if seam else ""
+    decided = ""
+    if seam is not None and seam["base"]:  # the engine's own methods are right: one of those is not the cause
+        decided = f", decided by {seam['class']}.{seam['seam'].rpartition('.')[2]}"
     return f"event {number} ({kind}{decided})"
 
 

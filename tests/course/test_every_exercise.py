@@ -90,7 +90,7 @@ def test_the_next_step_answers_what_is_asked(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["why-blocks/slot", "why-blocks/num-free", "reading-a-run/race", "reading-a-run/forgotten-queue"]
+    "name", ["why-blocks/slot", "why-blocks/num-free", "reading-a-run/race", "reading-a-run/lost-entry"]
 )
 def test_its_author_can_verify_it(name: str) -> None:
     made(name).verify()

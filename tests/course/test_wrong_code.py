@@ -150,7 +150,7 @@ def test_the_runs_of_a_policy_are_kept_in_a_table() -> None:
     for answer in (NanoBlockPool, exercise.right_answer):
         result = exercise.check(answer)
     assert result and [row[0] for row in exercise.table.rows[1:]] == [
-        "as it was", "NanoBlockPool", "EmptyFirst", "to reach",
+        "as it was", "NanoBlockPool", "CopiesFirst", "to reach",
     ]  # fmt: skip
     assert labengine.progress()["reading-a-run/race"].score == exercise.runs[-1].total == exercise.goal
     tomorrow: Any = labengine.exercise("reading-a-run/race")
@@ -163,11 +163,11 @@ def test_the_runs_of_a_policy_are_kept_in_a_table() -> None:
     ("answer", "said"), [(10**6, "an event is a number from 0"), ("x", "an event is a number"), (1.5, "an event is")]
 )
 def test_an_event_that_does_not_exist(answer: Any, said: str) -> None:
-    assert said in labengine.exercise("reading-a-run/forgotten-queue").check(answer).text
+    assert said in labengine.exercise("reading-a-run/lost-entry").check(answer).text
 
 
 def test_an_event_can_be_pointed_at_in_the_dashboard() -> None:
-    exercise: Any = labengine.exercise("reading-a-run/forgotten-queue")
+    exercise: Any = labengine.exercise("reading-a-run/lost-entry")
     exercise.show()
     assert exercise.check().state == "blank"
     exercise.lab.selection = ("event", 3)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from labengine.core.block import Key
 from labengine.core.block_pool import BlockPool
-from labengine.core.nano_vllm import NanoBlockPool
+from labengine.core.parts import Parts
+from labengine.core.prefix_cache import KeepDuplicates
 from labengine.course.base import Exercise
 from labengine.course.exercise import exercise
+from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.predict_exercise import RevealedStep
-from labengine.events import BlockEvicted
+from labengine.events import BlockAllocated, BlockEvicted, BlockFreed, BlockTouched
 from labengine.lab import Lab
 
 SKY = "Tell me why the sky is blue at noon"
@@ -19,27 +23,11 @@ WHALE = "Who wrote the book about the whale and when"
 LONG = "Here is a long list of words that nobody else will ever send to us"
 
 
-def _up_to_d(lab: Lab) -> None:
-    lab.add(SKY, max_tokens=1)
-    lab.step()
-    for _ in range(2):
-        lab.add(SEA, max_tokens=4)
-    lab.step()
-    lab.add(LONG, max_tokens=1)
-
-
 def _one_runs_and_two_are_done(lab: Lab) -> None:
     for prompt, max_tokens in ((SKY, 9), (SEA, 1), (WHALE, 1)):
         lab.add(prompt, max_tokens=max_tokens)
         lab.step()
     lab.add(LONG, max_tokens=1)
-
-
-def _up_to_e(lab: Lab) -> None:
-    _up_to_d(lab)
-    lab.step()
-    lab.add(SKY, max_tokens=2)
-    lab.run()
 
 
 def _first_evicted(step: RevealedStep) -> str:
@@ -142,42 +130,68 @@ def freeing() -> Exercise:
     )
 
 
-class KeepsHitsInTheQueue(BlockPool):
-    """A pool that counts a reference, and forgets to take the block out of the free queue."""
+class ForgetsShared(BlockPool):
+    """A pool that forgets what stands in a block when one of several requests gives it back."""
 
-    def touch(self, block_ids: Sequence[int]) -> None:
-        """Count a reference, and leave the block in the queue."""
-        for block_id in block_ids:
-            self._journal.record((self._untouch, self.blocks[block_id], None))
-            self.blocks[block_id].ref_count += 1
+    def release(self, block_ids: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Drop the references, and the content of the blocks that another request still holds."""
+        head, tail = super().release(block_ids)
+        self.evict_cached([block_id for block_id in block_ids if self.blocks[block_id].ref_count], "reused")
+        return head, tail
 
 
-def _hit_and_more(lab: Lab) -> None:
-    lab.add(token_ids=range(8), max_tokens=1, ignore_eos=True)
-    lab.run()
-    lab.add(token_ids=range(20), max_tokens=2, ignore_eos=True)
+def _three_about_the_sky(lab: Lab) -> None:
+    lab.add(f"{SKY} and not at night", max_tokens=2)
+    lab.step()
+    lab.add(f"{SKY} in the summer", max_tokens=6)
+    lab.step(2)
+    lab.add(f"{SKY} please", max_tokens=2)
     lab.step()
 
 
-def forgotten_queue() -> Exercise:
-    """Find the first wrong event: a hit that stays in the free queue."""
+def _evicted_in_use(lab: Lab) -> int:
+    """Return the number of the first eviction of a block that a table points to."""
+    assert lab.timeline is not None
+    holders = Counter[int]()
+    for number, event in enumerate(lab.timeline.events(), lab.timeline.num_dropped):
+        match event:
+            case BlockAllocated() | BlockTouched():
+                holders[event.block_id] += 1
+            case BlockFreed():
+                holders[event.block_id] -= 1
+            case BlockEvicted() if holders[event.block_id] > 1:  # one of them is giving it back
+                return number
+    raise AssertionError("no block was evicted while a table pointed to it")
+
+
+def lost_entry() -> Exercise:
+    """Find the first wrong event: a shared block that is forgotten when one of its requests is done."""
     return exercise(
-        "reading-a-run/forgotten-queue",
-        "A pool has one method that is wrong. B's prompt begins with A's, and finds A's block in the cache. The checks "
-        "report several rules at the end of the step. Which event is the first wrong one?",
-        broken=KeepsHitsInTheQueue,
-        play=_hit_and_more,
+        "reading-a-run/lost-entry",
+        "A pool has one method that is wrong. A, B and C ask about the sky with the same first words. B finds eight of "
+        "them in the cache, and is still being answered when C comes; C finds none. No rule of the checks is broken. "
+        "Which event is the first wrong one?",
+        broken=ForgetsShared,
+        play=_three_about_the_sky,
+        first=_evicted_in_use,
         hints=[
-            "`.judged.violations` says what is broken, and `.lab.why(block=0)` how that block came to be as it is.",
-            "A block that is in use must not be in the free queue. Who should have taken it out?",
+            "Ask why C hit nothing: `.lab.why(request=2, about='hit')`. Then look at the pool at that event: is the "
+            "block free?",
+            "A table still points to the block that C's look-up ends at. Was it the first block to lose its entry?",
         ],
         mistakes=[
             (
-                "BlockAllocated",
-                "The pool gives away the first block of its queue, as it should. Why was that block still in it?",
+                "PrefixHit",
+                "C's look-up is right: there is nothing in the map to be found. Since when, although B still holds it?",
             ),
+            (
+                nth_event(BlockEvicted, 1),
+                "That is where C's look-up ends, and what Why? answers about. Another block lost its entry just "
+                "before.",
+            ),
+            ("BlockFreed", "A is done and gives back what it held, as it should. What happened before that?"),
         ],
-        num_blocks=6,
+        num_blocks=12,
         block_size=4,
     )
 
@@ -221,15 +235,17 @@ def taken() -> Exercise:
     return exercise(
         "reading-a-run/who-took",
         "Ask the log yourself. `events` are (kind, request, block), oldest first; kinds are 'allocated', 'touched' (a "
-        "hit: the content stays) and 'freed'. A's content is lost when a block that A has freed is allocated again; "
-        "whoever only touches it keeps it, and frees it as its own. Return the requests that took one of `request`'s "
-        "blocks first, in order, each once.",
+        "hit: the content stays) and 'freed'. What a request has left in a block is lost when the block is allocated "
+        "the next time after the request has freed it. (If it is touched before that, it belongs to the request that "
+        "touched it.) Return all requests by which `request` has lost content, `request` itself too if it is one of "
+        "them: in the order of the log, each once.",
         solution=who_took,
         cases=[
             ([*own, ("allocated", "B", 1), ("allocated", "C", 0)], "A"),
             ([*own, ("touched", "B", 0), ("allocated", "C", 1)], "A"),
             ([*own, ("allocated", "B", 1), ("freed", "B", 1), ("allocated", "C", 1)], "A"),
             ([*own, ("allocated", "B", 1), ("allocated", "B", 0)], "A"),
+            ([*own, ("allocated", "A", 1), ("allocated", "B", 0)], "A"),
             ([*own, ("touched", "B", 0), ("freed", "B", 0), ("allocated", "C", 0)], "B"),
             ([("allocated", "B", 5), *own, ("allocated", "B", 1), ("touched", "C", 0), ("freed", "C", 0)], "A"),
             (own, "A"),
@@ -249,22 +265,26 @@ def taken() -> Exercise:
     )
 
 
-class EmptyFirst(NanoBlockPool):
-    """A pool that reuses blocks without content first."""
+class CopiesFirst(BlockPool):
+    """A pool that reuses blocks first of which another request holds a copy."""
 
     def reused_first(self, block_ids: list[int]) -> list[int]:
-        """Return the freed blocks that no look-up can find: they have no keys."""
-        return [block_id for block_id in block_ids if not self.blocks[block_id].keys]
+        """Return the blocks whose content some other block holds, and is not free: also those without content."""
+        return [i for i in block_ids if all(self.is_held(key) for key in self.blocks[i].keys)]
+
+    def is_held(self, key: Key) -> bool:
+        """Return whether a block that the map has under this key is in a table."""
+        return any(self.blocks[i].ref_count for i in self.prefix_map[key])
 
 
-class _AllFirst(NanoBlockPool):
+class _AllCopiesFirst(BlockPool):
+    def reused_first(self, block_ids: list[int]) -> list[int]:
+        return [i for i in block_ids if all(len(self.prefix_map[key]) > 1 for key in self.blocks[i].keys)]
+
+
+class _AllFirst(BlockPool):
     def reused_first(self, block_ids: list[int]) -> list[int]:
         return list(block_ids)
-
-
-class _CachedFirst(NanoBlockPool):
-    def reused_first(self, block_ids: list[int]) -> list[int]:
-        return [block_id for block_id in block_ids if self.blocks[block_id].keys]
 
 
 def _chat(lab: Lab) -> None:
@@ -277,43 +297,56 @@ def _chat(lab: Lab) -> None:
         lab.run()
 
 
-def _twins_between(lab: Lab) -> None:
-    """A question, twins that merge, a text that nobody repeats, and the question again; twice."""
-    for round_ in range(2):
-        lab.add(token_ids=range(9), max_tokens=1, ignore_eos=True)
-        lab.step()
-        for _ in range(2):
-            lab.add(token_ids=range(100 * round_ + 100, 100 * round_ + 109), max_tokens=4, ignore_eos=True)
-        lab.step()
-        lab.add(token_ids=range(1000 + 50 * round_, 1015 + 50 * round_), max_tokens=1, ignore_eos=True)
+def _twins_between(lab: Lab, num_tokens: int = 9, num_tokens_between: int = 17) -> None:
+    """A question twice, a text that nobody repeats, the question again, another one twice ... three times."""
+    for number in range(3):
+        question, other, text = 0, 100 + 100 * number, 1000 + 50 * number
+        for first, lengths in ((question, (2, 4)), (text, (1,)), (question, (1,)), (other, (2, 4)), (text, (1,))):
+            for max_tokens in lengths:
+                length = num_tokens_between if first == text else num_tokens
+                lab.add(token_ids=range(first, first + length), max_tokens=max_tokens, ignore_eos=True)
+            lab.run()
+        lab.add(token_ids=range(other, other + num_tokens), max_tokens=1, ignore_eos=True)
         lab.run()
+
+
+def _longer_twins(lab: Lab) -> None:
+    _twins_between(lab, num_tokens=13, num_tokens_between=13)
 
 
 def race() -> Exercise:
     """Make it better: which freed blocks are reused first."""
     return exercise(
         "reading-a-run/race",
-        "Freed blocks go to the tail of the free queue, all alike. `reused_first` may send some of them to its head: "
-        "write it so that the same requests compute fewer tokens. `self.blocks[i].keys` are the hashes under which "
-        "the map knows block i; a pool derives from `NanoBlockPool` (labengine.core.nano_vllm).",
-        solution=EmptyFirst,
-        workloads=[_up_to_e, _twins_between, _chat],
+        "This pool sends empty blocks to the head already. It belongs to an engine without the late merge: two equal "
+        "prompts at the same moment fill two blocks with the same content, and the map holds both, "
+        "`self.prefix_map[key]` as a tuple of block ids. Which freed blocks can be reused first, besides the empty "
+        "ones, so that the same requests compute fewer tokens? `self.blocks[i].keys` are the keys of block i, and "
+        "`self.blocks[i].ref_count` is 0 for a free one. A pool derives from `labengine.BlockPool`.",
+        solution=CopiesFirst,
+        workloads=[_twins_between, _longer_twins, _chat],
         score="tokens computed",
-        goal=218,
-        num_lines=1,
+        goal=496,
+        num_lines=4,
         hints=[
-            "Which of the freed blocks can no look-up ever find?",
-            "A block without `keys` has no content for anybody: return those.",
+            "A look-up needs one block with the content. Is another one there, and will it stay?",
+            "If both copies are free, and each is given away because of the other, nothing is left. What is known of a "
+            "copy with a `ref_count` above 0?",
         ],
         mistakes=[
+            (
+                _AllCopiesFirst,
+                "Two copies may both be free: the first one was sent to the head because of the second, and now the "
+                "second goes there because of the first. Then both are lost.",
+            ),
             (
                 _AllFirst,
                 "All freed blocks at the head: the newest content is lost first, and it is the likeliest to be asked "
                 "for again.",
             ),
-            (_CachedFirst, "You give away the blocks with content first, and keep the empty ones."),
+            (BlockPool, "This is the engine as it was: only empty blocks go to the head."),
         ],
-        edition="nano-vllm+243",
+        parts=Parts(merge_policy=KeepDuplicates),
         num_blocks=10,
         block_size=4,
     )
@@ -322,7 +355,7 @@ def race() -> Exercise:
 EXERCISES: Mapping[str, Callable[[], Exercise]] = {
     "reading-a-run/evicted": evicted,
     "reading-a-run/freeing-order": freeing,
-    "reading-a-run/forgotten-queue": forgotten_queue,
+    "reading-a-run/lost-entry": lost_entry,
     "reading-a-run/who-took": taken,
     "reading-a-run/race": race,
 }

@@ -48,7 +48,7 @@ def _pandas() -> Any:
         with interrupts_deferred():  # a module whose import was cut off stays broken
             return import_module("pandas")
     except ImportError:
-        raise ConfigError("a frame of events needs pandas: pip install pandas") from None
+        raise ConfigError("a frame of events needs pandas: pip install 'labengine[lab]'") from None
 
 
 def _steps_and_phases(step: int, events: Sequence[Event]) -> tuple[list[int], list[str | None]]:

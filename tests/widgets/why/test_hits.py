@@ -70,6 +70,17 @@ def test_a_miss_of_what_was_evicted_names_who_took_it() -> None:
     assert "BlockEvicted" in kinds(run.timeline, reply)
 
 
+def test_a_miss_of_what_was_evicted_in_use_does_not_call_it_free() -> None:
+    run = Run(num_blocks=8)
+    run.add(range(100, 109), max_tokens=9)
+    run.engine.step()
+    run.engine.scheduler.manager.pool.evict_cached([0], "reused")
+    run.add(range(100, 109))
+    run.engine.step()
+    answer = run.why(request=1, about="hit").answer
+    assert "evicted at event" in answer and "1 table entry pointed to it, so it was not free." in answer
+
+
 def test_a_miss_under_another_salt() -> None:
     run = Run(num_blocks=12)
     run.play(range(100, 109), salt="one")

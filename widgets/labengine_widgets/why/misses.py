@@ -64,6 +64,8 @@ def _cause(past: Past, lookup: Lookup, end: EntryChange) -> tuple[str, tuple[int
     reason = getattr(end.event, "reason", "reused")
     if reason != "reused":
         return f"{word('evicted', reason)}.", ()
+    if held := past.at(end.number).ref_counts[_block(end)]:
+        return f"{counted(held, 'table entry')} pointed to it, so it was not free.", ()
     for number, event in past.forwards(end.number + 1, lookup.number):
         if isinstance(event, ev.BlockAllocated) and event.block_id == _block(end):
             taker = request_name(event.request_id)
