@@ -68,6 +68,8 @@ class EventCache:
     def held(self, content: Content) -> dict[Place, Holding]:
         """Return where a content is, or was."""
         held = self.holdings.get(content.hash, {})
+        if self.contents.has_one_size(content.hash):
+            return held
         return {place: one for place, one in held.items() if self.contents.find(content.hash, one.size) is content}
 
     def presences(self) -> dict[Place, Counter[Presence]]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from labengine.cache_events.cache import EventCache
 from labengine.cache_events.contents import Content
 from labengine.cache_events.holdings import Holding, Place, Presence, place_order
 from labengine.cache_events.reuse import Reuse, ReuseCount
-from labengine.cache_events.tree import Key, PrefixTree
+from labengine.cache_events.tree import PrefixTree
 
 Where = tuple[tuple[Place, Presence], ...]
 
@@ -67,7 +67,7 @@ class Chains:
 
     def __init__(self, cache: EventCache) -> None:
         self._cache = cache
-        self.tree = PrefixTree(cache.contents)
+        self.tree = PrefixTree(cache)
         self.reuse = ReuseCount(cache, self.tree)
         self._num_cached = self._count_cached()
 
@@ -112,26 +112,26 @@ class Chains:
 
     def _add(self, chain: Chain, content: Content) -> None:
         chain.contents.append(content)
-        chain.holdings += self._cache.held(content).values()
+        chain.holdings += self.tree.held(content).values()
 
     def _continues(self, chain: Chain, content: Content) -> bool:
         return chain.where == self._where(content) and chain.reuse == self.reuse.of(content)
 
     def _where(self, content: Content) -> Where:
-        held = self._cache.held(content)
+        held = self.tree.held(content)
         return tuple(
             sorted(((place, one.presence) for place, one in held.items()), key=lambda item: place_order(item[0]))
         )
 
-    def _count_cached(self) -> dict[Key, int]:
+    def _count_cached(self) -> dict[Content, int]:
         """Return, for each content, how many cached blocks it and those behind it have."""
-        counted: dict[Key, int] = {}
+        counted: dict[Content, int] = {}
         for content in reversed(self.tree.order):
-            held = self._cache.held(content)
+            held = self.tree.held(content)
             here = any(holding.presence is Presence.CACHED for holding in held.values())
-            counted[content.key] = here + sum(counted[one.key] for one in self.tree.following(content))
+            counted[content] = here + sum(counted[one] for one in self.tree.following(content))
         return counted
 
-    def _heaviest_last(self, contents: list[Content]) -> list[Content]:
+    def _heaviest_last(self, contents: Sequence[Content]) -> list[Content]:
         """Sort by cached blocks; of equal ones the earliest comes last."""
-        return sorted(contents, key=lambda one: self._num_cached[one.key], reverse=True)[::-1]
+        return sorted(contents, key=lambda one: self._num_cached[one], reverse=True)[::-1]

@@ -10,7 +10,7 @@ from labengine.cache_events.schema import BlockHash, BlocksStored
 Contradict = Callable[[str], None]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Content:
     """What stands behind a hash, in a block of some size.
 
@@ -29,11 +29,6 @@ class Content:
     adapter: str | None = None
     extra: str = ""
     """Digest of what else the hash holds, such as a salt."""
-
-    @property
-    def key(self) -> tuple[BlockHash, int]:
-        """What tells it from others."""
-        return self.hash, self.size
 
 
 class BlockContents:
@@ -59,6 +54,10 @@ class BlockContents:
             return None
         exact = of_hash.get(size) if size else None
         return exact or next((one for one in of_hash.values() if one.size), of_hash.get(0))
+
+    def has_one_size(self, block_hash: BlockHash) -> bool:
+        """Return True if a hash was told for blocks of one size alone."""
+        return len(self._by_hash[block_hash]) == 1
 
     def parent_of(self, content: Content) -> Content | None:
         """Return the content before one; None if there is none, or it is not known."""

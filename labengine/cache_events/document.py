@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from labengine.cache_events import words
-from labengine.cache_events.cache import EventCache
 from labengine.cache_events.chains import Chain, Chains
 from labengine.cache_events.contents import hash_text
 from labengine.cache_events.holdings import Place, Presence, place_order
@@ -27,36 +26,35 @@ def document_of(
         "newest": words.moment_text(stream.cache.newest),
         "num_batches": stream.num_batches,
         "notes": [readable(note, MAX_NOTE) for note in (*notes, *loops, *why)],
-        "places": _places(stream),
+        "places": _places(stream, chains),
         "chains": [_chain(row, stream, text_of) for row in rows[:limit]],
         "num_chains": len(rows),
         "unknown": dict(words.CANNOT_KNOW),
     }
 
 
-def _places(stream: EventStream) -> list[dict[str, Any]]:
-    cache = stream.cache
+def _places(stream: EventStream, chains: Chains) -> list[dict[str, Any]]:
+    tokens = _num_tokens(chains)
     return [
         {
             **_place(place, stream),
             "cached": counted[Presence.CACHED],
             "unknown": counted[Presence.UNKNOWN],
             "gone": counted[Presence.GONE],
-            "tokens": _num_tokens(cache, place),
+            "tokens": tokens.get(place, 0),
         }
-        for place, counted in sorted(cache.presences().items(), key=lambda item: place_order(item[0]))
+        for place, counted in sorted(stream.cache.presences().items(), key=lambda item: place_order(item[0]))
     ]
 
 
-def _num_tokens(cache: EventCache, place: Place) -> int | None:
-    """Return the tokens of the blocks cached at a place; None if those of a block are unknown."""
-    total = 0
-    for content in cache.contents:
-        holding = cache.held(content).get(place)
-        if holding is not None and holding.presence is Presence.CACHED:
-            if content.token_ids is None:
-                return None
-            total += len(content.token_ids)
+def _num_tokens(chains: Chains) -> dict[Place, int | None]:
+    """Return the tokens of the blocks cached at each place; None if those of a block are unknown."""
+    total: dict[Place, int | None] = {}
+    for content in chains.tree.order:
+        for place, holding in chains.tree.held(content).items():
+            known = total.get(place, 0)
+            if holding.presence is Presence.CACHED and known is not None:
+                total[place] = None if content.token_ids is None else known + len(content.token_ids)
     return total
 
 

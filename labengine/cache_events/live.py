@@ -23,6 +23,9 @@ SECONDS_OF_SILENCE = 2.0
 """After so long the replay is asked whether a batch was missed."""
 
 SECONDS_BETWEEN_VIEWS = 1.0
+SHARE_FOR_VIEWS = 10
+"""A view that takes long to make is made so much more seldom: reading goes first."""
+
 NOTHING_YET = (
     "no batch has come: an engine publishes when it stores or removes blocks. vLLM and SGLang bind only endpoints with "
     "* or ipc://; if theirs names a host, they connect, and the place here begins with kv:bind:"
@@ -129,8 +132,9 @@ class LivePrefixes(CachedPrefixes):
                 self.stream.catch_up(answers)
 
     def _refresh(self) -> None:
-        shown = -1
-        while not self._closing.wait(SECONDS_BETWEEN_VIEWS):
+        shown, pause = -1, SECONDS_BETWEEN_VIEWS
+        while not self._closing.wait(pause):
             if self._shown is not None and shown != self.stream.num_batches:
-                shown = self.stream.num_batches
+                shown, begun = self.stream.num_batches, monotonic()
                 self._shown.value = self.html()
+                pause = max(SECONDS_BETWEEN_VIEWS, SHARE_FOR_VIEWS * (monotonic() - begun))

@@ -17,10 +17,13 @@ from typing import NamedTuple
 from labengine.cache_events.cache import EventCache
 from labengine.cache_events.contents import Content
 from labengine.cache_events.holdings import Holding, Place, is_device
-from labengine.cache_events.tree import Key, PrefixTree
+from labengine.cache_events.tree import PrefixTree
 
 FULL = ("full_attention", "mla_attention")
 """Kinds of groups that keep every block of a prefix."""
+
+
+NOT_HELD = Holding()
 
 
 class Reuse(NamedTuple):
@@ -39,17 +42,18 @@ class ReuseCount:
     def __init__(self, cache: EventCache, tree: PrefixTree) -> None:
         self._cache, self._tree = cache, tree
         self.why_unknown: list[str] = []
-        self._num_stored: dict[Key, int] = defaultdict(int)
-        self._num_uses: dict[Key, int] = defaultdict(int)
-        self._num_hits: dict[Key, int | None] = defaultdict(int)
+        self._num_stored: dict[Content, int] = defaultdict(int)
+        self._num_uses: dict[Content, int] = defaultdict(int)
+        self._num_hits: dict[Content, int | None] = defaultdict(int)
         for place in self._counted_places():
             self._count(place, self._why_unknown(place))
 
     def of(self, content: Content) -> Reuse:
         """Return the counts of one block."""
-        key = content.key
-        num_stored = self._num_stored[key]
-        return Reuse(num_stored, max(num_stored, self._num_uses[key]), self._num_hits[key] if num_stored else None)
+        num_stored = self._num_stored[content]
+        return Reuse(
+            num_stored, max(num_stored, self._num_uses[content]), self._num_hits[content] if num_stored else None
+        )
 
     def _counted_places(self) -> list[Place]:
         """Return, for each rank, the device's blocks of the first group, of full attention if kinds are told."""
@@ -77,15 +81,15 @@ class ReuseCount:
     def _count(self, place: Place, why: str) -> None:
         if why and why not in self.why_unknown:
             self.why_unknown.append(why)
-        passed: dict[Key, int] = {}
+        passed: dict[Content, int] = {}
         for content in reversed(self._tree.order):
-            holding = self._cache.held(content).get(place, Holding())
-            following = sum(passed[one.key] for one in self._tree.following(content))
-            passed[content.key] = num_uses = max(holding.stored_in_piece, following)
-            self._num_stored[content.key] += holding.num_stored
+            holding = self._tree.held(content).get(place, NOT_HELD)
+            following = sum(passed[one] for one in self._tree.following(content))
+            passed[content] = num_uses = max(holding.stored_in_piece, following)
+            self._num_stored[content] += holding.num_stored
             if why and holding.num_stored:
-                self._num_hits[content.key] = None
+                self._num_hits[content] = None
             elif not why and num_uses:
-                self._num_uses[content.key] += num_uses
-                known = self._num_hits[content.key]
-                self._num_hits[content.key] = None if known is None else known + num_uses - holding.stored_in_piece
+                self._num_uses[content] += num_uses
+                known = self._num_hits[content]
+                self._num_hits[content] = None if known is None else known + num_uses - holding.stored_in_piece

@@ -2,38 +2,45 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from labengine.cache_events.cache import EventCache
 from labengine.cache_events.contents import BlockContents, Content
-from labengine.cache_events.schema import BlockHash
-
-Key = tuple[BlockHash, int]
-"""A content's: hash and block size."""
+from labengine.cache_events.holdings import Holding, Place
 
 
 class PrefixTree:
-    """BlockContents with those that follow each.
+    """The contents of a cache, each with those that follow it.
 
     order: every content once, none before the one that it follows. starts: those that follow none that is known.
+    loops: contents of which each follows itself, so that none is a beginning; no engine does that.
     """
 
-    def __init__(self, contents: BlockContents) -> None:
-        self._following: dict[Key, list[Content]] = defaultdict(list)
+    def __init__(self, cache: EventCache) -> None:
+        self._following: dict[Content, list[Content]] = {}
+        self._held: dict[Content, dict[Place, Holding]] = {}
         self.starts: list[Content] = []
-        for content in contents:
-            parent = contents.parent_of(content)
-            if parent is None:
-                self.starts.append(content)
-            else:
-                self._following[parent.key].append(content)
+        for content in cache.contents:
+            self._held[content] = cache.held(content)
+            self._add(content, cache.contents.parent_of(content))
         self.order = [one for start in self.starts for one in self._from(start)]
-        self.loops = self._cut_loops(contents)
-        """BlockContents of which each follows itself, so that none is a beginning: no engine does that."""
+        self.loops: list[Content] = []
+        if len(self.order) < len(self._held):
+            self._cut_loops(cache.contents)
 
-    def following(self, content: Content) -> list[Content]:
+    def following(self, content: Content) -> Sequence[Content]:
         """Return the contents that follow one."""
-        return self._following.get(content.key, [])
+        return self._following.get(content, ())
+
+    def held(self, content: Content) -> dict[Place, Holding]:
+        """Return where a content is, or was."""
+        return self._held[content]
+
+    def _add(self, content: Content, parent: Content | None) -> None:
+        if parent is None:
+            self.starts.append(content)
+        else:
+            self._following.setdefault(parent, []).append(content)
 
     def _from(self, start: Content) -> Iterator[Content]:
         waiting = [start]
@@ -42,17 +49,27 @@ class PrefixTree:
             yield content
             waiting += self.following(content)
 
-    def _cut_loops(self, contents: BlockContents) -> list[Content]:
+    def _cut_loops(self, contents: BlockContents) -> None:
         """Make a beginning of one content of each loop, and add what hangs on it to the order."""
-        reached, cut = {content.key for content in self.order}, []
+        reached = set(self.order)
         for content in contents:
-            if content.key in reached:
-                continue
-            parent = contents.parent_of(content)
-            assert parent is not None
-            cut.append(content)
-            self._following[parent.key].remove(content)
-            self.starts.append(content)
-            self.order += (found := list(self._from(content)))
-            reached.update(one.key for one in found)
-        return cut
+            if content not in reached:
+                first = _in_loop(content, contents)
+                parent = contents.parent_of(first)
+                assert parent is not None
+                self._following[parent].remove(first)
+                self.loops.append(first)
+                self.starts.append(first)
+                self.order += (found := list(self._from(first)))
+                reached.update(one for one in found)
+
+
+def _in_loop(content: Content, contents: BlockContents) -> Content:
+    """Return a content that follows itself, from one that hangs on it."""
+    passed = set()
+    while content not in passed:
+        passed.add(content)
+        parent = contents.parent_of(content)
+        assert parent is not None
+        content = parent
+    return content

@@ -86,6 +86,12 @@ def test_windows_leave_blocks_out_whose_tokens_are_then_unknown() -> None:
     assert [place.group for place, _ in last.where] == [0, 1]
 
 
+def test_what_hangs_on_a_loop_is_no_part_of_it() -> None:
+    tail = stored([3], [9] * 4, parent=1)
+    chains = Chains(streamed(payload(tail, stored([1], range(4), parent=2), stored([2], range(4, 8), parent=1))).cache)
+    assert [content.hash for content in chains.tree.loops] == [1] and len(chains.tree.order) == 3
+
+
 def test_a_chain_that_leads_back_to_itself_is_shown_and_reported() -> None:
     prefixes = prefixes_of(payload(stored([1], range(4), parent=2), stored([2], range(4, 8), parent=1)))
     assert len(prefixes.chains()) == 1 and len(prefixes.chains()[0].contents) == 2

@@ -1,4 +1,4 @@
-"""%lab save, open and attach: a session in a file, opened again without an engine; what a tap on vLLM wrote."""
+"""%lab save, open and attach: a session in a file, opened again without an engine; a tap on vLLM, and KV events."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ import pytest
 
 import labengine
 from fake_vllm import run_fake
+from kv_batches import Publisher, payload, stored
+from labengine.cache_events.live import LivePrefixes
+from labengine.cache_events.prefixes import CachedPrefixes
+from labengine.cache_events.recording import EventRecorder
 from labengine.session.saved.trace import Trace
 from labengine.stream.live import LiveStream
 from magic_notebook import Notebook
 from streams import TappedEngine, quick_sockets, tapped
+from waiting import wait_until
 
 
 def test_a_session_is_saved_and_opened(started: Notebook, tmp_path: Path) -> None:
@@ -79,3 +84,19 @@ def test_attach_follows_a_running_engine_and_lets_the_former_go(
     assert now is not former and not former.is_connected and now.is_connected
     now.close()
     engine.scheduler.shutdown()
+
+
+def test_attach_shows_the_prefixes_of_kv_events_and_lets_the_former_go(notebook: Notebook, tmp_path: Path) -> None:
+    publisher = Publisher(tmp_path, [payload(stored([1], range(4)))])
+    with publisher.running():
+        ran = notebook.run(f"%lab attach kv:{publisher.endpoint} --replay {publisher.replay}")
+        live = notebook.shell.user_ns["trace"]
+        wait_until(lambda: live.stream.num_batches == 1)
+        assert ran.error is None and isinstance(live, LivePrefixes) and "LivePrefixes" in ran.printed
+        path = tmp_path / "run.kvevents"
+        with EventRecorder(path, live.stream.sources):
+            pass
+        notebook.value(f"%lab attach {path}")
+        assert not live.is_connected and type(notebook.value("trace")) is CachedPrefixes
+    assert "--rank are for the tap" in notebook.refused(f"%lab attach {path} --rank 1")
+    assert "--replay is for KV events" in notebook.refused(f"%lab attach {tmp_path} --replay tcp://a:1")
