@@ -83,7 +83,7 @@ def test_python_says_what_the_events_say_and_what_the_core_is(wrong: OpenView) -
     answer = " ".join(printed(wrong.notebook, "lab.why(block=0)").split())
     assert "1 table entry points to #0" in answer, "what the events say"
     assert "But the core is not what the events say" in answer and "it is still in it, at place" in answer
-    assert "WrongTouch overrides BlockPool.touch" in answer and "WrongTouch.touch reports: #0" in answer
+    assert "WrongTouch overrides BlockPool.touch" in answer and "decided by WrongTouch.touch: #0" in answer
     assert printed(wrong.notebook, "0 in lab.snapshot().free_queue") == "True", "which is true"
 
 

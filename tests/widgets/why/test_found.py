@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import pytest
 
 from labengine import Lab, Parts
+from labengine.core.block import Block
 from labengine.core.block_pool import BlockPool
-from labengine.events import BlockTouched, ViolationFound
+from labengine.events import BlockAllocated, BlockEvicted, BlockTouched, Event, EvictReason, ViolationFound
 from labengine_widgets.why import answers_along
 
 EQUAL = list(range(1, 10))
@@ -57,8 +58,40 @@ def test_the_class_that_decided_is_named_and_nothing_is_claimed_of_the_original(
     assert found.first_event is not None and lab.timeline is not None
     assert isinstance(lab.timeline.events()[found.first_event], BlockTouched)
     link = next(link for link in lab.why(block=found.block_ids[0]).links if link.event_number == found.first_event)
-    assert link.sentence.startswith("WrongTouch.touch reports: ")
+    assert link.sentence.startswith("decided by WrongTouch.touch: ")
     assert link.reason == "WrongTouch overrides BlockPool.touch, and gives no reason of its own."
+
+
+class NeverForgets(BlockPool):
+    def evict(self, block: Block, reason: EvictReason = "reused") -> None:
+        """Leave the block in the map."""
+
+
+class EvictsAsBefore(BlockPool):
+    def evict(self, block: Block, reason: EvictReason = "reused") -> None:
+        super().evict(block, reason)
+
+
+@pytest.mark.parametrize(
+    ("pool", "kind", "sentence"),
+    [
+        (NeverForgets, BlockAllocated, "decided by NeverForgets.evict: "),
+        (EvictsAsBefore, BlockAllocated, "decided by EvictsAsBefore.evict: "),
+        (EvictsAsBefore, BlockEvicted, "EvictsAsBefore.evict reports: "),
+        (BlockPool, BlockEvicted, "#"),
+    ],
+)
+def test_only_a_method_that_emits_events_of_the_kind_reports_them(
+    pool: type[BlockPool], kind: type[Event], sentence: str
+) -> None:
+    with Lab("simulated", num_blocks=4, block_size=4, parts=Parts(block_pool=pool), check=False) as lab:
+        for first in (1, 101):
+            lab.add(token_ids=range(first, first + 12), max_tokens=1)
+            lab.step()
+        assert lab.timeline is not None
+        number = [type(event) for event in lab.timeline.events()].index(kind)
+        link = next(link for link in lab.why(event=number).links if link.event_number == number)
+        assert link.sentence.startswith(sentence)
 
 
 def test_an_answer_about_the_event_has_it_too_and_one_before_it_does_not(lab: Lab) -> None:
@@ -70,11 +103,11 @@ def test_an_answer_about_the_event_has_it_too_and_one_before_it_does_not(lab: La
     lab.moment = None
 
 
-def test_the_cause_of_a_violation_is_what_the_override_reports(lab: Lab) -> None:
+def test_the_cause_of_a_violation_is_what_the_override_decided(lab: Lab) -> None:
     found = lie(lab)
     assert lab.timeline is not None
     why = lab.why(event=lab.timeline.events().index(found))
-    assert f"Because of event {found.first_event}: WrongTouch.touch reports: #" in why.answer
+    assert f"Because of event {found.first_event}: decided by WrongTouch.touch: #" in why.answer
 
 
 def test_a_page_without_python_carries_it_along(lab: Lab) -> None:

@@ -151,14 +151,20 @@ class Past:
         """Return an event as one link of a chain. sentence: by default, that of the event by itself."""
         event = self.event(number)
         seam, reason = self.seam(event)
-        text = sentence or phrase(event)
-        if self._is_overridden(event):  # the sentence says what the original does; an override may do otherwise
-            text = f"{seam} reports: {text}"
+        text = self._override_named(event) + (sentence or phrase(event))
         return Link(number + 1, number, text, seam, reason, change)
 
-    def _is_overridden(self, event: ev.Event) -> bool:
+    def _override_named(self, event: ev.Event) -> str:
+        """Return the override that decided an event, as the beginning of its sentence; "" for a method of labengine.
+
+        The sentence says what labengine's own methods do; the override may do otherwise. Only a method that emits the
+        event reports it.
+        """
         seam = seam_of(self.seams, event)
-        return seam is not None and bool(seam.get("is_custom"))
+        if seam is None or not seam.get("is_custom"):
+            return ""
+        name = self.seam(event)[0]
+        return f"{name} reports: " if seam.get("is_emitter") else f"decided by {name}: "
 
     def seam(self, event: ev.Event) -> tuple[str | None, str]:
         """Return the method that decided an event, and its reason; (None, "") where no seams are known."""
