@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from difflib import get_close_matches
 from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
 from labengine.config import ConfigError
@@ -40,7 +41,7 @@ _ALSO_CALLED = {"external tier": "tier", "external": "tier", "ext": "tier"}
 """Other names of views, in the documentation and on the dashboard."""
 
 _FIGURES = ("charts", "xray")
-"""Views that plotly draws: each is a widget of its own."""
+"""Views that plotly draws, where it is installed: each is a widget of its own."""
 
 
 def view_name(name: Any) -> Any:  # users pass anything
@@ -76,15 +77,17 @@ def view_of(
         require_extra("lab", 'view("xray")', "plotly")
         return partial(xray, **settings)
     if names == ("charts",):
-        return lambda: _charts(source())
+        return lambda: _charts(source(), feed)
     figures = [name for name in names if name in _FIGURES]
     if figures:
         raise ConfigError(f"{figures[0]!r} is a figure of its own: lab.view({figures[0]!r})")
     return lambda: _view(feed(), names)
 
 
-def _charts(source: ViewSource) -> Closeable:
-    require_extra("lab", 'view("charts")', "plotly")
+def _charts(source: ViewSource, feed: Callable[[], Feed]) -> Closeable:
+    """Return plotly's figures; without plotly, as in a web page, the browser half's charts of the same figures."""
+    if find_spec("plotly") is None:
+        return _view(feed(), ("charts",))
     from labengine_widgets.pictures.charts import charts
 
     return charts(source)

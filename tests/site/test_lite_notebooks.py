@@ -46,3 +46,11 @@ def test_a_change_that_lost_its_place_is_refused() -> None:
     start["source"] = "%lab start --model gemma3-270m"
     with pytest.raises(LookupError, match="01_first_light: the text of cell 'start' has changed"):
         changed("01_first_light", notebook, {})
+
+
+def test_charts_are_small_pictures() -> None:
+    for name, cell_id in (("00_why_blocks", ""), ("03_continuous_batching", "chart")):
+        path = NOTEBOOKS / f"{name}.ipynb"
+        in_page = json.dumps(changed(name, json.loads(path.read_text(encoding="utf-8")), recorded(path))["cells"])
+        is_text = "![the chart that this cell draws](data:image/svg+xml;base64," in in_page
+        assert is_text == bool(cell_id) and ('image/svg+xml": "<svg' in in_page) != is_text

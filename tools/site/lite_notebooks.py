@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tools.site.figure_svg import figure_svg
 from tools.site.runs import NOTEBOOKS, Output, has_weights, run_of
 
 NOT_IN_PAGE = re.compile(r"smollm2|gemma3-270m|model_path\(|_frame\(|\b(import|from) (torch|plotly|pandas|numpy)\b")
@@ -37,6 +39,8 @@ ONE_CELL = " One cell needs a model's weights, and is only shown."
 PLAYED = "(a view that plays: the course's page of this notebook has it)"
 SHOWN = {"image/svg+xml", "image/png", "text/html", "text/plain"}
 """Kinds of recorded outputs that need no kernel."""
+FIGURE = "application/vnd.plotly.v1+json"
+"""A chart: drawn as a small SVG, as plotly is not in the page."""
 
 Cell = dict[str, Any]
 
@@ -138,7 +142,10 @@ def only_shown(cell: Cell, outputs: list[Output]) -> Cell:
 
 
 def as_markdown(output: Output) -> str:
-    """Return an output as a part of a text cell; empty for a picture."""
+    """Return an output as a part of a text cell; empty for a picture that is not a chart."""
+    if output["kind"] == FIGURE:
+        picture = b64encode(figure_svg(output["data"]).encode()).decode()
+        return f"![the chart that this cell draws](data:image/svg+xml;base64,{picture})"
     if output["kind"] == "text/html":
         return str(output["data"])
     text = output["text"] if output["kind"] == "stream" else output["data"] if output["kind"] == "text/plain" else ""
@@ -149,6 +156,8 @@ def shown_output(output: Output) -> dict[str, Any]:
     """Return a recorded output as a notebook file has it. A view that plays is in the course's page of the notebook."""
     if output["kind"] == "stream":
         return {"output_type": "stream", "name": output["name"], "text": output["text"]}
+    if output["kind"] == FIGURE:
+        output = {"kind": "image/svg+xml", "data": figure_svg(output["data"])}
     data = {"text/plain": PLAYED} if output["kind"] not in SHOWN else {output["kind"]: output["data"]}
     return {"output_type": "display_data", "data": data, "metadata": {}}
 
