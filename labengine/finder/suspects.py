@@ -114,20 +114,25 @@ def _is_changed(code: CodeType, of_the_file: Mapping[str, CodeType]) -> bool:
 
 
 def base_of(parts: Parts) -> Parts | None:
-    """Return the edition that has most of these classes; None for an edition."""
+    """Return the edition that has most of these classes, or is nearest to them; None for an edition."""
     names = [field.name for field in fields(Parts) if field.name != "name"]
     if any(all(getattr(parts, name) is getattr(one, name) for name in names) for one in EDITIONS.values()):
         return None
     return max(EDITIONS.values(), key=lambda one: _likeness(parts, one, names))
 
 
-def _likeness(parts: Parts, one: Parts, names: list[str]) -> int:
-    """Count the fields whose class is the edition's own (2) or a subclass of it (1)."""
-    likeness = 0
+def _likeness(parts: Parts, one: Parts, names: list[str]) -> tuple[int, int]:
+    """Count the fields whose class is the edition's own (2) or a subclass of it (1).
+
+    The second number decides between equals: minus the classes between each subclass and the edition's own.
+    """
+    likeness = distance = 0
     for name in names:
         mine, its = getattr(parts, name), getattr(one, name)
-        likeness += 2 * (mine is its) or issubclass(mine, its)
-    return likeness
+        if issubclass(mine, its):
+            likeness += 2 if mine is its else 1
+            distance += mine.__mro__.index(its)
+    return likeness, -distance
 
 
 def _parts_of(wanted: object, reference: Parts) -> Parts | None:

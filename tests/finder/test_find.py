@@ -23,15 +23,17 @@ from finder.wrong_parts import (
 )
 from labengine.config import ConfigError
 from labengine.core.block_pool import BlockPool
+from labengine.core.editions import NANO_VLLM_243
 from labengine.core.parts import Parts
 from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.course.branch import FAST_PREFILL
 from labengine.finder.counterexample import Counterexample
 from labengine.finder.find import GRAVE, find
 from labengine.finder.judgement import Judgement
 from labengine.finder.random_search import RandomSearch
 from labengine.finder.report import SearchReport
 from labengine.finder.scopes import large_scopes, small_scopes
-from labengine.finder.suspects import suspects_of
+from labengine.finder.suspects import base_of, suspects_of
 
 ONE_SCOPE = small_scopes()[:1]
 TINY = (replace(ONE_SCOPE[0], max_tokens=(1,)),)
@@ -182,3 +184,9 @@ def test_what_cannot_be_searched_is_refused(arguments: tuple[Any, ...], message:
 def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         find("labengine", show_progress=False, **settings)
+
+
+def test_parts_are_made_from_the_edition_that_is_nearest_to_them() -> None:
+    """nano-vllm has as many of the branch's classes; its merge policy is no late merge."""
+    assert base_of(FAST_PREFILL) is NANO_VLLM_243
+    assert base_of(NANO_VLLM_243) is None

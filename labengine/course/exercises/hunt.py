@@ -134,10 +134,11 @@ def registrable() -> Exercise:
     """Fill in: how many tokens may be registered."""
     return exercise(
         "hunt/registrable",
-        "Mend the branch. The engine asks `num_registrable_tokens` twice a step: with `moment` 'allocated', when the "
-        "request has its blocks, and 'computed', when the first `num_tokens` tokens have been computed. "
-        "`request.num_tokens` counts the tokens that are known. Return how many tokens' full blocks may be registered "
-        "now, so that a look-up finds as much as possible, and nothing that is not there.",
+        "Mend the branch. The engine asks `num_registrable_tokens` twice a step: at `moment` 'allocated', when the "
+        "request has blocks for its first `num_tokens` tokens, and at 'computed', when these have been computed. "
+        "(`request.num_tokens` is another number: all tokens that are known, also those of the prompt that no step has "
+        "computed yet.) Return how many tokens' full blocks may be registered now, so that a look-up finds as much as "
+        "possible, and nothing that is not there.",
         solution=num_registrable_tokens,
         workloads=[_one_follower_and_steps, send_day],
         num_lines=1,

@@ -73,3 +73,14 @@ def test_two_editions_part_at_a_decision() -> None:
     assert [(link.side, link.event_number) for link in reply.links] == [(0, at), (1, at)]
     alone = why_different(recording(OVERWRITTEN), recording(MERGED), at, None)
     assert "nothing of the kind happens" in alone.answer and len(alone.links) == 1
+
+
+def test_a_shared_block_is_explained_by_its_own_registration() -> None:
+    run = Run(num_blocks=8)
+    run.play(range(100, 109))
+    run.play(range(100, 109))
+    events = run.timeline.events()
+    first = next(n for n, event in enumerate(events) if isinstance(event, ev.BlockTouched))
+    chain = run.why(event=first)
+    [registered] = [events[n] for n in numbers(chain) if n is not None and isinstance(events[n], ev.BlockCached)]
+    assert registered.block_id == events[first].block_id == 0

@@ -18,7 +18,7 @@ Finder = Callable[[Past, int, Any], int | None]
 def why_event(past: Past, number: int) -> Why:
     """Explain an event by the chain of causes that ends with it."""
     chain = [number]
-    while len(chain) < MAX_LINKS and (cause := cause_of(past, chain[-1])) is not None:
+    while len(chain) < MAX_LINKS and (cause := _next_cause(past, chain)) is not None:
         chain.append(cause)
     event = past.event(number)
     text = f"{_because(past, event, chain)} {_decided(past, event, chain)}".strip()
@@ -31,6 +31,17 @@ def _decided(past: Past, event: ev.Event, chain: list[int]) -> str:
     is_found = isinstance(event, ev.ViolationFound) and len(chain) > 1
     seam, reason = past.seam(past.event(chain[1]) if is_found else event)
     return f"{seam} decided {'that' if is_found else 'it'}: {reason}" if seam and reason else ""
+
+
+def _next_cause(past: Past, chain: list[int]) -> int | None:
+    """Return the cause of the chain's last event; of a hit that shared a block, that block's registration."""
+    if len(chain) > 1 and isinstance(past.event(chain[-1]), ev.PrefixHit):
+        shared = past.event(chain[-2])
+        if isinstance(shared, ev.BlockTouched):
+            registered = _last(past, chain[-1], ev.BlockCached, block_id=shared.block_id)
+            if registered is not None:
+                return registered
+    return cause_of(past, chain[-1])
 
 
 def cause_of(past: Past, number: int) -> int | None:
