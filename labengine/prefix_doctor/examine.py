@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from math import gcd, lcm
+from math import lcm
 
 from labengine import events as ev
 from labengine.prefix_doctor.admitted import Admitted, Shared
@@ -43,9 +43,7 @@ def examine(recording: RecordedEngine) -> Examination:
     """Judge every look-up of a recording."""
     facts = facts_of(recording)
     sizes = [group.block_size for group in facts.groups] or [1]
-    has_tokens = all(min(tokens, default=0) >= 0 for tokens in facts.tokens.values())
-    size = gcd(*sizes) if has_tokens else sizes[0]
-    sequences = sequences_of(size, facts.tokens, facts.hashes, recording.salts)
+    sequences = sequences_of(sizes, facts.tokens, facts.hashes, recording.salts)
     known = Known(recording.is_late, facts, sequences, CachedContent(recording.first))
     look_ups = tuple(_Walk(recording, known).look_ups())
     admitted = {one.request_id for one in look_ups} | known.admitted_before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import gcd
 
 Chunk = tuple[Hashable, ...]
 """What tells a piece of a sequence from its siblings: its tokens, or its hash where the tokens are not known."""
@@ -40,6 +41,8 @@ class Sequences:
     own_hashes: Mapping[int, Hashes]
     root: Node
     paths: Mapping[int, Sequence[Node]]
+    has_tokens: bool
+    """False where the recording leaves token ids out."""
 
     def hash_of(self, request_id: int, group: int, end: int) -> bytes | None:
         """Return the hash of a request's block that ends after so many tokens; None if no event has ever told it."""
@@ -56,12 +59,17 @@ class Sequences:
 
 
 def sequences_of(
-    size: int,
+    sizes: Sequence[int],
     tokens: Mapping[int, Sequence[int]],
     own_hashes: Mapping[int, Hashes],
     salts: Mapping[int, Hashable] | None,
 ) -> Sequences:
-    """Put all sequences into one tree. Requests whose hashes are known come first: the others take their branches."""
+    """Put all sequences into one tree. sizes: of the groups' blocks.
+
+    Requests whose hashes are known come first: the others take their branches.
+    """
+    has_tokens = all(min(sequence, default=0) >= 0 for sequence in tokens.values())
+    size = gcd(*sizes) if has_tokens else sizes[0]
     root = Node(None, (), 0)
     paths: dict[int, list[Node]] = {}
     for request_id in sorted(tokens, key=lambda i: (not own_hashes[i], i)):
@@ -75,7 +83,7 @@ def sequences_of(
             node = _child(node, chunk, found, None if salts is None else (salts.get(request_id),))
             path.append(node)
         paths[request_id] = path
-    return Sequences(size, tokens, own_hashes, root, paths)
+    return Sequences(size, tokens, own_hashes, root, paths, has_tokens)
 
 
 def _chunk(tokens: tuple[int, ...], hashes: Mapping[int, bytes], request_id: int) -> Chunk:

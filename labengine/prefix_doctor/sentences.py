@@ -74,14 +74,16 @@ class Sentences:
 
     def _diverged(self, one: LookUp) -> str:
         shared, other = one.num_shared, one.shared_with
+        if one.moment == self._first_moment:
+            return "no request came before it"
+        sequences = self.examination.sequences
         if other is None:
-            first = "no request came before it" if one.moment == self._first_moment else ""
-            return first or "no request before it begins with the same token"
-        its_tokens = self.examination.sequences.tokens[other]
-        name = self._name(other)
-        if min(its_tokens, default=0) < 0:
-            block = shared // self.examination.sequences.size
-            return f"diverged from {name} in block {block} (the recording leaves tokens out)"
+            unit = "token" if sequences.has_tokens else "block"
+            return f"no request before it begins with the same {unit}"
+        its_tokens, name = sequences.tokens[other], self._name(other)
+        if not sequences.has_tokens:
+            block = shared // sequences.size
+            return f"diverged from {name} in block {block}, in its tokens or its salt (the recording leaves tokens out)"
         if shared >= len(its_tokens):
             return f"goes on after the {counted(shared, 'token')} that {name} has"
         before = self._text(one.request_id, max(0, shared - NUM_BEFORE), shared)

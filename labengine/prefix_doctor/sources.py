@@ -100,8 +100,7 @@ def _of_stream(place: Place, token_text: TokenText | None, limits: Limits) -> It
     names = {number: readable(name) for number, name in stream.names.items()}
     salts = {number: keys for piece in stream.pieces for number, keys in salts_of(piece).items()}
     for number, piece in enumerate(stream.pieces, 1):
-        part = f" · piece {number} of {len(stream.pieces)}" if len(stream.pieces) > 1 else ""
-        recorded = _recording(piece.timeline, stream.title + part, token_text, salts)
+        recorded = _recording(piece.timeline, stream.title, token_text, salts)
         why_late = recorded.why_late or piece.gap
         recorded = replace(recorded, names=names, times=piece.times, why_late=why_late)
         yield with_settings_of_stream(recorded, stream, salts) if number == 1 else recorded

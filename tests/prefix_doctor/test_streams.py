@@ -60,3 +60,13 @@ def test_the_command_prints_text_and_json(tmp_path: Path, capsys: pytest.Capture
     assert printed["prefixes"] == [] and len(printed["look_ups"]) == num_look_ups
     assert main(["doctor", str(tmp_path / "nothing")]) == 2
     assert "there is no file" in capsys.readouterr().err
+
+
+def test_a_stream_with_a_gap_is_examined_piece_by_piece(tmp_path: Path) -> None:
+    _, items = RUNS[4]
+    events = [i for i, one in enumerate(items) if "e" in one.get("message", {})]
+    cut = [one for i, one in enumerate(items) if i != events[len(events) // 3]]
+    complete, found = labengine.doctor(written(items, tmp_path)), labengine.doctor(written(cut, tmp_path))
+    assert 0 < len(found.look_ups) < len(complete.look_ups)
+    assert found.look_ups == complete.look_ups[: len(found.look_ups)]
+    assert "are missing" in found.notes[0] and found.title == complete.title

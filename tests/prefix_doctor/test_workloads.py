@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
 
 import labengine
+from labengine import events as ev
 from labengine.config import GroupSpec
 from labengine.events import PrefixHit
 from labengine.lab import Lab
 from labengine.prefix_doctor.diagnosis import Diagnosis
+from labengine.prefix_doctor.doctor import diagnosis_of
+from labengine.prefix_doctor.recording import RecordedEngine
 
 LAYOUTS = {
     "full": [GroupSpec(4, "full")],
@@ -78,6 +82,33 @@ def test_every_token_has_one_cause_and_the_engine_hits_all_that_is_there(
         assert found.sums.num_tokens == sum(
             lab.snapshot().requests[one.request_id].num_prompt_tokens for one in found.look_ups if one.is_first
         )
+
+
+def without_tokens(recording: RecordedEngine) -> RecordedEngine:
+    """Return the recording as LABENGINE_TAP_TOKENS=0 leaves it: numbers of tokens, and hashes."""
+    hidden = list[ev.Event]()
+    for event in recording.events:
+        if isinstance(event, ev.RequestAdded):
+            event = replace(event, token_ids=(-1,) * len(event.token_ids))
+        hidden.append(replace(event, token_id=-1) if isinstance(event, ev.TokenSampled) else event)
+    return replace(recording, events=hidden)
+
+
+@pytest.mark.parametrize("seeds", SEEDS)
+@pytest.mark.parametrize(("edition", "layout"), CASES)
+def test_hashes_alone_tell_what_was_evicted(edition: str, layout: str, seeds: range) -> None:
+    for seed in seeds:
+        rng, lab = Random(f"{edition} {layout} {seed}"), lab_of(edition, layout, 12 * len(LAYOUTS[layout]))
+        for token_ids in prompts_of(rng, 12):
+            lab.generate([token_ids], max_tokens=rng.randrange(1, 8), cache_salt=rng.choice((None, "s")))
+        recording = labengine.doctor(lab).recording
+        assert recording is not None
+        known, hidden = diagnosis_of([recording], 10), diagnosis_of([without_tokens(recording)], 10)
+        assert hidden.sums.num_hit == known.sums.num_hit
+        assert hidden.sums.num_hit + sum(hidden.sums.missed.values()) == hidden.sums.num_tokens
+        for cause in ("evicted", "passed_over", "unknown", "tail"):
+            assert hidden.sums.missed.get(cause) == known.sums.missed.get(cause), (cause, known, hidden)
+        assert not {"other_salt", "short_of_a_block"} & hidden.sums.missed.keys()
 
 
 @pytest.mark.parametrize("seeds", SEEDS)
