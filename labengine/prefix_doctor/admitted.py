@@ -68,12 +68,12 @@ class Admitted:
             node, chunk = partial
             node.continuations.remove((chunk, request_id))
         for node in path[before // size : num_tokens // size]:
-            if not node.requests and node.parent is not None and node.chunk[0] not in ("hash", "unknown"):
+            if not node.requests and node.parent is not None and self._sequences.has_tokens:
                 insort(node.parent.continuations, (node.chunk, request_id))
             node.requests.append(request_id)
         start = num_tokens // size * size
         remaining = tuple(self._sequences.tokens[request_id][start:num_tokens])
-        if remaining and min(remaining) >= 0:
+        if remaining and self._sequences.has_tokens:
             node = path[start // size - 1] if start else self._sequences.root
             insort(node.continuations, (remaining, request_id))
             self._partial[request_id] = node, remaining
@@ -97,8 +97,6 @@ def _longest_common(node: Node, remaining: Chunk, size: int) -> tuple[int, int |
     In a sorted list it is one of the two neighbours. A complete chunk that is equal is one under another salt.
     """
     longest: tuple[int, int | None] = 0, None
-    if not remaining or any(isinstance(token, int) and token < 0 for token in remaining):
-        return longest
     for chunk, request_id in _neighbours(node.continuations, remaining, size):
         length = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(remaining, chunk, strict=False)))
         if length > longest[0]:

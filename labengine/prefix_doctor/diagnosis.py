@@ -129,7 +129,8 @@ class Diagnosis:
 def prefix_sentence(one: LostPrefix) -> str:
     """Return what a prefix would have saved, in one line."""
     requests = "request" if len(one.names) == 1 else "requests"
+    text = f", “{one.text}”" if one.text else ""
     return (
         f"{counted(one.num_saved, 'token')}: the first {counted(one.num_tokens, 'token')} of {requests} "
-        f"{listed(one.names)} ({counted(one.num_blocks, 'block')}), “{one.text}”"
+        f"{listed(one.names)} ({counted(one.num_blocks, 'block')}){text}"
     )

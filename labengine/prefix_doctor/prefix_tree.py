@@ -6,6 +6,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import gcd
 
+from labengine.events import UNKNOWN_TOKEN
+
 Chunk = tuple[Hashable, ...]
 """What tells a piece of a sequence from its siblings: its tokens, or its hash where the tokens are not known."""
 
@@ -68,7 +70,7 @@ def sequences_of(
 
     Requests whose hashes are known come first: the others take their branches.
     """
-    has_tokens = all(min(sequence, default=0) >= 0 for sequence in tokens.values())
+    has_tokens = not any(UNKNOWN_TOKEN in sequence[:1] for sequence in tokens.values())
     size = gcd(*sizes) if has_tokens else sizes[0]
     root = Node(None, (), 0)
     paths: dict[int, list[Node]] = {}
@@ -87,7 +89,7 @@ def sequences_of(
 
 
 def _chunk(tokens: tuple[int, ...], hashes: Mapping[int, bytes], request_id: int) -> Chunk:
-    if min(tokens) >= 0:
+    if UNKNOWN_TOKEN not in tokens:
         return tokens
     return ("hash", *sorted(hashes.items())) if hashes else ("unknown", request_id)
 

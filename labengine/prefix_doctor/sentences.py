@@ -29,7 +29,9 @@ class Sentences:
         return f"{again}{hit}{external}: {self._why(one)}"
 
     def outline(self, request_id: int, num_tokens: int) -> str:
-        """Return the first and the last of a request's first num_tokens tokens as text."""
+        """Return the first and the last of a request's first num_tokens tokens as text; empty if it is not known."""
+        if not self.examination.sequences.has_tokens:
+            return ""
         if num_tokens <= 2 * NUM_BEFORE:
             return self._text(request_id, 0, num_tokens)
         return (

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
-from labengine import events as ev
 from labengine.config import ConfigError
 from labengine.conformance.recorded import read
 from labengine.conformance.rerun import salts_of
 from labengine.core.request import ExtraKeys
-from labengine.fold import Fold
 from labengine.lab import Lab
 from labengine.prefix_doctor.recording import RecordedEngine, kept_events
 from labengine.prefix_doctor.repeatable import Repeatable
@@ -110,19 +108,8 @@ def _recording(
     timeline: Timeline, title: str, token_text: TokenText | None, salts: Mapping[int, ExtraKeys] | None
 ) -> RecordedEngine:
     first, events, dropped = kept_events(timeline)
-    if not _has_tokens(first, events):
-        raise ConfigError(
-            "doctor compares prompts token by token, and this recording leaves token ids out: "
-            "record it without LABENGINE_TAP_TOKENS=0"
-        )
     why_late = f"its first {dropped:,} events are not kept" if dropped else ""
     return RecordedEngine(title, first, events, token_text, salts=salts, why_late=why_late)
-
-
-def _has_tokens(first: Fold, events: Iterable[ev.Event]) -> bool:
-    prompts = [one.token_ids for one in first.requests.values()]
-    prompts += [list(one.token_ids) for one in events if isinstance(one, ev.RequestAdded)]
-    return not any(ev.UNKNOWN_TOKEN in prompt[:1] for prompt in prompts)
 
 
 def _is_stream(path: Path) -> bool:

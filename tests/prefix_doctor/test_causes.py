@@ -213,8 +213,8 @@ def test_tokens_that_a_recording_leaves_out_leave_the_block_of_the_divergence() 
 
 def _without_tokens(event: ev.Event) -> ev.Event:
     if isinstance(event, ev.RequestAdded):
-        return replace(event, token_ids=(-1,) * len(event.token_ids))
-    return replace(event, token_id=-1) if isinstance(event, ev.TokenSampled) else event
+        return replace(event, token_ids=(ev.UNKNOWN_TOKEN,) * len(event.token_ids))
+    return replace(event, token_id=ev.UNKNOWN_TOKEN) if isinstance(event, ev.TokenSampled) else event
 
 
 class Shy(LABENGINE.kv_cache_manager):  # type: ignore[name-defined,misc]

@@ -89,8 +89,8 @@ def without_tokens(recording: RecordedEngine) -> RecordedEngine:
     hidden = list[ev.Event]()
     for event in recording.events:
         if isinstance(event, ev.RequestAdded):
-            event = replace(event, token_ids=(-1,) * len(event.token_ids))
-        hidden.append(replace(event, token_id=-1) if isinstance(event, ev.TokenSampled) else event)
+            event = replace(event, token_ids=(ev.UNKNOWN_TOKEN,) * len(event.token_ids))
+        hidden.append(replace(event, token_id=ev.UNKNOWN_TOKEN) if isinstance(event, ev.TokenSampled) else event)
     return replace(recording, events=hidden)
 
 

@@ -82,10 +82,16 @@ def test_answers_use_hashes_and_take_no_unknown_tokens_for_equal_ones(trace: Tra
     assert "which was evicted" in evicted and "needed a block" in evicted
 
 
-def test_the_doctor_refuses_it(trace: Trace, tmp_path: Path) -> None:
+def test_the_doctor_compares_hashes(trace: Trace, tmp_path: Path) -> None:
+    """It finds the same hits and evictions; where prompts diverge it knows the block."""
     for place in (trace, tmp_path / "tap"):
-        with pytest.raises(ConfigError, match="doctor compares prompts token by token"):
-            labengine.doctor(place)
+        found = labengine.doctor(place)
+        assert [one.verdict for one in found.look_ups] == ["new", "hit", "new", "evicted"]
+        assert found.look_ups[1].num_hit == 12 and "by c's" in found.look_ups[3].sentence
+        assert "no request before it begins with the same block" in found.look_ups[2].sentence
+        assert found.prefixes[0].text == "" and "-1" not in repr(found) + found._repr_html_()
+        with pytest.raises(ConfigError, match="cannot be run again"):
+            found.with_pools()
 
 
 def test_conform_does_not_judge_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
