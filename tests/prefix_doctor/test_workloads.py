@@ -96,7 +96,7 @@ def without_tokens(recording: RecordedEngine) -> RecordedEngine:
 
 @pytest.mark.parametrize("seeds", SEEDS)
 @pytest.mark.parametrize(("edition", "layout"), CASES)
-def test_hashes_alone_tell_what_was_evicted(edition: str, layout: str, seeds: range) -> None:
+def test_hashes_alone_show_what_was_evicted(edition: str, layout: str, seeds: range) -> None:
     for seed in seeds:
         rng, lab = Random(f"{edition} {layout} {seed}"), lab_of(edition, layout, 12 * len(LAYOUTS[layout]))
         for token_ids in prompts_of(rng, 12):
