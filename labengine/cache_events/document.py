@@ -61,8 +61,9 @@ def _num_tokens(chains: Chains) -> dict[Place, int | None]:
 def _place(place: Place, stream: EventStream) -> dict[str, Any]:
     kind = stream.cache.group_kinds.get(place)
     is_one_of_many = any(other.group != place.group for other in stream.cache.places)
+    is_alone = not any(other.rank == place.rank and other.source != place.source for other in stream.cache.places)
     return {
-        "rank": words.rank_text(place, stream.sources),
+        "rank": words.rank_text(place.rank, "" if is_alone else stream.sources[place.source]),
         "tier": words.tier_text(place.tier),
         "group": words.group_text(place, kind) if is_one_of_many else "",
     }

@@ -43,10 +43,10 @@ def length_text(chain: Chain) -> str:
     return f"{blocks}, tokens {UNKNOWN}" if tokens is None else f"{len(tokens):,} tokens, {blocks}"
 
 
-def rank_text(place: Place, sources: tuple[str, ...]) -> str:
-    """Return the rank; with several publishers, also which one."""
-    rank = f"rank {UNKNOWN if place.rank is None else place.rank}"
-    return rank if len(sources) == 1 else f"{rank} at {readable(sources[place.source], 60)}"
+def rank_text(rank: int | None, source: str) -> str:
+    """Return the rank. source: the publisher, where several have this rank; else empty."""
+    known = f"rank {UNKNOWN if rank is None else rank}"
+    return f"{known} at {readable(source, 60)}" if source else known
 
 
 def tier_text(tier: BlockTier) -> str:

@@ -155,7 +155,7 @@ def attach(
         if piece is not None or rank is not None:
             raise UsageError("--piece and --rank are for the tap; KV events of all ranks are shown together")
         prefixes = current.open_prefixes(name, kv_events(place, replay=replay, tokenizer=tokenizer))
-        print(f"{name}: {prefixes!r}")
+        print(f"{name}: {prefixes.title}")
         display(prefixes)
         return
     if replay is not None:

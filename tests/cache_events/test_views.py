@@ -10,6 +10,7 @@ from differential import kv_events
 from kv_batches import CLEARED, payload, prefixes_of, removed, stored
 from labengine.cache_events.attach import kv_events as attached
 from labengine.cache_events.prefixes import CachedPrefixes
+from labengine.cache_events.stream import EventStream, Message
 
 EVIL = "</span><script>alert('\u202e')</script>"
 
@@ -98,6 +99,17 @@ def test_a_rank_a_tier_and_a_time_that_are_left_out_are_unknown() -> None:
     silent = stored([1], range(4), medium=None, group_idx=None, kv_cache_spec_kind=None)
     text = str(prefixes_of(payload(silent, at=9e11, rank=None)))
     assert "rank unknown · tier unknown: 1 block cached" in text and "stored unknown" in text
+
+
+def test_ranks_are_named_with_their_publisher_where_two_have_the_same() -> None:
+    def text(*ranks: int) -> str:
+        stream = EventStream(("tcp://a:1", "tcp://b:1"))
+        for source, rank in enumerate(ranks):
+            stream.take(Message(source, 0, payload(stored([1], range(4)), rank=rank)))
+        return str(CachedPrefixes(stream, str))
+
+    assert "\nrank 0 · GPU: 1 block" in text(0, 1) and "\nrank 1 · GPU: 1 block" in text(0, 1)
+    assert "\nrank 0 at tcp://b:1 · GPU: 1 block" in text(0, 0)
 
 
 def test_a_cleared_cache_has_only_rows_of_what_is_gone() -> None:

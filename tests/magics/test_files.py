@@ -92,7 +92,7 @@ def test_attach_shows_the_prefixes_of_kv_events_and_lets_the_former_go(notebook:
         ran = notebook.run(f"%lab attach kv:{publisher.endpoint} --replay {publisher.replay}")
         live = notebook.shell.user_ns["trace"]
         wait_until(lambda: live.stream.num_batches == 1)
-        assert ran.error is None and isinstance(live, LivePrefixes) and "LivePrefixes" in ran.printed
+        assert ran.error is None and isinstance(live, LivePrefixes) and "KV events of ipc:" in ran.printed
         path = tmp_path / "run.kvevents"
         with EventRecorder(path, live.stream.sources):
             pass
