@@ -23,7 +23,7 @@ class Diagnosis:
     """Why each request hit or missed the prefix cache.
 
     look_ups: one for each admission of a request, in order. sums: of the prompts. sums_again: of requests that were
-    admitted again after a preemption; vLLM counts their hits as well. prefixes: those that would have saved most.
+    admitted again after a preemption. prefixes: those that would have saved most.
     num_waiting: requests that were never admitted. notes: what the recording cannot tell. unit: tokens between two
     places at which a hit may end.
     """

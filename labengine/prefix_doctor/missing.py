@@ -73,9 +73,9 @@ class Missing:
         return replace(min(found, key=_rank), start=start, end=end)
 
     def _of_window(self, number: int, group: GroupState, end: int) -> Iterator[MissedTokens]:
-        """Yield the missing ones of the blocks that the first token after `end` reads."""
+        """Yield the missing ones of the blocks that the first token after `end` reads; a hit ends with one at least."""
         assert group.window is not None
-        num_blocks, last = -(-(group.window - 1) // group.block_size), end // group.block_size
+        num_blocks, last = max(1, -(-(group.window - 1) // group.block_size)), end // group.block_size
         for index in range(max(0, last - num_blocks), last):
             if miss := self._of_block(number, (index + 1) * group.block_size):
                 yield miss

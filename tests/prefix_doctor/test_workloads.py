@@ -20,6 +20,7 @@ LAYOUTS = {
     "full": [GroupSpec(4, "full")],
     "hybrid": [GroupSpec(4, "full"), GroupSpec(4, "sliding_window", 6)],
     "sizes": [GroupSpec(8, "full"), GroupSpec(4, "sliding_window", 9)],
+    "narrow": [GroupSpec(4, "full"), GroupSpec(4, "sliding_window", 1)],
     "windows": [GroupSpec(4, "sliding_window", 6), GroupSpec(4, "sliding_window", 12)],
 }
 EDITIONS = {"labengine": LAYOUTS, "vllm": LAYOUTS, "nano-vllm": ["full"], "nano-vllm+243": ["full"]}
