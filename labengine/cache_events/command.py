@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable
+from contextlib import suppress
 from json import dumps
 
 from labengine.cache_events.attach import kv_events
@@ -22,11 +23,16 @@ def kv_command(options: Namespace, say: Say) -> None:
         options.place, replay=options.replay, record=options.record, tokenizer=options.tokenizer
     ) as prefixes:
         if isinstance(prefixes, LivePrefixes):
-            say(f"{prefixes.title}\nfollowing until Ctrl-C" + f" or for {options.seconds:g} s" * bool(options.seconds))
-            try:
-                prefixes.wait(options.seconds)
-            except KeyboardInterrupt:
-                say("")
+            _follow(prefixes, options, say)
         if options.html is not None:
             prefixes.export_html(options.html)
         say(dumps(prefixes.to_dict()) if options.json else str(prefixes))
+
+
+def _follow(prefixes: LivePrefixes, options: Namespace, say: Say) -> None:
+    """Wait until Ctrl-C, or until so many seconds have passed. With JSON nothing else is said."""
+    if not options.json:
+        limit = "" if options.seconds is None else f", or for {options.seconds:g} s"
+        say(f"{prefixes.title}\nfollowing until Ctrl-C{limit}")
+    with suppress(KeyboardInterrupt):
+        prefixes.wait(options.seconds)

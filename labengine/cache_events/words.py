@@ -103,7 +103,7 @@ def hits_text(chain: Chain) -> str:
     _, num_uses, num_hits = chain.reuse
     if num_hits is None:
         return UNKNOWN
-    return f"≥ {num_hits}" + (f" of {num_uses} uses, ≥ {num_hits / num_uses:.0%}" if num_hits else "")
+    return f"≥ {num_hits}" + (f" of ≥ {num_uses} uses: ≥ {num_hits / num_uses:.0%}" if num_hits else "")
 
 
 def beginning_text(chain: Chain) -> str:

@@ -110,6 +110,20 @@ def test_the_command_follows_for_some_seconds(tmp_path: Path, capsys: pytest.Cap
     assert "following" in (text := capsys.readouterr().out) and "8 batches" in text
 
 
+@pytest.mark.parametrize("json_option", [[], ["--json"]])
+def test_the_command_follows_until_it_is_interrupted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, json_option: list[str]
+) -> None:
+    def interrupted(prefixes: LivePrefixes, seconds: float | None) -> bool:
+        assert seconds is None
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LivePrefixes, "wait", interrupted)
+    assert main(["attach", f"kv:ipc://{tmp_path}/events", *json_option]) == 0
+    text = capsys.readouterr().out
+    assert json.loads(text)["num_chains"] == 0 if json_option else "following until Ctrl-C\n" in text
+
+
 @pytest.mark.parametrize(
     ("place", "replay", "why"),
     [

@@ -77,7 +77,7 @@ def test_rows_say_where_when_and_how_often_and_what_is_unknown() -> None:
     assert "rank 0 · GPU: 2 blocks cached (8 tokens), 0 unknown, 1 gone" in text
     rows = [line for line in text.splitlines() if line.lstrip()[:2] in ("+ ", "- ", "? ")]
     assert rows == [
-        "+ 0 1 2 3  (4 tokens, 1 block; rank 0 GPU; stored 01:00:00; hits ≥ 1 of 2 uses, ≥ 50%)",
+        "+ 0 1 2 3  (4 tokens, 1 block; rank 0 GPU; stored 01:00:00; hits ≥ 1 of ≥ 2 uses: ≥ 50%)",
         "  + … 50 51 52 53  (4 tokens, 1 block; rank 0 GPU; stored 01:01:00; hits ≥ 0)",
         "  - … 4 5 6 7  (4 tokens, 1 block; rank 0 GPU gone; stored 01:00:00; removed 01:02:00; hits ≥ 0)",
     ]
