@@ -127,7 +127,7 @@ class LivePrefixes(CachedPrefixes):
     def _catch_up(self) -> None:
         """Ask for batches that were published before the connection stood; none came after them to show the gap."""
         for source in range(len(self.stream.sources)):
-            answers = list(self._subscriber.replay(source, self.stream.next_number(source)))
+            answers = list(self._subscriber.replay(source, self.stream.newest_number(source)))
             with self._guard:
                 self.stream.catch_up(answers)
 

@@ -75,29 +75,30 @@ class EventStream:
             self._take(message, batch, self._replay)
 
     def catch_up(self, messages: Iterable[Message]) -> None:
-        """Fold replayed messages that no message came after, such as those before the first one."""
+        """Fold what a replay has from the newest batch on: no message came after it that would show the gap."""
         for message in messages:
             batch = self._batch(message)
-            if batch is not None and message.number >= self._next.get((message.source, batch.rank), 0):
-                self._take(message, batch, no_replay)
+            if batch is not None and self._take(message, batch, no_replay):
                 self.num_replayed += 1
 
-    def next_number(self, source: int) -> int:
-        """Return the number of the batch that comes next from a source, of the rank that is furthest behind."""
-        return min((number for (of, _), number in self._next.items() if of == source), default=0)
+    def newest_number(self, source: int) -> int:
+        """Return the number of a source's newest batch, of the rank that is furthest behind; 0 before the first."""
+        return min((number - 1 for (of, _), number in self._next.items() if of == source), default=0)
 
-    def _take(self, message: Message, batch: Batch, replay: Replay) -> None:
+    def _take(self, message: Message, batch: Batch, replay: Replay) -> bool:
+        """Fold a batch; return False if it is known."""
         key = message.source, batch.rank
         expected = self._next.get(key)
         if expected is None:
             self._begin(message, key, replay)
         elif self._times[key].get(message.number) == batch.at:
-            return
+            return False
         elif message.number < expected:
-            self._restart(message, key, expected, replay)
+            self._restart(message, key, expected)
         elif message.number > expected:
-            self._follow(self._replayed(message, key, expected, replay), key, expected, message.number)
+            self._fill(message, key, expected, replay)
         self._fold(message, batch, key)
+        return True
 
     def _begin(self, message: Message, key: Key, replay: Replay) -> None:
         if message.number == 0:
@@ -109,7 +110,17 @@ class EventStream:
             self.cache.miss(*key)
         self._follow(missed, key, first, message.number)
 
-    def _restart(self, message: Message, key: Key, expected: int, replay: Replay) -> None:
+    def _fill(self, message: Message, key: Key, expected: int, replay: Replay) -> None:
+        """Fold what is missing before a message. The newest known batch is asked for too: is it still the same one?"""
+        answers = self._replayed(message, key, expected - 1, replay)
+        if answers and answers[0][0].number == expected - 1:
+            _, known = answers.pop(0)
+            if known.at != self._times[key].get(expected - 1):
+                self._restart(message, key, expected)
+                return
+        self._follow(answers, key, expected, message.number)
+
+    def _restart(self, message: Message, key: Key, expected: int) -> None:
         where = self._where(message)
         self.notes.append(f"{where}: the engine began anew, after batch {expected - 1}; its cache was empty then")
         self.cache.restart(*key)
@@ -117,7 +128,7 @@ class EventStream:
         self._times.pop(key, None)
         self._next[key] = 0
         if message.number > 0:
-            self._follow(self._replayed(message, key, 0, replay), key, 0, message.number)
+            self._follow(self._replayed(message, key, 0, self._replay), key, 0, message.number)
 
     def _follow(self, missed: list[tuple[Message, Batch]], key: Key, expected: int, end: int) -> None:
         """Fold replayed batches from `expected` up to `end`, which is the one that came; note what is missing still."""

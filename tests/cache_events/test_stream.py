@@ -37,7 +37,7 @@ def taken(numbers: Iterable[int], buffer: Buffer | None = None) -> tuple[EventSt
 def test_missing_batches_are_asked_for_and_folded_in_order() -> None:
     buffer = Buffer()
     stream, kept = taken((0, 1, 5, 6), buffer)
-    assert kept == [*range(7)] and buffer.asked == [2]
+    assert kept == [*range(7)] and buffer.asked == [1]
     assert (stream.num_replayed, stream.num_missing, list(stream.notes)) == (3, 0, [])
 
 
@@ -71,6 +71,22 @@ def test_an_engine_that_begins_anew_begins_with_an_empty_cache() -> None:
     assert list(stream.notes) == [f"{SOURCE}, batch 0: the engine began anew, after batch 2; its cache was empty then"]
     ((presences),) = stream.cache.presences().values()
     assert sorted((one.value, number) for one, number in presences.items()) == [("cached", 1), ("gone", 3)]
+
+
+def test_an_engine_that_began_anew_while_nobody_listened_is_found_by_its_replay() -> None:
+    now = messages(*(payload(stored([number], range(4)), at=2000.0 + number) for number in range(50, 59)))
+    for other in ("gap", "silence"):
+        stream = EventStream((SOURCE,), lambda source, number: now[number:])
+        for message in ALL[:3]:
+            stream.take(message)
+        if other == "gap":
+            stream.take(now[8])
+        else:
+            stream.catch_up(now[stream.newest_number(0) :])
+        (note,) = stream.notes
+        assert "the engine began anew, after batch 2" in note
+        ((presences),) = stream.cache.presences().values()
+        assert sorted((one.value, number) for one, number in presences.items()) == [("cached", 9), ("gone", 3)]
 
 
 def test_each_rank_numbers_its_own_batches() -> None:
