@@ -201,6 +201,38 @@ def misplaced(browser: Browser) -> None:
         kept(page.shot(), "slots_71")
 
 
+def examined(browser: Browser) -> None:
+    """The doctor's sums and look-ups, as a notebook shows them."""
+    with library() as lab:
+        html = labengine.doctor(lab)._repr_html_()
+    with browser.new_context(viewport={"width": 1000, "height": 700}, device_scale_factor=SCALE) as context:
+        page = context.new_page()
+        page.set_content(f"<style>{LOOK}{NOTEBOOK_TABLES}</style>{html}")
+        data = page.locator("body > div").screenshot()
+    kept(Image.open(BytesIO(data)).convert("RGB"), "doctor")
+
+
+NOTEBOOK_TABLES = """
+body { font: 13px sans-serif; } table { border-collapse: collapse; font-size: 12px; }
+th, td { padding: 4px 8px; } tbody tr:nth-child(odd) { background: rgba(127, 127, 127, 0.12); }
+"""
+"""What JupyterLab does to tables."""
+
+
+def library() -> Lab:
+    """The example of docs/doctor.md."""
+    lab = Lab("smollm2", num_blocks=22, block_size=8, edition="vllm")
+    rules = "You are a helpful assistant of the city library. Answer in one sentence, and name the shelf. "
+    questions = ["Where are the maps?", "Who wrote Emma?", "When do you close?"]
+    for second, question in enumerate(questions):
+        lab.generate(f"It is 12:00:{second:02d} now. {rules}{question}", max_tokens=4)
+    for question in questions:
+        lab.generate(f"{rules}It is noon. {question}", max_tokens=4)
+    lab.generate("Tell a long story about the sea. " * 20, max_tokens=4)
+    lab.generate(f"{rules}It is noon. {questions[0]}", max_tokens=4)
+    return lab
+
+
 def late_merge() -> Lab:
     """The right side of #219 after its step."""
     comparison = labengine.bug("nano-vllm-219").compare()
@@ -238,6 +270,7 @@ PICTURES: dict[str, Callable[[Browser], None]] = {
     "why_ref_count": why_two,
     "timeline_and_bands": preempted,
     "slots_71": misplaced,
+    "doctor": examined,
 }
 
 
