@@ -31,14 +31,27 @@ from labengine.finder.operations import Add, TakeStep
 
 Answer = dict[str, Any]
 SCOPE = vllm_scopes()[0]
-NEVER_ENDS = {"messages": [], "num_done": 1, "num_steps": 0, "error": ["EndlessWorkloadError", "queue.py:7", "..."]}
+NEVER_ENDS = {
+    "messages": [],
+    "num_done": 1,
+    "num_steps": 0,
+    "left": None,
+    "error": ["EndlessWorkloadError", "queue.py:7", "..."],
+}
 
 
 def answer_of(items: list[dict[str, Any]]) -> Answer:
     """Return what the driver answers for a recorded run."""
     (header,) = (item["header"] for item in items if "header" in item)
     messages = [item["message"] for item in items if "message" in item]
-    return {"header": {**header, "file": 1}, "messages": messages, "num_done": 99, "num_steps": 9, "error": None}
+    return {
+        "header": {**header, "file": 1},
+        "messages": messages,
+        "num_done": 99,
+        "num_steps": 9,
+        "left": None,
+        "error": None,
+    }
 
 
 def recorded(broken: str | None) -> Answer:
@@ -107,6 +120,16 @@ def test_an_exception_of_the_engine_is_found_with_its_lines() -> None:
     (finding,) = search(lambda workload: raised).findings
     assert (finding.kind, finding.finding.rule) == ("raises", "AssertionError")
     assert "in touch" in finding.finding.message
+
+
+def test_wrong_counts_and_requests_that_are_left_are_found() -> None:
+    good = recorded(None)
+    counts = good | {"error": ["Symptom", "block 1 has ref_count 1, and 0 hold it", "..."]}
+    (finding,) = search(lambda workload: counts).findings
+    assert (finding.kind, finding.finding.rule) == ("rule", "ref_count")
+    left = good | {"left": {"requests": {"1": ["waiting", [[4, 5]]]}, "free_queue": [1, 2]}}
+    (finding,) = search(lambda workload: left).findings
+    assert finding.kind == "liveness" and "request 1 is waiting with 2 blocks" in finding.finding.message
 
 
 def test_a_workload_without_an_end_is_found() -> None:

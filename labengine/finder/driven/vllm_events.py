@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from labengine_vllm import tap
 from labengine_vllm.engine import Engine
 from labengine_vllm.header import header
 from labengine_vllm.tap import Tap
+
+tap.SECONDS_BETWEEN_KEYFRAMES = 0.0  # after what no event expresses, the next step begins with the state
 
 _headers: dict[str, dict[str, Any]] = {}
 

@@ -15,14 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import vllm
-from vllm.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
+from vllm.config import CacheConfig, DeviceConfig, KVTransferConfig, ModelConfig, SchedulerConfig, VllmConfig
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorMetadata, SupportsHMA
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core import kv_cache_utils
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec, SlidingWindowSpec
-from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
 
@@ -50,8 +51,8 @@ class VllmCore:
     """One scheduler with an empty cache.
 
     settings: num_blocks, groups [[block_size, window or None], ...], hash_block_size, max_num_seqs,
-    max_num_batched_tokens, watermark, long_prefill_token_threshold, retention_interval, is_async. tokens: the token
-    that a request samples at each position.
+    max_num_batched_tokens, watermark, long_prefill_token_threshold, retention_interval, is_async, and transfers: those
+    of a Tier, or None. tokens: the token that a request samples at each position.
     """
 
     def __init__(self, settings: Mapping[str, Any], tokens: Sequence[int]) -> None:
@@ -118,9 +119,12 @@ class VllmCore:
             prompt_logprobs_dict={},
             pooler_output=[],
         )
+        tier = self.scheduler.connector
+        if tier is not None:
+            output.kv_connector_output = tier.transferred(plan.kv_connector_metadata)
         self.scheduler.update_from_output(plan, output)
         self.after_call("update")
-        return bool(names)
+        return bool(names) or (tier is not None and tier.is_busy)
 
     def abort(self, name: str) -> None:
         """Abort a request that has not ended."""
@@ -140,7 +144,11 @@ class VllmCore:
         return [request.cache_salt, *prompt, *self._tokens[len(prompt) :]]
 
     def state(self) -> dict[str, Any]:
-        """Return status and tables of the open requests, reference counts, the free queue and the cached blocks."""
+        """Return the engine's state in plain numbers.
+
+        Status and tables of the requests that are not forgotten, reference counts, the free queue, the cached blocks,
+        and those that are freed once the steps under way have ended.
+        """
         manager = self.scheduler.kv_cache_manager
         pool = manager.block_pool
         return {
@@ -151,7 +159,101 @@ class VllmCore:
             "ref_counts": [0, *(block.ref_cnt for block in pool.blocks[1:])],
             "free_queue": [block.block_id for block in pool.free_block_queue.get_all_free_blocks()],
             "cached": [block.block_id for block in pool.blocks if block.block_hash is not None],
+            "deferred": [block.block_id for _, blocks in self.scheduler.deferred_frees for block in blocks],
         }
+
+
+class TierMetadata(KVConnectorMetadata):
+    """Names of the requests whose loads begin with a step, and of those whose sending does."""
+
+    def __init__(self, loads: list[str], sends: list[str]) -> None:
+        self.loads, self.sends = loads, sends
+
+
+class Tier(KVConnectorBase_V1, SupportsHMA):
+    """A connector without a store: it holds the full blocks of every prompt, and says when transfers are over.
+
+    transfers: [steps that a load takes (0: it is there at once), steps that sending a finished request's blocks takes
+    (0: nothing is sent), of how many loads one fails (0: none), of how many requests one is to ask again once (0:
+    none)].
+    """
+
+    def __init__(self, config: Any, role: Any, kv_cache_config: Any) -> None:
+        super().__init__(config, role, kv_cache_config)
+        transfers = config.kv_transfer_config.kv_connector_extra_config["transfers"]
+        self._load_steps, self._send_steps, self._fails, self._asks = transfers
+        self._step_size = math.lcm(*(group.kv_cache_spec.block_size for group in kv_cache_config.kv_cache_groups))
+        self._new = TierMetadata([], [])
+        self._loading: dict[str, int] = {}
+        self._sending: dict[str, int] = {}
+        self._num_loads = 0
+        self._known: set[str] = set()
+
+    def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:
+        """Return the tokens that it holds behind the local hit, and whether they come late; None to be asked again."""
+        if request.request_id not in self._known:
+            self._known.add(request.request_id)
+            if self._asks and len(self._known) % self._asks == 0:
+                return None, False
+        num_held = (request.num_prompt_tokens - 1) // self._step_size * self._step_size
+        num_tokens = max(0, num_held - num_computed_tokens)
+        return num_tokens, bool(num_tokens and self._load_steps)
+
+    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
+        """Begin a late load with the next step."""
+        if num_external_tokens and self._load_steps:
+            self._new.loads.append(request.request_id)
+
+    def build_connector_meta(self, scheduler_output: Any) -> TierMetadata:
+        """Return what begins with this step."""
+        found, self._new = self._new, TierMetadata([], [])
+        return found
+
+    def request_finished_all_groups(self, request: Any, block_ids: Any) -> tuple[bool, None]:
+        """Send the blocks of a request that came to its end; they are freed later."""
+        is_sent = request.status is RequestStatus.FINISHED_LENGTH_CAPPED and self._send_steps > 0
+        if is_sent:
+            self._new.sends.append(request.request_id)
+        return is_sent, None
+
+    def transferred(self, metadata: TierMetadata) -> KVConnectorOutput:
+        """Return what a worker reports after a step with this metadata."""
+        self._loading |= dict.fromkeys(metadata.loads, self._load_steps)
+        self._sending |= dict.fromkeys(metadata.sends, self._send_steps)
+        loaded, sent = _over(self._loading), _over(self._sending)
+        failed = set()
+        for name in sorted(loaded):
+            self._num_loads += 1
+            if self._fails and self._num_loads % self._fails == 0:
+                failed.add(name)
+        return KVConnectorOutput(finished_sending=sent, finished_recving=loaded, failed_recving=failed)
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a transfer is under way."""
+        return bool(self._loading or self._sending or self._new.loads or self._new.sends)
+
+    def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
+        """Do nothing: there is no KV."""
+
+    def wait_for_layer_load(self, layer_name: str) -> None:
+        """Do nothing: there is no KV."""
+
+    def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kwargs: Any) -> None:
+        """Do nothing: there is no KV."""
+
+    def wait_for_save(self) -> None:
+        """Do nothing: there is no KV."""
+
+
+def _over(transfers: dict[str, int]) -> set[str]:
+    """Count one step of each transfer; return those that are over, and forget them."""
+    for name in transfers:
+        transfers[name] -= 1
+    found = {name for name, steps in transfers.items() if steps <= 0}
+    for name in found:
+        del transfers[name]
+    return found
 
 
 CORE = VllmCore
@@ -183,8 +285,21 @@ def _configs(text: str) -> tuple[VllmConfig, KVCacheConfig, dict[str, int]]:
         watermark=settings["watermark"],
         long_prefill_token_threshold=settings["long_prefill_token_threshold"],
     )
+    tier = None
+    if settings["transfers"]:
+        tier = KVTransferConfig(
+            kv_connector="Tier",
+            kv_connector_module_path=__name__,
+            kv_role="kv_both",
+            kv_load_failure_policy="recompute",
+            kv_connector_extra_config={"transfers": settings["transfers"]},
+        )
     config = VllmConfig(
-        model_config=_model(), scheduler_config=limits, cache_config=cache, device_config=DeviceConfig("cpu")
+        model_config=_model(),
+        scheduler_config=limits,
+        cache_config=cache,
+        device_config=DeviceConfig("cpu"),
+        kv_transfer_config=tier,
     )
     config.scheduler_config.async_scheduling = settings["is_async"]
     kv_cache = KVCacheConfig(

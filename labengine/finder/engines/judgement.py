@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -13,7 +13,7 @@ from labengine.conformance.result import Conformance
 from labengine.finder.engines.scopes import EngineScope, can_hold_all
 from labengine.finder.judgement import Case
 from labengine.finder.sandbox import Finding
-from labengine.fold import FINISHED, Fold
+from labengine.fold import Fold
 from labengine.stream.header import StreamHeader, header_of
 from labengine.stream.reader import StreamReader
 from labengine.trace.file_access import Limits
@@ -21,6 +21,8 @@ from labengine.trace.parsing import TraceError
 from labengine.wording import counted, readable
 
 MAX_EVENTS = 1 << 20
+SYMPTOM = "Symptom"
+"""What it calls a state whose reference counts are wrong, where no events tell all."""
 ENDLESS = "EndlessWorkloadError"
 """What the driver calls a workload that takes too long."""
 
@@ -68,8 +70,8 @@ class AnswerReader:
             elif conformance.difference is not None:
                 found.append(Finding("differs", str(conformance.difference), _place_of(conformance)))
             why = conformance.why_unjudged
-            if not found and reader.gap is None and len(reader.pieces) == 1:
-                found += _unfinished(reader.pieces[0].fold, answer["num_steps"])
+        if not found and answer["left"]:
+            found.append(_unfinished(answer["left"], answer["num_steps"]))
         return PlayedCase(tuple(found), answer["num_done"], answer["num_steps"], why, reader, conformance)
 
 
@@ -88,6 +90,8 @@ def _raised(error: Sequence[str] | None) -> list[Finding]:
     if error is None:
         return []
     name, message, trace = error
+    if name == SYMPTOM:
+        return [Finding("rule", readable(message, 300), "ref_count")]
     if name == ENDLESS:
         return [
             Finding("liveness", f"a workload takes more than its processor time, in {readable(message)}", "endless")
@@ -100,17 +104,13 @@ def readable_lines(text: str) -> str:
     return "\n".join(readable(line, 200) for line in text.strip().splitlines()[-12:])
 
 
-def _unfinished(fold: Fold, num_steps: int) -> list[Finding]:
-    left = {i: one for i, one in fold.requests.items() if one.status != FINISHED}
-    if not left:
-        return []
+def _unfinished(left: Mapping[str, Any], num_steps: int) -> Finding:
     said = "; ".join(
-        f"request {i} is {one.status} with {one.num_computed_tokens} of {len(one.token_ids)} tokens computed and "
-        f"{counted(sum(map(len, one.block_tables)), 'block')}"
-        for i, one in left.items()
+        f"request {name} is {status} with {counted(sum(map(len, tables)), 'block')}"
+        for name, (status, tables) in left["requests"].items()
     )
-    text = f"no step gets on any more after {num_steps}: {said}; blocks in the free queue: {len(fold.free_queue)}"
-    return [Finding("liveness", text, "liveness")]
+    text = f"no step gets on any more after {num_steps}: {said}; blocks in the free queue: {len(left['free_queue'])}"
+    return Finding("liveness", readable(text, 1000), "liveness")
 
 
 def _place_of(conformance: Conformance) -> str:

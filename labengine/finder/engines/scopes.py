@@ -12,12 +12,20 @@ from labengine.engine.simulated import default_next_token
 from labengine.finder.operations import Abort, Add, Operation, Reset, TakeStep
 from labengine.finder.scopes import Scope, large_scopes
 
+Transfers = tuple[int, int, int, int]
+
 
 @dataclass(frozen=True)
 class EngineScope(Scope):
-    """A scope for another engine. is_async: steps are scheduled before the tokens of the step before are known."""
+    """A scope for another engine.
+
+    is_async: steps are scheduled before the tokens of the step before are known. transfers: a connector's: steps that
+    a load takes (0: none, it is there at once), steps that sending takes (0: nothing is sent), of how many loads one
+    fails (0: none), of how many requests one is to ask again (0: none).
+    """
 
     is_async: bool = False
+    transfers: Transfers | None = None
 
     @cached_property
     def adds(self) -> tuple[Add, ...]:
@@ -53,6 +61,7 @@ class EngineScope(Scope):
             "long_prefill_token_threshold": config.long_prefill_token_threshold,
             "retention_interval": config.retention_interval,
             "is_async": self.is_async,
+            "transfers": None if self.transfers is None else list(self.transfers),
         }
 
 
@@ -67,20 +76,49 @@ def vllm_scopes() -> tuple[EngineScope, ...]:
         _of_groups("two windows", plain[5], GroupSpec(2), _window(3), _window(6)),
         _of_groups("windows alone", plain[5], _window(3), _window(5)),
         _of_groups("unlike blocks, kept now and then", plain[8], *plain[8].config.groups, retention_interval=4),
+        replace(_changed(plain[0], "long prompts", num_blocks=7), num_prompt_blocks=3, max_tokens=(1, 2)),
     ]
-    return tuple(
-        EngineScope(
-            name=f"{scope.name}, {'asynchronous' if is_async else 'synchronous'}",
-            config=_settable(scope.config),
-            max_requests=scope.max_requests,
-            num_prompt_blocks=scope.num_prompt_blocks,
-            max_tokens=scope.max_tokens,
-            salts=scope.salts,
-            broken=(),
-            is_async=is_async,
-        )
-        for scope in plain
-        for is_async in (False, True)
+    tiers = [(plain[number], transfers) for number, transfers in TRANSFERS]
+    every = [*((scope, None) for scope in plain), *tiers]
+    return tuple(_engine_scope(scope, transfers, is_async) for scope, transfers in every for is_async in (False, True))
+
+
+TRANSFERS = (
+    (0, (0, 0, 0, 0)),
+    (0, (1, 0, 0, 0)),
+    (0, (2, 1, 0, 0)),
+    (0, (1, 0, 2, 0)),
+    (1, (1, 0, 0, 0)),
+    (3, (1, 0, 0, 0)),
+    (3, (2, 0, 0, 0)),
+    (5, (0, 0, 0, 0)),
+    (5, (1, 0, 0, 0)),
+    (5, (1, 1, 0, 0)),
+    (5, (1, 0, 2, 0)),
+    (8, (1, 0, 0, 0)),
+    (-1, (1, 0, 0, 2)),
+    (-1, (2, 0, 0, 3)),
+    (5, (2, 0, 0, 3)),
+)
+"""Scopes with a connector: the place of one without, and the transfers."""
+
+
+def _engine_scope(scope: Scope, transfers: Transfers | None, is_async: bool) -> EngineScope:
+    load, send, fails, asks = transfers or (0, 0, 0, 0)
+    said = [f"loads of {load} steps" if load else "loads at once"] if transfers else []
+    said += [f"sends of {send}"] if send else []
+    said += [f"one of {fails} fails"] if fails else []
+    said += [f"one of {asks} asks again"] if asks else []
+    return EngineScope(
+        name=", ".join([scope.name, *said, "asynchronous" if is_async else "synchronous"]),
+        config=_settable(scope.config),
+        max_requests=scope.max_requests,
+        num_prompt_blocks=scope.num_prompt_blocks,
+        max_tokens=scope.max_tokens,
+        salts=scope.salts,
+        broken=(),
+        is_async=is_async,
+        transfers=transfers,
     )
 
 
