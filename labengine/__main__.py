@@ -54,8 +54,11 @@ def _parser() -> argparse.ArgumentParser:
     find.add_argument("--seed", type=int, default=0, metavar="N", help="of the random workloads (0)")
     find.add_argument("--test", metavar="FILE", help="write what is found as a test for pytest")
     find.add_argument("--notebook", metavar="FILE.ipynb", help="write what is found as a notebook")
-    find.add_argument("--engine", metavar="vllm", help="search on another engine's own scheduler, in place of a class")
+    find.add_argument(
+        "--engine", metavar="NAME", help="search on the scheduler of vllm or nano-vllm, in place of a class"
+    )
     find.add_argument("--python", metavar="PATH", help="that engine's interpreter ($LABENGINE_VLLM_PYTHON)")
+    find.add_argument("--checkout", metavar="DIR", help="the folder of nano-vLLM ($LABENGINE_NANO_VLLM)")
     find.add_argument("--hours", type=float, metavar="H", help="how long to search there, in place of --seconds")
     find.add_argument("--patch", metavar="FILE.py", help="a change of the engine: executed in its process first")
     find.add_argument("--findings", type=int, default=1, metavar="N", help="end after so many different ones (1)")

@@ -18,25 +18,27 @@ from differential import vllm_streams
 from labengine.__main__ import main
 from labengine.config import ConfigError
 from labengine.core.block_pool import BlockPool
-from labengine.core.editions import VLLM
+from labengine.core.editions import NANO_VLLM_243, VLLM
 from labengine.core.parts import Parts
 from labengine.finder.driven.symptoms import Symptom, play
 from labengine.finder.engines.edition import EditionEngine, expected_states
 from labengine.finder.engines.finding import EngineSearch
 from labengine.finder.engines.process import DrivenEngine, EngineLostError, EngineProcess
-from labengine.finder.engines.scopes import EngineScope, vllm_scopes, wire_workload
+from labengine.finder.engines.scopes import EngineScope, nano_scopes, vllm_scopes, wire_workload
 from labengine.finder.engines.search import find_in_engine
 from labengine.finder.engines.states import DistinctStates
 from labengine.finder.operations import Add, TakeStep
 
 Answer = dict[str, Any]
-SCOPE = vllm_scopes()[0]
+SCOPE, NANO = vllm_scopes()[0], nano_scopes()[0]
+NOTHING_ELSE = {"states": None, "left": None, "error": None}
 NEVER_ENDS = {
     "messages": [],
     "num_done": 1,
     "num_steps": 0,
+    "states": None,
     "left": None,
-    "error": ["EndlessWorkloadError", "queue.py:7", "..."],
+    "error": ["EndlessWorkloadError", "queue.py:7", "...", ""],
 }
 
 
@@ -49,8 +51,7 @@ def answer_of(items: list[dict[str, Any]]) -> Answer:
         "messages": messages,
         "num_done": 99,
         "num_steps": 9,
-        "left": None,
-        "error": None,
+        **NOTHING_ELSE,
     }
 
 
@@ -116,7 +117,7 @@ def test_findings_alike_are_counted_and_others_follow() -> None:
 
 
 def test_an_exception_of_the_engine_is_found_with_its_lines() -> None:
-    raised = recorded(None) | {"error": ["AssertionError", "", "Traceback:\n  in touch\nAssertionError"]}
+    raised = recorded(None) | {"error": ["AssertionError", "", "Traceback:\n  in touch\nAssertionError", ""]}
     (finding,) = search(lambda workload: raised).findings
     assert (finding.kind, finding.finding.rule) == ("raises", "AssertionError")
     assert "in touch" in finding.finding.message
@@ -124,7 +125,7 @@ def test_an_exception_of_the_engine_is_found_with_its_lines() -> None:
 
 def test_wrong_counts_and_requests_that_are_left_are_found() -> None:
     good = recorded(None)
-    counts = good | {"error": ["Symptom", "block 1 has ref_count 1, and 0 hold it", "..."]}
+    counts = good | {"error": ["Symptom", "block 1 has ref_count 1, and 0 hold it", "...", "ref_count"]}
     (finding,) = search(lambda workload: counts).findings
     assert (finding.kind, finding.finding.rule) == ("rule", "ref_count")
     left = good | {"left": {"requests": {"1": ["waiting", [[4, 5]]]}, "free_queue": [1, 2]}}
@@ -167,7 +168,7 @@ def test_what_no_edition_follows_is_reported() -> None:
 def test_a_pool_in_which_vllm_would_not_start_is_no_case() -> None:
     scope = EngineScope("tight", replace(SCOPE.config, num_blocks=3))
     assert scope.can_hold(Add((1, 2, 3), 1)) and not scope.can_hold(Add((1, 2, 3), 2))
-    stuck = recorded(None) | {"error": ["RuntimeError", "it does not fit", ""]}
+    stuck = recorded(None) | {"error": ["RuntimeError", "it does not fit", "", ""]}
     (finding,) = search(lambda workload: stuck).findings
     scope = finding.case.scope
     assert isinstance(scope, EngineScope)
@@ -201,6 +202,53 @@ def test_an_interpreter_without_the_engine_is_refused(tmp_path: Path) -> None:
         EngineProcess(DrivenEngine("vllm", str(fake)))
 
 
+# -- an engine without events ---------------------------------------------------------------------------------------
+
+
+def states_of(workload: Answer) -> Answer:
+    """Return what the driver answers for an engine that does what edition nano-vllm does."""
+    states = expected_states(NANO, workload)
+    return {"messages": [], "num_done": 99, "num_steps": 9} | NOTHING_ELSE | {"states": states}
+
+
+def search_nano(answer: Callable[[Answer], Answer]) -> EngineSearch:
+    def start(driven: DrivenEngine) -> Recorded:
+        return Recorded(answer)
+
+    return find_in_engine("nano-vllm", "python", max_workloads=5, scopes=(NANO,), start=start)
+
+
+def test_states_that_the_edition_has_conform() -> None:
+    found = search_nano(states_of)
+    assert not found and found.num_conforming == 5 and found.num_distinct > 10
+
+
+def test_another_state_than_the_editions_is_found() -> None:
+    def other(workload: Answer) -> Answer:
+        answer = states_of(workload)
+        answer["states"] = [{**state, "free_queue": [1]} for state in answer["states"]]
+        return answer
+
+    (finding,) = search_nano(other).findings
+    assert (finding.kind, finding.finding.rule) == ("differs", "free_queue") and len(finding.case.workload) == 1
+
+
+def test_a_missed_hit_is_worse() -> None:
+    missed = ["Symptom", "request 1 finds 0 tokens in the cache, and blocks [0] hold 2", "...", "hit"]
+    (finding,) = search_nano(lambda workload: states_of(workload) | {"error": missed}).findings
+    assert finding.kind == "worse" and "finds less in its cache than it could" in str(finding)
+
+
+def test_a_script_sees_a_missed_hit() -> None:
+    workload = (Add((1, 2, 3), 3), Add((1, 2), 2))
+    scope = replace(NANO, config=replace(NANO.config, num_blocks=3, max_num_batched_tokens=3))
+    wire = wire_workload(scope, workload)
+    with pytest.raises(Symptom, match=r"request 1 finds 0 tokens in the cache, and blocks \[0\] hold 2"):
+        play(Driven(scope, wire), wire["settings"], wire["operations"], [])
+    merging = Driven(scope, wire, NANO_VLLM_243)
+    play(merging, wire["settings"], wire["operations"], [])
+
+
 # -- the script ----------------------------------------------------------------------------------------------------
 
 
@@ -227,6 +275,9 @@ class Driven(EditionEngine):
                 str(part.request_id): (part.start, len(part.token_ids)) for part in self.rerun.newest_plan.scheduled
             }
         super()._called(call, events)
+
+    def length_of(self, name: str) -> int:
+        return self.rerun.scheduler.requests[int(name)].num_tokens
 
     def content_of(self, name: str) -> list[Any]:
         prompt = [one for one in self._wire["operations"] if one[0] == "add"][int(name)][1]

@@ -3,9 +3,10 @@
     PYTHON driver.py ENGINE [PATCH.py]
 
 Lines of JSON come in and go out, one for each workload, in order: {"settings", "tokens", "operations"} is answered by
-{"header", "messages", "num_done", "num_steps", "left", "error"}. `header` is left out if it is the one before; `left`
-is the engine's state if it has not come to its end. The first line that goes out is {"engine", "source"}: the engine's
-release, and the text of the file that makes and drives it.
+{"header", "messages", "states", "num_done", "num_steps", "left", "error"}. `header` is left out if it is the one
+before; `states`, after each call, are of an engine without events; `left` is the engine's state if it has not come to
+its end. The first line that goes out is {"engine", "source"}: the engine's release, and the text of the file that makes
+and drives it.
 """
 
 from __future__ import annotations
@@ -31,8 +32,11 @@ MAX_STEPS = 400
 MAX_STALLS = 12
 """Steps in which nothing happens, after which nothing will."""
 
-MODULES = {"vllm": ("vllm_scheduler", "vllm_events")}
-"""Per engine, the module that drives it, and the module that writes down its events."""
+MODULES: dict[str, tuple[str, str | None]] = {
+    "vllm": ("vllm_scheduler", "vllm_events"),
+    "nano-vllm": ("nano_scheduler", None),
+}
+"""Per engine, the module that drives it, and the module that writes down its events; None: states are kept."""
 
 symptoms = importlib.import_module("symptoms")
 
@@ -44,13 +48,14 @@ class EndlessWorkloadError(BaseException):
 def main(engine: str, patch: str | None = None) -> None:
     """Answer until stdin ends; whatever the engine prints goes to stderr."""
     answers = _own_stdout()
-    driving, events = map(importlib.import_module, MODULES[engine])
+    name, events = MODULES[engine]
+    driving = importlib.import_module(name)
     if patch is not None:
         runpy.run_path(patch)
     with open(str(driving.__file__), encoding="utf-8") as file:
         _say(answers, {"engine": f"{engine} {driving.VERSION}", "source": file.read()})
     signal.signal(signal.SIGVTALRM, _end)
-    driver = Driver(driving.CORE, events.Events)
+    driver = Driver(driving.CORE, importlib.import_module(events).Events if events else States)
     for line in sys.stdin:
         _say(answers, driver.answer(json.loads(line)))
 
@@ -65,13 +70,15 @@ class Driver:
     def answer(self, workload: dict[str, Any]) -> dict[str, Any]:
         """Play a workload and steps to its end; return what happened, the engine's exception too."""
         run = DrivenRun(self._make_engine(workload["settings"], workload["tokens"]), workload["operations"])
-        if workload["settings"]["transfers"]:  # of these the events do not tell everything
-            run.engine.after_call = lambda call: symptoms.refuse_wrong_counts(run.engine.state())
+        watching = None
+        if self._make_events is States or workload["settings"]["transfers"]:  # events do not tell everything
+            watching = symptoms.Watching(run.engine, workload["settings"])
         events = self._make_events(run.engine, json.dumps(workload["settings"]))
         error = limited(run.play)
         error = limited(events.end) or error  # of a broken queue the end is never reached
         found = {
             "messages": events.messages,
+            "states": watching.states if watching is not None and self._make_events is States else None,
             "num_done": run.num_done,
             "num_steps": run.num_steps,
             "left": None if error or run.engine.is_idle else run.engine.state(),
@@ -80,6 +87,18 @@ class Driver:
         if events.header is not self._header:
             self._header = found["header"] = events.header
         return found
+
+
+class States:
+    """Stands for the events of an engine that has no tap: the states after its calls are judged."""
+
+    header = None
+
+    def __init__(self, engine: Any, key: str) -> None:
+        self.messages: list[Any] = []
+
+    def end(self) -> None:
+        """Do nothing."""
 
 
 class DrivenRun:
@@ -109,12 +128,13 @@ class DrivenRun:
 
 
 def limited(act: Callable[[], object]) -> list[str] | None:
-    """Do it; return the exception that ended it, as its name, its message and its traceback."""
+    """Do it; return the exception that ended it, as its name, its message, its traceback and a symptom's rule."""
     signal.setitimer(signal.ITIMER_VIRTUAL, WORKLOAD_S)
     try:
         act()
     except (Exception, EndlessWorkloadError) as error:
-        return [type(error).__name__, str(error), traceback.format_exc()]
+        rule = error.rule if isinstance(error, symptoms.Symptom) else ""
+        return [type(error).__name__, str(error), traceback.format_exc(), rule]
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     return None

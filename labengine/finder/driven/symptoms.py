@@ -6,14 +6,18 @@ A script that shows a finding is the engine's file, this one, and the workload.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 MOST_STEPS = 400
 
 
 class Symptom(Exception):
-    """What is wrong with the engine's state."""
+    """What is wrong with the engine's state. rule: ref_count, read, hit, state or end."""
+
+    def __init__(self, message: str, rule: str) -> None:
+        super().__init__(message)
+        self.rule = rule
 
 
 class Contents:
@@ -22,6 +26,47 @@ class Contents:
     def __init__(self, groups: Sequence[Sequence[Any]]) -> None:
         self._groups = groups
         self._slots: dict[tuple[int, int], tuple[Any, ...]] = {}
+        self._held: set[int] = set()
+        """Blocks that were in use after the call before."""
+        self._begun: set[str] = set()
+        """Requests that had blocks then."""
+
+    def missed(self, engine: Any, state: Mapping[str, Any]) -> Iterator[str]:
+        """Yield a sentence for each request that begins with fewer tokens than blocks held for it. Before `compute`.
+
+        Of blocks that this step has given away nothing is expected. For engines that cache every full block.
+        """
+        size = self._groups[0][0]
+        tables = {name: state["requests"][name][1][0] for name in engine.plan if name in state["requests"]}
+        in_use = {block for table in tables.values() for block in table}
+        kept = {self._slots[slot]: slot[0] for slot in self._slots if slot[0] not in in_use - self._held}
+        for name in tables:
+            start, _ = engine.plan[name]
+            if start % size or start >= engine.length_of(name) - 1 or name in self._begun:
+                continue
+            most = (engine.length_of(name) - 1) // size
+            found = [kept.get(self._prefix(engine, name, index * size + size - 1)) for index in range(most)]
+            length = next((index for index, block in enumerate(found) if block is None), most) * size
+            if length > start:
+                blocks = found[: length // size]
+                yield f"request {name} finds {start} tokens in the cache, and blocks {blocks} hold {length}"
+
+    def note(self, state: Mapping[str, Any]) -> None:
+        """Remember which blocks are in use."""
+        self._held = {block for block, count in enumerate(state["ref_counts"]) if count}
+        self._begun = {name for name, (_, tables_of) in state["requests"].items() if any(tables_of)}
+
+    def forget(self, engine: Any, state: Mapping[str, Any]) -> None:
+        """Forget what was in blocks that the planned step has given away. Before `compute`."""
+        hits, in_use = set[int](), set[int]()
+        for name, (_, tables) in state["requests"].items():
+            start, _ = engine.plan.get(name, (0, 0))
+            for (size, _), table in zip(self._groups, tables, strict=False):
+                in_use.update(table)
+                hits.update(table[: start // size])
+        fresh = in_use - hits - self._held
+        for slot in [slot for slot in self._slots if slot[0] in fresh]:
+            del self._slots[slot]
 
     def compute(self, engine: Any) -> Iterator[str]:
         """Write what the planned step computes; yield a sentence for each token that reads another prefix's KV."""
@@ -62,6 +107,36 @@ def wrong_counts(state: Mapping[str, Any]) -> Iterator[str]:
             yield f"block {block} has ref_count {count}, and is {queued[block]} times in the free queue"
 
 
+class Watching:
+    """Looks at an engine after each call. Raises Symptom. settings: says what is checked besides the counts."""
+
+    def __init__(self, engine: Any, settings: Mapping[str, Any]) -> None:
+        self._engine, self._contents = engine, Contents(settings["groups"])
+        self._follows_content = not settings["transfers"]  # what a connector brings is not known
+        self._caches_all = settings["caches_all"]
+        engine.after_call = self.look
+        self.states: list[dict[str, Any]] = []
+        """The state after each call."""
+
+    def look(self, call: str) -> None:
+        """Keep the state, and check it."""
+        engine, contents, state = self._engine, self._contents, self._engine.state()
+        self.states.append(state)
+        refuse("ref_count", wrong_counts(state))
+        if call == "schedule" and self._follows_content:
+            missed = [*contents.missed(engine, state)] if self._caches_all else []
+            contents.forget(engine, state)
+            refuse("read", contents.compute(engine))
+            refuse("hit", missed)
+        contents.note(state)
+
+
+def refuse(rule: str, sentences: Iterable[str]) -> None:
+    """Raise Symptom if there is a sentence."""
+    if found := [*sentences]:
+        raise Symptom("; ".join(found[:3]), rule)
+
+
 def play(
     engine: Any, settings: Mapping[str, Any], operations: Sequence[Sequence[Any]], expected: Sequence[Any]
 ) -> None:
@@ -69,19 +144,15 @@ def play(
 
     expected: the state that the design has after each call, or nothing.
     """
-    contents, num_calls = Contents(settings["groups"]), 0
+    watching = Watching(engine, settings)
 
     def look(call: str) -> None:
-        nonlocal num_calls
-        num_calls += 1
-        state = engine.state()
-        print(f"call {num_calls}, {call}: {state}")
-        is_known = call == "schedule" and not settings["transfers"]  # what a connector brings is not known
-        refuse_wrong_counts(state)
-        if is_known and (found := [*contents.compute(engine)]):
-            raise Symptom("; ".join(found[:3]))
+        number = len(watching.states) + 1
+        print(f"call {number}, {call}: {engine.state()}")
+        watching.look(call)
         if expected:
-            refuse_difference(state, expected[num_calls - 1] if num_calls <= len(expected) else {"requests": {}})
+            state = watching.states[-1]
+            refuse("state", differences(state, expected[number - 1] if number <= len(expected) else {"requests": {}}))
 
     engine.after_call = look
     do = actions(engine)
@@ -92,7 +163,7 @@ def play(
         if engine.is_idle:
             return
         engine.step()
-    raise Symptom(f"after {MOST_STEPS} more steps these have not ended: {engine.state()['requests']}")
+    raise Symptom(f"after {MOST_STEPS} more steps these have not ended: {engine.state()['requests']}", "end")
 
 
 def actions(engine: Any) -> dict[str, Callable[..., object]]:
@@ -106,14 +177,8 @@ def actions(engine: Any) -> dict[str, Callable[..., object]]:
     }
 
 
-def refuse_wrong_counts(state: Mapping[str, Any]) -> None:
-    """Raise Symptom for reference counts and queue entries that the tables contradict."""
-    if found := [*wrong_counts(state)]:
-        raise Symptom("; ".join(found[:3]))
-
-
-def refuse_difference(state: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-    """Raise Symptom for the first part of the state that is not what the design has."""
+def differences(state: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a sentence for each part of the state that is not what the design has."""
     for part, value in expected.items():
         if state[part] != value:
-            raise Symptom(f"{part} is {state[part]}, and should be {value}")
+            yield f"{part} is {state[part]}, and should be {value}"

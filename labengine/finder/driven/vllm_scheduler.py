@@ -52,7 +52,7 @@ class VllmCore:
 
     settings: num_blocks, groups [[block_size, window or None], ...], hash_block_size, max_num_seqs,
     max_num_batched_tokens, watermark, long_prefill_token_threshold, retention_interval, is_async, and transfers: those
-    of a Tier, or None. tokens: the token that a request samples at each position.
+    of a PromptTier, or None. tokens: the token that a request samples at each position.
     """
 
     def __init__(self, settings: Mapping[str, Any], tokens: Sequence[int]) -> None:
@@ -163,14 +163,14 @@ class VllmCore:
         }
 
 
-class TierMetadata(KVConnectorMetadata):
+class TransferMetadata(KVConnectorMetadata):
     """Names of the requests whose loads begin with a step, and of those whose sending does."""
 
     def __init__(self, loads: list[str], sends: list[str]) -> None:
         self.loads, self.sends = loads, sends
 
 
-class Tier(KVConnectorBase_V1, SupportsHMA):
+class PromptTier(KVConnectorBase_V1, SupportsHMA):
     """A connector without a store: it holds the full blocks of every prompt, and says when transfers are over.
 
     transfers: [steps that a load takes (0: it is there at once), steps that sending a finished request's blocks takes
@@ -183,7 +183,7 @@ class Tier(KVConnectorBase_V1, SupportsHMA):
         transfers = config.kv_transfer_config.kv_connector_extra_config["transfers"]
         self._load_steps, self._send_steps, self._fails, self._asks = transfers
         self._step_size = math.lcm(*(group.kv_cache_spec.block_size for group in kv_cache_config.kv_cache_groups))
-        self._new = TierMetadata([], [])
+        self._new = TransferMetadata([], [])
         self._loading: dict[str, int] = {}
         self._sending: dict[str, int] = {}
         self._num_loads = 0
@@ -204,9 +204,9 @@ class Tier(KVConnectorBase_V1, SupportsHMA):
         if num_external_tokens and self._load_steps:
             self._new.loads.append(request.request_id)
 
-    def build_connector_meta(self, scheduler_output: Any) -> TierMetadata:
+    def build_connector_meta(self, scheduler_output: Any) -> TransferMetadata:
         """Return what begins with this step."""
-        found, self._new = self._new, TierMetadata([], [])
+        found, self._new = self._new, TransferMetadata([], [])
         return found
 
     def request_finished_all_groups(self, request: Any, block_ids: Any) -> tuple[bool, None]:
@@ -216,11 +216,11 @@ class Tier(KVConnectorBase_V1, SupportsHMA):
             self._new.sends.append(request.request_id)
         return is_sent, None
 
-    def transferred(self, metadata: TierMetadata) -> KVConnectorOutput:
+    def transferred(self, metadata: TransferMetadata) -> KVConnectorOutput:
         """Return what a worker reports after a step with this metadata."""
         self._loading |= dict.fromkeys(metadata.loads, self._load_steps)
         self._sending |= dict.fromkeys(metadata.sends, self._send_steps)
-        loaded, sent = _over(self._loading), _over(self._sending)
+        loaded, sent = _ended_of(self._loading), _ended_of(self._sending)
         failed = set()
         for name in sorted(loaded):
             self._num_loads += 1
@@ -246,7 +246,7 @@ class Tier(KVConnectorBase_V1, SupportsHMA):
         """Do nothing: there is no KV."""
 
 
-def _over(transfers: dict[str, int]) -> set[str]:
+def _ended_of(transfers: dict[str, int]) -> set[str]:
     """Count one step of each transfer; return those that are over, and forget them."""
     for name in transfers:
         transfers[name] -= 1
@@ -288,7 +288,7 @@ def _configs(text: str) -> tuple[VllmConfig, KVCacheConfig, dict[str, int]]:
     tier = None
     if settings["transfers"]:
         tier = KVTransferConfig(
-            kv_connector="Tier",
+            kv_connector="PromptTier",
             kv_connector_module_path=__name__,
             kv_role="kv_both",
             kv_load_failure_policy="recompute",

@@ -20,7 +20,7 @@ def find_in_engine_command(options: Namespace) -> EngineSearch:
     for name in ("parts", "test", "notebook"):
         if getattr(options, name) is not None:
             raise ConfigError(f"--engine searches on an engine as it is: leave {name} out; --patch FILE.py changes it")
-    python = options.python or os.environ.get(VARIABLE)
+    python = options.python or (os.environ.get(VARIABLE) if options.engine == "vllm" else sys.executable)
     if not python:
         raise ConfigError(f"name the engine's interpreter: --python vllm/bin/python, or {VARIABLE}")
     found = find_in_engine(
@@ -30,6 +30,7 @@ def find_in_engine_command(options: Namespace) -> EngineSearch:
         seed=options.seed,
         max_findings=options.findings,
         patch=options.patch,
+        checkout=options.checkout,
         show=_show if sys.stderr.isatty() else lambda line: None,
     )
     if options.scripts is not None:

@@ -8,19 +8,22 @@ from typing import Any
 
 from labengine import events as ev
 from labengine.conformance.rerun import Rerun
-from labengine.core.editions import VLLM, VLLM_ASYNC
+from labengine.core.editions import NANO_VLLM, VLLM, VLLM_ASYNC
 from labengine.core.parts import Parts
 from labengine.core.request import ExtraKeys
 from labengine.core.step_plan import StepPlan
+from labengine.finder.driven.symptoms import actions
 from labengine.finder.engines.scopes import EngineScope
 from labengine.finder.limits import NUM_STEPS
-from labengine.fold import FINISHED
+from labengine.fold import FINISHED, Fold, RequestFold
 
 LONGEST = 8192
 
 
 def edition_of(scope: EngineScope) -> Parts:
     """Return the edition whose decisions an engine of this scope takes."""
+    if scope.engine == "nano-vllm":
+        return NANO_VLLM
     return VLLM_ASYNC if scope.is_async else VLLM
 
 
@@ -32,7 +35,7 @@ class EditionEngine:
         self.rerun = Rerun(scope.config, parts or edition_of(scope), {}, LONGEST)
         self.after_call: Callable[[str], object] = lambda call: None
         self._tokens, self._depth = tokens, 2 if scope.is_async else 1
-        self._num_groups = len(scope.config.groups)
+        self._is_vllm = scope.engine == "vllm"
         self._in_flight: deque[StepPlan] = deque()
         self._has_ended = False
         """True if a request has ended since the newest step was planned: vLLM plans another one to tell its worker."""
@@ -48,7 +51,8 @@ class EditionEngine:
     @property
     def _has_requests(self) -> bool:
         scheduler = self.rerun.scheduler
-        return bool(self._has_ended or scheduler.running or scheduler.waiting)
+        has_news = self._has_ended and self._is_vllm
+        return bool(has_news or scheduler.running or scheduler.waiting)
 
     def add(self, name: str, prompt: Sequence[int], max_tokens: int, salt: str | None = None) -> None:
         """Queue a request."""
@@ -87,14 +91,18 @@ class EditionEngine:
         fold = self.rerun.timeline.state()
         return {
             "requests": {
-                str(i): [one.status, [list(table) for table in one.block_tables]]
+                str(i): [self._status(one), [list(table) for table in one.block_tables]]
                 for i, one in fold.requests.items()
                 if one.status != FINISHED
             },
             "ref_counts": list(fold.ref_counts),
             "free_queue": list(fold.free_queue),
-            "cached": [block_id for block_id, keys in enumerate(fold.block_keys) if keys],
+            "cached": sorted({block_id for ids in fold.prefix_map.values() for block_id in ids}),
         }
+
+    def _status(self, request: RequestFold) -> str:
+        """Return the engine's word: nano-vLLM has none for preempted requests."""
+        return "waiting" if request.status == "preempted" and not self._is_vllm else request.status
 
     def _called(self, call: str, events: Sequence[ev.Event]) -> None:
         for event in events:
@@ -105,22 +113,25 @@ class EditionEngine:
 
 def expected_states(scope: EngineScope, wire: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the state that the edition has after each call of a workload, and of the steps to its end."""
+    return edition_run(scope, wire)[0]
+
+
+def edition_run(
+    scope: EngineScope, wire: dict[str, Any], on_state: Callable[[Fold], object] = lambda fold: None
+) -> tuple[list[dict[str, Any]], list[ev.Event]]:
+    """Play a workload on the edition; return its state after each call, and its events. on_state: gets each state."""
     engine, states = EditionEngine(scope, wire["tokens"]), list[dict[str, Any]]()
-    engine.after_call = lambda call: states.append(engine.state())
-    num_added = 0
+
+    def keep(call: str) -> None:
+        states.append(engine.state())
+        on_state(engine.rerun.timeline.state())
+
+    engine.after_call = keep
+    do = actions(engine)
     for what, *values in wire["operations"]:
-        match what:
-            case "add":
-                engine.add(str(num_added), *values)
-                num_added += 1
-            case "abort":
-                engine.abort(str(values[0]))
-            case "reset":
-                engine.reset()
-            case _:
-                engine.step()
+        do[what](*values)
     for _ in range(NUM_STEPS):
         if engine.is_idle:
             break
         engine.step()
-    return states
+    return states, list(engine.rerun.timeline.events())

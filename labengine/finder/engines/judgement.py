@@ -10,7 +10,10 @@ from labengine.conformance.checks import violations_of
 from labengine.conformance.conform import conformance_of
 from labengine.conformance.recorded import recorded_by
 from labengine.conformance.result import Conformance
-from labengine.finder.engines.scopes import EngineScope, can_hold_all
+from labengine.events import Event
+from labengine.finder.driven.symptoms import differences
+from labengine.finder.engines.edition import edition_run
+from labengine.finder.engines.scopes import EngineScope, can_hold_all, wire_workload
 from labengine.finder.judgement import Case
 from labengine.finder.sandbox import Finding
 from labengine.fold import Fold
@@ -21,8 +24,6 @@ from labengine.trace.parsing import TraceError
 from labengine.wording import counted, readable
 
 MAX_EVENTS = 1 << 20
-SYMPTOM = "Symptom"
-"""What it calls a state whose reference counts are wrong, where no events tell all."""
 ENDLESS = "EndlessWorkloadError"
 """What the driver calls a workload that takes too long."""
 
@@ -36,8 +37,7 @@ class PlayedCase:
     num_steps: int
     why_unjudged: str
     """Why the edition could not follow to the end; empty if it could."""
-    reader: StreamReader | None = field(compare=False, repr=False)
-    conformance: Conformance | None = field(compare=False, repr=False)
+    events: Sequence[Event] = field(default=(), compare=False, repr=False)
 
 
 class AnswerReader:
@@ -46,33 +46,60 @@ class AnswerReader:
     def __init__(self) -> None:
         self._header: StreamHeader | None = None
 
-    def played(self, answer: dict[str, Any], on_state: Callable[[Fold], object] = lambda fold: None) -> PlayedCase:
-        """Judge an answer of the driver. on_state: called with the state after each message."""
+    def played(
+        self, case: Case, answer: dict[str, Any], on_state: Callable[[Fold], object] = lambda fold: None
+    ) -> PlayedCase:
+        """Judge an answer of the driver. on_state: called with the state after each message, or of the edition."""
+        scope = cast(EngineScope, case.scope)
+        found = [*_raised(answer["error"])]
+        if answer["states"] is None:
+            why, events = self._judge_events(answer, on_state, found)
+        else:
+            why, events = "", _judge_states(scope, case, answer["states"], on_state, found)
+        if not found and answer["left"]:
+            found.append(_unfinished(answer["left"], answer["num_steps"]))
+        return PlayedCase(tuple(found), answer["num_done"], answer["num_steps"], why, events)
+
+    def _judge_events(
+        self, answer: dict[str, Any], on_state: Callable[[Fold], object], found: list[Finding]
+    ) -> tuple[str, Sequence[Event]]:
+        """Add what is wrong with the events; return why they could not be judged to their end, and the events."""
         if "header" in answer:
             self._header = header_of(answer["header"], "the driven engine")
         reader = StreamReader(Limits("the driven engine"), MAX_EVENTS)
         reader.header = self._header
         ending = _take_all(reader, answer["messages"], on_state)
-        found = [*_raised(answer["error"])]
-        conformance = None
-        why = ending
-        if reader.pieces:
-            recorded = recorded_by(reader, "the driven engine", ending)
-            conformance = conformance_of(recorded)
-            broken = conformance.violations
-            if conformance.recorded is None:  # no edition is held against it, and the rules hold all the same
-                broken = tuple(violations_of(recorded.piece))
-            found += [Finding("rule", one.message, one.rule) for one in broken[:1]]
-            if ending and conformance.difference is None:
-                found.append(Finding("rule", ending, "said"))
-            if reader.pieces[0].contradictions:
-                found.append(Finding("rule", reader.pieces[0].contradictions[0], "said"))
-            elif conformance.difference is not None:
-                found.append(Finding("differs", str(conformance.difference), _place_of(conformance)))
-            why = conformance.why_unjudged
-        if not found and answer["left"]:
-            found.append(_unfinished(answer["left"], answer["num_steps"]))
-        return PlayedCase(tuple(found), answer["num_done"], answer["num_steps"], why, reader, conformance)
+        if not reader.pieces:
+            return ending, ()
+        recorded = recorded_by(reader, "the driven engine", ending)
+        conformance = conformance_of(recorded)
+        broken = conformance.violations
+        if conformance.recorded is None:  # no edition is held against it, and the rules hold all the same
+            broken = tuple(violations_of(recorded.piece))
+        found += [Finding("rule", one.message, one.rule) for one in broken[:1]]
+        if ending and conformance.difference is None:
+            found.append(Finding("rule", ending, "said"))
+        if reader.pieces[0].contradictions:
+            found.append(Finding("rule", reader.pieces[0].contradictions[0], "said"))
+        elif conformance.difference is not None:
+            found.append(Finding("differs", str(conformance.difference), _place_of(conformance)))
+        return conformance.why_unjudged, list(recorded.piece.timeline.events())
+
+
+def _judge_states(
+    scope: EngineScope,
+    case: Case,
+    states: Sequence[Mapping[str, Any]],
+    on_state: Callable[[Fold], object],
+    found: list[Finding],
+) -> Sequence[Event]:
+    """Add the first state that is not the edition's; return the edition's events."""
+    expected, events = edition_run(scope, wire_workload(scope, case.workload), on_state)
+    for number, (state, wanted) in enumerate(zip(states, expected, strict=False), 1):
+        if differing := [*differences(state, wanted)]:
+            found.append(Finding("differs", f"after call {number}: {differing[0]}", differing[0].partition(" ")[0]))
+            break
+    return events
 
 
 def _take_all(reader: StreamReader, messages: Sequence[dict[str, Any]], on_state: Callable[[Fold], object]) -> str:
@@ -89,9 +116,9 @@ def _take_all(reader: StreamReader, messages: Sequence[dict[str, Any]], on_state
 def _raised(error: Sequence[str] | None) -> list[Finding]:
     if error is None:
         return []
-    name, message, trace = error
-    if name == SYMPTOM:
-        return [Finding("rule", readable(message, 300), "ref_count")]
+    name, message, trace, rule = error
+    if rule:
+        return [Finding("worse" if rule == "hit" else "rule", readable(message, 300), rule)]
     if name == ENDLESS:
         return [
             Finding("liveness", f"a workload takes more than its processor time, in {readable(message)}", "endless")

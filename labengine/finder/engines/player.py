@@ -90,7 +90,7 @@ class Player:
         self._judged.append((case, self._judged_answer(case, answer)))
 
     def _judged_answer(self, case: Case, answer: dict[str, Any]) -> PlayedCase:
-        return self._reading.played(answer, lambda fold: self._on_state(case, fold))
+        return self._reading.played(case, answer, lambda fold: self._on_state(case, fold))
 
     def _recover(self, error: EngineLostError) -> None:
         """Start the engine again. The oldest case is played alone: if the engine is lost again, that is a finding."""
@@ -105,7 +105,7 @@ class Player:
             self.process.close()
             self._begin()
             kind = Finding("liveness" if again.is_silent else "raises", str(again), "lost")
-            played = PlayedCase((kind,), len(suspected.workload), 0, "the engine was lost", None, None)
+            played = PlayedCase((kind,), len(suspected.workload), 0, "the engine was lost")
         self._judged.append((suspected, played))
         for case in self._waiting:
             self.process.send(_wire(case))

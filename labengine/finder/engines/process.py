@@ -43,11 +43,14 @@ class EngineLostError(Exception):
 
 @dataclass(frozen=True)
 class DrivenEngine:
-    """An engine to be driven. name: vllm; python: its interpreter; patch: a file that is executed there first."""
+    """An engine to be driven. name: vllm or nano-vllm; python: its interpreter; patch: a file that is executed there
+    first; checkout: the folder of an engine that is not installed.
+    """
 
     name: str
     python: str
     patch: str | None = None
+    checkout: str | None = None
 
 
 class EngineProcess:
@@ -63,7 +66,9 @@ class EngineProcess:
         command = [driven.python, str(DRIVER), driven.name, *([driven.patch] if driven.patch else [])]
         pipe = subprocess.PIPE
         try:
-            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self._log, env=_environment())
+            self._process = subprocess.Popen(
+                command, stdin=pipe, stdout=pipe, stderr=self._log, env=_environment(driven)
+            )
         except OSError as error:
             raise ConfigError(
                 f"{driven.python} does not start ({error.strerror}): name the engine's Python with --python"
@@ -152,8 +157,9 @@ class EngineProcess:
         self.close()
 
 
-def _environment() -> dict[str, str]:
+def _environment(driven: DrivenEngine) -> dict[str, str]:
     """Return this process's environment without what belongs to its own Python, and without a tap of the user's."""
     own = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LABENGINE_TAP")
     found = QUIET | {name: value for name, value in os.environ.items() if name not in own}
+    found |= {"LABENGINE_NANO_VLLM": str(Path(driven.checkout).resolve())} if driven.checkout else {}
     return {**found, "PYTHONPATH": str(PLUGIN)} if PLUGIN.is_dir() else found

@@ -17,13 +17,14 @@ Transfers = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class EngineScope(Scope):
-    """A scope for another engine.
+    """A scope for another engine. engine: its name.
 
     is_async: steps are scheduled before the tokens of the step before are known. transfers: a connector's: steps that
     a load takes (0: none, it is there at once), steps that sending takes (0: nothing is sent), of how many loads one
     fails (0: none), of how many requests one is to ask again (0: none).
     """
 
+    engine: str = "vllm"
     is_async: bool = False
     transfers: Transfers | None = None
 
@@ -38,6 +39,8 @@ class EngineScope(Scope):
         A pool that it refuses when it starts (_check_enough_kv_cache_memory) may leave a request waiting for ever.
         """
         longest = len(add.token_ids) + add.max_tokens
+        if self.engine == "nano-vllm":
+            return ceil_div(longest, self.config.scheduler_block_size) <= self.config.num_blocks
         in_flight = self.config.max_num_batched_tokens * (2 if self.is_async else 1)
         needed = 0
         for group in self.config.groups:
@@ -62,7 +65,26 @@ class EngineScope(Scope):
             "retention_interval": config.retention_interval,
             "is_async": self.is_async,
             "transfers": None if self.transfers is None else list(self.transfers),
+            "caches_all": self.engine == "nano-vllm",
         }
+
+
+def nano_scopes() -> tuple[EngineScope, ...]:
+    """Return the scopes for nano-vLLM: one group, no salts."""
+    plain = [scope for scope in large_scopes() if scope.tier is None and not scope.ends and not scope.config.groups[1:]]
+    return tuple(
+        EngineScope(
+            name=scope.name,
+            config=scope.config,
+            max_requests=scope.max_requests,
+            num_prompt_blocks=scope.num_prompt_blocks,
+            max_tokens=scope.max_tokens,
+            broken=(),
+            engine="nano-vllm",
+        )
+        for scope in plain
+        if scope.salts == (None,)
+    )
 
 
 def vllm_scopes() -> tuple[EngineScope, ...]:
@@ -169,6 +191,11 @@ def wire_operation(operation: Operation) -> list[Any]:
             raise TypeError(f"{operation} is for labengine's own engine")
 
 
+def _does(scope: EngineScope, operation: Operation) -> bool:
+    """Return False for what an engine has no method for: nano-vLLM aborts and resets nothing."""
+    return scope.engine == "vllm" or isinstance(operation, (Add, TakeStep))
+
+
 def wire_workload(scope: EngineScope, workload: Sequence[Operation]) -> dict[str, Any]:
     """Return a workload in JSON types, with the tokens that requests sample by position."""
     adds = [operation for operation in workload if isinstance(operation, Add)]
@@ -176,5 +203,5 @@ def wire_workload(scope: EngineScope, workload: Sequence[Operation]) -> dict[str
     return {
         "settings": scope.settings,
         "tokens": [default_next_token(0, position) for position in range(longest + 2)],
-        "operations": [wire_operation(operation) for operation in workload],
+        "operations": [wire_operation(operation) for operation in workload if _does(scope, operation)],
     }

@@ -14,7 +14,7 @@ from labengine.finder.engines.finding import EngineFinding, EngineSearch
 from labengine.finder.engines.judgement import PlayedCase, SameWay
 from labengine.finder.engines.player import Player
 from labengine.finder.engines.process import DrivenEngine, EngineProcess
-from labengine.finder.engines.scopes import EngineScope, vllm_scopes
+from labengine.finder.engines.scopes import EngineScope, nano_scopes, vllm_scopes
 from labengine.finder.engines.states import DistinctStates, fold_key
 from labengine.finder.judgement import KINDS, Case
 from labengine.finder.random_search import EventPairs, RandomWorkloads
@@ -25,7 +25,7 @@ from labengine.fold import Fold
 SHRINKING_S = 30.0
 """Seconds for shrinking a finding: each attempt goes through the engine's process."""
 
-SCOPES: dict[str, Callable[[], Sequence[EngineScope]]] = {"vllm": vllm_scopes}
+SCOPES: dict[str, Callable[[], Sequence[EngineScope]]] = {"vllm": vllm_scopes, "nano-vllm": nano_scopes}
 """Per engine, the scopes of its workloads."""
 
 
@@ -38,16 +38,18 @@ def find_in_engine(
     max_findings: int = 1,
     max_workloads: int | None = None,
     patch: str | None = None,
+    checkout: str | None = None,
     scopes: Sequence[EngineScope] | None = None,
     show: Callable[[str], object] = lambda line: None,
     start: Callable[[DrivenEngine], Any] = EngineProcess,
 ) -> EngineSearch:
     """Search for the shortest workloads on which an engine's scheduler and cache go wrong.
 
-    engine: "vllm". python: the interpreter of its environment. seconds: of the whole search; it ends earlier with
-    max_findings different findings, or after max_workloads. seed: of the workloads. patch: a Python file that is
-    executed in the engine's process first: a change under test. scopes: bounds of the workloads, in place of the usual
-    ones. show: gets a line of progress now and then. start: makes the engine's process.
+    engine: "vllm" or "nano-vllm". python: the interpreter of its environment. seconds: of the whole search; it ends
+    earlier with max_findings different findings, or after max_workloads. seed: of the workloads. patch: a Python file
+    that is executed in the engine's process first: a change under test. checkout: the folder of nano-vLLM; by default
+    what LABENGINE_NANO_VLLM names. scopes: bounds of the workloads, in place of the usual ones. show: gets a line of
+    progress now and then. start: makes the engine's process.
 
     Raises ConfigError if the engine cannot be driven there. Ctrl-C ends the search, and returns what was found.
     """
@@ -59,7 +61,7 @@ def find_in_engine(
     checked_int("max_findings", max_findings, 1)
     text = _patch_text(patch)
     search = _Search(seed, SCOPES[engine]() if scopes is None else scopes)
-    driven = DrivenEngine(engine, python, patch)
+    driven = DrivenEngine(engine, python, patch, checkout)
     with Player(driven, search.note_state, start) as player:
         search.began = time.monotonic()
         deadline = search.began + seconds
@@ -160,8 +162,6 @@ class _Search:
 
 def _pairs_of(played: PlayedCase) -> set[tuple[object, object]]:
     pairs = EventPairs()
-    if played.reader is not None:
-        for piece in played.reader.pieces[:1]:
-            for event in piece.timeline.events():
-                pairs.note(event)
+    for event in played.events:
+        pairs.note(event)
     return pairs.seen
