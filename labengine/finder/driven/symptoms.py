@@ -13,7 +13,7 @@ MOST_STEPS = 400
 
 
 class Symptom(Exception):
-    """What is wrong with the engine's state. rule: ref_count, read, hit, state or end."""
+    """What is wrong with the engine's state. rule: ref_count, one_entry, read, hit, state or end."""
 
     def __init__(self, message: str, rule: str) -> None:
         super().__init__(message)
@@ -107,6 +107,15 @@ def wrong_counts(state: Mapping[str, Any]) -> Iterator[str]:
             yield f"block {block} has ref_count {count}, and is {queued[block]} times in the free queue"
 
 
+def shared_blocks(state: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a sentence for each block that is in the tables of several KV-cache groups: each overwrites the other's."""
+    tables = [(group, table) for _, of in state["requests"].values() for group, table in enumerate(of)]
+    places = {(block, group) for group, table in tables for block in table}
+    for block, number in Counter(block for block, _ in places).items():
+        if number > 1 and block != state.get("null_block", 0):
+            yield f"block {block} is in the tables of {number} KV-cache groups"
+
+
 class Watching:
     """Looks at an engine after each call. Raises Symptom. settings: says what is checked besides the counts."""
 
@@ -123,6 +132,7 @@ class Watching:
         engine, contents, state = self._engine, self._contents, self._engine.state()
         self.states.append(state)
         refuse("ref_count", wrong_counts(state))
+        refuse("one_entry", shared_blocks(state))
         if call == "schedule" and self._follows_content:
             missed = [*contents.missed(engine, state)] if self._caches_all else []
             contents.forget(engine, state)
