@@ -65,7 +65,6 @@ class Recorded:
     """A process that answers a workload with what `answer` returns for it."""
 
     engine, source = "vllm 0.32.0", "VERSION = '0.32.0'"
-    has_room = True
 
     def __init__(self, answer: Callable[[Answer], Answer]) -> None:
         self._answer = answer

@@ -14,7 +14,7 @@ from labengine.finder.sandbox import Finding
 from labengine.fold import Fold
 
 NUM_UNDER_WAY = 16
-"""Workloads that the engine has while the answers before them are judged."""
+"""Workloads that the engine has while answers are judged: they fit in a pipe, so that neither side waits for ever."""
 
 
 class Player:

@@ -7,7 +7,6 @@ import os
 import selectors
 import subprocess
 import tempfile
-from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,8 +28,6 @@ SILENCE_S = 60.0
 """Seconds without an answer, after which the engine hangs where no signal reaches it."""
 STARTING_S = 300.0
 """Seconds until the engine is imported; vLLM takes ten on an idle machine."""
-MAX_SENT = 1 << 15
-"""Bytes of workloads that are not answered: they fit in a pipe, so that neither side waits for the other."""
 
 
 class EngineLostError(Exception):
@@ -43,8 +40,10 @@ class EngineLostError(Exception):
 
 @dataclass(frozen=True)
 class DrivenEngine:
-    """An engine to be driven. name: vllm or nano-vllm; python: its interpreter; patch: a file that is executed there
-    first; checkout: the folder of an engine that is not installed.
+    """An engine to be driven.
+
+    name: vllm or nano-vllm; python: its interpreter; patch: a file that is executed there first; checkout: the folder
+    of an engine that is not installed.
     """
 
     name: str
@@ -60,8 +59,6 @@ class EngineProcess:
         """Raises ConfigError if the engine cannot be started there."""
         self._driven = driven
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
-        self._sent: deque[int] = deque()
-        """Sizes of the workloads that are not answered."""
         self._buffer = bytearray()
         command = [driven.python, str(DRIVER), driven.name, *([driven.patch] if driven.patch else [])]
         pipe = subprocess.PIPE
@@ -86,11 +83,6 @@ class EngineProcess:
         self.source = str(first["source"])
         """The text of the file that makes and drives it."""
 
-    @property
-    def has_room(self) -> bool:
-        """True if another workload can be sent before answers are read."""
-        return sum(self._sent) < MAX_SENT // 2
-
     def send(self, workload: dict[str, Any]) -> None:
         """Send a workload. Raises EngineLostError."""
         line = json.dumps(workload, separators=(",", ":")).encode() + b"\n"
@@ -100,13 +92,10 @@ class EngineProcess:
             self._process.stdin.flush()
         except OSError:
             raise EngineLostError(self._last_words("ended")) from None
-        self._sent.append(len(line))
 
     def receive(self) -> dict[str, Any]:
         """Return what happened in the oldest workload that is not answered. Raises EngineLostError."""
-        answer = self._read(SILENCE_S)
-        self._sent.popleft()
-        return answer
+        return self._read(SILENCE_S)
 
     def _read(self, seconds: float) -> dict[str, Any]:
         assert self._process.stdout
