@@ -133,4 +133,7 @@ def test_what_was_evicted_is_hit_in_a_pool_that_is_large_enough_and_nothing_else
             lost = sum(miss.num_tokens for miss in one.misses if miss.cause == "evicted")
             assert other.num_hit == one.num_hit + lost, (one, other)
         num_evicted += small.sums.missed.get("evicted", 0)
-    assert num_evicted or len(seeds) < 3, "the pool is too large for this test"
+    if layout == "narrow":  # none of its window's blocks is worth caching, and so nothing is ever hit or evicted
+        assert num_evicted == large.sums.num_hit == 0
+    else:
+        assert num_evicted or len(seeds) < 3, "the pool is too large for this test"
