@@ -61,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     find.add_argument("--checkout", metavar="DIR", help="the folder of nano-vLLM ($LABENGINE_NANO_VLLM)")
     find.add_argument("--hours", type=float, metavar="H", help="how long to search there, in place of --seconds")
     find.add_argument("--patch", metavar="FILE.py", help="a change of the engine: executed in its process first")
+    find.add_argument("--no-connector", action="store_true", help="leave out the workloads with a KV connector")
     find.add_argument("--findings", type=int, default=1, metavar="N", help="end after so many different ones (1)")
     find.add_argument("--scripts", metavar="DIR", help="write a script for each finding, which needs the engine alone")
     find.set_defaults(run=_find)

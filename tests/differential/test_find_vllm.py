@@ -39,8 +39,7 @@ def output_of(python: str, script: str, path: Path) -> tuple[int, str]:
 
 
 def test_vllm_conforms(python: str) -> None:
-    scopes = [scope for scope in vllm_scopes() if not scope.transfers]
-    found = find_in_engine("vllm", python, seconds=PATIENCE, max_workloads=NUM_WORKLOADS, seed=3, scopes=scopes)
+    found = find_in_engine("vllm", python, seconds=PATIENCE, max_workloads=NUM_WORKLOADS, seed=3, with_connector=False)
     print(found)
     assert not found and found.num_conforming == found.num_workloads == NUM_WORKLOADS
 

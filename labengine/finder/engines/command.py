@@ -31,6 +31,7 @@ def find_in_engine_command(options: Namespace) -> EngineSearch:
         max_findings=options.findings,
         patch=options.patch,
         checkout=options.checkout,
+        with_connector=not options.no_connector,
         show=_show if sys.stderr.isatty() else lambda line: None,
     )
     if options.scripts is not None:

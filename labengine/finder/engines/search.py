@@ -39,6 +39,7 @@ def find_in_engine(
     max_workloads: int | None = None,
     patch: str | None = None,
     checkout: str | None = None,
+    with_connector: bool = True,
     scopes: Sequence[EngineScope] | None = None,
     show: Callable[[str], object] = lambda line: None,
     start: Callable[[DrivenEngine], Any] = EngineProcess,
@@ -48,8 +49,9 @@ def find_in_engine(
     engine: "vllm" or "nano-vllm". python: the interpreter of its environment. seconds: of the whole search; it ends
     earlier with max_findings different findings, or after max_workloads. seed: of the workloads. patch: a Python file
     that is executed in the engine's process first: a change under test. checkout: the folder of nano-vLLM; by default
-    what LABENGINE_NANO_VLLM names. scopes: bounds of the workloads, in place of the usual ones. show: gets a line of
-    progress now and then. start: makes the engine's process.
+    what LABENGINE_NANO_VLLM names. with_connector: also in scopes in which a KV connector brings tokens. scopes: bounds
+    of the workloads, in place of the usual ones. show: gets a line of progress now and then. start: makes the engine's
+    process.
 
     Raises ConfigError if the engine cannot be driven there. Ctrl-C ends the search, and returns what was found.
     """
@@ -60,7 +62,9 @@ def find_in_engine(
     checked_int("seed", seed)
     checked_int("max_findings", max_findings, 1)
     text = _patch_text(patch)
-    search = _Search(seed, SCOPES[engine]() if scopes is None else scopes)
+    if scopes is None:
+        scopes = [scope for scope in SCOPES[engine]() if with_connector or scope.transfers is None]
+    search = _Search(seed, scopes)
     driven = DrivenEngine(engine, python, patch, checkout)
     with Player(driven, search.note_state, start) as player:
         search.began = time.monotonic()
