@@ -25,6 +25,7 @@ from vllm.v1.request import RequestStatus
 from differential import vllm_upstream_pool as pool_rows
 from differential import vllm_upstream_scheduler as upstream
 from differential.vllm_upstream_broken import broken
+from labengine_vllm.encoding import plain
 from labengine_vllm.engine import Engine
 from labengine_vllm.header import header
 from labengine_vllm.tap import Tap
@@ -45,7 +46,7 @@ class Collector:
         self.items: list[dict[str, Any]] = []
 
     def put(self, message: dict[str, Any], num_events: int) -> bool:
-        self.items.append({"message": message})
+        self.items.append({"message": plain(message)})
         return True
 
     def has_room(self) -> bool:

@@ -11,8 +11,8 @@ from threading import Thread, current_thread
 from time import monotonic
 from typing import Any
 
+from labengine_vllm.encoding import encoded, line_of
 from labengine_vllm.mailbox import MAX_QUEUED_EVENTS, Mailbox, Message
-from labengine_vllm.outbox import encoded
 from labengine_vllm.places import Place
 from labengine_vllm.viewer import Viewer, ViewerGone
 
@@ -156,7 +156,7 @@ class Broadcast:
         self._wake()  # there may be more
 
     def _send(self, message: Message, num_events: int) -> None:
-        line = encoded(message)
+        line = line_of(message)
         for viewer in self._viewers.values():
             if not viewer.is_admitted:
                 continue
@@ -200,5 +200,4 @@ def _keyframe_for(viewer: Viewer, message: Message, line: bytes) -> bytes:
     if was_following or (lost is None and "lost" not in message):
         return line
     kept = {name: value for name, value in message.items() if name != "lost"}
-    own: bytes = encoded({**kept, "lost": lost} if lost else kept)
-    return own
+    return line_of({**kept, "lost": lost} if lost else kept)

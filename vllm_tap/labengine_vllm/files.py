@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from labengine_vllm.encoding import encoded, line_of
 from labengine_vllm.mailbox import Message
-from labengine_vllm.outbox import encoded
 
 MAX_FILE_BYTES = 256 << 20
 """Size at which the next file begins. LABENGINE_TAP_FILE_MB sets it."""
@@ -45,7 +45,7 @@ class FileWriter:
         if self.wants_keyframe and "k" in message:
             self._file.close()
             self._file = self._begin()
-        self._write(encoded(message))
+        self._write(line_of(message))
 
     def flush(self) -> None:
         """Hand what was written to the system."""

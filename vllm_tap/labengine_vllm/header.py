@@ -48,11 +48,11 @@ def header(engine: Engine, stream_id: str, *, has_tokens: bool = True) -> dict[s
         "rank": rank_of(scheduler),
         "pid": os.getpid(),
         "model": str(getattr(getattr(config, "model_config", None), "model", "unknown model")),
-        "has_tokens": has_tokens,
         "num_blocks": len(engine.pool.blocks),
         "groups": engine.group_rows(),
         "settings": settings(engine),
         "methods": {kind: place for kind, names in DECIDED_BY.items() if (place := _place(engine, *names))},
+        **({} if has_tokens else {"has_tokens": False}),
     }
 
 

@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from queue import Empty
 from threading import Thread
-from typing import Any, Protocol
+from typing import Protocol
 
 from labengine_vllm.mailbox import MAX_QUEUED_EVENTS, Mailbox, Message
-
-try:  # vLLM has msgspec; it encodes five times as fast
-    import msgspec
-
-    encoded = msgspec.json.Encoder().encode
-except ImportError:
-
-    def encoded(message: Any) -> bytes:
-        """Return a message as JSON."""
-        return json.dumps(message, separators=(",", ":")).encode()
 
 
 class Writer(Protocol):

@@ -19,7 +19,7 @@ from labengine_vllm.outbox import Outbox
 from labengine_vllm.places import tcp_place, unix_place
 from labengine_vllm.recorder import Recorder
 from labengine_vllm.requests import RequestObserver
-from labengine_vllm.state import keyframe
+from labengine_vllm.state import Keyframe
 from labengine_vllm.tables import watch_tables
 from labengine_vllm.tokens import TokenIds
 from labengine_vllm.wrapping import Entries, Wrapping
@@ -256,7 +256,7 @@ class Tap:
         if recorder.lost:
             self._in_flight.clear()
         recorder.keep_ids(self.engine.scheduler.requests)
-        message: dict[str, Any] = {"k": keyframe(self.engine, recorder), "names": recorder.new_names}
+        message: dict[str, Any] = {"k": Keyframe(self.engine, recorder), "names": recorder.new_names}
         message |= self._loss()
         if not self._send(message, len(self.engine.pool.blocks)):
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from labengine_vllm import tap
+from labengine_vllm.encoding import plain
 from labengine_vllm.engine import Engine
 from labengine_vllm.header import header
 from labengine_vllm.tap import Tap
@@ -26,7 +27,7 @@ class MessageList:
 
     def put(self, message: dict[str, Any], num_events: int) -> bool:
         """Keep a message."""
-        self.messages.append(message)
+        self.messages.append(plain(message))
         return True
 
     def has_room(self) -> bool:

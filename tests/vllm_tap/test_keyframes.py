@@ -1,0 +1,49 @@
+"""A keyframe is a copy with few objects, and is written in parts."""
+
+from __future__ import annotations
+
+import gc
+import json
+
+import pytest
+
+from fake_vllm import FakeRequest, FakeScheduler
+from labengine_vllm import state
+from labengine_vllm.encoding import line_of
+from labengine_vllm.engine import Engine
+from labengine_vllm.recorder import Recorder
+from labengine_vllm.state import Keyframe
+from labengine_vllm.tokens import TokenIds
+
+NUM_BLOCKS = 2000
+
+
+@pytest.fixture
+def engine() -> Engine:
+    """A pool of which half is cached, and a request that runs."""
+    scheduler = FakeScheduler(NUM_BLOCKS)
+    for number in range(4):
+        scheduler.add_request(
+            FakeRequest(f"r{number}", range(number, number + NUM_BLOCKS // 2), 2 + 50 * (number == 3))
+        )
+        for _ in range(3):
+            scheduler.update_from_output(scheduler.schedule(), None)
+    return Engine.of(scheduler)
+
+
+def test_its_parts_are_one_document(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "ROWS_AT_ONCE", 7)
+    frame = Keyframe(engine, Recorder(TokenIds()))
+    message = json.loads(line_of({"n": 3, "k": frame, "names": {}}))
+    assert message["k"] == json.loads(json.dumps(frame.document())) and (message["n"], message["names"]) == (3, {})
+    assert len(message["k"]["block_keys"]) > NUM_BLOCKS // 4 and message["k"]["block_tokens"]
+    assert len(message["k"]["ref_counts"]) == NUM_BLOCKS and len(list(frame.parts())) > NUM_BLOCKS // 7
+
+
+def test_it_makes_no_object_for_each_block(engine: Engine) -> None:
+    """Objects that Python's garbage collection follows would make it go through vLLM's whole heap."""
+    gc.collect()
+    before = len(gc.get_objects())
+    frame = Keyframe(engine, Recorder(TokenIds()))
+    assert len(gc.get_objects()) - before < 50
+    assert len(frame.document()["ref_counts"]) == NUM_BLOCKS
