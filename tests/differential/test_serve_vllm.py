@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from labengine.__main__ import main
 from labengine.engine.sources import model_path
 from labengine.stream.endpoints import endpoints
 from labengine.stream.live import LiveStream
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.sweep, pytest.mark.timeout(1800)]
 
@@ -113,7 +112,7 @@ def test_vllms_own_benchmark_is_recorded(server: VllmServer, folder: Path) -> No
         command += ["--model", MODEL_NAME, "--tokenizer", str(server.model), "--dataset-name", "random"]
         command += ["--random-input-len", "64", "--random-output-len", "16", "--num-prompts", "12"]
         environment = {name: value for name, value in server.environment.items() if name != "LABENGINE_TAP"}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
         assert "Successful requests:                     12" in done.stdout, done.stdout + done.stderr
         wait_until(lambda: not stream.is_running, "the last event")
         lengths = [one.num_prompt_tokens for one in stream.snapshot().requests.values()]
@@ -167,8 +166,9 @@ def test_a_killed_engine_ends_the_viewer_with_a_sentence_and_a_complete_recordin
 ) -> None:
     """The last test of this server: it is gone afterwards."""
     viewer = recording(folder, "engine.lab")
-    asked(server, untapped)
-    time.sleep(0.5)
+    with live(folder) as other:  # both are sent the same
+        asked(server, untapped)
+        wait_until(lambda: _num_finished(other) == len(PROMPTS), "the last event")
     for pid in server.engine_pids():
         os.kill(pid, signal.SIGKILL)
     assert viewer.stdout is not None
@@ -179,6 +179,10 @@ def test_a_killed_engine_ends_the_viewer_with_a_sentence_and_a_complete_recordin
     assert {one.status for one in state.requests.values()} == {"finished"} and not kept.violations
     outputs = sorted(list(one.token_ids[one.num_prompt_tokens :]) for one in state.requests.values())
     assert outputs == sorted(untapped)
+
+
+def _num_finished(stream: LiveStream) -> int:
+    return sum(one.status == "finished" for one in stream.snapshot().requests.values())
 
 
 def test_two_data_parallel_ranks_are_listed_by_one_command_and_attached_side_by_side(

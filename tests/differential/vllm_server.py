@@ -18,7 +18,7 @@ from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 from checkout import ROOT
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 
 NUM_BLOCKS = 60
 NUM_AT_ONCE = 8
@@ -50,7 +50,7 @@ class VllmServer:
 
     def _answers(self) -> bool:
         assert self._process.poll() is None, self.text()[-4000:]
-        with suppress(URLError, OSError), urlopen(f"http://127.0.0.1:{self.port}/health", timeout=5) as answer:
+        with suppress(URLError, OSError), urlopen(f"http://127.0.0.1:{self.port}/health", timeout=PATIENCE) as answer:
             return bool(answer.status == 200)
         return False
 
@@ -75,7 +75,7 @@ class VllmServer:
             json.dumps(body).encode(),
             {"Content-Type": "application/json"},
         )
-        with urlopen(asked, timeout=300) as answer:
+        with urlopen(asked, timeout=PATIENCE) as answer:
             tokens: list[int] = json.load(answer)["choices"][0]["token_ids"]
         return tokens
 
@@ -84,7 +84,7 @@ class VllmServer:
         with suppress(ProcessLookupError):
             os.kill(self._process.pid, how)
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(60)
+            self._process.wait(PATIENCE)
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
