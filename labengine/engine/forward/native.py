@@ -11,6 +11,7 @@ from torch import Tensor
 from labengine.config import ConfigError, GroupSpec
 from labengine.engine.kv_tensors import KVTensors
 from labengine.engine.model import PagedModel
+from labengine.engine.native.instruction_set import instruction_set_name
 from labengine.engine.native.layout import MAX_GROUPS, Step, program_of
 from labengine.engine.native.library import aligned_empty, team
 from labengine.engine.native.program import Buffer, Program
@@ -63,7 +64,10 @@ class NativeForward:
         """Return lines on kernels and threads."""
         num_ops = len(self._program.names)
         threads = f"{self._team.num_threads} thread{'s' * (self._team.num_threads != 1)}"
-        return {"attention": self._reason, "forward": f"native: one program of {num_ops} ops, {threads}"}
+        return {
+            "attention": self._reason,
+            "forward": f"native: one program of {num_ops} ops, {threads}, {instruction_set_name()}",
+        }
 
     def release(self, *, keeps_weights: bool = False) -> None:
         """Release the buffers and the ops; packed weights are released with the last program that uses them."""

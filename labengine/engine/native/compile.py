@@ -16,13 +16,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from labengine.engine.native.image import folder_distrust
+from labengine.engine.native.instruction_set import processor, requested_instruction_set
 
 SOURCES = Path(__file__).with_name("csrc")
 PROBE = Path(__file__).with_name("probe.py")
 FLAGS = (
-    *("-std=gnu11", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"),
+    *("-std=gnu11", "-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"),
     *("-shared", "-fPIC", "-pthread"),
 )
+"""The compiler's flags with every set of instructions."""
 COMPILE_SECONDS = 180
 """Ten times as long as a slow machine takes; a compiler that takes longer hangs."""
 PROBE_SECONDS = 60
@@ -84,7 +86,8 @@ def _compile(compiler: Command) -> bytes:
     with _private_folder() as folder:
         built = folder / "kernels.so"
         name = " ".join([Path(compiler[0]).name, *compiler[1:]])
-        command = [*compiler, *FLAGS, str(SOURCES / "labengine.c"), "-o", str(built), "-lm"]
+        flags = [*FLAGS, *requested_instruction_set().flags]
+        command = [*compiler, *flags, str(SOURCES / "labengine.c"), "-o", str(built), "-lm"]
         status, said = _run(command, folder, COMPILE_SECONDS, f"{name} took more than {COMPILE_SECONDS} s")
         if status:
             first = next((line for line in said.splitlines() if "error" in line), said.strip()[:300])
@@ -147,7 +150,8 @@ def image_name(compilers: Sequence[Command] = ()) -> str:
     digest = hashlib.sha256()
     for source in sorted(SOURCES.iterdir()):
         digest.update(source.name.encode() + source.read_bytes())
-    for fact in (*FLAGS, *map(_identity, compilers), platform.machine(), processor()):
+    flags = (*FLAGS, *requested_instruction_set().flags)
+    for fact in (*flags, *map(_identity, compilers), platform.machine(), processor()):
         digest.update(fact.encode() + b"\0")
     return digest.hexdigest()[:24]
 
@@ -158,12 +162,3 @@ def _identity(compiler: Command) -> str:
     except OSError:
         return repr(compiler)  # removed meanwhile: compiling will fail, and report it
     return repr((compiler, status.st_size, status.st_mtime_ns))
-
-
-def processor() -> str:
-    """Return the processor's model and features, as far as the system reports them."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))

@@ -23,6 +23,7 @@
 #define STORE store_bf16
 #define WIDE wide_bf16
 #define NARROW narrow_bf16
+#define IS_BF16
 #include "linear.h"
 
 void run_alone_f32(const Op *op, const Step *step) {
@@ -36,3 +37,4 @@ void run_alone_bf16(const Op *op, const Step *step) {
 }
 
 int lanes(void) { return LANES; }
+int64_t widened(int64_t k) { return widened_bytes(k, 1); }

@@ -7,6 +7,7 @@
 #define LABENGINE_ATTENTION_DECODE
 enum {
   SOME_KEYS = 64, /* at a time: they stay in the cache for all heads of a group */
+  KEYS_AT_ONCE = LANES < 4 ? LANES : 4,
   SOME_HEADS = 4, /* at a time: their sums, for four keys or four vectors of values, stay in registers */
 };
 
@@ -66,15 +67,15 @@ INLINED void NAME(score_keys)(const int heads, const int is_full, const Op *op, 
                               const int64_t *places, const int64_t *next, vec *scores) {
   vec sums[SOME_HEADS][LANES];
   int64_t size = op->head_dim;
-  for (int key = 0; key < LANES; key += 4) {
-    vec sum[4][SOME_HEADS] = {};
+  for (int key = 0; key < LANES; key += KEYS_AT_ONCE) {
+    vec sum[KEYS_AT_ONCE][SOME_HEADS] = {};
     for (int64_t i = 0; i < size; i += LANES * NAME(GRAIN)) {
       int64_t bytes = is_full ? VECTOR_BYTES : (size - i) * sizeof(REAL);
       NAME(grains) query[SOME_HEADS];
 #pragma GCC unroll 4
       for (int head = 0; head < heads; head++) query[head] = (NAME(grains))load_bytes(queries + head * size + i, bytes);
 #pragma GCC unroll 4
-      for (int k = 0; k < 4; k++) {
+      for (int k = 0; k < KEYS_AT_ONCE; k++) {
         NAME(grains) grains = (NAME(grains))load_bytes(keys + places[key + k] + i, bytes);
         fetch_line(keys + next[key + k] + i);
 #pragma GCC unroll 4
@@ -82,7 +83,7 @@ INLINED void NAME(score_keys)(const int heads, const int is_full, const Op *op, 
       }
     }
 #pragma GCC unroll 4
-    for (int k = 0; k < 4; k++)
+    for (int k = 0; k < KEYS_AT_ONCE; k++)
 #pragma GCC unroll 4
       for (int head = 0; head < heads; head++) sums[head][key + k] = sum[k][head];
   }

@@ -6,6 +6,7 @@
 #pragma once
 #include "program.h"
 #include "team.h"
+#include "linear_cut.h"
 #include "softmax.h"
 
 enum {
@@ -18,6 +19,7 @@ enum {
   STRIP = 2,
 #endif
   STRIP_COLUMNS = STRIP * LANES,
+  WEIGHED = LANES < 2 ? 2 : LANES, /* keys at least that are weighed together: a vector, and a grain of bf16 */
   PART_KEYS = 256,       /* a decode is cut in any batch: its sums are then always joined in the same order */
   SHARES_PER_MEMBER = 4, /* or more, so that the wait for the last share is short */
 };
@@ -152,6 +154,7 @@ int64_t scratch_bytes(const Op *ops, int64_t num_ops, const Step *step, int num_
   int64_t bytes = 0;
   for (const Op *op = ops; op < ops + num_ops; op++) {
     if (op->kind == EMBED) bytes = larger_int(bytes, num_members * op->k * (int64_t)sizeof(float));
+    if (op->kind == LINEAR) bytes = larger_int(bytes, widened_bytes(op->k, num_members));
     if (op->kind == ATTEND) bytes = larger_int(bytes, attention_bytes(op, step, num_members));
   }
   return bytes;

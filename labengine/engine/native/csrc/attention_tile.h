@@ -147,7 +147,7 @@ static inline Range NAME(reads_of)(const NAME(Tile) *tile, int64_t row, int64_t 
 
 /* Turn the scores of a band into weights. */
 static void NAME(weigh_band)(const NAME(Tile) *tile, int64_t row, int64_t first, Range keys, float rescale[MAX_ROWS]) {
-  Range vectors = {keys.begin / LANES * LANES, round_up(keys.end, LANES)};
+  Range vectors = {keys.begin / WEIGHED * WEIGHED, round_up(keys.end, WEIGHED)};
   for (int i = 0; i < BAND; i++) {
     Range reads = NAME(reads_of)(tile, row + i, first, keys.end);
     int is_all = reads.begin <= vectors.begin && reads.end >= vectors.end;

@@ -27,11 +27,9 @@ static inline __attribute__((always_inline)) void NAME(multiply)(const int rows,
 #pragma GCC unroll 8
   for (int row = 0; row < rows; row++) sums[row][0] = sums[row][1] = (vec){};
   int64_t i = 0;
+#pragma GCC unroll 2
   for (; i + NAME(GRAIN) <= k; i += NAME(GRAIN)) {
-    if (ahead) {
-      __builtin_prefetch(ahead + i * PANEL, 0, 2);
-      __builtin_prefetch(ahead + i * PANEL + LANES * NAME(GRAIN), 0, 2);
-    }
+    if (ahead) fetch_lines(ahead + i * PANEL);
     NAME(add_products)(rows, sums, in + i, k, panel + i * PANEL, 0);
   }
   if (i < k) NAME(add_products)(rows, sums, in + i, k, panel + i * PANEL, 1);
@@ -44,24 +42,30 @@ typedef void (*NAME(Multiply))(const REAL *in, const REAL *panel, const REAL *ah
   static void NAME(multiply_##rows)(const REAL *in, const REAL *panel, const REAL *ahead, int64_t k, vec (*out)[2]) {   \
     NAME(multiply)(rows, in, panel, ahead, k, out);                                                                    \
   }
-MULTIPLY(1)
-MULTIPLY(2)
-MULTIPLY(3)
-MULTIPLY(4)
-#if MAX_TILE_ROWS > 4
-MULTIPLY(5)
-MULTIPLY(6)
-MULTIPLY(7)
-MULTIPLY(8)
-#endif
+EACH_TILE(MULTIPLY)
 #undef MULTIPLY
+#define NAMED(rows) [rows] = NAME(multiply_##rows),
+static const NAME(Multiply) NAME(multiply_rows)[MAX_TILE + 1] = {EACH_TILE(NAMED)};
+#undef NAMED
 
-static const NAME(Multiply) NAME(multiply_rows)[MAX_TILE + 1] = {
-    NULL, NAME(multiply_1), NAME(multiply_2), NAME(multiply_3), NAME(multiply_4),
-#if MAX_TILE_ROWS > 4
-    NAME(multiply_5), NAME(multiply_6), NAME(multiply_7), NAME(multiply_8),
+#if defined(IS_BF16) && !defined(HAS_BF16_PRODUCTS)
+#include "linear_wide.h"
+#else
+/* The rows as they are multiplied. */
+typedef struct {
+  const REAL *rows;
+} NAME(Source);
+
+static inline NAME(Source) NAME(source)(const Op *op, const Step *step, const Cut *cut, int member) {
+  (void)cut, (void)member;
+  return (NAME(Source)){step->buffers[op->in]};
+}
+
+static inline void NAME(sum_tile)(NAME(Source) *source, int64_t k, Tile tile, const REAL *panel, const REAL *ahead,
+                                  vec (*sums)[2]) {
+  NAME(multiply_rows)[tile.num_rows](source->rows + tile.first_row * k, panel, ahead, k, sums);
+}
 #endif
-};
 
 /* -- the product -- */
 
@@ -76,22 +80,21 @@ static inline const REAL *NAME(panel_ahead)(const Op *op, const Cut *cut, Tile t
   return after < cut->tiles ? NAME(nth_panel)(op, nth_tile(cut, after).panel) : NULL;
 }
 
-static void NAME(multiply_tile)(const Op *op, const Step *step, Tile tile, const REAL *ahead) {
-  const REAL *in = (const REAL *)step->buffers[op->in] + tile.first_row * op->k;
+static void NAME(multiply_tile)(const Op *op, const Step *step, NAME(Source) *source, Tile tile, const REAL *ahead) {
   NAME(Place) place = NAME(place_of)(op, step, tile.first_row, tile.panel);
   vec sums[MAX_TILE][2];
   NAME(fetch_place)(op, place, tile.num_rows);
-  NAME(multiply_rows)[tile.num_rows](in, NAME(nth_panel)(op, tile.panel), ahead, op->k, sums);
+  NAME(sum_tile)(source, op->k, tile, NAME(nth_panel)(op, tile.panel), ahead, sums);
   NAME(finish_tile)(op->finish, place, tile.num_rows, sums);
 }
 
 static void NAME(op_linear)(const Op *op, const Step *step, Team *team, int member) {
-  (void)member;
   int64_t rows = op->is_sampling ? step->num_sampling : step->num_tokens;
-  Cut cut = cut_product(rows, op->n, op->k * sizeof(REAL));
+  Cut cut = cut_product(rows, op->n, op->k * sizeof *(NAME(Source)){}.rows);
+  NAME(Source) source = NAME(source)(op, step, &cut, member);
   for (Run run = take_run(team, &cut), next; run.tile < cut.tiles; run = next) {
     Tile tile = nth_tile(&cut, run.tile);
     next = after_tile(run, team, &cut);
-    NAME(multiply_tile)(op, step, tile, NAME(panel_ahead)(op, &cut, tile, run, next));
+    NAME(multiply_tile)(op, step, &source, tile, NAME(panel_ahead)(op, &cut, tile, run, next));
   }
 }

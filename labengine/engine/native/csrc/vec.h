@@ -16,7 +16,10 @@
 
 #define INLINED static inline __attribute__((always_inline))
 
-#if defined(__AVX512F__)
+#if defined(LABENGINE_SCALAR)
+enum { LANES = 1 };
+#define VECTOR_BYTES 4
+#elif defined(__AVX512F__)
 enum { LANES = 16 };
 #define VECTOR_BYTES 64
 #elif defined(__AVX__)
