@@ -10,7 +10,9 @@ import pytest
 import labengine
 from checkout import ROOT
 from labengine.config import ConfigError
+from labengine.core.parts import Parts
 from labengine.course.check_result import marked
+from labengine.course.exercises.your_own_policy import KeepWhatComesBack
 from labengine.course.first_wrong_exercise import FirstWrongExercise
 from labengine.course.policy_exercise import PolicyExercise
 from labengine.events import ViolationFound
@@ -133,3 +135,16 @@ def test_a_broken_run_names_nothing_before_the_first_try() -> None:
     result = made.check(3)
     assert "`.judged.show()`" in result.text and made.judged.violations
     assert "GivesOneTwice" in str(made.lab.why(event=17)), "after the first try the methods are named"
+
+
+def test_what_a_policy_remembers_is_undone_with_its_step() -> None:
+    with labengine.Lab("simulated", num_blocks=8, block_size=4, parts=Parts(block_pool=KeepWhatComesBack)) as lab:
+        lab.add(token_ids=range(9), max_tokens=1)
+        lab.run()
+        pool: Any = lab.session.stepper.engine.scheduler.manager.pool
+        pool._journal.open()
+        pool.touch([0, 1])
+        assert pool.was_hit == {0, 1}
+        pool.evict(pool.blocks[0])
+        pool._journal.rollback()
+        assert pool.was_hit == set() and pool.blocks[0].keys

@@ -67,14 +67,18 @@ class KeepWhatComesBack(KeepBeginnings):
         self.was_hit: set[int] = set()
 
     def touch(self, block_ids: Any) -> None:
-        """Note which blocks were hit."""
+        """Note which blocks were hit; the journal takes a note back if the step is undone."""
         super().touch(block_ids)
-        self.was_hit.update(block_ids)
+        for block_id in [one for one in block_ids if one not in self.was_hit]:
+            self._journal.record((self.was_hit.discard, block_id))
+            self.was_hit.add(block_id)
 
     def evict(self, block: Block, reason: EvictReason = "reused") -> None:
         """Forget the note with the content."""
         super().evict(block, reason)
-        self.was_hit.discard(block.block_id)
+        if block.block_id in self.was_hit:
+            self._journal.record((self.was_hit.add, block.block_id))
+            self.was_hit.remove(block.block_id)
 
     def reused_first(self, block_ids: list[int]) -> list[int]:
         """Return the blocks without content; of a text that was never hit, also those behind its beginning."""
@@ -94,17 +98,18 @@ def one_off_texts() -> Exercise:
         "your-policy/one-off-texts",
         "`KeepBeginnings` helps the librarian and harms the conversation. Write a pool that helps the one and leaves "
         "the other as it was. `reused_first` gets the blocks that one request frees at once; `touch` is called with "
-        "the blocks that a request has found, and `evict` when a block's content is forgotten.",
+        "the blocks that a request has found, and `evict` when a block's content is forgotten. What the class "
+        "remembers goes into the journal too: `self._journal.record((function, argument))` names what undoes a change.",
         solution=KeepWhatComesBack,
         workloads=[librarian, conversation],
         score="tokens computed",
         goal=654,
-        num_lines=12,
+        num_lines=16,
         hints=[
             "What do the librarian's rules and a conversation have in common, and the long texts not? Somebody comes "
             "back to them.",
             "Keep a set of blocks that were hit: add in `touch`, remove in `evict`. `__init__` can make it, after "
-            "`super().__init__(*settings)`.",
+            "`super().__init__(*settings)`. The opposite of an `add` is a `discard`.",
             "When a request frees blocks of which one was hit, go on as `BlockPool` does; else as `KeepBeginnings`.",
         ],
         mistakes=[
@@ -265,7 +270,8 @@ def room_to_grow() -> Exercise:
         "Six short prompts fit into the pool, and then all of them grow: one after the other is preempted, and "
         "computed again. Admit fewer at a time. `request.max_kv_tokens` is the most tokens that a request can ever "
         "hold, and `self.manager.pool.num_usable` the blocks of the pool; where nothing speaks against it, return what "
-        "`super().admit(...)` returns, else None. (Blocks have 4 tokens.)",
+        "`super().admit(...)` returns, else None. If nothing runs, the request has to be admitted. (Blocks have 4 "
+        "tokens.)",
         solution=KeepsRoomToGrow,
         workloads=[all_grow, crowd],
         score=tokens_and_steps,
@@ -273,7 +279,7 @@ def room_to_grow() -> Exercise:
         num_lines=4,
         hints=[
             "How many blocks can the running requests need at most, all together? And the new one?",
-            "If nothing runs, the request has to be admitted: nobody else will make room for it.",
+            "Let the first one in whenever `self.running` is empty; any other only if all of them together still fit.",
         ],
         mistakes=[
             (_OneAtATime, "One request at a time: nothing is computed twice, and it takes for ever."),
