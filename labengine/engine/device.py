@@ -13,6 +13,9 @@ from labengine.config import ConfigError
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
+BFLOAT16_CAPABILITY = (8, 0)
+"""The first GPUs that compute in bfloat16; torch emulates it on older ones, slowly."""
+
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -39,24 +42,49 @@ def choose_device(requested: str | torch.device | None) -> tuple[torch.device, s
         raise ConfigError(f"device {requested!r} is not supported; use 'cpu' or 'cuda'")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigError(f"device {requested!r} is not here (torch sees {torch.cuda.device_count()} GPUs); use 'cpu'")
+    device = _numbered(device)
     return device, f"{device} (asked for)"
 
 
 def _default_device() -> tuple[torch.device, str]:
     if torch.cuda.is_available():
-        return torch.device("cuda"), f"cuda ({torch.cuda.get_device_name()})"
+        device = _numbered(torch.device("cuda"))
+        return device, f"{device} ({torch.cuda.get_device_name(device)})"
     return torch.device("cpu"), "cpu (torch sees no GPU)"
 
 
-def choose_dtype(requested: str | torch.dtype | None, device: torch.device) -> tuple[torch.dtype, str]:
+def _numbered(device: torch.device) -> torch.device:
+    """Return a GPU with its number: CUDA has a current device per thread, and a lab may step in another one."""
+    if device.type != "cuda" or device.index is not None:
+        return device
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+def choose_dtype(
+    requested: str | torch.dtype | None, device: torch.device, *, fits_float16: bool
+) -> tuple[torch.dtype, str]:
     """Return the dtype of weights and KV, and its name with the reason.
 
-    Raises ConfigError for any that is not in DTYPES.
+    fits_float16: False for a model with activations beyond float16's range. Raises ConfigError for any dtype that is
+    not in DTYPES.
     """
     if requested is None:
-        name = "float32" if device.type == "cpu" else "bfloat16"
-        return DTYPES[name], f"{name} (the default on {device.type})"
+        name, reason = _default_dtype(device, fits_float16)
+        return DTYPES[name], f"{name} ({reason})"
     name = str(requested).removeprefix("torch.")
     if name not in DTYPES:
         raise ConfigError(f"dtype {requested!r} is not supported; use one of {', '.join(DTYPES)}")
     return DTYPES[name], f"{name} (asked for)"
+
+
+def _default_dtype(device: torch.device, fits_float16: bool) -> tuple[str, str]:
+    """Return the default's name and the reason: kernels and graphs need a GPU that computes in the dtype itself."""
+    if device.type == "cpu":
+        return "float32", "the default on cpu"
+    capability = torch.cuda.get_device_capability(device)
+    if capability >= BFLOAT16_CAPABILITY:
+        return "bfloat16", "the default on cuda"
+    reason = "sm_{}{} has no bfloat16".format(*capability)
+    if fits_float16:
+        return "float16", reason
+    return "float32", f"{reason}, and this model's activations exceed float16"

@@ -201,12 +201,13 @@ class PagedModel(nn.Module):
         attention: Sequence[StepAttention],
         rotations: Rotations,
         ops: Ops = TORCH_OPS,
+        out: Tensor | None = None,
     ) -> Tensor:
         """Return logits float32 [num_sampling, vocab_size], in batch order; write KV to the step's slots and nowhere
         else.
 
         attention: one per KV-cache group. rotations: one per rope of the model, at the step's positions. ops: computes
-        everything but attention; it must have adopted the model.
+        everything but attention; it must have adopted the model. out: memory for the logits, else they are allocated.
         """
         stream: Tensor = self.embedding(step.token_ids)
         part: Tensor | None = None
@@ -218,4 +219,4 @@ class PagedModel(nn.Module):
         assert part is not None, "a model has layers"
         normed, _ = ops.add_norm(stream[rows], part[rows], self.norm)
         logits: Tensor = self.lm_head(normed)
-        return logits.float()
+        return logits.float() if out is None else out.copy_(logits)

@@ -55,6 +55,11 @@ class ModelConfig:
         """Decoder layers, each with KV of its own."""
         return len(self.layers)
 
+    @property
+    def fits_float16(self) -> bool:
+        """False where activations exceed 65,504: Gemma's residual stream does, from its scaled embedding on."""
+        return not self.model_type.startswith("gemma")
+
     def kv_groups(self, block_size: int) -> tuple[tuple[GroupSpec, ...], tuple[int, ...]]:
         """Return the model's KV-cache groups, in blocks of block_size tokens, and the group of each layer."""
         return kv_groups([layer.window for layer in self.layers], block_size)

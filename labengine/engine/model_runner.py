@@ -23,6 +23,7 @@ from labengine.engine.forward import Forward
 from labengine.engine.forward.choice import choose_forward
 from labengine.engine.forward.graphs import Recorder
 from labengine.engine.forward.static_step import StaticStep
+from labengine.engine.full_memory import advice_when_full
 from labengine.engine.interrupts import interrupts_allowed
 from labengine.engine.kv_tensors import KVTensors
 from labengine.engine.model import PagedModel
@@ -89,8 +90,9 @@ class ModelRunner:
         them for both.
 
         num_blocks None is as many as fit (see pool_size.py), on a CPU what max_num_seqs requests can use; dtype None is
-        float32 on a CPU and bfloat16 on a GPU; device None is a GPU where there is one; attention None is
-        the fastest backend that can (see backend_choice.py). Without cuda_graphs every step runs module by module.
+        float32 on a CPU and bfloat16 on a GPU that has it (see device.py); device None is a GPU where there is one;
+        attention None is the fastest backend that can (see backend_choice.py). Without cuda_graphs every step runs
+        module by module.
         Raises ConfigError: a model, dtype, device or backend that is not supported, or a pool that does not fit.
         """
         if attention is not None and cls.attention is not None:
@@ -98,7 +100,7 @@ class ModelRunner:
         files = ModelFiles(model_dir)
         config = ModelConfig.load(model_dir)
         torch_device, device_reason = choose_device(device)
-        torch_dtype, dtype_reason = choose_dtype(dtype, torch_device)
+        torch_dtype, dtype_reason = choose_dtype(dtype, torch_device, fits_float16=config.fits_float16)
         with torch.device("meta"):
             model = PagedModel(config)
         check_weights(model, model_dir)
@@ -201,7 +203,7 @@ class ModelRunner:
         """
         if not plan.scheduled:
             return torch.empty(0, self.vocab_size, device=self.kv_tensors.device)
-        with interrupts_allowed(), self._device_made_current():
+        with interrupts_allowed(), self._device_made_current(), advice_when_full(self.kv_tensors):
             return self._forward(self.step_tensors(plan))
 
     def step_tensors(self, plan: StepPlan) -> StepTensors:
@@ -214,7 +216,7 @@ class ModelRunner:
     @torch.inference_mode()
     def sample(self, plan: StepPlan, logits: Tensor) -> list[int]:
         """Return one token id per request of plan.sampling. Raises FloatingPointError for NaN logits."""
-        with interrupts_allowed(), self._device_made_current():
+        with interrupts_allowed(), self._device_made_current(), advice_when_full(self.kv_tensors):
             return sample(logits, plan.sampling, self._forward.argmax(logits))
 
     def kv(self, block_id: int, layer: int) -> tuple[Tensor, Tensor]:

@@ -251,6 +251,18 @@ def test_kernels_for_another_torch_are_reported_as_such(monkeypatch: pytest.Monk
     assert refusal is not None and "FA2 (flash_attn) does not load: undefined symbol: _ZN3c10" in refusal
 
 
+def test_a_package_without_the_functions_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """flash-attn-4 alone leaves an empty flash_attn to import; a later FA3 may move what it has."""
+    on_gpu(monkeypatch, 9)
+    for name in ("flash_attn", "flash_attn_interface"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    refusal = FlashAttention.refusal(setting())
+    assert refusal == (
+        "FA3 (flash_attn_interface) has no flash_attn_with_kvcache; "
+        "FA2 (flash_attn) has no flash_attn_with_kvcache and no flash_attn_varlen_func"
+    )
+
+
 def test_the_newest_generation_is_taken(monkeypatch: pytest.MonkeyPatch, install: Install) -> None:
     install("FA3")
     monkeypatch.setitem(sys.modules, "flash_attn", fake_flash_attn.fa2())

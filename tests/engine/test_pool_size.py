@@ -8,8 +8,9 @@ import psutil
 import pytest
 import torch
 
+from engine.plan_builder import Dealer, plan_of
 from labengine.config import ConfigError
-from labengine.engine import pool_size
+from labengine.engine import model_runner, pool_size
 from labengine.engine.model_runner import ModelRunner
 from labengine.engine.pool_size import fitting_blocks, free_memory, left_to_cgroup, require_memory
 
@@ -84,6 +85,24 @@ def test_what_torch_keeps_on_a_gpu_is_free(gpu: dict[str, int]) -> None:
     require_memory(80, 16, MIB, CUDA)
     with pytest.raises(ConfigError, match="at most 80 blocks fit"):
         require_memory(81, 16, MIB, CUDA)
+
+
+def test_a_step_without_memory_says_what_to_lower(tiny_runner: ModelRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the forward pass and in sampling; the next step, if it needs less, is taken."""
+    plan = plan_of(Dealer(8, tiny_runner.groups).request([1, 2, 3]).take(3))
+    logits = tiny_runner.forward(plan)
+
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("tried to allocate 2.00 GiB")
+
+    expected = r"the KV pool holds .* in \d+ blocks; give a smaller num_blocks.* \(tried to allocate 2.00 GiB\)"
+    with monkeypatch.context() as patch, pytest.raises(torch.OutOfMemoryError, match=expected):
+        patch.setattr(tiny_runner, "_forward", full)
+        tiny_runner.forward(plan)
+    with monkeypatch.context() as patch, pytest.raises(torch.OutOfMemoryError, match=expected):
+        patch.setattr(model_runner, "sample", full)
+        tiny_runner.sample(plan, logits)
+    assert len(tiny_runner.sample(plan, tiny_runner.forward(plan))) == 1
 
 
 @pytest.mark.parametrize(("device", "calls"), [(CUDA, ["empty_cache"]), (CPU, [])])

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,17 @@ import torch
 
 from engine.needs_triton import needs_triton
 from labengine.engine.attention import AttentionSetting
+from labengine.engine.attention import triton as triton_attention
+from labengine.engine.attention.torch_gather import TorchGather
+from labengine.engine.attention.trial_steps import take_trial_steps
 from labengine.engine.attention.triton import TritonAttention
+from labengine.engine.backend_choice import choose_ops
+from labengine.engine.ops import triton as triton_ops
+from labengine.engine.trial_launch import launch_refusal
 
 needs_triton()
 
+CPU = torch.device("cpu")
 CASES = ("attention", "ops", "ops_models", "model")
 MORE_CASES = ("attention", "model")
 """Those with cases for the sweep alone."""
@@ -77,7 +85,7 @@ def setting(device: str = "cuda", dtype: torch.dtype = torch.bfloat16, head_dim:
 def refusal(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], unsuitable: AttentionSetting) -> str | None:
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-    return TritonAttention.refusal(unsuitable)
+    return TritonAttention.unsupported(unsuitable)
 
 
 def test_refusals_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,6 +98,46 @@ def test_refusals_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
     assert refusal(monkeypatch, (9, 0), setting(head_dim=320)) == "heads of 320 are larger than 256"
     wide = setting(dtype=torch.float64)
     assert refusal(monkeypatch, (9, 0), wide) == "it computes in float16, bfloat16, float32 only"
+
+
+def test_a_machine_that_cannot_launch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As without gcc or Python.h, which Triton needs for its launcher: the reason is told, and torch computes."""
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+
+    def without_compiler(device: torch.device, launch: object) -> str | None:
+        return launch_refusal(CPU, _without_compiler)
+
+    for module in (triton_attention, triton_ops):
+        module._trial.cache_clear()
+        monkeypatch.setattr(module, "launch_refusal", without_compiler)
+    reason = "a trial launch failed (RuntimeError: Failed to find C compiler.)"
+    here = replace(setting(), device=torch.device("cuda:7"))
+    assert TritonAttention.refusal(here) == reason
+    assert choose_ops(here.device, here.dtype)[1].endswith(f"; not triton: {reason})")
+    for module in (triton_attention, triton_ops):
+        module._trial.cache_clear()
+
+
+def _without_compiler() -> None:
+    raise RuntimeError("Failed to find C compiler.\nPlease specify via CC environment variable.")
+
+
+def test_a_full_gpu_is_no_refusal() -> None:
+    """It would be remembered for all labs to come."""
+
+    def launch() -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        launch_refusal(CPU, launch)
+
+
+@pytest.mark.parametrize("block_size", [1, 16])
+def test_trial_steps_are_steps_that_a_backend_can_take(block_size: int) -> None:
+    """By torch here; by Triton's interpreter in triton_attention_cases.py."""
+    small = AttentionSetting(CPU, torch.float32, 4, 2, 16, (block_size,))
+    assert launch_refusal(CPU, lambda: take_trial_steps(TorchGather(small))) is None
 
 
 def test_without_triton(monkeypatch: pytest.MonkeyPatch) -> None:

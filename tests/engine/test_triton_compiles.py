@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 
 from engine.plan_builder import Dealer, plan_of
+from engine.ptxas_report import report_of
 from labengine.config import GroupSpec
 from labengine.engine.attention import AttentionSetting, triton_kernels
 from labengine.engine.attention.triton import TritonAttention, is_interpreted
@@ -35,8 +37,11 @@ pytestmark = pytest.mark.skipif(is_interpreted(), reason="TRITON_INTERPRET=1: ke
 
 CPU = torch.device("cpu")
 GPUS = {75: Gpu((7, 5), 40), 80: Gpu((8, 0), 108), 89: Gpu((8, 9), 128), 90: Gpu((9, 0), 132)}
+ALL_GPUS = {**GPUS, 86: Gpu((8, 6), 84), 100: Gpu((10, 0), 148), 120: Gpu((12, 0), 170)}
 SHARED_KIB = {75: 64, 80: 163, 89: 99, 90: 227}
 """Shared memory that one program may have."""
+A_FEW_BYTES = 64
+"""Spilled by a thread's stores and loads: ptxas trades as much for one more program per SM. A tile spills hundreds."""
 TYPES = {
     torch.float16: "*fp16",
     torch.bfloat16: "*bf16",
@@ -136,6 +141,27 @@ def test_attention(capability: int, model: str, catch: Callable[..., dict[str, C
         assert kernel.metadata.shared <= SHARED_KIB[capability] * 1024
         # Triton has given up Turing's tensor cores.
         assert capability == 75 or "mma" in kernel.asm["ptx"], "products belong on tensor cores"
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("dtype", ["half", "float32"])
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("capability", sorted(ALL_GPUS))
+def test_registers_and_shared_memory(
+    capability: int, model: str, dtype: str, catch: Callable[..., dict[str, Caught]], tmp_path: Path
+) -> None:
+    """No tile spills, and three programs of a decode share an SM in half precision: few of them hide no latency."""
+    half = torch.float16 if capability == 75 else torch.bfloat16
+    caught = catch(triton_kernels, capability)
+    heads = MODELS[model]
+    gpu = ALL_GPUS[capability]
+    attend(gpu, torch.float32 if dtype == "float32" else half, heads, WINDOW if heads == GEMMA else FULL, [1000, 2000])
+    for compiled in (compiled for kernel in caught.values() for compiled in kernel.compiled):
+        report = report_of(compiled, capability, tmp_path)
+        assert report.spilled <= A_FEW_BYTES and report.programs_per_sm >= 1, report
+    if dtype == "half" and capability > 75:
+        decodes = report_of(caught["attend_kernel"].compiled[-1], capability, tmp_path)
+        assert decodes.programs_per_sm >= 3, decodes
 
 
 @pytest.mark.parametrize(("block_size",), sampled(product([5, 16, 256]), {(16,)}))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -20,6 +22,15 @@ def test_tiles_cover_every_query_once_the_heaviest_first() -> None:
 def test_with_a_window_all_tiles_but_the_first_weigh_the_same() -> None:
     tiles = query_tiles([12], [12], requests=[0], queries=4, window=3)
     assert tiles.tolist() == [[0, 4], [0, 8], [0, 0]]
+
+
+@pytest.mark.parametrize(("capability", "kib"), [((8, 0), 164), ((8, 9), 100), ((9, 0), 228), ((12, 0), 100)])
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+def test_three_decodes_share_an_sms_memory(capability: tuple[int, int], kib: int, head_dim: int) -> None:
+    """Keys and values of all stages but one; what ptxas says of the kernels is in test_triton_compiles.py."""
+    shape = decode_shape(Gpu(capability, 100), replace(QWEN, head_dim=head_dim))
+    copies = 2 * (shape.num_stages - 1) * shape.keys * head_dim * QWEN.dtype.itemsize
+    assert 16 * 1024 <= copies <= kib * 1024 // shape.per_sm - 10 * 1024
 
 
 def test_many_tiles_are_not_cut() -> None:

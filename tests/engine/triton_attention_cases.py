@@ -18,10 +18,12 @@ from engine.triton_device import DEVICE
 from labengine.config import GroupSpec
 from labengine.core.step_plan import StepPlan
 from labengine.engine.attention import AttentionSetting
+from labengine.engine.attention.trial_steps import take_trial_steps
 from labengine.engine.attention.triton import SPANS_AT_ONCE, TritonAttention, TritonStep
 from labengine.engine.attention.triton_tiles import Gpu, TileShape, num_spans
 from labengine.engine.kv_tensors import LayerKV
 from labengine.engine.step_tensors import StepTensors, step_tensors
+from labengine.engine.trial_launch import launch_refusal
 from sampling import sampled
 
 TOLERANCES = {torch.float32: 3e-6, torch.float16: 3e-3, torch.bfloat16: 2e-2}
@@ -306,3 +308,9 @@ def test_the_joins_maximum_is_that_of_all_spans(loud: int | None) -> None:
     attention = backend_for(texts, IDLE, small=True).prepare(step, step.groups[0])
     out = attention.attend(queries, texts.cache, 1.0).cpu().double()
     torch.testing.assert_close(out, texts.expected(plan, queries, 1.0), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_the_trial_launch_passes_here(dtype: torch.dtype) -> None:
+    setting = AttentionSetting(DEVICE, dtype, 4, 2, 16, (16,))
+    assert launch_refusal(DEVICE, lambda: take_trial_steps(TritonAttention(setting))) is None

@@ -40,6 +40,8 @@ class FlashKernels(ABC):
 
     title: ClassVar[str]
     module_name: ClassVar[str]
+    functions: ClassVar[tuple[str, ...]]
+    """Functions of the package that it calls."""
 
     def __init__(self, setting: AttentionSetting) -> None:
         """Import the package, which loads its kernels."""
@@ -55,19 +57,35 @@ class FlashKernels(ABC):
     def prepare(self, step: StepTensors, group: GroupTensors) -> Attend:
         """Compute once what the group's layers share."""
 
+    @classmethod
+    def _missing(cls) -> str | None:
+        """Return why the package cannot be used; None when it can.
+
+        flash-attn-4 brings a folder flash_attn without FA2: imported, it is an empty namespace package.
+        """
+        where = f"{cls.title} ({cls.module_name})"
+        try:
+            package = import_module(cls.module_name)
+        except (ImportError, OSError) as error:  # OSError: kernels that were built against another torch
+            is_absent = isinstance(error, ModuleNotFoundError) and error.name == cls.module_name
+            return f"{where} " + ("is not installed" if is_absent else f"does not load: {error}")
+        absent = [name for name in cls.functions if not callable(getattr(package, name, None))]
+        return f"{where} has no {' and no '.join(absent)}" if absent else None
+
 
 class FA3(FlashKernels):
     """FlashAttention 3: one call for decodes, chunks, and both together."""
 
     title = "FA3"
     module_name = "flash_attn_interface"
+    functions = ("flash_attn_with_kvcache",)
 
     @classmethod
     def refusal(cls, setting: AttentionSetting, capability: tuple[int, int]) -> str | None:
         """Refuse all GPUs but Hopper's."""
         if capability[0] != 9:
             return f"FA3 is made for sm_90, and this GPU is sm_{capability[0]}{capability[1]}"
-        return _missing(cls.module_name, "FA3")
+        return cls._missing()
 
     def prepare(self, step: StepTensors, group: GroupTensors) -> Attend:
         """Prepare one call's keywords, which serve decodes and chunks together."""
@@ -97,6 +115,7 @@ class FA2(FlashKernels):
 
     title = "FA2"
     module_name = "flash_attn"
+    functions = ("flash_attn_with_kvcache", "flash_attn_varlen_func")
 
     def __init__(self, setting: AttentionSetting) -> None:
         super().__init__(setting)
@@ -110,7 +129,7 @@ class FA2(FlashKernels):
         wrong = [size for size in setting.block_sizes if size % 256]
         if wrong:
             return f"FA2 takes blocks of a multiple of 256 tokens, not of {wrong[0]}"
-        return _missing(cls.module_name, "FA2")
+        return cls._missing()
 
     def prepare(self, step: StepTensors, group: GroupTensors) -> Attend:
         """Prepare the keywords of the decoding call or of the other one."""
@@ -154,16 +173,6 @@ def window_only(step: StepTensors, group: GroupTensors) -> tuple[Tensor, Tensor]
     columns = torch.arange(width, dtype=torch.int32, device=skipped.device) + skipped.unsqueeze(1)
     tables = group.block_tables.gather(1, columns.clamp(max=width - 1).long())
     return tables, step.contexts - skipped * group.block_size
-
-
-def _missing(module_name: str, title: str) -> str | None:
-    """Return why the package cannot be imported; None when it can."""
-    try:
-        import_module(module_name)
-    except (ImportError, OSError) as error:  # OSError: kernels that were built against another torch
-        is_absent = isinstance(error, ModuleNotFoundError) and error.name == module_name
-        return f"{title} ({module_name}) " + ("is not installed" if is_absent else f"does not load: {error}")
-    return None
 
 
 def _waits_for_longest_context(package: ModuleType) -> bool:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 
 import torch
 from torch import Tensor
 
 from labengine.engine.attention import AttentionBackend, AttentionSetting, StepAttention
+from labengine.engine.attention.trial_steps import take_trial_steps
 from labengine.engine.attention.triton_tiles import (
     Gpu,
     TileShape,
@@ -27,6 +29,7 @@ from labengine.engine.attention.triton_tiles import (
 )
 from labengine.engine.kv_tensors import LayerKV
 from labengine.engine.step_tensors import GroupTensors, StepTensors
+from labengine.engine.trial_launch import launch_refusal
 
 MAX_HEAD_DIM = 256
 MIN_CAPABILITY = {torch.float16: (7, 5), torch.bfloat16: (8, 0), torch.float32: (7, 5)}
@@ -135,7 +138,16 @@ class TritonAttention(AttentionBackend):
 
     @classmethod
     def refusal(cls, setting: AttentionSetting) -> str | None:
-        """Refuse machines without Triton or a GPU that it compiles this dtype for, unless kernels are interpreted."""
+        """Refuse what `unsupported` does, and machines where a trial launch of these kernels fails."""
+        refusal = cls.unsupported(setting)
+        return refusal if refusal is not None or is_interpreted() else _trial(cls, setting)
+
+    @classmethod
+    def unsupported(cls, setting: AttentionSetting) -> str | None:
+        """Return what Triton, the GPU or the dtype lacks, found without a launch; None if nothing.
+
+        Interpreted kernels need no GPU.
+        """
         if find_spec("triton") is None:
             return "Triton is not installed (pip install triton)"
         if setting.head_dim > MAX_HEAD_DIM:
@@ -184,6 +196,11 @@ class TritonAttention(AttentionBackend):
             longest = min(longest, group.window + queries)
         spans = num_spans(self._gpu, shape, num_tiles * self.setting.num_kv_heads, longest)
         return Launch(shape, queries, tiles, num_tiles, spans)
+
+
+@cache
+def _trial(backend: type[TritonAttention], setting: AttentionSetting) -> str | None:
+    return launch_refusal(setting.device, lambda: take_trial_steps(backend(setting)))
 
 
 def write_kv(keys: Tensor, values: Tensor, cache: LayerKV, slots: Tensor) -> None:

@@ -14,7 +14,7 @@ from labengine.engine.attention import AttentionSetting
 MIN_ROWS = 16
 """Rows of the smallest matrix that tensor cores multiply."""
 STEP_BYTES = 16 * 1024
-"""Bytes of keys that one step of a decode loads, at most."""
+"""Bytes of keys that one step of a decode loads, at most; as many of values come with them."""
 MAX_SPANS = 64
 
 
@@ -77,10 +77,22 @@ def decode_shape(gpu: Gpu, setting: AttentionSetting) -> TileShape:
     """Return the shape for decodes: several small programs per SM, as memory is the limit."""
     rows = max(MIN_ROWS, power_of_two(setting.num_heads // setting.num_kv_heads))
     key_bytes = padded_dim(setting.head_dim) * setting.dtype.itemsize
-    step_bytes = STEP_BYTES if gpu.has_tensor_cores else STEP_BYTES // 4
+    step_bytes, stages = _decode_copies(gpu)
     keys = max(16, min(128, step_bytes // key_bytes))
-    stages = 3 if gpu.has_much_shared_memory else 2
-    return TileShape(rows, keys, num_warps=4, num_stages=stages, per_sm=3, min_steps=max(2, 256 // keys))
+    num_warps = 8 if setting.dtype.itemsize > 2 and setting.head_dim > 64 else 4
+    return TileShape(rows, keys, num_warps, num_stages=stages, per_sm=3, min_steps=max(2, 256 // keys))
+
+
+def _decode_copies(gpu: Gpu) -> tuple[int, int]:
+    """Return the bytes of keys in a step and the stages with which three programs share an SM's memory.
+
+    A program holds the keys and values of stages - 1 steps, and a few KiB more.
+    """
+    if not gpu.has_tensor_cores:
+        return STEP_BYTES // 4, 2
+    if not gpu.has_much_shared_memory:  # 100 KiB per SM
+        return STEP_BYTES // 2, 2
+    return STEP_BYTES, 3 if gpu.capability >= (9, 0) else 2  # 228 KiB, and 164
 
 
 def prefill_shape(gpu: Gpu, setting: AttentionSetting) -> TileShape:
@@ -88,7 +100,9 @@ def prefill_shape(gpu: Gpu, setting: AttentionSetting) -> TileShape:
     group = power_of_two(setting.num_heads // setting.num_kv_heads)
     dim = padded_dim(setting.head_dim)
     if setting.dtype.itemsize > 2 or not gpu.has_tensor_cores:  # registers are the limit
-        return TileShape(max(32, group), 32 if dim <= 128 else 16, num_warps=4, num_stages=2, per_sm=1)
+        num_warps = 4 if dim <= 64 else 8
+        keys = 32 if dim * setting.dtype.itemsize <= 256 else 16
+        return TileShape(max(32, group), keys, num_warps, num_stages=2, per_sm=1)
     if dim > 128 or not gpu.has_much_shared_memory:
         num_warps = 8 if dim > 128 else 4
         return TileShape(max(64, group), 64 if dim <= 64 else 32, num_warps, num_stages=2, per_sm=1)

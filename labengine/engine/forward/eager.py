@@ -28,11 +28,11 @@ class EagerForward:
         self._frequencies = {rope: rope.inverse_frequencies(model.config.head_dim).to(device) for rope in ropes}
 
     @torch.inference_mode()
-    def __call__(self, step: StepTensors) -> Tensor:
-        """Compute a step; see Forward."""
+    def __call__(self, step: StepTensors, out: Tensor | None = None) -> Tensor:
+        """Compute a step; see Forward. out: float32 memory for the logits, else they are allocated."""
         attention = [self.backend.prepare(step, group) for group in step.groups]
         rotations = {rope: Rotation.at(step.positions, frequencies) for rope, frequencies in self._frequencies.items()}
-        logits: Tensor = self.model(step, self.kv, attention, rotations, self._ops)
+        logits: Tensor = self.model(step, self.kv, attention, rotations, self._ops, out)
         return logits
 
     def argmax(self, logits: Tensor) -> None:

@@ -12,8 +12,10 @@ size.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, partial
+from threading import Lock
 from time import perf_counter
 from typing import Protocol
 
@@ -22,7 +24,7 @@ from torch import Tensor
 
 from labengine.config import GroupSpec
 from labengine.engine.attention import AttentionBackend
-from labengine.engine.forward import Forward
+from labengine.engine.forward.eager import EagerForward
 from labengine.engine.forward.static_step import StaticStep
 from labengine.engine.step_tensors import StepTensors
 
@@ -52,6 +54,26 @@ class RunAgain:
         return lambda: result.copy_(run())
 
 
+@cache
+def capture_stream(device: torch.device) -> torch.cuda.Stream:
+    """Return the device's one stream for captures: cuBLAS keeps a workspace per stream, 32 MiB on sm_90, for ever."""
+    return torch.cuda.Stream(device)
+
+
+_CAPTURING = Lock()
+"""Held during a capture: the stream serves one at a time."""
+
+
+@contextmanager
+def stream_restored(device: torch.device) -> Iterator[None]:
+    """Make the present stream current again at the end: torch leaves its own current when a capture fails."""
+    before = torch.cuda.current_stream(device)
+    try:
+        yield
+    finally:
+        torch.cuda.set_stream(before)
+
+
 class CudaRecorder:
     """CUDA graphs in one memory pool: they never run at the same time, and their results are not kept."""
 
@@ -60,12 +82,12 @@ class CudaRecorder:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         with torch.cuda.device(device):
-            self._stream = torch.cuda.Stream(device)
+            self._stream = capture_stream(device)
             self._pool = torch.cuda.graph_pool_handle()
 
     def record(self, run: Callable[[], Tensor]) -> RecordedForward:
         """Run once to compile and load kernels, then capture."""
-        with torch.cuda.device(self._device):
+        with torch.cuda.device(self._device), _CAPTURING, stream_restored(self._device):
             self._warm_up(run)
             graph = torch.cuda.CUDAGraph()
             # Other threads of a notebook may use the GPU meanwhile: only this thread's errors end a capture.
@@ -89,7 +111,7 @@ class GraphedForward:
     """Runs decodes through graphs, everything else through `eager`; all of it through `eager` when recording failed."""
 
     def __init__(
-        self, eager: Forward, groups: Sequence[GroupSpec], max_context: int, max_num_seqs: int, recorder: Recorder,
+        self, eager: EagerForward, groups: Sequence[GroupSpec], max_context: int, max_num_seqs: int, recorder: Recorder,
         device: torch.device, static_step: type[StaticStep] = StaticStep,
     ) -> None:  # fmt: skip
         """Record all sizes. max_context: longest context of the model's positions and the pool's blocks."""
@@ -132,8 +154,11 @@ class GraphedForward:
 
     @torch.inference_mode()
     def _record(self, recorder: Recorder, static: StaticStep) -> None:
+        """Record all sizes, the largest first. Their logits are rows of one tensor: 156 MB for 256 x 152k."""
+        vocab_size = self._eager.model.config.vocab_size
+        logits = torch.empty(static.max_num_seqs, vocab_size, dtype=torch.float32, device=self._eager.kv.device)
         for size in reversed(self._sizes):
-            self._recordings[size] = recorder.record(partial(self._eager, static.rows(size)))
+            self._recordings[size] = recorder.record(partial(self._eager, static.rows(size), logits[:size]))
 
 
 def refusal(device: torch.device, backend: AttentionBackend) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Literal
 
 import torch
@@ -9,11 +10,12 @@ from torch import Tensor
 from torch.nn.functional import silu
 
 from labengine.engine.attention import AttentionSetting
-from labengine.engine.attention.triton import TritonAttention
+from labengine.engine.attention.triton import TritonAttention, is_interpreted
 from labengine.engine.modules import RMSNorm
 from labengine.engine.ops import Activation, Ops
 from labengine.engine.ops.torch_ops import gelu_tanh
 from labengine.engine.rope import Rotation
+from labengine.engine.trial_launch import launch_refusal
 
 KERNELS_WORDS: dict[Activation, Literal["silu", "gelu_tanh"]] = {silu: "silu", gelu_tanh: "gelu_tanh"}
 
@@ -26,8 +28,9 @@ class TritonOps(Ops):
 
     @classmethod
     def refusal(cls, device: torch.device, dtype: torch.dtype) -> str | None:
-        """Refuse devices and dtypes that the Triton attention refuses."""
-        return TritonAttention.refusal(AttentionSetting(device, dtype, 1, 1, 64, (16,)))
+        """Refuse what the Triton attention does not support, and machines where a trial launch fails."""
+        refusal = TritonAttention.unsupported(AttentionSetting(device, dtype, 1, 1, 64, (16,)))
+        return refusal if refusal is not None or is_interpreted() else _trial(device, dtype)
 
     def add_norm(self, stream: Tensor, part: Tensor | None, norm: RMSNorm) -> tuple[Tensor, Tensor]:
         """Add and normalize; see Ops."""
@@ -48,3 +51,16 @@ class TritonOps(Ops):
         from labengine.engine.ops.triton_ops import gated
 
         return gated(gate_up, KERNELS_WORDS[activation])
+
+
+@cache
+def _trial(device: torch.device, dtype: torch.dtype) -> str | None:
+    """Return why a norm of one row fails."""
+
+    def launch() -> object:
+        from labengine.engine.ops.triton_ops import add_rms_norm
+
+        row = torch.ones(1, 64, dtype=dtype, device=device)
+        return add_rms_norm(row, row, row[0], 1e-6, False)
+
+    return launch_refusal(device, launch)
