@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from functools import cache, cached_property
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labengine.config import ConfigError, checked_text
+from labengine.engine.direct_tokenizer import DirectTokenizer, direct_tokenizer, names_generic_class
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -45,9 +45,6 @@ def byte_of_character() -> dict[str, int]:
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(others)}
 
-
-GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
-"""Names in tokenizer_config.json of the class that reads everything from tokenizer.json."""
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
 
@@ -117,7 +114,11 @@ class HuggingFaceTokenizer:
         return self._texts[token_id]
 
     @cached_property
-    def _loaded(self) -> PreTrainedTokenizerBase:
+    def _loaded(self) -> DirectTokenizer | PreTrainedTokenizerBase:
+        return direct_tokenizer(self.model_dir) or self._transformers
+
+    @cached_property
+    def _transformers(self) -> PreTrainedTokenizerBase:
         try:
             tokenizer: PreTrainedTokenizerBase = self._tokenizer_class().from_pretrained(
                 self.model_dir, local_files_only=True, trust_remote_code=False
@@ -134,7 +135,7 @@ class HuggingFaceTokenizer:
         AutoTokenizer imports transformers' modelling half, which takes seconds: it is asked only where the directory
         does not name the generic class itself.
         """
-        if self._names_generic_class():
+        if names_generic_class(self.model_dir):
             from transformers import PreTrainedTokenizerFast
 
             return PreTrainedTokenizerFast
@@ -142,23 +143,16 @@ class HuggingFaceTokenizer:
 
         return AutoTokenizer
 
-    def _names_generic_class(self) -> bool:
-        try:
-            config = json.loads((self.model_dir / "tokenizer_config.json").read_bytes())
-        except (OSError, ValueError):
-            return False
-        if not isinstance(config, dict) or "auto_map" in config:
-            return False
-        return config.get("tokenizer_class") in GENERIC_CLASSES
-
     def _render(self, messages: Sequence[dict[str, str]]) -> str:
         """Return the conversation as the model's chat template writes it."""
         from jinja2 import TemplateError
 
-        if not self._loaded.chat_template:
+        if not self._transformers.chat_template:
             raise ConfigError(f"the tokenizer in {self.model_dir} has no chat template; give a plain prompt instead")
         try:
-            text: Any = self._loaded.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=False)
+            text: Any = self._transformers.apply_chat_template(
+                list(messages), add_generation_prompt=True, tokenize=False
+            )
         except TemplateError as error:
             raise ConfigError(f"the model's chat template refuses these messages: {error}") from error
         except Exception as error:  # a template is a program, and may fail in any way

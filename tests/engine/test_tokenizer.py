@@ -95,7 +95,7 @@ def test_the_generic_class_is_what_autotokenizer_would_load(smollm2: Path) -> No
 
     theirs = AutoTokenizer.from_pretrained(smollm2, local_files_only=True)
     ours = HuggingFaceTokenizer(smollm2)
-    assert type(ours._loaded) is type(theirs)
+    assert type(ours._transformers) is type(theirs)
     assert ours.encode("Two people ask, 1234 times: naïve?") == theirs.encode("Two people ask, 1234 times: naïve?")
     assert ours.chat([{"role": "user", "content": "hi"}]) == theirs.apply_chat_template(
         [{"role": "user", "content": "hi"}], add_generation_prompt=True, return_dict=False

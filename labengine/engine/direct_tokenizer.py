@@ -1,0 +1,117 @@
+"""The tokenizer of a tokenizer.json without transformers, whose import takes most of a second."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tokenizers import AddedToken, Tokenizer
+
+GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
+"""Names in tokenizer_config.json of the class that reads everything from tokenizer.json."""
+
+INERT_KEYS = {
+    "tokenizer_class",
+    "clean_up_tokenization_spaces",
+    "added_tokens_decoder",
+    "chat_template",
+    "model_max_length",
+    "model_input_names",
+    "padding_side",
+    "truncation_side",
+    "backend",
+    "is_local",
+}
+"""Keys of tokenizer_config.json that change no id and no text of a generic class, or are looked at below."""
+
+ADDED_TOKEN_FLAGS = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
+
+
+class DirectTokenizer:
+    """A tokenizer.json, with those methods of transformers' tokenizers that the lab calls."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        self._tokenizer = tokenizer
+
+    def __len__(self) -> int:
+        return self._tokenizer.get_vocab_size(with_added_tokens=True)
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """Return the token ids of a text."""
+        return list(self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids)
+
+    def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = False) -> str:
+        """Return the text of token ids."""
+        return self._tokenizer.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
+
+    def convert_ids_to_tokens(self, token_id: int) -> str | None:
+        """Return a token as the vocabulary spells it."""
+        return self._tokenizer.id_to_token(token_id)
+
+    @cached_property
+    def added_tokens_decoder(self) -> dict[int, AddedToken]:
+        """The tokens beside the vocabulary, by id."""
+        return self._tokenizer.get_added_tokens_decoder()
+
+
+def direct_tokenizer(model_dir: Path) -> DirectTokenizer | None:
+    """Return the directory's tokenizer; None where transformers would make more, or something else, of its files."""
+    config, contents = _json(model_dir / "tokenizer_config.json"), _json(model_dir / "tokenizer.json")
+    if not names_generic_class(model_dir) or not _says_nothing_more(config, contents):
+        return None
+    from tokenizers import Tokenizer
+
+    try:
+        return DirectTokenizer(Tokenizer.from_file(str(model_dir / "tokenizer.json")))
+    except Exception:  # of any type: transformers says what is wrong with the file
+        return None
+
+
+def names_generic_class(model_dir: Path) -> bool:
+    """Return True if tokenizer_config.json names the class that reads everything from tokenizer.json."""
+    config = _json(model_dir / "tokenizer_config.json")
+    return "auto_map" not in config and config.get("tokenizer_class") in GENERIC_CLASSES
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        contents = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return contents if isinstance(contents, dict) else {}
+
+
+def _says_nothing_more(config: dict[str, Any], contents: dict[str, Any]) -> bool:
+    """Return True if tokenizer_config.json adds nothing to tokenizer.json but which special token has which role."""
+    model, added = contents.get("model"), contents.get("added_tokens")
+    if not isinstance(model, dict) or not isinstance(added, list):
+        return False
+    if config.get("clean_up_tokenization_spaces") and model.get("type") != "BPE":
+        return False
+    return _has_inert_keys(config, added) and _has_inert_tokens(config, added)
+
+
+def _has_inert_keys(config: dict[str, Any], added: list[Any]) -> bool:
+    """Return True if all keys are inert, or give the role of a special token (bos_token ...) to one of the file's."""
+    special = {token.get("content") for token in added if isinstance(token, dict) and token.get("special")}
+    roles = [value for key, value in config.items() if key not in INERT_KEYS and value is not None]
+    return all(isinstance(value, str) and value in special for value in roles)
+
+
+def _has_inert_tokens(config: dict[str, Any], added: list[Any]) -> bool:
+    """Return True if each of added_tokens_decoder stands in tokenizer.json too, with the same flags."""
+    listed = config.get("added_tokens_decoder", {})
+    if not isinstance(listed, dict):
+        return False
+    own = {str(token.get("id")): token for token in added if isinstance(token, dict)}
+    return all(
+        isinstance(token, dict)
+        and all(token.get(flag) == own.get(key, {}).get(flag, ...) for flag in ADDED_TOKEN_FLAGS)
+        for key, token in listed.items()
+    )
