@@ -50,6 +50,12 @@ FRAMES = """() => [0, 1].flatMap((side) => ["tables", "map", "queue"].map((name)
     isCut: view.scrollHeight > view.clientHeight + 3 || view.scrollWidth > view.clientWidth + 3,
   };
 }))"""
+RESIZE_TABLES = """async () => {
+  const root = document.querySelector(".labengine");
+  root.style.height = `${root.clientHeight}px`; // its own size stays
+  for (const view of root.querySelectorAll(".le-tables")) view.style.height = "30px";
+  await new Promise((done) => requestAnimationFrame(() => setTimeout(done))); // in that frame, not in the next
+}"""
 NAMES = "() => document.querySelector('.labengine').stage.parts.find((part) => part.stepNames).stepNames"
 
 
@@ -97,6 +103,18 @@ def test_of_two_sizes_the_rows_are_in_one_order(width: int) -> None:
             nothing_is_cut_in_silence(page)
 
     show_comparison(check, sizes(), width=width)
+
+
+def test_a_frame_that_shrinks_says_at_once_what_it_hides() -> None:
+    def check(page: ComparePage) -> None:
+        page.press("End")
+        before = page.page.evaluate(FRAMES)
+        page.page.evaluate(RESIZE_TABLES)
+        after = page.page.evaluate(FRAMES)
+        assert [bool(frame["sign"]) for frame in before if frame["name"] == "tables"] == [False, False]
+        assert [bool(frame["sign"]) for frame in after if frame["name"] == "tables"] == [True, True]
+
+    show_comparison(check, sizes())
 
 
 def test_in_the_follow_up_of_44409_no_word_is_cut_and_the_groups_are_aligned() -> None:

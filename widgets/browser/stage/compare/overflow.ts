@@ -6,6 +6,7 @@ export class Overflow {
   noun: string;
   itemsIn: (view: HTMLElement) => Element[];
   element = element("button", "le-beyond");
+  sizes = new ResizeObserver(() => this.paint());
   // view: what scrolls; itemsIn(view): what is counted of it, by this noun, if there is one; beside(sign) puts the sign
   // where it is read.
   constructor(
@@ -21,6 +22,7 @@ export class Overflow {
     this.element.hidden = true;
     this.element.addEventListener("click", () => this.scroll());
     view.addEventListener("scroll", () => this.paint(), { passive: true });
+    this.sizes.observe(view); // the views are painted again a frame later, and it would be wrong until then
     beside(this.element);
   }
 
