@@ -53,7 +53,7 @@ def find(
     """Search for the shortest workload on which parts go wrong.
 
     parts: Parts, an edition's name, one class that replaces a part, a Connector's class (or a function that makes a
-    connector), or a module of labengine's that was patched.
+    connector), or a module of labengine's that was patched. Classes that Parts leave out are those of `against`.
     against: the edition that costs and decisions are held against.
     external: makes the external tier of every workload; without it there are tiers of several kinds, and none.
     kinds: what counts, the gravest first: "rule" (an invariant, the oracle or the events are contradicted), "raises",

@@ -39,10 +39,11 @@ class Suspects:
 def suspects_of(wanted: object, against: str | Parts) -> Suspects:
     """Return the suspects for an argument of find(): an edition's name, Parts, a class, a connector, or a module.
 
-    A module is one that the caller has patched; the search then runs on the production classes as they are now. Raises
+    Classes that Parts leave out are those of the edition held against; where that is Parts too, labengine's. A module
+    is one that the caller has patched; the search then runs on the production classes as they are now. Raises
     ConfigError for anything else.
     """
-    reference = against if isinstance(against, Parts) else edition(against)
+    reference = _completed(against, LABENGINE) if isinstance(against, Parts) else edition(against)
     if isinstance(wanted, ModuleType):
         name = f"{reference.name}, {wanted.__name__} patched"
         return Suspects(replace(reference, name=name), None, reference, module=wanted)
@@ -139,8 +140,13 @@ def _parts_of(wanted: object, reference: Parts) -> Parts | None:
     if isinstance(wanted, str):
         return edition(wanted)
     if isinstance(wanted, Parts):
-        is_complete = all(getattr(wanted, field.name) is not None for field in fields(Parts))
-        return wanted if is_complete else wanted.overriding(LABENGINE)
+        return _completed(wanted, reference)
     if isinstance(wanted, type):
         return parts_with(wanted, reference, ("full", "sliding_window"))
     return None
+
+
+def _completed(parts: Parts, edition: Parts) -> Parts:
+    """Return parts with the edition's classes for those that are left out; complete parts as they are."""
+    is_complete = all(getattr(parts, field.name) is not None for field in fields(Parts))
+    return parts if is_complete else parts.overriding(edition)

@@ -23,7 +23,7 @@ from finder.wrong_parts import (
 )
 from labengine.config import ConfigError
 from labengine.core.block_pool import BlockPool
-from labengine.core.editions import NANO_VLLM_243
+from labengine.core.editions import LABENGINE, NANO_VLLM_243
 from labengine.core.parts import Parts
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.course.branch import FAST_PREFILL
@@ -87,6 +87,14 @@ def test_a_part_that_keeps_more_than_the_reference_is_worse() -> None:
 def test_an_edition_differs_from_another() -> None:
     one = found("vllm", against="nano-vllm", kinds=("differs",), max_workloads=200)
     assert "; with nano-vllm, " in one.message
+
+
+def test_what_parts_leave_out_is_as_in_the_edition_that_they_are_held_against() -> None:
+    parts = Parts(merge_policy=NoAliveCheck)
+    one = found(parts, against="nano-vllm+243", scopes=ONE_SCOPE, kinds=GRAVE, max_workloads=0)
+    with one.lab() as lab:
+        assert lab.session.parts == parts.overriding(NANO_VLLM_243)
+    assert suspects_of("vllm", parts).reference == parts.overriding(LABENGINE), "where nothing else says"
 
 
 def test_production_is_searched_completely_and_nothing_is_found() -> None:
