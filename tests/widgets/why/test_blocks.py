@@ -78,6 +78,20 @@ def test_a_reference_without_an_event_is_counted_and_named() -> None:
     assert "a reference that no table holds" in reply.links[-1].sentence and "the two should be equal" in reply.answer
 
 
+def test_a_table_entry_that_is_not_counted_is_named() -> None:
+    events = [
+        ev.BlockMerged(one.block_id, one.into_block_id, one.request_id, 0, one.index, 1)
+        if isinstance(one, ev.BlockMerged) and one.into_block_id == 0
+        else one
+        for one in MERGED
+    ]
+    reply = why(recording(events), {"block": 0})
+    assert reply.links[-1].sentence.endswith(
+        "That is +1, and the count changed by nothing: a table entry that is not counted."
+    )
+    assert [link.change for link in reply.links] == [1, 0] and "the two should be equal" in reply.answer
+
+
 def test_a_question_is_asked_at_its_moment() -> None:
     timeline = recording(OVERWRITTEN)
     before = next(n for n, e in enumerate(OVERWRITTEN) if isinstance(e, ev.BlockCached) and e.request_id == 1)

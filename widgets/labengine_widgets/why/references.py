@@ -82,9 +82,10 @@ def why_ref_count(past: Past, block_id: int) -> Why:
 
 def _link(past: Past, reference: Reference, change: int) -> Link:
     text = phrase(reference.event)
-    unexplained = change - (-1 if isinstance(reference.event, ev.BlockFreed) else 1)
-    if unexplained:
-        text += f" The count moved by {unexplained:+d} more than the events say: a reference that no table holds."
+    expected = -1 if isinstance(reference.event, ev.BlockFreed) else 1
+    if change != expected:
+        found = "a reference that no table holds" if change > expected else "a table entry that is not counted"
+        text += f" That is {expected:+d}, and the count changed by {change or 'nothing'}: {found}."
     return past.link(reference.number, text, change)
 
 
