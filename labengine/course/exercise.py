@@ -17,6 +17,7 @@ from labengine.course.override_exercise import OverrideExercise
 from labengine.course.policy_exercise import PolicyExercise, Score
 from labengine.course.predict_exercise import PredictExercise, Truth
 from labengine.course.trial import LabMaker, Workload, trial_of
+from labengine.course.undone import UndoneWorkload
 from labengine.lab import Lab
 from labengine.scenarios import bug
 from labengine.session.question import QuestionKind
@@ -54,6 +55,7 @@ def exercise(
     accepts: Callable[[Lab], str | None] | None = None,
     score: str | Score | None = None,
     goal: float | None = None,
+    undone: UndoneWorkload | None = None,
     broken: str | Parts | type | None = None,
     first: Callable[[Lab], int] | None = None,
     play: Workload | None = None,
@@ -73,6 +75,8 @@ def exercise(
       requests to a lab and take steps. accepts(lab) judges a played lab in place of the solution's events: it returns
       what is wrong.
     * Make it better: solution and workloads, with score ("tokens computed" ..., or a function of a lab) and goal.
+      undone(lab, interrupt): a workload that calls interrupt(lab) where a step is begun and undone; an answer has to go
+      on as if it had never been begun.
     * Find the first wrong event: broken, an upstream bug's id, or parts or an override, which `play` runs. first(lab)
       returns the event's number; without it, the first event that breaks a rule or raises.
     * Predict, then reveal: play(lab) goes to the moment before a step, and truth(step) returns the answer of that step;
@@ -103,7 +107,7 @@ def exercise(
     if score is not None:
         if goal is None:
             raise ConfigError("goal is missing: the score to reach")
-        return PolicyExercise(text, solution, pairs, workloads, maker, score=score, goal=goal)
+        return PolicyExercise(text, solution, pairs, workloads, maker, score=score, goal=goal, undone=undone)
     return OverrideExercise(text, solution, pairs, workloads, maker, accepts=accepts)
 
 

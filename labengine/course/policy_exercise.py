@@ -14,6 +14,7 @@ from labengine.course.check_result import CheckResult, TextTable, passed, wrong
 from labengine.course.override_exercise import WithOverride
 from labengine.course.progress import NamedScore, progress
 from labengine.course.trial import LabMaker, Workload, picture_of, played
+from labengine.course.undone import UndoneWorkload, trace_of_an_undone_step
 from labengine.events import ForwardRan, PrefixHit
 from labengine.lab import Lab
 
@@ -63,7 +64,8 @@ class ScoredRun:
 class PolicyExercise(WithOverride):
     """Write a policy. score: a name of SCORES, or a function of a played lab (then less is better).
 
-    goal: the score to reach, summed over all workloads.
+    goal: the score to reach, summed over all workloads. undone: a workload with a step that is undone: an answer that
+    reaches the goal is played on it too, and has to go on as if the step had never been begun.
     """
 
     kind: ClassVar[str] = "Make it better"
@@ -78,6 +80,7 @@ class PolicyExercise(WithOverride):
         *,
         score: str | Score,
         goal: float,
+        undone: UndoneWorkload | None = None,
     ) -> None:
         super().__init__(text, right_answer, mistakes, workloads, maker)
         self.score_name = score if isinstance(score, str) else called(score).replace("_", " ")
@@ -90,7 +93,9 @@ class PolicyExercise(WithOverride):
             self._score, self._is_more_better = score, False
         if not isinstance(goal, (int, float)) or isinstance(goal, bool):
             raise ConfigError(f"goal is the score to reach, a number; got {shown(goal)}")
-        self.goal = goal
+        if undone is not None:
+            checked_call("undone", undone, "lab", "interrupt")
+        self.goal, self._undone = goal, undone
         self.runs: list[ScoredRun] = []
         """The engine as it is, and the reader's runs, oldest first."""
         self._earlier = () if (attempts := progress().get(text.name)) is None else attempts.runs
@@ -113,9 +118,17 @@ class PolicyExercise(WithOverride):
         self.runs.append(scored)
         is_reached = scored.total >= self.goal if self._is_more_better else scored.total <= self.goal
         line = f"{self.score_name}: {scored.total:g}; to reach: {self.goal:g}; as it was: {self.runs[0].total:g}."
+        if is_reached and (trace := self._trace_of_an_undone_step(parts)):
+            head = f"The score is reached, and the policy is not right yet. {line}"
+            return wrong(head, *trace, self._fitting_hint(parts), table=self.table)
         if is_reached:
             return passed(f"Reached. {line}", table=self.table)
         return wrong(f"Not reached yet. {line}", self._fitting_hint(parts), table=self.table)
+
+    def _trace_of_an_undone_step(self, parts: Parts) -> tuple[str, ...]:
+        if self._undone is None:
+            return ()
+        return trace_of_an_undone_step(self.maker, parts, self._undone, self._score, self.score_name)
 
     def _begin_anew(self) -> None:
         self.runs.clear()

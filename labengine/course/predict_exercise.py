@@ -298,3 +298,8 @@ def _next_step(lab: Lab) -> RevealedStep:
     before, start = lab.snapshot(), lab.timeline.end
     lab.step()
     return RevealedStep(before, tuple(lab.timeline.events(start, lab.timeline.end)), lab.snapshot())
+
+
+def in_step(number: int, prediction: Prediction, truth: Truth) -> Callable[[RevealedStep], Prediction]:
+    """Return a mistake that is made about one step, the lab's step `number`, and about no other."""
+    return lambda step: prediction if step.after.step == number else truth(step)

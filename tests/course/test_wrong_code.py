@@ -10,6 +10,7 @@ import pytest
 import labengine
 from labengine.core.nano_vllm import NanoBlockPool
 from labengine.core.prefix_cache import MergePolicy
+from labengine.course.exercises.your_own_policy import KeepWhatComesBack
 from labengine_widgets.compare.view import CompareView
 
 pytestmark = pytest.mark.usefixtures("loops_end_soon")
@@ -204,3 +205,32 @@ def test_a_step_without_a_prediction_reveals_too_and_can_be_asked_again() -> Non
     exercise.again()
     assert exercise.answer(exercise._right_answers()[0]).state == "blank"
     assert exercise.check()
+
+
+class PlainSet(KeepWhatComesBack):
+    def touch(self, block_ids: Any) -> None:
+        labengine.BlockPool.touch(self, block_ids)
+        self.was_hit |= set(block_ids)
+
+
+class RaisesAfterTheVisit(PlainSet):
+    def reused_first(self, block_ids: list[int]) -> list[int]:
+        if (len(self.was_hit.intersection(block_ids)), len(block_ids)) == (9, 10):
+            raise RuntimeError("nine blocks were hit")
+        return super().reused_first(block_ids)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (PlainSet, "something from a step that never happened"),
+        (RaisesAfterTheVisit, "A step is begun and undone, and a run goes wrong."),
+    ],
+)
+def test_a_policy_that_still_knows_of_an_undone_step_reaches_the_score_and_does_not_pass(
+    answer: type, said: str
+) -> None:
+    result = labengine.exercise("your-policy/one-off-texts").check(answer)
+    assert result.state == "wrong" and "The score is reached" in result.text and said in result.text
+    assert ("nine blocks were hit" in result.text) == (answer is RaisesAfterTheVisit)
+    assert not labengine.progress()["your-policy/one-off-texts"].passed

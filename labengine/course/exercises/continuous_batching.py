@@ -1,24 +1,21 @@
-"""Exercises of the notebook "Continuous batching"."""
+"""Exercises of the notebook "Continuous batching" on admission: who is in a step, and with how many tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from labengine.core.request import Request, RequestStatus
 from labengine.core.step_plan import ScheduledRequest
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.course.base import Exercise
 from labengine.course.exercise import exercise
+from labengine.course.exercises.preemption import again, no_way_back, preempted, victim
 from labengine.course.first_wrong_exercise import nth_event
-from labengine.course.predict_exercise import RevealedStep
-from labengine.events import BlockAllocated, RequestPreempted, RequestScheduled, TokenSampled
+from labengine.course.predict_exercise import RevealedStep, in_step
+from labengine.events import RequestScheduled, TokenSampled
 from labengine.lab import Lab
 
-STORY = "Tell me a long story about the sea and the moon tonight"
-CHESS = "Write down all the rules of chess for a child of six"
-WIND = "Why does the wind blow colder in the hills than here"
 LETTER = "Here is a letter that I have written to my oldest friend about all that happened last year"
 
 
@@ -119,155 +116,68 @@ def next_chunk() -> Exercise:
     )
 
 
-def _full_house(lab: Lab) -> None:
-    for text in (
-        "Cats sleep all day and all night",
-        "Dogs bark when a door is open",
-        "Fish are quiet and swim at ease",
-    ):
-        lab.add(text, max_tokens=12, ignore_eos=True)
-    lab.run(until=lambda lab: len(lab.snapshot().free_queue) == 0)
-    while not _is_about_to_preempt(lab):
-        lab.step()
+def _three_arrive(lab: Lab) -> None:
+    lab.add("Where is the nearest bank", max_tokens=5)
+    lab.add("Who wrote Hamlet and Macbeth", max_tokens=3)
+    lab.step(2)
+    lab.add(f"{LETTER} so please read it", max_tokens=9)
+    lab.add("Why is that", max_tokens=9)
+    lab.add("What do whales eat in the cold and dark north sea", max_tokens=9)
 
 
-def _is_about_to_preempt(lab: Lab) -> bool:
-    requests = lab.snapshot().requests.values()
-    is_full = any(len(one.token_ids) > 4 * len(one.block_tables[0]) for one in requests if one.status == "running")
-    return is_full and not lab.snapshot().free_queue
+def _admitted_last(step: RevealedStep) -> int:
+    return step.of_kind(RequestScheduled)[-1].request_id
 
 
-def _preempted(step: RevealedStep) -> int:
-    return step.first(RequestPreempted).request_id
-
-
-def preempted() -> Exercise:
-    """Predict: the request that is preempted."""
+def admitted() -> Exercise:
+    """Predict: who is admitted, and who waits, in four steps."""
+    c, d, e = 2, 3, 4
     return exercise(
-        "continuous-batching/preempted",
-        "Three requests run, every block is used, and in the next step they need more. Which request is preempted?",
-        play=_full_house,
-        truth=_preempted,
+        "continuous-batching/admitted",
+        "Three seats, and 9 blocks of 4 tokens. A and B are being answered: A's answer has five tokens, B's has three, "
+        "and each has got two of them. Now C comes with a prompt of 22 tokens, behind it D with 3, and E with 11. Of "
+        "the requests that the next step computes, which one was admitted last?",
+        play=_three_arrive,
+        truth=_admitted_last,
         about="request",
-        num_blocks=6,
-        block_size=4,
-        hints=[
-            "One request gives all its blocks back, so that the others can go on. Who has waited least?",
-            "vLLM preempts the youngest: the last one that was admitted.",
-        ],
-        mistakes=[
-            (
-                lambda step: 0,
-                "A is the oldest. If the oldest were preempted, no request could be sure to come to its end.",
-            )
-        ],
-    )
-
-
-def _up_to_the_return(lab: Lab) -> None:
-    for prompt, max_tokens in ((CHESS, 16), (WIND, 9), (STORY, 12)):
-        lab.add(prompt, max_tokens=max_tokens)
-    lab.run(until=lambda lab: lab.snapshot().requests[1].status == "finished")
-
-
-def _num_again(step: RevealedStep) -> int:
-    return next(event.num_tokens for event in step.of_kind(RequestScheduled) if event.request_id == 2)
-
-
-def _everything(step: RevealedStep) -> int:
-    return len(step.before.requests[2].token_ids)
-
-
-def _all_but_the_newest(step: RevealedStep) -> int:
-    return _num_again(step) - 1
-
-
-def again() -> Exercise:
-    """Predict: the tokens that a preempted request computes again."""
-    return exercise(
-        "continuous-batching/again",
-        "Other texts and another order than above: C was preempted some steps ago. B is done now, and in the next step "
-        "C comes back. How many tokens does the step compute for C? (Blocks have 4 tokens.)",
-        play=_up_to_the_return,
-        truth=_num_again,
-        about="number",
-        num_blocks=13,
-        block_size=4,
-        hints=[
-            "Which of C's blocks are still in the prefix map? A click on an entry of the map shows its block's tokens.",
-            "C finds full blocks from its first one on. All tokens after them are computed again.",
-        ],
-        mistakes=[
-            (_everything, "Not all is lost: some blocks that C gave back have not been reused yet, and C finds them."),
-            (
-                _all_but_the_newest,
-                "One more: the newest token was sampled in the last step before the preemption, and has no KV yet.",
-            ),
-        ],
-    )
-
-
-class LeastComputed(TokenBudgetScheduler):
-    """A scheduler that preempts the request for which the fewest tokens have been computed."""
-
-    def choose_victim(self, request: Request) -> Request:
-        """Return the running request with the fewest computed tokens; of several, the youngest."""
-        return min(reversed(self.running), key=lambda one: one.num_computed_tokens)
-
-
-class _Oldest(TokenBudgetScheduler):
-    def choose_victim(self, request: Request) -> Request:
-        return self.running[0]
-
-
-class _MostComputed(TokenBudgetScheduler):
-    def choose_victim(self, request: Request) -> Request:
-        return max(self.running, key=lambda one: one.num_computed_tokens)
-
-
-class _OldestOfEquals(TokenBudgetScheduler):
-    def choose_victim(self, request: Request) -> Request:
-        return min(self.running, key=lambda one: one.num_computed_tokens)
-
-
-def _crowd(*lengths: tuple[int, int]) -> Callable[[Lab], None]:
-    """Return a workload: requests of (prompt tokens, answer tokens), all at once."""
-
-    def play(lab: Lab) -> None:
-        for number, (num_tokens, max_tokens) in enumerate(lengths):
-            lab.add(token_ids=range(100 * number, 100 * number + num_tokens), max_tokens=max_tokens, ignore_eos=True)
-        lab.run()
-
-    return play
-
-
-def victim() -> Exercise:
-    """Fill in: which request is preempted."""
-    return exercise(
-        "continuous-batching/victim",
-        "Blocks have run out. The engine preempts the youngest request, even if it is the one with most to lose. Write "
-        "a scheduler that preempts the running request for which the fewest tokens are computed; of several such "
-        "requests, the youngest. `self.running` lists the running requests, oldest first, and each has "
-        "`num_computed_tokens`. (`request` is the one that lacks a block; you do not need it.)",
-        solution=LeastComputed,
-        workloads=[
-            _crowd((4, 9), (9, 12), (13, 12)),
-            _crowd((7, 12), (7, 12), (7, 12)),
-            _crowd((11, 6), (3, 14), (12, 8), (2, 9)),
-        ],
-        num_lines=1,
-        hints=[
-            "`min(..., key=...)` finds the smallest by a property.",
-            "Of several smallest, `min` returns the first. `reversed(self.running)` begins with the youngest.",
-        ],
-        mistakes=[
-            (TokenBudgetScheduler, "This is the youngest request, as before: it may have the most to lose."),
-            (_Oldest, "The oldest request has waited longest, and usually has the most to lose."),
-            (_MostComputed, "The request with most computed tokens loses most. Asked for is the one with the fewest."),
-            (_OldestOfEquals, "Where several have the fewest, the youngest is meant: yours takes the oldest of them."),
-        ],
+        rounds=4,
         num_blocks=9,
         block_size=4,
+        max_num_seqs=3,
+        hints=[
+            "Two things are needed to be admitted: a seat, and free blocks for the whole prompt. And nobody overtakes: "
+            "whoever stands behind a request that does not fit waits with it.",
+            "After the first of the four steps B is done, and after the third A. Count the free blocks each time.",
+            "In the third step A begins a new block. Where none is free, the youngest request gives way, and waits at "
+            "the head of the queue. A step that preempts admits nobody.",
+        ],
+        mistakes=[
+            (
+                in_step(3, d, _admitted_last),
+                "D fits, and waits all the same: C is before it, and does not fit. If short requests could overtake, a "
+                "long one might wait for ever.",
+            ),
+            (
+                in_step(3, c, _admitted_last),
+                "There is a seat, and the budget would do. But C's prompt needs 6 blocks, and 5 are free; a part of a "
+                "prompt is not admitted.",
+            ),
+            (in_step(4, c, _admitted_last), "C takes 6 of the 7 free blocks and the second seat. One of each is left."),
+            (in_step(4, e, _admitted_last), "E is behind D, and all seats are taken: A, C, D."),
+            (
+                in_step(5, d, _admitted_last),
+                "A needs its third block, and none is free: D, the youngest, gives back its own and leaves.",
+            ),
+            (
+                in_step(6, e, _admitted_last),
+                "Who was preempted waits at the head of the queue, so D is first. With D and C in the pool, E's three "
+                "blocks are not free.",
+            ),
+            (
+                in_step(6, c, _admitted_last),
+                "A is done, so three blocks are free, and D waits at the head of the queue.",
+            ),
+        ],
     )
 
 
@@ -321,63 +231,11 @@ def early_token() -> Exercise:
     )
 
 
-class ForgetsToFree(TokenBudgetScheduler):
-    """A scheduler that empties the table of a preempted request, and does not give the blocks back."""
-
-    def take_blocks(self, victim: Request) -> None:
-        """Clear the table, and queue the request as preempted."""
-        victim.block_tables[0].clear()
-        self._set(victim, "num_computed_tokens", 0)
-        self._set(victim, "status", RequestStatus.PREEMPTED)
-        self._hooks.emit(RequestPreempted(victim.request_id))
-
-
-def _until_blocks_run_out(lab: Lab) -> None:
-    for prompt in (STORY, CHESS, WIND):
-        lab.add(prompt, max_tokens=14)
-    lab.step(12)
-
-
-def _earlier(kind: type[Any]) -> Callable[[Lab], int]:
-    """Return a function of a lab: the last event of a kind before the first preemption."""
-
-    def number(lab: Lab) -> int:
-        assert lab.timeline is not None
-        preempted = nth_event(RequestPreempted)(lab)
-        events = enumerate(lab.timeline.events())
-        return [n for n, event in events if n < preempted and isinstance(event, kind)][-1]
-
-    return number
-
-
-def no_way_back() -> Exercise:
-    """Find the first wrong event: a preemption that frees nothing."""
-    return exercise(
-        "continuous-batching/no-way-back",
-        "Another scheduler with one wrong method: after a while nothing runs any more, though three requests wait. "
-        "Which event is the first wrong one?",
-        broken=ForgetsToFree,
-        play=_until_blocks_run_out,
-        hints=[
-            "At the end, compare the block tables with the free queue: who holds the blocks?",
-            "Before a request is preempted, a BlockFreed should be there for each of its blocks.",
-        ],
-        mistakes=[
-            (
-                _earlier(BlockAllocated),
-                "A running request takes the last free block for its next token, as it may. What does the next one do?",
-            ),
-            (nth_event(RequestPreempted, 1), "This preemption frees nothing, too, but it is not the first one."),
-        ],
-        num_blocks=12,
-        block_size=4,
-    )
-
-
 EXERCISES: Mapping[str, Callable[[], Exercise]] = {
     "continuous-batching/budget": budget,
     "continuous-batching/next-chunk": next_chunk,
     "continuous-batching/preempted": preempted,
+    "continuous-batching/admitted": admitted,
     "continuous-batching/again": again,
     "continuous-batching/victim": victim,
     "continuous-batching/early-token": early_token,

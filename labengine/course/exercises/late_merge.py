@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from labengine.core.block import Block
-from labengine.core.prefix_cache import LateMerge, MergePolicy
+from labengine.core.prefix_cache import MergePolicy
 from labengine.core.request import Request
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.course.base import Exercise
 from labengine.course.exercise import exercise
-from labengine.course.first_wrong_exercise import nth_event
+from labengine.course.exercises.ref_counts import one_short, reused_last
 from labengine.course.predict_exercise import RevealedStep
-from labengine.events import BlockCached, BlockFreed, BlockMerged
+from labengine.events import BlockMerged
 from labengine.lab import Lab
 
 
@@ -92,59 +91,6 @@ def keep_first() -> Exercise:
     )
 
 
-class MergesIntoFreeBlocks(LateMerge):
-    """A late merge that does not ask whether the equal block is in use."""
-
-    def is_alive(self, other: Block) -> bool:
-        """Return True: every block will do."""
-        return True
-
-
-def _four_requests(lab: Lab) -> None:
-    lab.add(token_ids=range(200, 205), max_tokens=1)
-    lab.step()
-    lab.add(token_ids=range(9), max_tokens=1)
-    lab.add(token_ids=range(9), max_tokens=6)
-    lab.step()
-    lab.add(token_ids=range(100, 117), max_tokens=6)
-    lab.step()
-    lab.step()
-
-
-def dead_block() -> Exercise:
-    """Find the first wrong event: a merge into a free block."""
-    return exercise(
-        "late-merge/dead-block",
-        "A late merge that does not ask `is_alive`, in another run: A is done. B and C are equal, B is done after its "
-        "first step, then D comes. In step 4, C reads D's keys and values. Which event made it wrong?",
-        broken=MergesIntoFreeBlocks,
-        play=_four_requests,
-        hints=[
-            "Begin at the wrong read, and ask `.lab.why(request='C')` or `.lab.why(block=2)`.",
-            "At the end of step 2, compare C's table with the free queue.",
-            "In the update of step 2, B goes first: its blocks are hashed and freed. What does C do then?",
-        ],
-        mistakes=[
-            (
-                "BlockAllocated",
-                "A block is taken from the free queue, as it may be. Who counted on one that was still in the queue?",
-            ),
-            (
-                nth_event(BlockFreed, 2),
-                "B is done, and gives its blocks back: that is right. What happens to them next?",
-            ),
-        ],
-        edition="nano-vllm+243",
-        num_blocks=8,
-        block_size=4,
-    )
-
-
-def _three_equal(lab: Lab) -> None:
-    for _ in range(3):
-        lab.add(token_ids=range(14), max_tokens=6, ignore_eos=True)
-
-
 def _two_and_their_beginning(lab: Lab) -> None:
     for num_tokens in (14, 14, 12):
         lab.add(token_ids=range(num_tokens), max_tokens=6, ignore_eos=True)
@@ -183,34 +129,6 @@ def num_used() -> Exercise:
             ),
         ],
         edition="nano-vllm+243",
-        num_blocks=12,
-        block_size=4,
-    )
-
-
-def _mapped(step: RevealedStep) -> int:
-    [hashed] = [event for event in step.of_kind(BlockCached) if event.request_id == 2 and event.index == 0]
-    return hashed.mapped[0]
-
-
-def mapped() -> Exercise:
-    """Predict: the block that the map leads to after an overwriting."""
-    return exercise(
-        "late-merge/mapped",
-        "Three equal prompts of 14 tokens, blocks of 4, and no merge: this is the engine of the report. After the "
-        "step, a request looks up the first four tokens. Which block does the map give?",
-        play=_three_equal,
-        truth=_mapped,
-        about="block",
-        hints=[
-            "A takes four blocks, then B, then C. All three first blocks get the same hash at the end of the step.",
-            "A is hashed first. What does the overwriting do with A's entry when B's block has the same hash?",
-        ],
-        mistakes=[
-            (0, "That is A's: full, correct, and lost. B was hashed after A."),
-            (4, "B's block took the entry from A's. Then C was hashed."),
-        ],
-        edition="nano-vllm",
         num_blocks=12,
         block_size=4,
     )
@@ -289,8 +207,8 @@ def wait_a_step() -> Exercise:
 
 EXERCISES: Mapping[str, Callable[[], Exercise]] = {
     "late-merge/num-used": num_used,
-    "late-merge/mapped": mapped,
     "late-merge/keep-first": keep_first,
-    "late-merge/dead-block": dead_block,
+    "late-merge/one-short": one_short,
+    "late-merge/reused-last": reused_last,
     "late-merge/wait-a-step": wait_a_step,
 }

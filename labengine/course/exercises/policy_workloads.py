@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from labengine.events import ForwardRan, RequestAdded, StepStarted, TokenSampled
@@ -81,6 +81,22 @@ def all_grow(lab: Lab) -> None:
     """Short prompts and long answers: they fit at first."""
     for number in range(6):
         lab.add(unique_text(f"short-{number}", 8), max_tokens=20)
+    lab.run()
+
+
+def visitor_who_leaves(lab: Lab, interrupt: Callable[[Lab], object]) -> None:
+    """Someone asks for a text that is being read, and is gone before the step that finds it has ended."""
+    lab.add(f"{RULES} Who wrote the first of them", max_tokens=3)
+    lab.run()
+    lab.add(unique_text("draft", 36), max_tokens=4)
+    lab.step()
+    visitor = lab.add(f"{unique_text('draft', 36)} and so on", max_tokens=2)
+    interrupt(lab)
+    lab.abort(visitor)
+    lab.run()
+    lab.add(unique_text("letter", 36), max_tokens=2)
+    lab.run()
+    lab.add(f"{RULES} Who wrote the last of them", max_tokens=3)
     lab.run()
 
 

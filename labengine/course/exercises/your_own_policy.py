@@ -27,6 +27,7 @@ from labengine.course.exercises.policy_workloads import (
     triplets_and_another,
     twins,
     unique_text,
+    visitor_who_leaves,
 )
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.predict_exercise import RevealedStep
@@ -87,6 +88,16 @@ class KeepWhatComesBack(KeepBeginnings):
         return super().reused_first(block_ids)
 
 
+class _PlainSet(KeepWhatComesBack):
+    def touch(self, block_ids: Any) -> None:
+        BlockPool.touch(self, block_ids)
+        self.was_hit.update(block_ids)
+
+    def evict(self, block: Block, reason: EvictReason = "reused") -> None:
+        BlockPool.evict(self, block, reason)
+        self.was_hit.discard(block.block_id)
+
+
 class _KeepNothing(BlockPool):
     def reused_first(self, block_ids: list[int]) -> list[int]:
         return list(block_ids)
@@ -99,7 +110,8 @@ def one_off_texts() -> Exercise:
         "`KeepBeginnings` helps the librarian and harms the conversation. Write a pool that helps the one and leaves "
         "the other as it was. `reused_first` gets the blocks that one request frees at once; `touch` is called with "
         "the blocks that a request has found, and `evict` when a block's content is forgotten. What the class "
-        "remembers goes into the journal too: `self._journal.record((function, argument))` names what undoes a change.",
+        "remembers goes into the journal too: `self._journal.record((function, argument))` names what undoes a change. "
+        "(The check also undoes a step, and looks whether your class has forgotten it.)",
         solution=KeepWhatComesBack,
         workloads=[librarian, conversation],
         score="tokens computed",
@@ -124,7 +136,13 @@ def one_off_texts() -> Exercise:
                 "All freed blocks at the head: the newest content is lost first, and it is the likeliest to be asked "
                 "for again.",
             ),
+            (
+                _PlainSet,
+                "A plain set: the step is undone, and its notes stay. In `touch`, record "
+                "`(self.was_hit.discard, block_id)` before each new note.",
+            ),
         ],
+        undone=visitor_who_leaves,
         **ENGINE,
     )
 

@@ -1,0 +1,224 @@
+"""Exercises of the notebook "Continuous batching" on preemption: who gives way, and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from labengine.core.request import Request, RequestStatus
+from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.course.base import Exercise
+from labengine.course.exercise import exercise
+from labengine.course.first_wrong_exercise import nth_event
+from labengine.course.predict_exercise import RevealedStep
+from labengine.events import BlockAllocated, RequestPreempted, RequestScheduled
+from labengine.lab import Lab
+
+STORY = "Tell me a long story about the sea and the moon tonight"
+CHESS = "Write down all the rules of chess for a child of six"
+WIND = "Why does the wind blow colder in the hills than here"
+
+
+def _full_house(lab: Lab) -> None:
+    for text in (
+        "Cats sleep all day and all night",
+        "Dogs bark when a door is open",
+        "Fish are quiet and swim at ease",
+    ):
+        lab.add(text, max_tokens=12, ignore_eos=True)
+    lab.run(until=lambda lab: len(lab.snapshot().free_queue) == 0)
+    while not _is_about_to_preempt(lab):
+        lab.step()
+
+
+def _is_about_to_preempt(lab: Lab) -> bool:
+    requests = lab.snapshot().requests.values()
+    is_full = any(len(one.token_ids) > 4 * len(one.block_tables[0]) for one in requests if one.status == "running")
+    return is_full and not lab.snapshot().free_queue
+
+
+def _preempted(step: RevealedStep) -> int:
+    return step.first(RequestPreempted).request_id
+
+
+def preempted() -> Exercise:
+    """Predict: the request that is preempted."""
+    return exercise(
+        "continuous-batching/preempted",
+        "Three requests run, every block is used, and in the next step they need more. Which request is preempted?",
+        play=_full_house,
+        truth=_preempted,
+        about="request",
+        num_blocks=6,
+        block_size=4,
+        hints=[
+            "One request gives all its blocks back, so that the others can go on. Who has waited least?",
+            "vLLM preempts the youngest: the last one that was admitted.",
+        ],
+        mistakes=[
+            (
+                lambda step: 0,
+                "A is the oldest. If the oldest were preempted, no request could be sure to come to its end.",
+            )
+        ],
+    )
+
+
+def _up_to_the_return(lab: Lab) -> None:
+    for prompt, max_tokens in ((CHESS, 16), (WIND, 9), (STORY, 12)):
+        lab.add(prompt, max_tokens=max_tokens)
+    lab.run(until=lambda lab: lab.snapshot().requests[1].status == "finished")
+
+
+def _num_again(step: RevealedStep) -> int:
+    return next(event.num_tokens for event in step.of_kind(RequestScheduled) if event.request_id == 2)
+
+
+def _everything(step: RevealedStep) -> int:
+    return len(step.before.requests[2].token_ids)
+
+
+def _all_but_the_newest(step: RevealedStep) -> int:
+    return _num_again(step) - 1
+
+
+def again() -> Exercise:
+    """Predict: the tokens that a preempted request computes again."""
+    return exercise(
+        "continuous-batching/again",
+        "Other texts and another order than above: C was preempted some steps ago. B is done now, and in the next step "
+        "C comes back. How many tokens does the step compute for C? (Blocks have 4 tokens.)",
+        play=_up_to_the_return,
+        truth=_num_again,
+        about="number",
+        num_blocks=13,
+        block_size=4,
+        hints=[
+            "Which of C's blocks are still in the prefix map? A click on an entry of the map shows its block's tokens.",
+            "C finds full blocks from its first one on. All tokens after them are computed again.",
+        ],
+        mistakes=[
+            (_everything, "Not all is lost: some blocks that C gave back have not been reused yet, and C finds them."),
+            (
+                _all_but_the_newest,
+                "One more: the newest token was sampled in the last step before the preemption, and has no KV yet.",
+            ),
+        ],
+    )
+
+
+class LeastComputed(TokenBudgetScheduler):
+    """A scheduler that preempts the request for which the fewest tokens have been computed."""
+
+    def choose_victim(self, request: Request) -> Request:
+        """Return the running request with the fewest computed tokens; of several, the youngest."""
+        return min(reversed(self.running), key=lambda one: one.num_computed_tokens)
+
+
+class _Oldest(TokenBudgetScheduler):
+    def choose_victim(self, request: Request) -> Request:
+        return self.running[0]
+
+
+class _MostComputed(TokenBudgetScheduler):
+    def choose_victim(self, request: Request) -> Request:
+        return max(self.running, key=lambda one: one.num_computed_tokens)
+
+
+class _OldestOfEquals(TokenBudgetScheduler):
+    def choose_victim(self, request: Request) -> Request:
+        return min(self.running, key=lambda one: one.num_computed_tokens)
+
+
+def _crowd(*lengths: tuple[int, int]) -> Callable[[Lab], None]:
+    """Return a workload: requests of (prompt tokens, answer tokens), all at once."""
+
+    def play(lab: Lab) -> None:
+        for number, (num_tokens, max_tokens) in enumerate(lengths):
+            lab.add(token_ids=range(100 * number, 100 * number + num_tokens), max_tokens=max_tokens, ignore_eos=True)
+        lab.run()
+
+    return play
+
+
+def victim() -> Exercise:
+    """Fill in: which request is preempted."""
+    return exercise(
+        "continuous-batching/victim",
+        "Blocks have run out. The engine preempts the youngest request, even if it is the one with most to lose. Write "
+        "a scheduler that preempts the running request for which the fewest tokens are computed; of several such "
+        "requests, the youngest. `self.running` lists the running requests, oldest first, and each has "
+        "`num_computed_tokens`. (`request` is the one that lacks a block; you do not need it.)",
+        solution=LeastComputed,
+        workloads=[
+            _crowd((4, 9), (9, 12), (13, 12)),
+            _crowd((7, 12), (7, 12), (7, 12)),
+            _crowd((11, 6), (3, 14), (12, 8), (2, 9)),
+        ],
+        num_lines=1,
+        hints=[
+            "`min(..., key=...)` finds the smallest by a property.",
+            "Of several smallest, `min` returns the first. `reversed(self.running)` begins with the youngest.",
+        ],
+        mistakes=[
+            (TokenBudgetScheduler, "This is the youngest request, as before: it may have the most to lose."),
+            (_Oldest, "The oldest request has waited longest, and usually has the most to lose."),
+            (_MostComputed, "The request with most computed tokens loses most. Asked for is the one with the fewest."),
+            (_OldestOfEquals, "Where several have the fewest, the youngest is meant: yours takes the oldest of them."),
+        ],
+        num_blocks=9,
+        block_size=4,
+    )
+
+
+class ForgetsToFree(TokenBudgetScheduler):
+    """A scheduler that empties the table of a preempted request, and does not give the blocks back."""
+
+    def take_blocks(self, victim: Request) -> None:
+        """Clear the table, and queue the request as preempted."""
+        victim.block_tables[0].clear()
+        self._set(victim, "num_computed_tokens", 0)
+        self._set(victim, "status", RequestStatus.PREEMPTED)
+        self._hooks.emit(RequestPreempted(victim.request_id))
+
+
+def _until_blocks_run_out(lab: Lab) -> None:
+    for prompt in (STORY, CHESS, WIND):
+        lab.add(prompt, max_tokens=14)
+    lab.step(12)
+
+
+def _earlier(kind: type[Any]) -> Callable[[Lab], int]:
+    """Return a function of a lab: the last event of a kind before the first preemption."""
+
+    def number(lab: Lab) -> int:
+        assert lab.timeline is not None
+        preempted = nth_event(RequestPreempted)(lab)
+        events = enumerate(lab.timeline.events())
+        return [n for n, event in events if n < preempted and isinstance(event, kind)][-1]
+
+    return number
+
+
+def no_way_back() -> Exercise:
+    """Find the first wrong event: a preemption that frees nothing."""
+    return exercise(
+        "continuous-batching/no-way-back",
+        "Another scheduler with one wrong method: after a while nothing runs any more, though three requests wait. "
+        "Which event is the first wrong one?",
+        broken=ForgetsToFree,
+        play=_until_blocks_run_out,
+        hints=[
+            "At the end, compare the block tables with the free queue: who holds the blocks?",
+            "Before a request is preempted, a BlockFreed should be there for each of its blocks.",
+        ],
+        mistakes=[
+            (
+                _earlier(BlockAllocated),
+                "A running request takes the last free block for its next token, as it may. What does the next one do?",
+            ),
+            (nth_event(RequestPreempted, 1), "This preemption frees nothing, too, but it is not the first one."),
+        ],
+        num_blocks=12,
+        block_size=4,
+    )
