@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 import labengine
@@ -51,7 +50,6 @@ def test_only_notebooks_with_weights_have_kept_runs() -> None:
     assert sum(path.stat().st_size for path in runs.KEPT.iterdir()) < 1_000_000
 
 
-@pytest.mark.sweep
 def test_a_run_is_kept_of_the_present_code_of_every_notebook_with_weights() -> None:
     without = [path.stem for path in runs.notebooks() if runs.has_weights(path) and runs.run_of(path) is None]
     assert without == [], "make runs"
