@@ -149,8 +149,8 @@ def test_parts_with_a_scheduler_and_little_else_are_made_from_our_own_edition() 
 def test_ctrl_c_ends_a_search_with_a_report(workers: int) -> None:
     press = threading.Timer(0.5, _thread.interrupt_main)
     press.start()
-    report = find("labengine", kinds=GRAVE, workers=workers, show_progress=False, seconds=600)
-    assert isinstance(report, SearchReport) and report.seconds < 600
+    report = find("labengine", kinds=GRAVE, workers=workers, show_progress=False, seconds=60)
+    assert isinstance(report, SearchReport) and report.seconds < 60
     assert multiprocessing.active_children() == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import threading
 from collections.abc import Iterator
@@ -12,14 +13,17 @@ from contextlib import contextmanager
 def python_handles_sigint() -> Iterator[None]:
     """Install Python's own handler of SIGINT, and assert that the code inside has left it in place.
 
-    A shell starts processes in its background with SIGINT ignored; there, Ctrl-C would raise nothing.
+    A shell starts processes in its background with SIGINT ignored; there, Ctrl-C would raise nothing. Nor would it
+    inside a callback of the garbage collector, where Python drops every exception: Hypothesis's is taken out.
     """
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    before, callbacks = signal.signal(signal.SIGINT, signal.default_int_handler), gc.callbacks[:]
+    gc.callbacks.clear()
     try:
         yield
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler, "the handler of SIGINT was not restored"
     finally:
         signal.signal(signal.SIGINT, before)
+        gc.callbacks[:] = callbacks
 
 
 def press_ctrl_c(*_: object) -> None:
