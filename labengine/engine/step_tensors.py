@@ -114,10 +114,14 @@ class StagedArray:
         # All three or none: there is no call in between, so no interrupt can come between them.
         self._host, self._on_device, self.host = host, on_device, written
 
-    def reserve(self, *shape: int) -> bool:
-        """Make room for at least `shape`; return True if the array was reallocated, and holds zeros."""
-        if all(wanted <= has for wanted, has in zip(shape, self.host.shape, strict=True)):
-            return False
+    def has_room(self, *shape: int) -> bool:
+        """Return True if `reserve` would change nothing."""
+        return all(wanted <= has for wanted, has in zip(shape, self.host.shape, strict=True))
+
+    def reserve(self, *shape: int) -> None:
+        """Make room for at least `shape`. An array that was too small holds zeros then."""
+        if self.has_room(*shape):
+            return
         self._allocate(
             tuple(
                 max(2 * has, wanted) if wanted > has else has
@@ -162,8 +166,9 @@ class StagedTables:
         return self._array.sent(len(tables), width)
 
     def _reserve(self, num_rows: int, width: int) -> None:
-        if self._array.reserve(num_rows, width):
-            self._rows, self._has_null = [], []
+        if not self._array.has_room(num_rows, width):
+            self._rows, self._has_null = [], []  # before: an interrupt may come once the new array is there
+            self._array.reserve(num_rows, width)
         missing = num_rows - len(self._rows)
         self._rows += [()] * missing
         self._has_null += [False] * missing

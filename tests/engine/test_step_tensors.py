@@ -12,6 +12,7 @@ from engine.plan_builder import Dealer, HandMadeRequest, plan_of
 from labengine.config import GroupSpec
 from labengine.engine.step_tensors import (
     GroupTensors,
+    StagedArray,
     StepStaging,
     StepTensors,
     expand_runs,
@@ -138,6 +139,25 @@ def test_an_interrupt_while_a_buffer_grows_changes_nothing(monkeypatch: pytest.M
         patch.setattr(torch.Tensor, "numpy", interrupted)
         staging.step_tensors(plan_of(long.take(900)))
     assert staging.step_tensors(plan_of(request.take(5))).token_ids.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_an_interrupt_after_tables_grew_leaves_no_row_believed_current(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new array holds zeros, and the next step has a row's former table: block 0 would be read."""
+    staging = StepStaging(GROUPS, CPU)
+    request = HandMadeRequest(0, [5] * 9, tables=((7, 8, 9),), groups=GROUPS)
+    staging.step_tensors(plan_of(request.take(9)))
+    allocate = StagedArray._allocate
+
+    def interrupted(array: StagedArray, shape: tuple[int, ...]) -> None:
+        allocate(array, shape)
+        if len(shape) == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(StagedArray, "_allocate", interrupted)
+        staging.step_tensors(plan_of(Dealer(400, 4).request([5] * 900).take(900)))
+    request.num_computed = 0
+    assert read_entries(staging.step_tensors(plan_of(request.take(9))).groups[0], [(0, 3)]) == [[7, 8, 9]]
 
 
 def test_an_interrupted_row_is_written_anew() -> None:
