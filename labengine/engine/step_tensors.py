@@ -128,7 +128,6 @@ class StagedArray:
                 for wanted, has in zip(shape, self.host.shape, strict=True)
             )
         )
-        return True
 
     def sent(self, *extent: int) -> Tensor:
         """Copy the leading part of the array to the device, and return it."""
