@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -50,13 +51,22 @@ def load_weights(model: PagedModel, model_dir: Path, dtype: torch.dtype, device:
         _check_tied(model, tensors)
         for name, _ in list(model.named_parameters()):
             sources = [_named(tensors, source, model_dir) for source in source_names(name, names)]
-            parts = [source.read() for source in sources]
-            tensor = torch.cat(parts) if len(parts) > 1 else parts[0]
             owner, _, leaf = name.rpartition(".")
-            # A copy: tensors that stay mapped to the file would crash the process if someone rewrote it.
-            filled = nn.Parameter(tensor.to(device=device, dtype=dtype, copy=True), requires_grad=False)
-            _check_finite(filled, sources, parts)
+            filled = nn.Parameter(_stacked(sources, dtype, device), requires_grad=False)
+            _check_finite(filled, sources)
             setattr(model.get_submodule(owner), leaf, filled)
+
+
+def _stacked(sources: Sequence[StoredTensor], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return the sources one below the other, each copied straight from its file into its rows.
+
+    A copy: tensors that stay mapped to the file would crash the process if someone rewrote it.
+    """
+    ends = list(accumulate(source.shape[0] for source in sources))
+    stacked = torch.empty(ends[-1], *sources[0].shape[1:], dtype=dtype, device=device)
+    for end, source in zip(ends, sources, strict=True):
+        stacked[end - source.shape[0] : end].copy_(source.read())
+    return stacked
 
 
 def source_names(parameter: str, layer_names: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
@@ -115,12 +125,12 @@ def _check_tied(model: PagedModel, tensors: StoredTensors) -> None:
         )
 
 
-def _check_finite(filled: Tensor, sources: list[StoredTensor], parts: list[Tensor]) -> None:
+def _check_finite(filled: Tensor, sources: Sequence[StoredTensor]) -> None:
     """Check for NaN and infinity. (A finite sum has finite terms: one pass, without a tensor of booleans.)"""
     if torch.isfinite(filled.sum(dtype=torch.float32)) or filled.isfinite().all():
         return
-    for source, part in zip(sources, parts, strict=True):
-        if not part.isfinite().all():
+    for source in sources:
+        if not source.read().isfinite().all():
             raise ConfigError(f"{source.path}: the tensor {source.name} holds NaN or infinity; fetch the file again")
     raise ConfigError(
         f"{sources[0].path}: the tensor {sources[0].name} holds numbers beyond {filled.dtype}; use bfloat16 or float32"

@@ -6,6 +6,7 @@ import ctypes
 import mmap
 import os
 import sys
+from concurrent.futures import Executor
 from ctypes import CDLL, c_double
 from functools import cache
 from threading import Lock
@@ -146,13 +147,25 @@ def team(num_threads: int) -> Team:
     return Team(num_threads)
 
 
-def packed(weight: Tensor, memory: PackedMemory | None = None, *, is_gated: bool = False) -> Tensor:
-    """Return a matrix [n, k] in the kernels' order of reading. is_gated: gate above up, interleaved."""
+def packed(
+    weight: Tensor, memory: PackedMemory | None = None, *, is_gated: bool = False, threads: Executor | None = None
+) -> Tensor:
+    """Return a matrix [n, k] in the kernels' order of reading. is_gated: gate above up, interleaved.
+
+    threads: pack in the background; the result is complete when they are shut down.
+    """
     n, k = weight.shape
     kernels, suffix = library(), SUFFIXES[weight.dtype]
     result = (memory or PackedMemory()).take(getattr(kernels, f"packed_size_{suffix}")(n, k), weight.dtype)
-    source = weight.contiguous()
-    getattr(kernels, f"pack_{suffix}")(source.data_ptr(), result.data_ptr(), n, k, is_gated)
+    source, pack = weight.contiguous(), getattr(kernels, f"pack_{suffix}")
+
+    def run() -> None:
+        pack(source.data_ptr(), result.data_ptr(), n, k, is_gated)
+
+    if threads is None:
+        run()
+    else:
+        threads.submit(run)
     return result
 
 

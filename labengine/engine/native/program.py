@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -50,7 +51,8 @@ class Program:
         self._layer_of_op: dict[int, int] = {}
         """Layers of the ops that touch KV."""
         self._make_buffers()
-        self._write(model)
+        with ThreadPoolExecutor(torch.get_num_threads()) as self._packers:
+            self._write(model)
 
     def _make_buffers(self) -> None:
         config = self._config
@@ -236,7 +238,7 @@ class Program:
 
     def _packed(self, module: Linear | Embedding, *, is_gated: bool = False) -> Tensor:
         """Return the module's matrix, packed; the module keeps a shape without memory."""
-        weight = packed(module.weight.detach(), self._memory, is_gated=is_gated)
+        weight = packed(module.weight.detach(), self._memory, is_gated=is_gated, threads=self._packers)
         module.weight = nn.Parameter(module.weight.to("meta"), requires_grad=False)
         self._kept.append(weight)
         return weight
