@@ -29,7 +29,7 @@ from labengine.engine.kv_tensors import KVTensors
 from labengine.engine.model import PagedModel
 from labengine.engine.model_config import ModelConfig
 from labengine.engine.pool import PoolPlan
-from labengine.engine.sampler import sample
+from labengine.engine.sampler import sample, sampling_line
 from labengine.engine.step_tensors import StepStaging, StepTensors
 from labengine.engine.torch_threads import load_torch
 from labengine.engine.weights import Weights, check_weights, load_weights
@@ -67,6 +67,8 @@ class ModelRunner:
         self._forward = forward
         self._weights, self._pool = weights, pool
         self._reasons = {**reasons, "kv_pool": pool.reason}
+        if kv.device.type == "cuda":
+            self._reasons["sampling"] = sampling_line(kv.device)
         self._staging = StepStaging(self.groups, kv.device)
         weights.join(self)
 

@@ -6,13 +6,17 @@ computed on the logits' device, for all rows at once, and the tokens are copied 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import compress
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from labengine.config import SamplingParams
 from labengine.core.step_plan import ScheduledRequest
+from labengine.engine import triton_sampler
 
 _MASK = 2**64 - 1
 _GOLDEN_GAMMA = 0x9E3779B97F4A7C15
@@ -35,11 +39,27 @@ def sample_on_device(logits: Tensor, requests: Sequence[ScheduledRequest], argma
 
     The host does not wait, unless a request uses top-p without top-k.
     """
-    sampled = greedy_on_device(logits) if argmax is None else argmax.long()
-    for rows in _batches(requests, logits):
+    cut, uncut = _hot_rows(requests, logits.shape[1])
+    if argmax is None and uses_kernels(logits):
+        sampled, uncut = triton_sampler.sample(logits, _draws(requests, uncut, logits.device)), []
+    else:
+        sampled = greedy_on_device(logits) if argmax is None else argmax.long()
+    for rows in _batches((cut, uncut), logits):
         index = _to_device(rows, torch.int64, logits.device)
         sampled[0, index] = draw(logits[index], [requests[row] for row in rows])
     return sampled
+
+
+def uses_kernels(logits: Tensor) -> bool:
+    """Return True where Triton's kernels take the argmax, and draw the rows that neither top-k nor top-p cuts."""
+    is_suitable = logits.is_cuda and logits.dtype == torch.float32 and logits.stride(1) == 1
+    return is_suitable and triton_sampler.refusal(logits.device) is None
+
+
+def sampling_line(device: torch.device) -> str:
+    """Return how tokens are sampled on a GPU, with the reason. The first call on a device tries the kernels."""
+    refusal = triton_sampler.refusal(device)
+    return "triton (our own kernels)" if refusal is None else f"torch (op by op; not triton: {refusal})"
 
 
 def greedy_on_device(logits: Tensor) -> Tensor:
@@ -144,6 +164,21 @@ def uniform(seed: int, position: int) -> float:
     return (_splitmix64(_splitmix64(seed & _MASK) + position) >> 11) / 2**53
 
 
+def uniforms(seeds: Sequence[int], positions: Sequence[int]) -> NDArray[np.float64]:
+    """Return `uniform` of each seed and position, for a batch at once: float64 [len(seeds)]."""
+    masked = np.array([seed & _MASK for seed in seeds], np.uint64)
+    mixed = _mixed(_mixed(masked) + np.array([position & _MASK for position in positions], np.uint64))
+    return (mixed >> np.uint64(11)) / 2**53
+
+
+def _mixed(states: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return _splitmix64 of each state; sums and products of uint64 wrap around."""
+    z = states + np.uint64(_GOLDEN_GAMMA)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
 def _splitmix64(state: int) -> int:
     """Return the mixed state (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014)."""
     z = (state + _GOLDEN_GAMMA) & _MASK
@@ -156,18 +191,31 @@ def _cuts(sampling: SamplingParams, vocab_size: int) -> bool:
     return (sampling.top_k or vocab_size) < vocab_size or (sampling.top_p or 1.0) < 1.0
 
 
-def _batches(requests: Sequence[ScheduledRequest], logits: Tensor) -> Iterator[list[int]]:
-    """Yield batches of the rows that are not greedy; cut rows are separate from uncut ones."""
-    vocab_size = logits.shape[1]
-    size = max(1, MAX_CELLS[logits.device.type] // vocab_size)
+def _hot_rows(requests: Sequence[ScheduledRequest], vocab_size: int) -> tuple[list[int], list[int]]:
+    """Return the rows that are not greedy: those cut by top-k or top-p, and the others."""
     hot = [row for row, request in enumerate(requests) if request.sampling.temperature > 0]
-    cut = [row for row in hot if _cuts(requests[row].sampling, vocab_size)]
-    uncut = [row for row in hot if not _cuts(requests[row].sampling, vocab_size)]
-    for rows in (cut, uncut):
+    is_cut = [_cuts(requests[row].sampling, vocab_size) for row in hot]
+    return list(compress(hot, is_cut)), [row for row, cut in zip(hot, is_cut, strict=True) if not cut]
+
+
+def _batches(kinds: Iterable[list[int]], logits: Tensor) -> Iterator[list[int]]:
+    """Yield batches of rows of one kind."""
+    size = max(1, MAX_CELLS[logits.device.type] // logits.shape[1])
+    for rows in kinds:
         yield from (rows[start : start + size] for start in range(0, len(rows), size))
 
 
-def _to_device(values: Sequence[object], dtype: torch.dtype, device: torch.device) -> Tensor:
+def _draws(requests: Sequence[ScheduledRequest], rows: Sequence[int], device: torch.device) -> Tensor | None:
+    """Return temperatures and uniform numbers of these rows, 0 for others: float64 [2, requests]; None for no rows."""
+    if not rows:
+        return None
+    numbers = np.zeros((2, len(requests)))
+    numbers[0, rows] = [requests[row].sampling.temperature for row in rows]
+    numbers[1, rows] = uniforms([requests[row].seed for row in rows], [requests[row].end for row in rows])
+    return _to_device(numbers, torch.float64, device)
+
+
+def _to_device(values: Sequence[object] | NDArray[np.float64], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Copy values to the device without waiting for it."""
     pinned = device.type == "cuda"
     return torch.tensor(values, dtype=dtype, device="cpu", pin_memory=pinned).to(device, non_blocking=True)

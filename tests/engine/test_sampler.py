@@ -14,7 +14,7 @@ from engine.plan_builder import Dealer
 from labengine.config import SamplingParams
 from labengine.core.step_plan import ScheduledRequest
 from labengine.engine import sampler
-from labengine.engine.sampler import pick, sample, uniform
+from labengine.engine.sampler import pick, sample, uniform, uniforms
 
 PROBABILITIES = (0.05, 0.4, 0.1, 0.25, 0.2)
 LOGITS = torch.tensor(PROBABILITIES).log()
@@ -195,6 +195,13 @@ def test_the_stream_of_a_seed_never_changes() -> None:
     """Saved runs rest on it."""
     numbers = [uniform(seed, position) for seed, position in ((0, 0), (0, 1), (1, 0), (42, 1000))]
     assert numbers == [0.6524484863740322, 0.1663964394676608, 0.36818951565166946, 0.4575300288382993]
+
+
+def test_uniform_numbers_of_a_batch_are_those_of_its_rows() -> None:
+    random = Random(0)
+    seeds = [0, -1, 2**64 - 1, 2**70 + 3, *(random.getrandbits(64) for _ in range(200))]
+    positions = [random.randrange(2**31) for _ in seeds]
+    assert uniforms(seeds, positions).tolist() == [uniform(*pair) for pair in zip(seeds, positions, strict=True)]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

@@ -18,6 +18,7 @@ import pytest
 import torch
 
 from engine.needs_triton import needs_triton
+from labengine.engine import triton_sampler
 from labengine.engine.attention import AttentionSetting
 from labengine.engine.attention import triton as triton_attention
 from labengine.engine.attention.torch_gather import TorchGather
@@ -25,16 +26,19 @@ from labengine.engine.attention.trial_steps import take_trial_steps
 from labengine.engine.attention.triton import TritonAttention
 from labengine.engine.backend_choice import choose_ops
 from labengine.engine.ops import triton as triton_ops
+from labengine.engine.sampler import sampling_line
 from labengine.engine.trial_launch import launch_refusal
 
 needs_triton()
 
 CPU = torch.device("cpu")
-CASES = ("attention", "ops", "ops_models", "model")
+CASES = ("attention", "ops", "ops_models", "model", "sampler")
 MORE_CASES = ("attention", "model")
 """Those with cases for the sweep alone."""
 GRAPHS = "graphs"
 """Where there is a GPU, test_cuda.py has real graphs."""
+
+BACKENDS_WITH_TRIALS = (triton_attention, triton_ops, triton_sampler)
 
 SAMPLE = "not triton_graphs_cases or (gemma3 and writes_nowhere)"
 """What runs at every change: one test of graphs, for the model with windows. The others are in the sweep."""
@@ -108,14 +112,15 @@ def test_a_machine_that_cannot_launch_is_refused(monkeypatch: pytest.MonkeyPatch
     def without_compiler(device: torch.device, launch: object) -> str | None:
         return launch_refusal(CPU, _without_compiler)
 
-    for module in (triton_attention, triton_ops):
+    for module in BACKENDS_WITH_TRIALS:
         module._trial.cache_clear()
         monkeypatch.setattr(module, "launch_refusal", without_compiler)
     reason = "a trial launch failed (RuntimeError: Failed to find C compiler.)"
     here = replace(setting(), device=torch.device("cuda:7"))
     assert TritonAttention.refusal(here) == reason
     assert choose_ops(here.device, here.dtype)[1].endswith(f"; not triton: {reason})")
-    for module in (triton_attention, triton_ops):
+    assert sampling_line(here.device) == f"torch (op by op; not triton: {reason})"
+    for module in BACKENDS_WITH_TRIALS:
         module._trial.cache_clear()
 
 

@@ -25,6 +25,7 @@ from triton.compiler import ASTSource, compile
 from engine.plan_builder import Dealer, plan_of
 from engine.ptxas_report import report_of
 from labengine.config import GroupSpec
+from labengine.engine import sampler_kernels, triton_sampler
 from labengine.engine.attention import AttentionSetting, triton_kernels
 from labengine.engine.attention.triton import TritonAttention, is_interpreted
 from labengine.engine.attention.triton_tiles import Gpu
@@ -46,7 +47,9 @@ TYPES = {
     torch.float16: "*fp16",
     torch.bfloat16: "*bf16",
     torch.float32: "*fp32",
+    torch.float64: "*fp64",
     torch.int32: "*i32",
+    torch.int64: "*i64",
 }
 
 
@@ -203,3 +206,24 @@ def test_fused_ops(capability: int, catch: Callable[..., dict[str, Caught]]) -> 
     for kernel in (kernel for found in caught.values() for kernel in found.compiled):
         assert re.search(r"ld\.global\S*\.v[24]", kernel.asm["ptx"]), "whole vectors are loaded"
     assert all(kernel.compiled for kernel in caught.values())
+
+
+@pytest.mark.parametrize(("capability",), sampled(product(sorted(ALL_GPUS)), {(75,), (90,)}))
+@pytest.mark.parametrize("vocab_size", [151_936])
+def test_sampler(vocab_size: int, capability: int, catch: Callable[..., dict[str, Caught]], tmp_path: Path) -> None:
+    """Logits are loaded 16 bytes at a time, weights added in float64, in registers."""
+    caught = catch(sampler_kernels, capability)
+    logits, draws = torch.zeros(2, vocab_size), torch.zeros(2, 2, dtype=torch.float64)
+    for numbers in (None, draws):
+        triton_sampler.sample(logits, numbers)
+    compiled = {name: kernel.compiled for name, kernel in caught.items()}
+    assert {name: len(found) for name, found in compiled.items()} == {
+        "survey_kernel": 2, "weigh_kernel": 1, "choose_kernel": 2,
+    }  # fmt: skip
+    for kernel in (*compiled["survey_kernel"], *compiled["weigh_kernel"]):
+        assert re.search(r"ld\.global\S*\.v4", kernel.asm["ptx"])
+    for kernel in (*compiled["weigh_kernel"], compiled["choose_kernel"][1]):
+        assert "div.rn.f64" in kernel.asm["ptx"] and "add.f64" in kernel.asm["ptx"]
+    for kernel in (kernel for found in compiled.values() for kernel in found):
+        report = report_of(kernel, capability, tmp_path)
+        assert report.spilled <= A_FEW_BYTES and report.threads * report.programs_per_sm >= 512, report
