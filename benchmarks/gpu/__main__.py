@@ -8,6 +8,8 @@ nano-vLLM's workload at Qwen3-0.6B's shape with random weights, and the profile 
 recording. CHECKOUT: folders of the peers' sources. PYTHON: an interpreter that has vLLM. --fa3: where flash-attn cannot
 be built, vLLM's kernels (_vllm_fa3_C.abi3.so, or .xz of it) serve FA3 to us, and flash_attn's calls to nano-vLLM.
 --quick: a small workload and one round, to see that everything runs.
+--first: the first run on a device, from kernels to figures, one stage after the other (first_run.py); all output goes
+into first_run.log.
 
 Engines run in turns, each in a process of its own that is started anew every round, so that each has the whole GPU; an
 engine that fails is left out, with its last words, and the others go on. Printed are medians with the lowest and the
@@ -30,6 +32,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
+from first_run import report, run_first, stages  # noqa: E402
 from processes import EngineError, EngineProcess, Entry, environment_for  # noqa: E402
 from workload import Workload, make_model, nano_vllm_workload  # noqa: E402
 
@@ -194,6 +197,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--fa3", default=os.environ.get("LABENGINE_FA3_LIBRARY"))
     parser.add_argument("--only", default=",".join(PARTS))
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--first", action="store_true")
     parser.add_argument("--model-dir", type=Path, default=Path(tempfile.gettempdir()) / "labengine-qwen3-shape")
     parser.add_argument("--out", type=Path)
     selected = parser.parse_args()
@@ -206,6 +210,8 @@ def options() -> argparse.Namespace:
 def main() -> None:
     """Part after part; what is known is written after each."""
     selected = options()
+    if selected.first:
+        raise SystemExit(first())
     environment, parts = environment_for(selected.fa3), selected.only.split(",")
     result: dict[str, Any] = {}
 
@@ -238,6 +244,15 @@ def main() -> None:
         print("\n".join(f"* {name}: {about}" for name, about in run["about"].items()), flush=True)
     if "profile" in parts:
         keep(profile=profiled(selected.model_dir, selected.quick, environment))
+
+
+def first() -> int:
+    """Every stage of a first run; 1 if one failed."""
+    log = Path("first_run.log")
+    log.unlink(missing_ok=True)
+    outcomes = run_first(stages(), log)
+    print(report(outcomes))
+    return int(any(outcome.verdict.startswith("failed") for outcome in outcomes))
 
 
 def made_model(directory: Path) -> int:

@@ -6,9 +6,11 @@ words stands beside it for engines that want to load one.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import Any
 
 QWEN3_0_6B = {
     "vocab_size": 151936,
@@ -66,15 +68,15 @@ def nano_vllm_workload(num_requests: int = 256, longest: int = 1024) -> Workload
     return Workload(lengths_and_tokens, [random.randint(100, longest) for _ in range(num_requests)])
 
 
-def make_model(directory: Path) -> int:
+def make_model(directory: Path, shape: Mapping[str, Any] = QWEN3_0_6B) -> int:
     """Config, random bfloat16 weights and a tokenizer, unless they are there; returns the bytes of the weights."""
     weights = directory / "model.safetensors"
     if not weights.exists():
-        _save(directory)
+        _save(directory, shape)
     return weights.stat().st_size
 
 
-def _save(directory: Path) -> None:
+def _save(directory: Path, shape: Mapping[str, Any]) -> None:
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
@@ -82,7 +84,7 @@ def _save(directory: Path) -> None:
     torch.manual_seed(0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     with torch.device(device):
-        model = Qwen3ForCausalLM(Qwen3Config(**QWEN3_0_6B, dtype="bfloat16")).to(torch.bfloat16)
+        model = Qwen3ForCausalLM(Qwen3Config(**shape, dtype="bfloat16")).to(torch.bfloat16)
     words = {word: number for number, word in enumerate(["<bos>", "<eos>", "<unk>", "Benchmark", ":"])}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
