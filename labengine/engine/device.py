@@ -7,6 +7,7 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 import torch
+from torch import Tensor
 
 from labengine.config import ConfigError
 
@@ -28,6 +29,11 @@ def on_the_host(function: Callable[Arguments, Result]) -> Callable[Arguments, Re
             return function(*args, **kwargs)
 
     return run
+
+
+def sent(values: Tensor, device: torch.device) -> Tensor:
+    """Return a CPU's tensor on the device. The host does not wait: a copy from memory that is not pinned would."""
+    return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values
 
 
 def choose_device(requested: str | torch.device | None) -> tuple[torch.device, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from threading import RLock
@@ -29,7 +29,7 @@ from labengine.engine.kv_tensors import KVTensors
 from labengine.engine.model import PagedModel
 from labengine.engine.model_config import ModelConfig
 from labengine.engine.pool import PoolPlan
-from labengine.engine.sampler import sample, sampling_line
+from labengine.engine.sampler import asks_the_host, read, sample, sample_on_device, sampling_line
 from labengine.engine.step_tensors import StepStaging, StepTensors
 from labengine.engine.torch_threads import load_torch
 from labengine.engine.weights import Weights, check_weights, load_weights
@@ -38,6 +38,15 @@ _LOADED: WeakValueDictionary[Hashable, Weights] = WeakValueDictionary()
 """Weights in use, by files, device, dtype, graphs and backend."""
 _SHARING = RLock()
 """Held while weights get one more user, or lose one. (A release may run inside a load: garbage is collected.)"""
+
+
+@dataclass(frozen=True, slots=True)
+class SampledEarly:
+    """Tokens that the device samples from a plan's logits; see sampler.sample_on_device."""
+
+    plan: StepPlan
+    logits: Tensor
+    tokens: Tensor
 
 
 class ModelRunner:
@@ -70,6 +79,7 @@ class ModelRunner:
         if kv.device.type == "cuda":
             self._reasons["sampling"] = sampling_line(kv.device)
         self._staging = StepStaging(self.groups, kv.device)
+        self._sampled: SampledEarly | None = None
         weights.join(self)
 
     @classmethod
@@ -206,7 +216,9 @@ class ModelRunner:
         if not plan.scheduled:
             return torch.empty(0, self.vocab_size, device=self.kv_tensors.device)
         with interrupts_allowed(), self._device_made_current(), advice_when_full(self.kv_tensors):
-            return self._forward(self.step_tensors(plan))
+            logits = self._forward(self.step_tensors(plan))
+            self._sampled = self._sampled_early(plan, logits)
+            return logits
 
     def step_tensors(self, plan: StepPlan) -> StepTensors:
         """Return a plan as tensors: token ids, positions, slots and block tables. The next step overwrites them.
@@ -218,8 +230,26 @@ class ModelRunner:
     @torch.inference_mode()
     def sample(self, plan: StepPlan, logits: Tensor) -> list[int]:
         """Return one token id per request of plan.sampling. Raises FloatingPointError for NaN logits."""
+        early, self._sampled = self._sampled, None
         with interrupts_allowed(), self._device_made_current(), advice_when_full(self.kv_tensors):
+            if early is not None and early.plan is plan and early.logits is logits:
+                return read(early.tokens, plan.sampling)
             return sample(logits, plan.sampling, self._forward.argmax(logits))
+
+    @torch.inference_mode()
+    def _sampled_early(self, plan: StepPlan, logits: Tensor) -> SampledEarly | None:
+        """Launch the sampling behind the forward pass: while the host schedules the next step, the device is not idle.
+
+        None where `forward` or `sample` is overridden, and may change the logits; and where sampling needs the host.
+        """
+        kind = type(self)
+        if not (self.is_asynchronous and plan.sampling):
+            return None
+        if (kind.forward, kind.sample) != (ModelRunner.forward, ModelRunner.sample):
+            return None
+        if asks_the_host(plan.sampling, self.vocab_size):
+            return None
+        return SampledEarly(plan, logits, sample_on_device(logits, plan.sampling, self._forward.argmax(logits)))
 
     def kv(self, block_id: int, layer: int) -> tuple[Tensor, Tensor]:
         """Return copies of a block's K and V, each [block_size, num_kv_heads, head_dim]. Raises IndexError."""

@@ -17,6 +17,7 @@ from torch import Tensor
 from labengine.config import SamplingParams
 from labengine.core.step_plan import ScheduledRequest
 from labengine.engine import triton_sampler
+from labengine.engine.device import sent
 
 _MASK = 2**64 - 1
 _GOLDEN_GAMMA = 0x9E3779B97F4A7C15
@@ -54,6 +55,12 @@ def uses_kernels(logits: Tensor) -> bool:
     """Return True where Triton's kernels take the argmax, and draw the rows that neither top-k nor top-p cuts."""
     is_suitable = logits.is_cuda and logits.dtype == torch.float32 and logits.stride(1) == 1
     return is_suitable and triton_sampler.refusal(logits.device) is None
+
+
+def asks_the_host(requests: Sequence[ScheduledRequest], vocab_size: int) -> bool:
+    """Return True if sample_on_device has to wait for the device: a row has top-p without top-k."""
+    settings = (request.sampling for request in requests if request.sampling.temperature > 0)
+    return any(_cuts(s, vocab_size) and (s.top_k or vocab_size) >= vocab_size for s in settings)
 
 
 def sampling_line(device: torch.device) -> str:
@@ -217,5 +224,4 @@ def _draws(requests: Sequence[ScheduledRequest], rows: Sequence[int], device: to
 
 def _to_device(values: Sequence[object] | NDArray[np.float64], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Copy values to the device without waiting for it."""
-    pinned = device.type == "cuda"
-    return torch.tensor(values, dtype=dtype, device="cpu", pin_memory=pinned).to(device, non_blocking=True)
+    return sent(torch.tensor(values, dtype=dtype, device="cpu"), device)

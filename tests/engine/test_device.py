@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from labengine.engine.device import choose_device, choose_dtype
+from labengine.engine.device import choose_device, choose_dtype, sent
 
 T4, A100 = (7, 5), (8, 0)
 
@@ -50,3 +50,23 @@ def test_the_default_dtype_is_one_that_the_gpu_computes_in(
     assert choose_dtype(None, torch.device("cuda:0"), fits_float16=fits_float16) == (dtype, line)
     asked = choose_dtype("bfloat16", torch.device("cuda:0"), fits_float16=fits_float16)
     assert asked == (torch.bfloat16, "bfloat16 (asked for)")
+
+
+def test_what_is_sent_to_a_gpu_is_pinned_and_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy from pageable memory waits for the device: one per step would end the overlap with scheduling."""
+    calls: list[object] = []
+
+    def pinned(values: torch.Tensor) -> torch.Tensor:
+        calls.append("pinned")
+        return values
+
+    def moved(values: torch.Tensor, device: torch.device, *, non_blocking: bool = False) -> torch.Tensor:
+        calls.append((str(device), non_blocking))
+        return values
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pinned)
+    monkeypatch.setattr(torch.Tensor, "to", moved)
+    values = torch.arange(3)
+    assert sent(values, torch.device("cpu")) is values and calls == []
+    sent(values, torch.device("cuda:1"))
+    assert calls == ["pinned", ("cuda:1", True)]

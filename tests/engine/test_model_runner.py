@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 from engine.plan_builder import Dealer, plan_of
 from labengine.config import ConfigError, SamplingParams
 from labengine.core.step_plan import StepPlan
+from labengine.engine import model_runner, sampler
 from labengine.engine.model_runner import ModelRunner
 
 
@@ -102,6 +104,104 @@ def test_sampling_is_repeatable_and_differs_by_seed(tiny_runner: ModelRunner) ->
     logits = tiny_runner.forward(plan)
     assert tiny_runner.sample(plan, logits) == tiny_runner.sample(plan, logits)
     assert len(set(tiny_runner.sample(plan, logits))) > 3
+
+
+# -- sampling behind the forward pass, before the host schedules the next step -----------------------------------------
+
+
+class Asynchronous(ModelRunner):
+    """As on a GPU, but for the device."""
+
+    is_asynchronous = True
+
+
+class ForbidsAToken(Asynchronous):
+    """Its logits are changed in place, after its forward pass has returned."""
+
+    @torch.inference_mode()
+    def forward(self, plan: StepPlan) -> Tensor:
+        logits = super().forward(plan)
+        logits[:, logits[0].argmax()] = -torch.inf
+        return logits
+
+
+class TakesTheLeast(Asynchronous):
+    def sample(self, plan: StepPlan, logits: Tensor) -> list[int]:
+        return super().sample(plan, -logits)
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Rows of each sampling on the device."""
+    rows: list[int] = []
+    on_device = sampler.sample_on_device
+
+    def counted(logits: Tensor, *arguments: Any) -> Tensor:
+        rows.append(len(logits))
+        return on_device(logits, *arguments)
+
+    for module in (sampler, model_runner):
+        monkeypatch.setattr(module, "sample_on_device", counted)
+    return rows
+
+
+def loaded(kind: type[ModelRunner], model_dir: Path) -> ModelRunner:
+    return kind.load(model_dir, num_blocks=64, block_size=4, device="cpu", attention="torch")
+
+
+def a_plan(*settings: SamplingParams) -> StepPlan:
+    dealer = Dealer(64, 4)
+    return plan_of(*(dealer.request([3 + row] * 7, one, row).take(7) for row, one in enumerate(settings)))
+
+
+GREEDY, WARM = SamplingParams(), SamplingParams(temperature=1.0)
+
+
+def test_sampling_is_launched_by_the_forward_pass(tiny_llama: Path, launched: list[int]) -> None:
+    plan = a_plan(GREEDY, WARM, SamplingParams(temperature=2.0, top_k=5))
+    plain, early = loaded(ModelRunner, tiny_llama), loaded(Asynchronous, tiny_llama)
+    expected = plain.sample(plan, plain.forward(plan))
+    launched.clear()
+    logits = early.forward(plan)
+    assert launched == [3]
+    assert early.sample(plan, logits) == expected and launched == [3]
+    assert early.sample(plan, logits) == expected and launched == [3, 3], "once more: they are not kept"
+
+
+def test_sampling_that_asks_the_host_is_not_launched_early(tiny_llama: Path, launched: list[int]) -> None:
+    """It would wait for the forward pass while nothing is scheduled."""
+    runner = loaded(Asynchronous, tiny_llama)
+    plan = a_plan(GREEDY, SamplingParams(temperature=1.0, top_p=0.5))
+    logits = runner.forward(plan)
+    assert launched == [] and len(runner.sample(plan, logits)) == 2 and launched == [2]
+    runner.forward(a_plan(SamplingParams(temperature=1.0, top_p=0.5, top_k=4)))
+    assert launched == [2, 1]
+
+
+@pytest.mark.parametrize("kind", [ForbidsAToken, TakesTheLeast])
+def test_an_override_samples_from_the_logits_that_it_makes(kind: type[ModelRunner], tiny_llama: Path) -> None:
+    plan, runner = a_plan(GREEDY), loaded(kind, tiny_llama)
+    logits = runner.forward(plan)
+    expected = (-logits if kind is TakesTheLeast else logits).argmax(-1).tolist()
+    plain = loaded(ModelRunner, tiny_llama)
+    assert runner.sample(plan, logits) == expected != plain.sample(plan, plain.forward(plan))
+
+
+def test_other_logits_are_sampled_themselves(tiny_llama: Path) -> None:
+    """As a wrapper of the runner may pass them on."""
+    plan, runner = a_plan(GREEDY), loaded(Asynchronous, tiny_llama)
+    logits = runner.forward(plan)
+    assert runner.sample(plan, -logits) == logits.argmin(-1).tolist()
+
+
+def test_broken_logits_are_an_error_of_sampling(tiny_llama: Path) -> None:
+    runner = loaded(Asynchronous, tiny_llama)
+    with torch.no_grad():
+        runner.model.norm.weight.fill_(torch.nan)
+    plan = a_plan(WARM)
+    logits = runner.forward(plan)
+    with pytest.raises(FloatingPointError, match="logits of request 0"):
+        runner.sample(plan, logits)
 
 
 def test_what_a_runner_says_of_itself(tiny_llama: Path) -> None:

@@ -27,6 +27,7 @@ from labengine.engine.attention.triton_tiles import (
     prefill_shape,
     query_tiles,
 )
+from labengine.engine.device import sent
 from labengine.engine.kv_tensors import LayerKV
 from labengine.engine.step_tensors import GroupTensors, StepTensors
 from labengine.engine.trial_launch import launch_refusal
@@ -186,7 +187,7 @@ class TritonAttention(AttentionBackend):
         self, shape: TileShape, queries: int, requests: list[int], step: StepTensors, group: GroupTensors
     ) -> Launch:
         tiles = query_tiles(step.query_lens, step.context_lens, requests, queries, group.window)
-        return self._launch(shape, queries, torch.from_numpy(tiles).to(group.slots.device), len(tiles), group)
+        return self._launch(shape, queries, sent(torch.from_numpy(tiles), group.slots.device), len(tiles), group)
 
     def _launch(
         self, shape: TileShape, queries: int, tiles: Tensor | None, num_tiles: int, group: GroupTensors
