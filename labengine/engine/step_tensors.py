@@ -1,6 +1,6 @@
 """A StepPlan as tensors, for the model and the attention backends, and the staging memory that fills them.
 
-Staging: int32 host buffers, expanded by numpy, each copied to the device at once. No loop runs over tokens. Unchanged
+Staging: int32 host memory, filled by numpy, copied to the device as one piece. No loop runs over tokens. Unchanged
 values are not written again: a request's row of the block table is compared with its last content, and a decode that
 opens no block costs one comparison.
 """
@@ -13,11 +13,11 @@ from itertools import chain, pairwise
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from labengine.config import GroupSpec
 from labengine.core.step_plan import ScheduledRequest, SlotRun, StepPlan
+from labengine.engine.staged_memory import Ints, StagedMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,93 +92,43 @@ def row_ranges(step: StepTensors) -> list[tuple[int, int]]:
 # -- staging -----------------------------------------------------------------------------------------------------------
 
 
-Ints = NDArray[np.int32]
-
-
-class StagedArray:
-    """An int32 array that is written on the host and read on the device; it grows, and never becomes smaller.
-
-    On a CPU both are the same memory. On a GPU the host's side is pinned, and `sent` copies without waiting: before the
-    next write the copy must be over (see StepStaging).
-    """
-
-    def __init__(self, device: torch.device, *shape: int) -> None:
-        self._device = device
-        self._allocate(shape)
-
-    def _allocate(self, shape: tuple[int, ...]) -> None:
-        pinned = self._device.type == "cuda"
-        host = torch.zeros(shape, dtype=torch.int32, device="cpu", pin_memory=pinned)
-        on_device = torch.zeros_like(host, device=self._device) if pinned else host
-        written: Ints = host.numpy()
-        # All three or none: there is no call in between, so no interrupt can come between them.
-        self._host, self._on_device, self.host = host, on_device, written
-
-    def has_room(self, *shape: int) -> bool:
-        """Return True if `reserve` would change nothing."""
-        return all(wanted <= has for wanted, has in zip(shape, self.host.shape, strict=True))
-
-    def reserve(self, *shape: int) -> None:
-        """Make room for at least `shape`. An array that was too small holds zeros then."""
-        if self.has_room(*shape):
-            return
-        self._allocate(
-            tuple(
-                max(2 * has, wanted) if wanted > has else has
-                for wanted, has in zip(shape, self.host.shape, strict=True)
-            )
-        )
-
-    def sent(self, *extent: int) -> Tensor:
-        """Copy the leading part of the array to the device, and return it."""
-        part = tuple(slice(length) for length in extent)
-        if self._on_device is not self._host:
-            # Complete rows: a strided copy would be cut into one copy per row.
-            self._on_device[part[0]].copy_(self._host[part[0]], non_blocking=True)
-        return self._on_device[part]
-
-
 class StagedTables:
     """One group's block tables, one row per request of the batch."""
 
-    def __init__(self, spec: GroupSpec, device: torch.device) -> None:
+    def __init__(self, spec: GroupSpec, group: int) -> None:
         self.spec = spec
-        self._array = StagedArray(device, 16, 16)
+        self._group = group
         self._rows: list[tuple[int, ...]] = []
         """The last content of each row."""
         self._has_null: list[bool] = []
 
-    def filled(self, scheduled: Sequence[ScheduledRequest], group: int) -> Tensor:
-        """Return the tables of these requests on the device.
+    def forget(self) -> None:
+        """Take no row for written."""
+        self._rows, self._has_null = [], []
+
+    def fill(self, memory: StagedMemory, scheduled: Sequence[ScheduledRequest]) -> None:
+        """Write the tables of these requests where they have changed; the memory has room for them.
 
         Raises ValueError for a table that is too short, and for a null entry that would be read.
         """
-        tables = [request.block_tables[group] for request in scheduled]
-        width = max(map(len, tables), default=0) or 1
-        self._reserve(len(tables), width)
-        for row, (table, before) in enumerate(zip(tables, self._rows, strict=False)):
-            if table != before:
-                self._write(row, table)
-        for request, table, has_null in zip(scheduled, tables, self._has_null, strict=False):
-            if has_null or len(table) * self.spec.block_size < request.end:
-                self._require_readable(request, group, table)
-        return self._array.sent(len(tables), width)
-
-    def _reserve(self, num_rows: int, width: int) -> None:
-        if not self._array.has_room(num_rows, width):
-            self._rows, self._has_null = [], []  # before: an interrupt may come once the new array is there
-            self._array.reserve(num_rows, width)
-        missing = num_rows - len(self._rows)
+        tables = [request.block_tables[self._group] for request in scheduled]
+        missing = max(0, len(tables) - len(self._rows))
         self._rows += [()] * missing
         self._has_null += [False] * missing
+        for row, (table, before) in enumerate(zip(tables, self._rows, strict=False)):
+            if table != before:
+                self._write(memory, row, table)
+        for request, table, has_null in zip(scheduled, tables, self._has_null, strict=False):
+            if has_null or len(table) * self.spec.block_size < request.end:
+                self._require_readable(request, table)
 
-    def _write(self, row: int, table: tuple[int, ...]) -> None:
+    def _write(self, memory: StagedMemory, row: int, table: tuple[int, ...]) -> None:
         self._rows[row] = ()  # interrupted, the row counts as unknown
-        self._array.host[row, : len(table)] = table
+        memory.tables[row, self._group, : len(table)] = table
         self._has_null[row] = min(table, default=0) < 0
         self._rows[row] = table
 
-    def _require_readable(self, request: ScheduledRequest, group: int, table: tuple[int, ...]) -> None:
+    def _require_readable(self, request: ScheduledRequest, table: tuple[int, ...]) -> None:
         block_size = self.spec.block_size
         end = -(-request.end // block_size)
         if len(table) < end:
@@ -187,25 +137,23 @@ class StagedTables:
         for entry in range(start, end):
             if table[entry] < 0:
                 raise ValueError(
-                    f"request {request.request_id} would read through entry {entry} of its table in group {group}, "
-                    f"which is {table[entry]}: no block"
+                    f"request {request.request_id} would read through entry {entry} of its table in group "
+                    f"{self._group}, which is {table[entry]}: no block"
                 )
 
 
 class StepStaging:
-    """The buffers of a runner's steps. The next step overwrites a step's tensors.
+    """The memory of a runner's steps. The next step overwrites a step's tensors.
 
-    Before it writes, a step waits for the copies of the one before. They are usually over, because its tokens were read
+    Before it writes, a step waits for the copy of the one before. It is usually over, because its tokens were read
     back; but a step that samples nothing is not waited for.
     """
 
-    def __init__(self, groups: Sequence[GroupSpec], device: torch.device) -> None:
+    def __init__(self, groups: Sequence[GroupSpec], device: torch.device, *, is_copied: bool | None = None) -> None:
+        """is_copied: see StagedMemory."""
         self._groups = tuple(groups)
-        self._token_ids, self._positions = StagedArray(device, 256), StagedArray(device, 256)
-        self._query_starts, self._contexts = StagedArray(device, 17), StagedArray(device, 16)
-        self._sample_rows = StagedArray(device, 16)
-        self._slots = [StagedArray(device, 256) for _ in groups]
-        self._tables = [StagedTables(spec, device) for spec in groups]
+        self._memory = StagedMemory(device, len(self._groups), is_copied=is_copied)
+        self._tables = [StagedTables(spec, group) for group, spec in enumerate(groups)]
         self._device = device
         self._copied = torch.cuda.Event() if device.type == "cuda" else None
 
@@ -227,24 +175,49 @@ class StepStaging:
         samples = np.array([request.samples for request in scheduled], dtype=bool)
         contexts = starts + query_lens
         token_ids = np.fromiter(chain.from_iterable(r.token_ids for r in scheduled), np.int32, plan.num_tokens)
+        positions = expand_runs(starts, query_lens)
+        query_starts = np.concatenate((np.zeros(1, np.int32), ends))
+        slots = [self._slots(scheduled, group) for group in range(len(self._groups))]
+        arrays = token_ids, positions, query_starts, contexts, (ends - 1)[samples], *slots
+        widths = self._fill_tables(scheduled, [len(array) for array in arrays])
+        sent = self._memory.sent(arrays, len(scheduled))
         return StepTensors(
-            token_ids=_filled(self._token_ids, token_ids),
-            positions=_filled(self._positions, expand_runs(starts, query_lens)),
+            token_ids=sent[0],
+            positions=sent[1],
             query_lens=tuple(query_lens.tolist()),
             context_lens=tuple(contexts.tolist()),
-            query_starts=_filled(self._query_starts, np.concatenate(([0], ends))),
-            contexts=_filled(self._contexts, contexts),
-            sample_rows=_filled(self._sample_rows, (ends - 1)[samples]),
-            groups=tuple(self._group_tensors(scheduled, group) for group in range(len(self._groups))),
+            query_starts=sent[2],
+            contexts=sent[3],
+            sample_rows=sent[4],
+            groups=tuple(
+                GroupTensors(
+                    spec.block_size, spec.window, sent[5 + i], self._memory.table(i, len(scheduled), widths[i])
+                )
+                for i, spec in enumerate(self._groups)
+            ),
         )
 
-    def _group_tensors(self, scheduled: Sequence[ScheduledRequest], group: int) -> GroupTensors:
-        spec = self._groups[group]
-        slots = slots_of_runs([run for request in scheduled for run in request.slot_runs[group]], spec.block_size)
+    def _fill_tables(self, scheduled: Sequence[ScheduledRequest], lengths: Sequence[int]) -> list[int]:
+        """Make room for the step, write its tables, and return the columns of each group's."""
+        widths = [
+            max((len(request.block_tables[group]) for request in scheduled), default=0) or 1
+            for group in range(len(self._groups))
+        ]
+        needed = lengths, len(scheduled), max(widths, default=1)
+        if not self._memory.has_room(*needed):
+            for tables in self._tables:
+                tables.forget()  # before: an interrupt may come once the new memory is there
+            self._memory.reserve(*needed)
+        for tables in self._tables:
+            tables.fill(self._memory, scheduled)
+        return widths
+
+    def _slots(self, scheduled: Sequence[ScheduledRequest], group: int) -> Ints:
+        runs = [run for request in scheduled for run in request.slot_runs[group]]
+        slots = slots_of_runs(runs, self._groups[group].block_size)
         if len(slots) != sum(request.num_tokens for request in scheduled):
             raise ValueError(f"slot_runs of group {group} do not cover the scheduled tokens: {len(slots)} slots")
-        tables = self._tables[group].filled(scheduled, group)
-        return GroupTensors(spec.block_size, spec.window, _filled(self._slots[group], slots), tables)
+        return slots
 
 
 def step_tensors(plan: StepPlan, groups: Sequence[GroupSpec], device: torch.device) -> StepTensors:
@@ -265,9 +238,3 @@ def slots_of_runs(runs: Sequence[SlotRun], block_size: int) -> Ints:
     """Return the slots of consecutive runs: int32 [sum of their lengths]."""
     block_ids, offsets, lengths = np.array(runs, dtype=np.int32).reshape(-1, 3).T
     return expand_runs(block_ids * block_size + offsets, lengths)
-
-
-def _filled(array: StagedArray, values: Ints) -> Tensor:
-    array.reserve(len(values))
-    array.host[: len(values)] = values
-    return array.sent(len(values))

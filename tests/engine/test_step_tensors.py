@@ -10,9 +10,9 @@ import torch
 
 from engine.plan_builder import Dealer, HandMadeRequest, plan_of
 from labengine.config import GroupSpec
+from labengine.engine.staged_memory import ALIGNMENT, StagedMemory
 from labengine.engine.step_tensors import (
     GroupTensors,
-    StagedArray,
     StepStaging,
     StepTensors,
     expand_runs,
@@ -110,9 +110,10 @@ def test_a_null_entry_inside_of_the_window_is_never_read_through() -> None:
     assert read_entries(step_tensors(fine, [WINDOW], CPU).groups[0], [(3, 5)]) == [[6, 5]]
 
 
-def test_one_staging_serves_step_after_step() -> None:
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_one_staging_serves_step_after_step(is_copied: bool) -> None:
     """Rows that change hands, tables that grow, shrink or change in between: each step is what a new one would be."""
-    random, staging = Random(0), StepStaging([GroupSpec(4), WINDOW], CPU)
+    random, staging = Random(0), StepStaging([GroupSpec(4), WINDOW], CPU, is_copied=is_copied)
     dealer = Dealer(4000, [GroupSpec(4), WINDOW])
     requests = [dealer.request(random.choices(range(100), k=random.randint(1, 120))) for _ in range(40)]
     while running := [r for r in requests if r.num_computed < len(r.token_ids)]:
@@ -126,6 +127,30 @@ def test_one_staging_serves_step_after_step() -> None:
             assert ours.slots.tolist() == wanted.slots.tolist()
             tables = [list(request.block_tables[group]) for request in plan.scheduled]
             assert read_entries(ours, [(0, len(table)) for table in tables]) == tables
+
+
+def test_a_step_is_one_copy_of_what_it_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two groups would be nine copies. After 40 prompts 3 decodes are sent, and not what the prompts have used."""
+    groups = [GroupSpec(4), WINDOW]
+    staging, dealer = StepStaging(groups, CPU, is_copied=True), Dealer(4000, groups)
+    requests = [dealer.request([row] * 50) for row in range(40)]
+    copied: list[int] = []
+    copy = torch.Tensor.copy_
+
+    def counted(self: torch.Tensor, source: torch.Tensor, *, non_blocking: bool) -> torch.Tensor:
+        assert non_blocking
+        copied.append(len(source))
+        return copy(self, source)
+
+    monkeypatch.setattr(torch.Tensor, "copy_", counted)
+    staging.step_tensors(plan_of(*(request.take(40) for request in requests)))
+    step = staging.step_tensors(plan_of(*(request.take(1) for request in requests[:3])))
+    rows, num_groups, width = 3, *staging._memory.tables.shape[1:]
+    assert len(copied) == 2 and copied[0] > 4 * 1600
+    assert copied[1] == 7 * ALIGNMENT + rows * num_groups * width
+    arrays = (step.token_ids, step.positions, step.contexts, *(group.slots for group in step.groups))
+    start = staging._memory._on_device.data_ptr()
+    assert all((array.data_ptr() - start) % (4 * ALIGNMENT) == 0 for array in arrays)
 
 
 def test_an_interrupt_while_a_buffer_grows_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,15 +171,14 @@ def test_an_interrupt_after_tables_grew_leaves_no_row_believed_current(monkeypat
     staging = StepStaging(GROUPS, CPU)
     request = HandMadeRequest(0, [5] * 9, tables=((7, 8, 9),), groups=GROUPS)
     staging.step_tensors(plan_of(request.take(9)))
-    allocate = StagedArray._allocate
+    allocate = StagedMemory._allocate
 
-    def interrupted(array: StagedArray, shape: tuple[int, ...]) -> None:
-        allocate(array, shape)
-        if len(shape) == 2:
-            raise KeyboardInterrupt
+    def interrupted(memory: StagedMemory, *shape: int) -> None:
+        allocate(memory, *shape)
+        raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(StagedArray, "_allocate", interrupted)
+        patch.setattr(StagedMemory, "_allocate", interrupted)
         staging.step_tensors(plan_of(Dealer(400, 4).request([5] * 900).take(900)))
     request.num_computed = 0
     assert read_entries(staging.step_tensors(plan_of(request.take(9))).groups[0], [(0, 3)]) == [[7, 8, 9]]
@@ -173,8 +197,8 @@ def test_an_interrupted_row_is_written_anew() -> None:
     other = HandMadeRequest(1, [5] * 9, tables=((7, 8, 9),), groups=GROUPS).take(9)
     tables = staging._tables[0]
     with pytest.raises(KeyboardInterrupt):
-        tables._array.host[0, :3] = (7, 8, 9)
-        tables._write(0, Interrupting((7, 8, 9)))
+        staging._memory.tables[0, 0, :3] = (7, 8, 9)
+        tables._write(staging._memory, 0, Interrupting((7, 8, 9)))
     first.num_computed = 0
     assert read_entries(staging.step_tensors(plan_of(first.take(9))).groups[0], [(0, 3)]) == [[1, 2, 3]]
     assert read_entries(staging.step_tensors(plan_of(other)).groups[0], [(0, 3)]) == [[7, 8, 9]]

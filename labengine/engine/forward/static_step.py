@@ -84,8 +84,8 @@ class StaticStep:
     def fill(self, step: StepTensors) -> None:
         """Copy a step into the first rows. Table columns behind a request's blocks keep old ids: none is read."""
         ours, count = self._step, step.num_requests
-        for static, fresh in zip(_row_tensors(ours), _row_tensors(step), strict=True):
-            static[:count].copy_(fresh)
+        # One launch on a GPU for all of them.
+        torch._foreach_copy_([static[:count] for static in _row_tensors(ours)], list(_row_tensors(step)))
         for group, new in zip(ours.groups, step.groups, strict=True):
             width = min(group.block_tables.shape[1], new.block_tables.shape[1])
             group.block_tables[:count, :width].copy_(new.block_tables[:, :width])

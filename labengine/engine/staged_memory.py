@@ -1,0 +1,80 @@
+"""Memory for a step's numbers and block tables: written on the host, and copied to the device as one piece."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Ints = NDArray[np.int32]
+
+ALIGNMENT = 64
+"""Numbers, 256 bytes: kernels load 16 bytes at a time from where an array begins."""
+
+
+class StagedMemory:
+    """Int32 arrays that change with each step, and tables that stay; it grows, and never becomes smaller.
+
+        [ unused | arrays of this step | row 0 of each table | row 1 of each table | ... ]
+
+    The arrays end where the tables begin, so that what a step uses is one piece. On a CPU host and device are the same
+    memory. On a GPU the host's side is pinned, and `sent` copies without waiting: before the next write the copy must
+    be over (see StepStaging).
+    """
+
+    def __init__(self, device: torch.device, num_tables: int, *, is_copied: bool | None = None) -> None:
+        """is_copied: host and device have memory of their own; None: on a GPU only."""
+        self._device, self._num_tables = device, num_tables
+        self._is_copied = device.type == "cuda" if is_copied is None else is_copied
+        self._allocate(1024, 16, 16)
+
+    def _allocate(self, num_numbers: int, num_rows: int, width: int) -> None:
+        shape = num_rows, self._num_tables, width
+        pinned = self._device.type == "cuda"
+        host = torch.zeros(num_numbers + prod(shape), dtype=torch.int32, device="cpu", pin_memory=pinned)
+        on_device = torch.zeros_like(host, device=self._device) if self._is_copied else host
+        written: Ints = host.numpy()
+        tables, seen = written[num_numbers:].reshape(shape), on_device[num_numbers:].view(shape)
+        # All or none: there is no call in between, so no interrupt can come between them.
+        self._host, self._on_device, self._written = host, on_device, written
+        self._num_numbers, self.tables, self._tables_on_device = num_numbers, tables, seen
+
+    def has_room(self, lengths: Sequence[int], num_rows: int, width: int) -> bool:
+        """Return True if `reserve` would change nothing."""
+        return all(wanted <= has for wanted, has in self._wanted(lengths, num_rows, width))
+
+    def reserve(self, lengths: Sequence[int], num_rows: int, width: int) -> None:
+        """Make room for arrays of these lengths, and for tables. Memory that was too small holds zeros then."""
+        if not self.has_room(lengths, num_rows, width):
+            wanted = self._wanted(lengths, num_rows, width)
+            self._allocate(*(max(2 * has, aligned(need)) if need > has else has for need, has in wanted))
+
+    def _wanted(self, lengths: Sequence[int], num_rows: int, width: int) -> list[tuple[int, int]]:
+        """Return what is wanted and what there is, of numbers, rows and columns."""
+        has_rows, _, has_width = self.tables.shape
+        return [(sum(map(aligned, lengths)), self._num_numbers), (num_rows, has_rows), (width, has_width)]
+
+    def sent(self, arrays: Sequence[Ints], num_rows: int) -> list[Tensor]:
+        """Write the arrays, copy them and the first rows of the tables to the device, and return them there."""
+        starts = [self._num_numbers]
+        for array in arrays:
+            starts.append(starts[-1] - aligned(len(array)))
+        for start, array in zip(starts[1:], arrays, strict=True):
+            self._written[start : start + len(array)] = array
+        if self._is_copied:
+            first, last = starts[-1], self._num_numbers + num_rows * self.tables[0].size
+            self._on_device[first:last].copy_(self._host[first:last], non_blocking=True)
+        return [self._on_device[start : start + len(array)] for start, array in zip(starts[1:], arrays, strict=True)]
+
+    def table(self, number: int, num_rows: int, width: int) -> Tensor:
+        """Return one table's first rows and columns on the device; its rows are strided."""
+        return self._tables_on_device[:num_rows, number, :width]
+
+
+def aligned(length: int) -> int:
+    """Return the smallest multiple of ALIGNMENT that holds `length` numbers."""
+    return -(-length // ALIGNMENT) * ALIGNMENT
