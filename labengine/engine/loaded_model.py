@@ -202,7 +202,8 @@ class RealModel(LoadedModel):
     def sibling(self, config: EngineConfig, options: ModelOptions) -> RealModel:
         """Return a model with the same weights and tokenizer. Raises ConfigError when a second pool does not fit."""
         block_size = _single_block_size(config)
-        runner = self.runner.sibling(options.num_blocks, block_size, config.max_num_seqs)
+        limits = config.max_num_seqs, config.max_num_batched_tokens
+        runner = self.runner.sibling(options.num_blocks, block_size, *limits)
         other = RealModel(self.name, self._directory, config, runner)
         if "tokenizer" in vars(self):
             vars(other)["tokenizer"] = self.tokenizer
@@ -249,6 +250,7 @@ def load_model(model: str | PathLike[str], config: EngineConfig, options: ModelO
         num_blocks=options.num_blocks,
         block_size=block_size,
         max_num_seqs=config.max_num_seqs,
+        max_num_batched_tokens=config.max_num_batched_tokens,
         dtype=options.dtype,
         device=options.device,
         attention=options.attention,

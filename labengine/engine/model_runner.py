@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -32,6 +32,7 @@ from labengine.engine.pool import PoolPlan
 from labengine.engine.sampler import asks_the_host, read, sample, sample_on_device, sampling_line
 from labengine.engine.step_tensors import StepStaging, StepTensors
 from labengine.engine.torch_threads import load_torch
+from labengine.engine.trial_memory import largest_plans, most_bytes
 from labengine.engine.weights import Weights, check_weights, load_weights
 
 _LOADED: WeakValueDictionary[Hashable, Weights] = WeakValueDictionary()
@@ -91,6 +92,7 @@ class ModelRunner:
         num_blocks: int | None,
         block_size: int,
         max_num_seqs: int = 16,
+        max_num_batched_tokens: int = 2048,
         dtype: str | torch.dtype | None = None,
         device: str | torch.device | None = None,
         attention: str | None = None,
@@ -101,7 +103,8 @@ class ModelRunner:
         A runner on the same files, device, dtype and backend shares its weights: whoever changes them in place changes
         them for both.
 
-        num_blocks None is as many as fit (see pool_size.py), on a CPU what max_num_seqs requests can use; dtype None is
+        num_blocks None is as many as fit (see pool_size.py): on a CPU what max_num_seqs requests can use, on a GPU by a
+        trial of the largest steps, of max_num_seqs requests and max_num_batched_tokens. dtype None is
         float32 on a CPU and bfloat16 on a GPU that has it (see device.py); device None is a GPU where there is one;
         attention None is the fastest backend that can (see backend_choice.py). Without cuda_graphs every step runs
         module by module.
@@ -118,40 +121,49 @@ class ModelRunner:
         check_weights(model, model_dir)
         pool = PoolPlan.planned(config, torch_device, torch_dtype, block_size, num_blocks, cls.attention or attention)
         reasons = {"device": device_reason, "dtype": dtype_reason}
+        limits = max_num_seqs, max_num_batched_tokens
         if torch_device.type == "cpu":
             reasons["torch_threads"] = load_torch()
         key = (files.identities, torch_device, torch_dtype, cuda_graphs, pool.backend.name)
         with _SHARING:
             loaded = _LOADED.get(key)
             if loaded is not None and (other := loaded.user) is not None:
-                return cls._on(loaded, pool, max_num_seqs, reasons, other._forward)
+                return cls._on(loaded, pool, limits, reasons, other._forward)
         load_weights(model, model_dir, torch_dtype, torch_device)
         files.require_unchanged()
         weights = Weights(model, files, torch_device, torch_dtype, cuda_graphs)
-        runner = cls._on(weights, pool, max_num_seqs, reasons)
+        runner = cls._on(weights, pool, limits, reasons)
         _LOADED[key] = weights
         return runner
 
     @on_the_host
-    def sibling(self, num_blocks: int | None, block_size: int, max_num_seqs: int) -> Self:
+    def sibling(
+        self, num_blocks: int | None, block_size: int, max_num_seqs: int, max_num_batched_tokens: int = 2048
+    ) -> Self:
         """Return another runner on the same weights, with KV of its own. Raises ConfigError when it does not fit."""
         weights, attention = self._weights, self.attention or self._pool.backend.name
         pool = PoolPlan.planned(weights.model.config, weights.device, weights.dtype, block_size, num_blocks, attention)
         pool = replace(pool, attention_reason=self._pool.attention_reason)
-        return self._on(weights, pool, max_num_seqs, self._reasons, self._forward)
+        return self._on(weights, pool, (max_num_seqs, max_num_batched_tokens), self._reasons, self._forward)
 
     @classmethod
     def _on(
         cls,
         weights: Weights,
         pool: PoolPlan,
-        max_num_seqs: int,
+        limits: tuple[int, int],
         reasons: Mapping[str, str],
         like: Forward | None = None,
     ) -> Self:
-        """Return a runner on loaded weights. like: another runner's forward, to share its buffers."""
-        config = weights.model.config
-        pool = pool.sized(max_num_seqs, config.max_model_len)
+        """Return a runner on loaded weights. like: another runner's forward, to share its buffers.
+
+        limits: a step's requests and tokens.
+        """
+        config, (max_num_seqs, _) = weights.model.config, limits
+        if pool.num_blocks is None:
+            is_gpu = weights.device.type == "cuda"
+            step_bytes = cls._step_bytes(weights, pool, limits, reasons) if is_gpu else 0
+            pool = pool.sized(max_num_seqs, config.max_model_len, step_bytes)
         assert pool.num_blocks is not None
         heads = (config.num_kv_heads, config.head_dim)
         kv = KVTensors(pool.num_blocks, pool.layer_groups, pool.block_size, *heads, weights.dtype, weights.device)
@@ -161,6 +173,35 @@ class ModelRunner:
             cls.recorder(kv.device),
         )  # fmt: skip
         return cls(forward, weights, kv, pool, reasons)
+
+    @classmethod
+    def _step_bytes(cls, weights: Weights, pool: PoolPlan, limits: tuple[int, int], reasons: Mapping[str, str]) -> int:
+        """Return what a runner needs beside weights and pool: graphs, and the largest forward pass and sampling."""
+        max_model_len = weights.model.config.max_model_len
+        pool = pool.for_trial(max_model_len)
+        assert pool.num_blocks is not None
+
+        made: list[ModelRunner] = []
+
+        def take_largest_steps() -> None:
+            made.append(runner := cls._on(weights, pool, limits, reasons))
+            for plan in largest_plans(pool.groups, *limits, max_model_len):
+                with suppress(FloatingPointError):  # of a prompt without meaning; of the steps only the memory matters
+                    runner.sample(plan, runner.forward(plan))
+
+        try:
+            return max(0, most_bytes(weights.device, take_largest_steps) - pool.num_blocks * pool.block_bytes)
+        finally:
+            for runner in made:
+                runner._discard()
+
+    def _discard(self) -> None:
+        """Release everything but the weights, although no other runner may use them."""
+        self._weights.leave(self)
+        self._forward.release(keeps_weights=True)
+        self.kv_tensors.release()
+        if self.kv_tensors.device.type == "cuda":
+            torch.cuda.empty_cache()
 
     @classmethod
     def recorder(cls, device: torch.device) -> Recorder | None:

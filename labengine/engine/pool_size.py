@@ -11,8 +11,12 @@ from labengine.config import MAX_NUM_BLOCKS, ConfigError
 
 SHARE_OF_A_CPU = 0.5
 """Share of the free memory: a notebook needs some for other things."""
-LEFT_FREE_ON_A_GPU = 0.1
-"""Share of all memory: for activations, graphs and libraries."""
+SHARE_OF_A_GPU = 0.5
+"""Share of the free memory, for a lab's pool and its steps: a fork needs as much again."""
+LEFT_FREE_ON_A_GPU = 0.02
+"""Share of all memory, for other programs and for what cannot be allocated in one piece."""
+MARGIN_OF_STEPS = 1.1
+"""Memory left for steps, relative to what the largest one took in a trial."""
 MAX_SLOTS = 2**31 - 1
 """Slots are numbered by int32."""
 
@@ -89,15 +93,19 @@ def require_memory(num_blocks: int, block_size: int, block_bytes: int, device: t
         )
 
 
-def fitting_blocks(block_size: int, block_bytes: int, device: torch.device, enough: int) -> tuple[int, str]:
+def fitting_blocks(
+    block_size: int, block_bytes: int, device: torch.device, enough: int, step_bytes: int = 0
+) -> tuple[int, str]:
     """Return the number of blocks for "auto", and the reason. Call it after loading the weights.
 
     Raises ConfigError when not one fits.
-    enough: an upper limit on a CPU, since the pool's memory is taken from the notebook.
+    enough: an upper limit on a CPU, since the pool's memory is taken from the notebook. step_bytes: on a GPU, what the
+    largest steps need beside weights and pool.
     """
     if device.type == "cuda":
-        num_bytes = free_memory(device) - LEFT_FREE_ON_A_GPU * torch.cuda.mem_get_info(device)[1]
-        num_blocks, reason = int(num_bytes / block_bytes), f"all of {device} but {LEFT_FREE_ON_A_GPU:.0%}"
+        free = free_memory(device) - LEFT_FREE_ON_A_GPU * torch.cuda.mem_get_info(device)[1]
+        num_blocks = int((SHARE_OF_A_GPU * free - MARGIN_OF_STEPS * step_bytes) / block_bytes)
+        reason = f"half of {device}, so that a fork fits; {step_bytes / 2**30:,.1f} GiB of it for the largest step"
     else:
         fitting = int(free_memory(device) * SHARE_OF_A_CPU / block_bytes)
         num_blocks, reason = min(fitting, enough), "what max_num_seqs requests of full length need"
@@ -107,3 +115,11 @@ def fitting_blocks(block_size: int, block_bytes: int, device: torch.device, enou
     if num_blocks < 1:
         raise ConfigError(f"not one block of {block_bytes / 2**20:,.1f} MiB fits into what {device} has free")
     return num_blocks, f"auto: {reason}"
+
+
+def trial_blocks(block_size: int, block_bytes: int, device: torch.device, max_model_len: int) -> int:
+    """Return the blocks of a trial pool: those of the longest request, in at most a quarter of the free memory.
+
+    Graphs' tables are as wide as the longest request that fits.
+    """
+    return max(1, min(-(-max_model_len // block_size), free_memory(device) // 4 // block_bytes))

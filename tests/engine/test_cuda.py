@@ -291,12 +291,25 @@ def test_the_gpu_is_the_default(smollm2: Path) -> None:
     assert lines["forward"].startswith("CUDA graphs")
 
 
-def test_auto_takes_the_gpu_but_leaves_room() -> None:
+def test_auto_takes_half_of_the_gpu_and_can_be_forked() -> None:
     with Lab("smollm2", num_blocks="auto", device="cuda") as lab:
         free, total = torch.cuda.mem_get_info()
         assert lab.config.num_blocks * 16 > 100_000
-        assert 0.02 * total < free < 0.2 * total
-        assert lab.generate(["Hello"], max_tokens=4)[0].token_ids
+        assert 0.4 * total < free < 0.7 * total
+        expected = lab.generate(["Hello"], max_tokens=4)[0].token_ids
+        with lab.fork(0) as fork:
+            assert fork.config.num_blocks == lab.config.num_blocks
+            assert fork.generate(["Hello"], max_tokens=4)[0].token_ids == expected
+
+
+def test_auto_leaves_room_for_the_largest_step() -> None:
+    """16,384 tokens at once, and 256 requests with all the settings of sampling."""
+    limits = {"max_num_seqs": 256, "max_num_batched_tokens": 16_384}
+    with Lab("smollm2", num_blocks="auto", device="cuda", check=False, record=False, **limits) as lab:
+        for row in range(256):
+            lab.add(token_ids=[row] * 64, max_tokens=4, temperature=1.0, top_p=0.9, seed=row)
+        lab.run()
+        assert len(lab.output(255).token_ids) >= 1
 
 
 def test_auto_again_takes_as_much_as_the_first_time() -> None:

@@ -7,12 +7,15 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
+from torch import Tensor
 
 from engine.plan_builder import Dealer, plan_of
 from labengine.config import ConfigError
+from labengine.core.step_plan import StepPlan
 from labengine.engine import model_runner, pool_size
 from labengine.engine.model_runner import ModelRunner
-from labengine.engine.pool_size import fitting_blocks, free_memory, left_to_cgroup, require_memory
+from labengine.engine.pool_size import fitting_blocks, free_memory, left_to_cgroup, require_memory, trial_blocks
+from labengine.engine.trial_memory import most_bytes
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda:1")
 MIB = 2**20
@@ -81,10 +84,88 @@ def test_what_torch_keeps_on_a_gpu_is_free(gpu: dict[str, int]) -> None:
     gpu.update({"reserved_bytes.all.current": 70 * MIB, "active_bytes.all.current": 8 * MIB})
     gpu["inactive_split_bytes.all.current"] = 2 * MIB  # beside tensors in use: not given back
     assert free_memory(CUDA) == 80 * MIB
-    assert fitting_blocks(16, MIB, CUDA, enough=1)[0] == 70, "a tenth of the GPU stays free"
+    assert fitting_blocks(16, MIB, CUDA, enough=1)[0] == 39, "half of what is free but for a fiftieth: a fork fits"
+    num_blocks, reason = fitting_blocks(16, MIB, CUDA, enough=1, step_bytes=10 * MIB)
+    assert num_blocks == 28 and "half of cuda:1" in reason, "and 11 for the steps of each"
+    with pytest.raises(ConfigError, match="not one block"):
+        fitting_blocks(16, MIB, CUDA, enough=1, step_bytes=40 * MIB)
+    assert trial_blocks(16, MIB, CUDA, 160) == 10 and trial_blocks(16, MIB, CUDA, 10_000) == 20
     require_memory(80, 16, MIB, CUDA)
     with pytest.raises(ConfigError, match="at most 80 blocks fit"):
         require_memory(81, 16, MIB, CUDA)
+
+
+class FakeMemory:
+    """The memory of a GPU, as torch.cuda has it."""
+
+    total = 1000 * MIB
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reserved, self.most, self.beside = 300 * MIB, 700 * MIB, 50 * MIB
+        parts: dict[str, object] = {
+            "memory_reserved": lambda device: self.reserved,
+            "max_memory_reserved": lambda device: self.most,
+            "reset_peak_memory_stats": lambda device: self.take(0),
+            "mem_get_info": lambda device: (self.total - self.reserved - self.beside, self.total),
+            "memory_stats": lambda device: {},
+            "synchronize": lambda device: None,
+            "empty_cache": lambda: None,
+        }
+        for name, part in parts.items():
+            monkeypatch.setattr(torch.cuda, name, part)
+
+    def take(self, num_bytes: int) -> None:
+        """Reserve, and forget the former peak."""
+        self.reserved += num_bytes
+        self.most = self.reserved
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> FakeMemory:
+    return FakeMemory(monkeypatch)
+
+
+def test_the_peak_of_a_trial_counts_and_what_is_beside_torch(memory: FakeMemory) -> None:
+    def work() -> None:
+        memory.take(80 * MIB)
+        memory.reserved -= 60 * MIB
+        memory.beside += 7 * MIB
+
+    assert most_bytes(CUDA, work) == 87 * MIB
+
+
+def test_a_trial_that_does_not_fit_says_what_to_lower(memory: FakeMemory) -> None:
+    def work() -> None:
+        raise torch.OutOfMemoryError("tried to allocate 2.00 GiB")
+
+    with pytest.raises(ConfigError, match=r"lower max_num_batched_tokens or max_num_seqs.*2\.00 GiB"):
+        most_bytes(CUDA, work)
+
+
+@pytest.mark.parametrize(("limits", "lengths"), [
+    ((4, 64), [[64], [16] * 4, [1] * 4]),
+    ((3, 10**4), [[512], [512] * 3, [1] * 3]),
+    ((16, 5), [[5], [1] * 5, [1] * 5]),
+])  # fmt: skip
+def test_the_largest_steps_are_steps_that_a_runner_takes(
+    limits: tuple[int, int], lengths: list[list[int]], memory: FakeMemory, tiny_gemma: Path
+) -> None:
+    """On the pool of a trial, which is gone after it; the weights stay, for the runner that follows."""
+    taken: list[list[int]] = []
+
+    class Trial(ModelRunner):
+        def forward(self, plan: StepPlan) -> Tensor:
+            taken.append([request.num_tokens for request in plan.scheduled])
+            memory.take(9 * MIB)
+            return super().forward(plan)
+
+    runner = Trial.load(tiny_gemma, num_blocks=64, block_size=4, device="cpu", attention="torch")
+    weights, pool = runner._weights, runner._pool
+    runner._discard()
+    pool_bytes = -(-runner.max_model_len // 4) * pool.block_bytes
+    assert Trial._step_bytes(weights, pool, limits, {}) == 27 * MIB - pool_bytes
+    assert taken == lengths
+    assert weights.user is None and not weights.model.norm.weight.is_meta
 
 
 def test_a_step_without_memory_says_what_to_lower(tiny_runner: ModelRunner, monkeypatch: pytest.MonkeyPatch) -> None:

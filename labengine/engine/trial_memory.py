@@ -1,0 +1,69 @@
+"""The memory that steps need beside weights and KV pool: found by taking the largest ones, on a pool for a trial."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from labengine.config import ConfigError, GroupSpec, SamplingParams
+from labengine.core.step_plan import ScheduledRequest, SlotRun, StepPlan
+
+WITH_TOP_P = SamplingParams(temperature=1.0, top_p=0.9)
+"""The settings whose sampling needs the most memory."""
+
+
+def largest_plans(
+    groups: Sequence[GroupSpec], max_num_seqs: int, max_num_batched_tokens: int, max_model_len: int
+) -> list[StepPlan]:
+    """Return a step of one long prompt, one in which as many prompts as possible share the tokens, and one of decodes.
+
+    All positions are in block 0 of the pool: of the steps only the memory matters.
+    """
+    num_prompts = min(max_num_seqs, max_num_batched_tokens)
+    return [
+        _plan(groups, [min(max_num_batched_tokens, max_model_len)]),
+        _plan(groups, [min(max_num_batched_tokens // num_prompts, max_model_len)] * num_prompts),
+        _plan(groups, [1] * num_prompts),
+    ]
+
+
+def _plan(groups: Sequence[GroupSpec], lengths: Sequence[int]) -> StepPlan:
+    return StepPlan(tuple(_prompt(groups, number, length) for number, length in enumerate(lengths)))
+
+
+def _prompt(groups: Sequence[GroupSpec], number: int, length: int) -> ScheduledRequest:
+    tables = tuple((0,) * -(-length // group.block_size) for group in groups)
+    runs = tuple(_runs(length, group.block_size) for group in groups)
+    return ScheduledRequest(number, (0,) * length, 0, tables, runs, True, True, WITH_TOP_P, number)
+
+
+def _runs(length: int, block_size: int) -> tuple[SlotRun, ...]:
+    return tuple((0, 0, min(block_size, length - start)) for start in range(0, length, block_size))
+
+
+def most_bytes(device: torch.device, work: Callable[[], object]) -> int:
+    """Return the most bytes that `work` takes on a GPU at any time, by torch or beside it.
+
+    Raises ConfigError where there are not enough.
+    """
+    torch.cuda.synchronize(device)
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats(device)
+    reserved, beside = torch.cuda.memory_reserved(device), _beside_torch(device)
+    try:
+        work()
+        torch.cuda.synchronize(device)
+    except torch.OutOfMemoryError as error:
+        raise ConfigError(
+            f"the largest step does not fit into what {device} has free beside the weights: lower "
+            f"max_num_batched_tokens or max_num_seqs, or give num_blocks ({error})"
+        ) from error
+    by_torch = torch.cuda.max_memory_reserved(device) - reserved
+    return by_torch + max(0, _beside_torch(device) - beside)
+
+
+def _beside_torch(device: torch.device) -> int:
+    """Return the bytes in use that torch has not reserved: kernels, graphs, libraries, other processes."""
+    free, total = torch.cuda.mem_get_info(device)
+    return total - free - torch.cuda.memory_reserved(device)
