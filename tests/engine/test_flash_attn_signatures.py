@@ -74,5 +74,5 @@ def test_signatures_are_read_as_they_are_written() -> None:
 @pytest.mark.sweep
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("generation", "name"), CALLS)
-def test_the_stand_ins_signature_is_the_packages(generation: str, name: str, sources: dict[str, str]) -> None:
+def test_a_fakes_signature_is_the_packages(generation: str, name: str, sources: dict[str, str]) -> None:
     assert signature_of(getattr(FAKES[generation](), name)) == published(sources[generation], name)
