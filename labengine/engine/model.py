@@ -15,7 +15,7 @@ from labengine.engine.attention import StepAttention
 from labengine.engine.kv_tensors import KVTensors, LayerKV
 from labengine.engine.model_config import ModelConfig
 from labengine.engine.modules import Embedding, Linear, OffsetRMSNorm, RMSNorm, ScaledEmbedding, TiedLinear
-from labengine.engine.ops import Activation, Ops
+from labengine.engine.ops import Activation, HeadNorms, Ops
 from labengine.engine.ops.torch_ops import TorchOps, gelu_tanh
 from labengine.engine.rope import Rotation, Rotations
 from labengine.engine.step_tensors import StepTensors
@@ -61,11 +61,20 @@ class Attention(nn.Module):
     def forward(self, hidden: Tensor, step: LayerStep) -> Tensor:
         """Map [num_tokens, hidden_size] to the same shape; write the tokens' KV to their slots on the way."""
         heads = self.qkv(hidden).unflatten(-1, (-1, self.head_dim))
-        queries, keys = self.rotated(heads[:, : -self.num_kv_heads], step)
-        step.attention.write(keys, heads[:, -self.num_kv_heads :], step.cache)
+        queries = step.ops.rotate_and_write(
+            heads, self.num_kv_heads, step.rotation, self.head_norms, step.attention, step.cache
+        )
+        if queries is None:
+            queries, keys = self.rotated(heads[:, : -self.num_kv_heads], step)
+            step.attention.write(keys, heads[:, -self.num_kv_heads :], step.cache)
         attended = step.attention.attend(queries, step.cache, self.scale)
         out: Tensor = self.out(attended.flatten(1))
         return out
+
+    @property
+    def head_norms(self) -> HeadNorms:
+        """The norms of queries and keys, if there are any."""
+        return None
 
     def rotated(self, heads: Tensor, step: LayerStep) -> tuple[Tensor, Tensor]:
         """Split [num_tokens, heads, head_dim] into queries and keys, rotated to their positions."""
@@ -80,6 +89,11 @@ class QKNormAttention(Attention):
         super().__init__(config, norm)
         self.q_norm = norm(config.head_dim, config.rms_norm_eps)
         self.k_norm = norm(config.head_dim, config.rms_norm_eps)
+
+    @property
+    def head_norms(self) -> HeadNorms:
+        """The norms of queries and keys."""
+        return self.q_norm, self.k_norm
 
     def rotated(self, heads: Tensor, step: LayerStep) -> tuple[Tensor, Tensor]:
         """Split into queries and keys, each normalized by its own weight and rotated to their positions."""

@@ -16,17 +16,23 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 from engine.needs_triton import needs_triton
+from engine.plan_builder import Dealer, plan_of
+from labengine.config import GroupSpec
 from labengine.engine import triton_sampler
 from labengine.engine.attention import AttentionSetting
 from labengine.engine.attention import triton as triton_attention
+from labengine.engine.attention.flash_attn import FlashStep, torch_store
 from labengine.engine.attention.torch_gather import TorchGather
 from labengine.engine.attention.trial_steps import take_trial_steps
-from labengine.engine.attention.triton import TritonAttention
+from labengine.engine.attention.triton import TritonAttention, TritonStep, write_kv
 from labengine.engine.backend_choice import choose_ops
+from labengine.engine.kv_tensors import LayerKV
 from labengine.engine.ops import triton as triton_ops
 from labengine.engine.sampler import sampling_line
+from labengine.engine.step_tensors import step_tensors
 from labengine.engine.trial_launch import launch_refusal
 
 needs_triton()
@@ -153,3 +159,24 @@ def test_without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_interpreter_is_for_any_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     assert TritonAttention.refusal(setting("cpu")) is None
+
+
+def test_a_write_of_ones_own_is_never_left_out() -> None:
+    """The kernel that rotates may write in place of the backends' own write, and of no other one."""
+
+    class Own(TritonStep):
+        def write(self, keys: Tensor, values: Tensor, cache: LayerKV) -> None:
+            super().write(-keys, values, cache)
+
+    class OwnFlash(FlashStep):
+        def write(self, keys: Tensor, values: Tensor, cache: LayerKV) -> None:
+            super().write(-keys, values, cache)
+
+    slots = torch.arange(3, dtype=torch.int32)
+    step = step_tensors(plan_of(Dealer(4, 4).request([1, 2, 3]).take(3)), [GroupSpec(4)], CPU)
+    group = step.groups[0]
+    assert TritonStep(step, group, []).plain_slots is group.slots and Own(step, group, []).plain_slots is None
+    assert FlashStep(slots, write_kv, lambda *_: slots).plain_slots is slots
+    assert FlashStep(slots, torch_store, lambda *_: slots).plain_slots is None
+    assert OwnFlash(slots, write_kv, lambda *_: slots).plain_slots is None
+    assert TorchGather(setting("cpu")).prepare(step, group).plain_slots is None

@@ -191,7 +191,7 @@ def test_attention_in_float32(capability: int, catch: Callable[..., dict[str, Ca
 
 
 @pytest.mark.parametrize(("capability",), sampled(product(GPUS), {(75,), (90,)}))
-def test_fused_ops(capability: int, catch: Callable[..., dict[str, Caught]]) -> None:
+def test_fused_ops(capability: int, catch: Callable[..., dict[str, Caught]], tmp_path: Path) -> None:
     dtype = torch.float16 if capability == 75 else torch.bfloat16
     caught = catch(triton_ops, capability)
     hidden, weight = torch.zeros(3, 1024, dtype=dtype), torch.zeros(1024, dtype=dtype)
@@ -201,10 +201,15 @@ def test_fused_ops(capability: int, catch: Callable[..., dict[str, Caught]]) -> 
         triton_ops.add_rms_norm(hidden, None, weight, 1e-6, offset)
         triton_ops.rotate_heads(qkv[:, :16], angles, angles, weight[:128], 1e-6, offset)
     triton_ops.rotate_heads(qkv[:, 16:24], angles, angles, None, 0.0, False)
+    slots = torch.zeros(3, dtype=torch.int32)
+    cache = LayerKV(*torch.zeros(2, 4, 16, 8, 128, dtype=dtype))
+    for weights in (None, (weight[:128], weight[:128])):
+        triton_ops.rotate_and_write(qkv, 8, (angles, angles), weights, 1e-6, True, slots, cache)
     triton_ops.gated(torch.zeros(3, 6144, dtype=dtype), "silu")
     triton_ops.gated(torch.zeros(3, 6144, dtype=dtype), "gelu_tanh")
     for kernel in (kernel for found in caught.values() for kernel in found.compiled):
         assert re.search(r"ld\.global\S*\.v[24]", kernel.asm["ptx"]), "whole vectors are loaded"
+        assert report_of(kernel, capability, tmp_path).spilled == 0
     assert all(kernel.compiled for kernel in caught.values())
 
 

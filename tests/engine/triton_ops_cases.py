@@ -8,9 +8,10 @@ from torch import Tensor
 from torch.nn.functional import gelu, silu
 
 from engine.triton_device import DEVICE
-from labengine.engine.attention.triton import is_interpreted
+from labengine.engine.attention.triton import is_interpreted, write_kv
+from labengine.engine.kv_tensors import LayerKV
 from labengine.engine.modules import OffsetRMSNorm, RMSNorm
-from labengine.engine.ops.triton_ops import add_rms_norm, gated, rotate_heads
+from labengine.engine.ops.triton_ops import add_rms_norm, gated, rotate_and_write, rotate_heads
 from labengine.engine.rope import Rotation
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
@@ -80,6 +81,36 @@ def test_rotate_heads(num_heads: int, head_dim: int, dtype: torch.dtype, normed:
     rotate_heads(heads, rotation.cos, rotation.sin, weight, EPS, offset)
     assert agrees(qkv, expected)
     assert torch.equal(qkv[:, 0], expected[:, 0]) and torch.equal(qkv[:, -2:], expected[:, -2:])
+
+
+@pytest.mark.parametrize("normed", ["no norm", "weight", "1+weight"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("num_heads", "num_kv_heads", "head_dim"), [(9, 3, 64), (16, 8, 128), (1, 1, 256), (3, 1, 80)])
+@torch.inference_mode()
+def test_rotate_and_write(num_heads: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype, normed: str) -> None:
+    """To the bit what rotation and write give one after the other; slots of other tokens keep their NaN."""
+    total = num_heads + 2 * num_kv_heads
+    heads = random(5, total + 2, head_dim, dtype=dtype)[:, 1:-1]
+    separate = heads.clone()
+    frequencies = 1.0 / 10_000 ** (torch.arange(head_dim // 2, device=DEVICE) / (head_dim // 2))
+    rotation = Rotation.at(torch.tensor([0, 3, 77, 4000, 5], device=DEVICE), frequencies)
+    weights = None if normed == "no norm" else (random(head_dim, dtype=dtype), random(head_dim, dtype=dtype))
+    offset = normed == "1+weight"
+    slots = torch.tensor([7, -1, 0, 11, 4], dtype=torch.int32, device=DEVICE)
+    one, other = (
+        LayerKV(*torch.full((2, 3, 4, num_kv_heads, head_dim), torch.nan, dtype=dtype, device=DEVICE)) for _ in range(2)
+    )
+    queries, keys, values = separate.split((num_heads, num_kv_heads, num_kv_heads), 1)
+    for part, weight in zip((queries, keys), weights or (None, None), strict=True):
+        rotate_heads(part, rotation.cos, rotation.sin, weight, EPS, offset)
+    write_kv(keys, values, one, slots)
+    before = heads.clone()
+    rotate_and_write(heads, num_kv_heads, (rotation.cos, rotation.sin), weights, EPS, offset, slots, other)
+    assert torch.equal(heads[:, :num_heads], queries)
+    assert torch.equal(heads[:, num_heads:], before[:, num_heads:]), "keys and values stay as they came"
+    for written, wanted in ((other.keys, one.keys), (other.values, one.values)):
+        assert torch.equal(written.nan_to_num(9.0), wanted.nan_to_num(9.0))
+    assert int(other.keys.isfinite().all(-1).all(-1).sum()) == 4
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -40,6 +40,14 @@ class StepAttention(ABC):
         dimension.
         """
 
+    @property
+    def plain_slots(self) -> Tensor | None:
+        """The step's slots, where `write` does no more than copy to them: another kernel may write in its place.
+
+        None: `write` has to be called.
+        """
+        return None
+
     @abstractmethod
     def attend(self, queries: Tensor, cache: LayerKV, scale: float) -> Tensor:
         """Attend from [num_tokens, num_heads, head_dim], possibly a strided view, to the cache; return the same shape.

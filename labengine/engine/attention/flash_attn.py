@@ -59,6 +59,12 @@ class FlashStep(StepAttention):
         """Write the KV with the store."""
         self._store(keys, values, cache, self._slots)
 
+    @property
+    def plain_slots(self) -> Tensor | None:
+        """The slots, unless a subclass writes otherwise, or torch does: then Triton's kernels are not there."""
+        is_plain = self._store is not torch_store and type(self).write is FlashStep.write
+        return self._slots if is_plain else None
+
     def attend(self, queries: Tensor, cache: LayerKV, scale: float) -> Tensor:
         """Attend with flash-attn."""
         return self._attend(queries, cache, scale)

@@ -67,6 +67,11 @@ class TritonStep(StepAttention):
         """Write the KV by a kernel."""
         write_kv(keys, values, cache, self._group.slots)
 
+    @property
+    def plain_slots(self) -> Tensor | None:
+        """The slots, unless a subclass writes otherwise."""
+        return self._group.slots if type(self).write is TritonStep.write else None
+
     def attend(self, queries: Tensor, cache: LayerKV, scale: float) -> Tensor:
         """Attend launch by launch."""
         queries = _with_contiguous_rows(queries)

@@ -13,9 +13,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from labengine.engine.attention import StepAttention
+from labengine.engine.kv_tensors import LayerKV
 from labengine.engine.modules import RMSNorm
 from labengine.engine.rope import Rotation
 
+HeadNorms = tuple[RMSNorm, RMSNorm] | None
+"""The norms of queries and of keys, of the same class and eps."""
 Activation = Callable[[Tensor], Tensor]
 """torch's silu, or gelu_tanh of torch_ops.py."""
 
@@ -52,6 +56,17 @@ class Ops(ABC):
 
         Returns the rotated heads: a new tensor, or the argument overwritten.
         """
+
+    def rotate_and_write(
+        self, heads: Tensor, num_kv_heads: int, rotation: Rotation, norms: HeadNorms, attention: StepAttention,
+        cache: LayerKV,
+    ) -> Tensor | None:  # fmt: skip
+        """Norm and rotate queries and keys, write keys and values, and return the queries; None if nothing is done.
+
+        The caller then rotates and writes separately. heads: queries, keys and values of [num_tokens, heads, head_dim],
+        which may be overwritten. An implementation takes attention.plain_slots for the slots, and refuses None.
+        """
+        return None
 
     @abstractmethod
     def gated(self, gate_up: Tensor, activation: Activation) -> Tensor:

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
-from labengine.engine.attention import AttentionSetting
+from labengine.engine.attention import AttentionSetting, StepAttention
 from labengine.engine.attention.triton import TritonAttention, is_interpreted
+from labengine.engine.kv_tensors import LayerKV
 from labengine.engine.modules import RMSNorm
-from labengine.engine.ops import Activation, Ops
+from labengine.engine.ops import Activation, HeadNorms, Ops
 from labengine.engine.ops.torch_ops import gelu_tanh
 from labengine.engine.rope import Rotation
 from labengine.engine.trial_launch import launch_refusal
@@ -45,6 +46,22 @@ class TritonOps(Ops):
         weight, eps, offset = (None, 0.0, False) if norm is None else (norm.weight, norm.eps, norm.offset)
         rotate_heads(heads, rotation.cos, rotation.sin, weight, eps, offset)
         return heads
+
+    def rotate_and_write(
+        self, heads: Tensor, num_kv_heads: int, rotation: Rotation, norms: HeadNorms, attention: StepAttention,
+        cache: LayerKV,
+    ) -> Tensor | None:  # fmt: skip
+        """Norm, rotate and write in one launch, where the attention's own write does no more; see Ops."""
+        from labengine.engine.ops.triton_ops import rotate_and_write
+
+        slots = attention.plain_slots
+        if slots is None:
+            return None
+        weights, eps, offset = None, 0.0, False
+        if norms is not None:
+            weights, eps, offset = (norms[0].weight, norms[1].weight), norms[0].eps, norms[0].offset
+        rotate_and_write(heads, num_kv_heads, (rotation.cos, rotation.sin), weights, eps, offset, slots, cache)
+        return heads[:, : -2 * num_kv_heads]
 
     def gated(self, gate_up: Tensor, activation: Activation) -> Tensor:
         """Return activation(gate) * up; see Ops."""

@@ -92,6 +92,71 @@ def rotate_kernel(
 
 
 @triton.jit
+def rotate_write_kernel(
+    heads,
+    cos,
+    sin,
+    query_weight,
+    key_weight,
+    slots,
+    key_cache,
+    value_cache,
+    token_stride,
+    head_stride,
+    eps,
+    HALF: tl.constexpr,
+    PADDED: tl.constexpr,
+    HEADS: tl.constexpr,
+    NUM_HEADS: tl.constexpr,
+    NUM_KV_HEADS: tl.constexpr,
+    OFFSET: tl.constexpr,
+):
+    """One program takes HEADS of one token's queries, keys and values, which lie one after the other.
+
+    Queries are normed and rotated in place, as by rotate_kernel. Keys are too, and go to the token's slot as values do,
+    not back; a slot below 0 is not written.
+    """
+    token = tl.program_id(0).to(tl.int64)
+    head = tl.program_id(1) * HEADS + tl.arange(0, HEADS)
+    column = tl.arange(0, PADDED)
+    is_query = head < NUM_HEADS
+    is_value = head >= NUM_HEADS + NUM_KV_HEADS
+    exists = (column < HALF)[None, :]
+    there = (head < NUM_HEADS + 2 * NUM_KV_HEADS)[:, None] & exists
+    dtype: tl.constexpr = heads.dtype.element_ty
+    upper = heads + token * token_stride + (head * head_stride)[:, None] + column[None, :]
+    raw_first = tl.load(upper, mask=there, other=0.0)
+    raw_second = tl.load(upper + HALF, mask=there, other=0.0)
+    first, second = raw_first.to(tl.float32), raw_second.to(tl.float32)
+    if query_weight is not None:
+        by_query = tl.load(query_weight + column, mask=column < HALF, other=0.0).to(tl.float32)[None, :]
+        by_key = tl.load(key_weight + column, mask=column < HALF, other=0.0).to(tl.float32)[None, :]
+        scale_first = tl.where(is_query[:, None], by_query, by_key)
+        by_query = tl.load(query_weight + HALF + column, mask=column < HALF, other=0.0).to(tl.float32)[None, :]
+        by_key = tl.load(key_weight + HALF + column, mask=column < HALF, other=0.0).to(tl.float32)[None, :]
+        scale_second = tl.where(is_query[:, None], by_query, by_key)
+        squares = tl.sum(first * first, 1) + tl.sum(second * second, 1)
+        inverse = tl.rsqrt(squares / (2 * HALF) + eps)[:, None]
+        first = _times_weight(first * inverse, scale_first, dtype, OFFSET)
+        second = _times_weight(second * inverse, scale_second, dtype, OFFSET)
+    cosine = tl.load(cos + token * HALF + column, mask=column < HALF, other=0.0)[None, :]
+    sine = tl.load(sin + token * HALF + column, mask=column < HALF, other=0.0)[None, :]
+    rotated_first = (first * cosine - second * sine).to(dtype)
+    rotated_second = (second * cosine + first * sine).to(dtype)
+    tl.store(upper, rotated_first, mask=is_query[:, None] & exists)
+    tl.store(upper + HALF, rotated_second, mask=is_query[:, None] & exists)
+    slot = tl.load(slots + token).to(tl.int64)
+    kv_head = tl.where(is_value, head - NUM_HEADS - NUM_KV_HEADS, head - NUM_HEADS)
+    target = ((slot * NUM_KV_HEADS + kv_head) * (2 * HALF))[:, None] + column[None, :]
+    is_written = there & (slot >= 0)
+    is_key = is_written & (~is_query & ~is_value)[:, None]
+    tl.store(key_cache + target, rotated_first, mask=is_key)
+    tl.store(key_cache + target + HALF, rotated_second, mask=is_key)
+    tl.store(value_cache + target, raw_first, mask=is_written & is_value[:, None])
+    tl.store(value_cache + target + HALF, raw_second, mask=is_written & is_value[:, None])
+
+
+@triton.jit
 def gated_kernel(gate_up, out, row_stride, SIZE: tl.constexpr, COLUMNS: tl.constexpr, IS_GELU: tl.constexpr):
     """One program computes COLUMNS numbers of one row of activation(gate) * up."""
     row = tl.program_id(0).to(tl.int64)

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from labengine.engine.attention.triton_tiles import power_of_two
-from labengine.engine.ops.triton_kernels import add_norm_kernel, gated_kernel, rotate_kernel
+from labengine.engine.kv_tensors import LayerKV
+from labengine.engine.ops.triton_kernels import add_norm_kernel, gated_kernel, rotate_kernel, rotate_write_kernel
 
 NUMBERS_PER_PROGRAM = 1024
 """Numbers that one program of 4 warps loads at once, about: 8 per thread, 16 bytes of bfloat16."""
@@ -71,6 +72,50 @@ def rotate_heads(heads: Tensor, cos: Tensor, sin: Tensor, weight: Tensor | None,
         HALF=head_dim // 2,
         PADDED=half,
         HEADS=per_program,
+        OFFSET=offset,
+        num_warps=_num_warps(2 * half * per_program),
+        enable_fp_fusion=False,
+    )
+
+
+def rotate_and_write(
+    heads: Tensor,
+    num_kv_heads: int,
+    rotation: tuple[Tensor, Tensor],
+    weights: tuple[Tensor, Tensor] | None,
+    eps: float,
+    offset: bool,
+    slots: Tensor,
+    cache: LayerKV,
+) -> None:
+    """Norm and rotate queries in place; write normed and rotated keys, and values, to their slots.
+
+    heads: [num_tokens, num_heads + 2 * num_kv_heads, head_dim], queries, keys, values, the last dimension contiguous.
+    rotation: cos and sin. weights: of the norms of queries and keys. slots: int32 [num_tokens], below 0 not written.
+    """
+    num_tokens, num_heads, head_dim = heads.shape
+    if heads.stride(2) != 1:
+        raise ValueError("heads are turned in place: their last dimension has to be contiguous")
+    half = power_of_two(head_dim // 2)
+    per_program = min(power_of_two(num_heads), max(1, NUMBERS_PER_PROGRAM // (2 * half)))
+    query_weight, key_weight = weights or (None, None)
+    rotate_write_kernel[num_tokens, -(-num_heads // per_program)](
+        heads,
+        rotation[0].contiguous(),
+        rotation[1].contiguous(),
+        query_weight,
+        key_weight,
+        slots,
+        cache.keys,
+        cache.values,
+        heads.stride(0),
+        heads.stride(1),
+        eps,
+        HALF=head_dim // 2,
+        PADDED=half,
+        HEADS=per_program,
+        NUM_HEADS=num_heads - 2 * num_kv_heads,
+        NUM_KV_HEADS=num_kv_heads,
         OFFSET=offset,
         num_warps=_num_warps(2 * half * per_program),
         enable_fp_fusion=False,
