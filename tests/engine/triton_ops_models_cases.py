@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,13 +12,14 @@ from torch import Tensor
 
 from engine.plan_builder import Dealer, plan_of
 from engine.triton_device import DEVICE
-from labengine.engine.attention import AttentionSetting
+from labengine.engine.attention import AttentionBackend, AttentionSetting, triton
 from labengine.engine.attention.torch_gather import TorchGather
+from labengine.engine.attention.triton import TritonAttention
 from labengine.engine.backend_choice import choose_ops
 from labengine.engine.kv_tensors import KVTensors
 from labengine.engine.model import PagedModel
 from labengine.engine.model_config import ModelConfig
-from labengine.engine.ops import Ops
+from labengine.engine.ops import Ops, triton_ops
 from labengine.engine.ops.torch_ops import OneDNNOps, TorchOps
 from labengine.engine.ops.triton import TritonOps
 from labengine.engine.rope import Rotation
@@ -36,7 +38,7 @@ class ModelAndPools:
         self.groups, self.layer_groups = self.config.kv_groups(4)
 
     @torch.inference_mode()
-    def logits(self, ops: Ops) -> Tensor:
+    def logits(self, ops: Ops, kind: type[AttentionBackend] = TorchGather) -> Tensor:
         """A chunk beside a whole prompt, then a decode beside the rest of the chunk, then a step without sampling."""
         config, dealer = self.config, Dealer(100, self.groups)
         kv = KVTensors(
@@ -49,7 +51,7 @@ class ModelAndPools:
             device=DEVICE,
         )
         heads = (config.num_heads, config.num_kv_heads, config.head_dim)
-        backend = TorchGather(AttentionSetting(DEVICE, torch.float32, *heads, (4,)))
+        backend = kind(AttentionSetting(DEVICE, torch.float32, *heads, (4,)))
         long, short = dealer.request(list(range(20, 37))), dealer.request(list(range(5, 12)))
         found = []
         for plan in (
@@ -73,6 +75,27 @@ def test_a_model_with_tritons_ops(family: str, tiny_model: Callable[..., Path]) 
     expected = model.logits(TorchOps())
     found = model.logits(TritonOps())
     assert found.shape == (4, 101)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3"])
+def test_one_launch_a_layer_rotates_and_writes(
+    family: str, tiny_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside Triton's attention; the kernels that rotate and write alone are not launched."""
+    model, num_layers = ModelAndPools(tiny_model(family, num_hidden_layers=2)), 2
+    expected = model.logits(TorchOps(), TritonAttention)
+    fused, launched = triton_ops.rotate_and_write, []
+
+    def counted(*arguments: Any) -> None:
+        launched.append("fused")
+        fused(*arguments)
+
+    monkeypatch.setattr(triton_ops, "rotate_and_write", counted)
+    monkeypatch.setattr(triton_ops, "rotate_heads", lambda *_: launched.append("rotate"))
+    monkeypatch.setattr(triton, "write_kv", lambda *_: launched.append("write"))
+    found = model.logits(TritonOps(), TritonAttention)
+    assert launched == ["fused"] * num_layers * 3
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
 
 
