@@ -20,10 +20,14 @@ class Status(Enum):
 class FakeBlock:
     def __init__(self, block_id: int) -> None:
         self.block_id, self.ref_cnt, self.is_null = block_id, 0, block_id == 0
-        self.block_hash: bytes | None = None
-        self.block_hash_num_tokens: int | None = None
+        self._block_hash: bytes | None = None
+        self._block_hash_num_tokens: int | None = None
         self.prev_free_block: FakeBlock | None = None
         self.next_free_block: FakeBlock | None = None
+
+    @property
+    def block_hash(self) -> bytes | None:
+        return self._block_hash
 
 
 class FakeQueue:
@@ -129,13 +133,13 @@ class FakePool:
         self._insert_block_hash(key, block, num_tokens)
 
     def _insert_block_hash(self, block_hash_with_group_id: bytes, block: FakeBlock, num_tokens: int | None) -> None:
-        block.block_hash, block.block_hash_num_tokens = block_hash_with_group_id, num_tokens
+        block._block_hash, block._block_hash_num_tokens = block_hash_with_group_id, num_tokens
         self.cached_block_hash_to_block.insert(block_hash_with_group_id, block)
 
     def _remove_cached_block_hashes(self, block: FakeBlock) -> None:
         if block.block_hash is not None:
             self.cached_block_hash_to_block.pop(block.block_hash, block.block_id)
-            block.block_hash = None
+            block._block_hash = None
 
     def evict_blocks(self, block_ids: set[int]) -> None:
         for block_id in block_ids:
@@ -144,7 +148,7 @@ class FakePool:
     def reset_prefix_cache(self) -> bool:
         self.cached_block_hash_to_block = FakeMap()
         for block in self.blocks:
-            block.block_hash = None
+            block._block_hash = None
         return True
 
 

@@ -23,25 +23,28 @@ Row = tuple[Any, ...]
 class Keyframe:
     """A copy of an engine's state, to be made between two of its steps, on its thread.
 
-    Another thread makes rows of it. The copy has a few long lists of numbers and hashes: a list for each block would
-    make Python's garbage collection go through vLLM's whole heap, several times in a keyframe of 100,000 blocks.
+    Another thread makes rows of it. The copy has a few long lists, of numbers, hashes and references to blocks: a list
+    for each block would make Python's garbage collection go through vLLM's whole heap, several times in a keyframe of
+    100,000 blocks. A block's id never changes, so its reference serves as well, and is read later.
     """
 
     def __init__(self, engine: Engine, recorder: Recorder) -> None:
-        pool, blocks = engine.pool, engine.pool.blocks
+        pool, blocks, queue = engine.pool, engine.pool.blocks, engine.queue
         served = pool.cached_block_hash_to_block._cache
         self._sizes = [group.block_size for group in engine.groups]
         self._has_tokens = recorder.tokens.are_sent
         self._step, self._groups, self._null_block = recorder.step, engine.group_rows(), pool.null_block.block_id
         requests = engine.scheduler.requests.items()
-        self._requests = [_request_row(engine, recorder, name, request) for name, request in requests]
-        self._ref_counts = [0 if block.is_null else block.ref_cnt for block in blocks]
-        self._hashes = [block.block_hash for block in blocks]
-        self._num_hashed = [block.block_hash_num_tokens for block in blocks]
+        self._requests = [_CopiedRequest(engine, recorder, name, request) for name, request in requests]
+        self._ref_counts = [block.ref_cnt for block in blocks]
+        self._ref_counts[self._null_block] = 0
+        self._hashes = [block._block_hash for block in blocks]  # not the property: it takes four times as long
         self._further = {block_id: tuple(keys) for block_id, keys in pool.cached_block_hashes_by_block.items() if keys}
-        self._queue = list(islice(_queued(engine.queue), len(blocks) + 1))  # a broken one may be a circle
-        self._keys = list(served)
-        self._mapped = [mapped_ids(entry) if isinstance(entry, dict) else entry.block_id for entry in served.values()]
+        self._first_free, self._last_free = queue.fake_free_list_head.next_free_block, queue.fake_free_list_tail
+        self._next_free = [block.next_free_block for block in blocks]
+        self._keys, self._mapped = list(served), list(served.values())
+        if dict in set(map(type, self._mapped)):  # entries of several blocks: these change
+            self._mapped = [mapped_ids(entry) if type(entry) is dict else entry for entry in self._mapped]
 
     def document(self) -> dict[str, Any]:
         """Return the keyframe, ready for JSON."""
@@ -63,11 +66,11 @@ class Keyframe:
         return {"step": self._step, "groups": self._groups, "null_block": self._null_block}
 
     def _lists(self) -> Iterator[tuple[str, Iterable[Any]]]:
-        yield "requests", self._requests
+        yield "requests", [request.row() for request in self._requests]
         yield "ref_counts", self._ref_counts
         yield "block_keys", self._block_keys()
         yield "block_tokens", dict(self._contents()).items() if self._has_tokens else ()
-        yield "free_queue", self._queue
+        yield "free_queue", self._queue()
         yield "prefix_map", map(_map_row, self._keys, self._mapped)
 
     def _block_keys(self) -> Iterator[Row]:
@@ -76,35 +79,43 @@ class Keyframe:
                 keys = (key, *self._further.get(block_id, ()))
                 yield block_id, [(group_of(one), hash_of(one)) for one in keys]
 
+    def _queue(self) -> Iterator[int]:
+        block, num_blocks = self._first_free, len(self._next_free)
+        for _ in range(num_blocks + 1):  # a broken queue may be a circle, or leave the pool
+            if block is None or block is self._last_free:
+                return
+            yield block.block_id
+            block = self._next_free[block.block_id] if 0 <= block.block_id < num_blocks else None
+
     def _contents(self) -> Iterator[tuple[int, list[int]]]:
         """Yield (block id, tokens) of full cached blocks in tables. vLLM does not keep the tokens of others."""
-        for *_, token_ids, _, _, tables in self._requests:
-            for table, size in zip(tables, self._sizes, strict=True):
-                for index, block_id in enumerate(table):
-                    if self._is_full(block_id, size):
-                        yield block_id, token_ids[index * size : (index + 1) * size]
-
-    def _is_full(self, block_id: int, size: int) -> bool:
-        has_content = block_id != self._null_block and self._hashes[block_id] is not None
-        return has_content and not self._num_hashed[block_id] % size
+        for request in self._requests:
+            for table, lengths, size in zip(request.tables, request.num_hashed, self._sizes, strict=True):
+                for index, (block, num_hashed) in enumerate(zip(table, lengths, strict=True)):
+                    is_cached = block.block_id != self._null_block and self._hashes[block.block_id] is not None
+                    if is_cached and not num_hashed % size:
+                        yield block.block_id, request.token_ids[index * size : (index + 1) * size]
 
 
-def _request_row(engine: Engine, recorder: Recorder, request_id: str, request: Any) -> Row:
-    name = request.status.name
-    status = "finished" if name.startswith("FINISHED") else STATUS.get(name, "waiting")
-    in_flight = request.num_in_flight_tokens - request.num_stale_output_tokens
-    num_computed = max(0, request.num_computed_tokens - in_flight)
-    tables = [[block.block_id for block in group.req_to_blocks.get(request_id, ())] for group in engine.groups]
-    number, token_ids = recorder.id_of(request_id), recorder.tokens.of(request)
-    return number, status, token_ids, request.num_prompt_tokens, num_computed, tables
+class _CopiedRequest:
+    """A copy of one request. tables: its blocks per group; num_hashed: the prefix tokens of each one's hash."""
+
+    __slots__ = ("_counts", "_number", "_status", "num_hashed", "tables", "token_ids")
+
+    def __init__(self, engine: Engine, recorder: Recorder, request_id: str, request: Any) -> None:
+        name = request.status.name
+        self._status = "finished" if name.startswith("FINISHED") else STATUS.get(name, "waiting")
+        in_flight = request.num_in_flight_tokens - request.num_stale_output_tokens
+        self._counts = request.num_prompt_tokens, max(0, request.num_computed_tokens - in_flight)
+        self._number, self.token_ids = recorder.id_of(request_id), recorder.tokens.of(request)
+        self.tables = [list(group.req_to_blocks.get(request_id, ())) for group in engine.groups]
+        self.num_hashed = [[block._block_hash_num_tokens for block in table] for table in self.tables]
+
+    def row(self) -> Row:
+        """Return the request as a keyframe has it."""
+        tables = [[block.block_id for block in table] for table in self.tables]
+        return self._number, self._status, self.token_ids, *self._counts, tables
 
 
-def _map_row(key: bytes, mapped: int | tuple[int, ...]) -> Row:
-    return group_of(key), hash_of(key), mapped if isinstance(mapped, tuple) else (mapped,)
-
-
-def _queued(queue: Any) -> Iterator[int]:
-    block, last = queue.fake_free_list_head.next_free_block, queue.fake_free_list_tail
-    while block is not None and block is not last:
-        yield block.block_id
-        block = block.next_free_block
+def _map_row(key: bytes, mapped: Any) -> Row:
+    return group_of(key), hash_of(key), mapped if isinstance(mapped, tuple) else (mapped.block_id,)
