@@ -1,8 +1,10 @@
 """What the tap costs vLLM's scheduler, paired with a scheduler without it, and how long a keyframe takes.
 
     PATH_TO_VLLM/bin/python benchmarks/tap_cost.py [--pairs 40] [--requests 16 256] [--blocks 10000 100000] [--out FILE]
+        [--model DIR [--rounds 24]]
 
-Runs in an environment with vLLM 0.32, without a model. A pair is one short run of decoding requests without the tap
+Runs in an environment with vLLM 0.32; without a model, but for the whole engine (tap_engine.py).
+A pair is one short run of decoding requests without the tap
 and one with it, in alternating order; the ratio of their median steps (schedule and update) is one sample. The interval
 is of a bootstrap of the median ratio, 95 %. A keyframe is of a pool whose blocks are cached: the copy is made on the
 engine's thread, rows and JSON on the writer's. All times are processor time of the thread, as other processes share the
@@ -27,8 +29,9 @@ from typing import Any
 
 os.environ.update(VLLM_LOGGING_LEVEL="ERROR", CUDA_VISIBLE_DEVICES="", HF_HUB_OFFLINE="1")
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / name) for name in ("tests", "tests/support", "vllm_tap")]
+sys.path[:0] = [str(ROOT / name) for name in ("tests", "tests/support", "vllm_tap", "benchmarks")]
 
+from tap_engine import WAYS, whole_engine  # noqa: E402
 from vllm.v1.outputs import ModelRunnerOutput  # noqa: E402
 
 from differential import vllm_upstream_scheduler as upstream  # noqa: E402
@@ -162,15 +165,36 @@ def keyframe_times(num_blocks: int, times: int = 7) -> dict[str, Any]:
     return {"num_blocks": num_blocks, "num_cached": num_cached, **milliseconds, "bytes": num_bytes}
 
 
+def engine_rows(model: str, num_requests: int, folder: Path, num_rounds: int) -> list[dict[str, Any]]:
+    """Return one row for each way to tap a whole engine; its ratios are to the untapped windows of the same rounds."""
+    samples = whole_engine(model, num_requests, folder, num_rounds)
+    untapped = samples[WAYS[0]]
+    step, scheduler = (median(one[name] for one in untapped) for name in ("step", "scheduler"))
+    rows = []
+    for way in WAYS[1:]:
+        pairs = list(zip(samples[way], untapped, strict=True))
+        ratios = {
+            "step": [tapped["step"] / plain["step"] for tapped, plain in pairs],
+            "scheduler": [tapped["scheduler"] / plain["scheduler"] for tapped, plain in pairs],
+            "share": [(tapped["scheduler"] - plain["scheduler"]) / plain["step"] for tapped, plain in pairs],
+        }
+        found = {name: [round(one, 5) for one in (median(some), *interval(some))] for name, some in ratios.items()}
+        times = {"step_ms": round(step * 1e3, 1), "scheduler_us": round(scheduler * 1e6, 1)}
+        rows.append({"requests": num_requests, "way": way, "rounds": num_rounds, **times, **found})
+    return rows
+
+
 def main() -> int:
     """Print the tables; the exit status."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--pairs", type=int, default=40)
     options.add_argument("--requests", type=int, nargs="*", default=[16, 256])
     options.add_argument("--blocks", type=int, nargs="*", default=[10_000, 100_000])
+    options.add_argument("--model", help="a model's directory: the whole engine is measured as well")
+    options.add_argument("--rounds", type=int, default=24)
     options.add_argument("--out", type=Path)
     wanted = options.parse_args()
-    found: dict[str, Any] = {"date": date.today().isoformat(), "steps": [], "keyframes": []}
+    found: dict[str, Any] = {"date": date.today().isoformat(), "steps": [], "keyframes": [], "engine": []}
     with TemporaryDirectory() as folder:
         for number, num_blocks in enumerate(wanted.blocks):
             found["keyframes"].append(keyframe_times(num_blocks))
@@ -184,6 +208,11 @@ def main() -> int:
             print(
                 f"{num_requests} requests: {bytes_a_step(num_requests, Path(folder, str(num_requests)))} bytes a step"
             )
+            if wanted.model:
+                found["engine"] += engine_rows(
+                    wanted.model, num_requests, Path(folder, f"e{num_requests}"), wanted.rounds
+                )
+                print(*found["engine"][-3:], sep="\n", flush=True)
     if wanted.out:
         wanted.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return 0
