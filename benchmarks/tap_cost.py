@@ -31,7 +31,7 @@ os.environ.update(VLLM_LOGGING_LEVEL="ERROR", CUDA_VISIBLE_DEVICES="", HF_HUB_OF
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / name) for name in ("tests", "tests/support", "vllm_tap", "benchmarks")]
 
-from tap_engine import WAYS, whole_engine  # noqa: E402
+from tap_engine import WAYS, engine_samples  # noqa: E402
 from vllm.v1.outputs import ModelRunnerOutput  # noqa: E402
 
 from differential import vllm_upstream_scheduler as upstream  # noqa: E402
@@ -167,7 +167,7 @@ def keyframe_times(num_blocks: int, times: int = 7) -> dict[str, Any]:
 
 def engine_rows(model: str, num_requests: int, folder: Path, num_rounds: int) -> list[dict[str, Any]]:
     """Return one row for each way to tap a whole engine; its ratios are to the untapped windows of the same rounds."""
-    samples = whole_engine(model, num_requests, folder, num_rounds)
+    samples = engine_samples(model, num_requests, folder, num_rounds)
     untapped = samples[WAYS[0]]
     step, scheduler = (median(one[name] for one in untapped) for name in ("step", "scheduler"))
     rows = []

@@ -34,7 +34,7 @@ Samples = dict[str, list[dict[str, float]]]
 """By way and round: `step` (wall clock) and `scheduler` (processor time), seconds of a step, median of a window."""
 
 
-def whole_engine(model: str, num_requests: int, folder: Path, num_rounds: int) -> Samples:
+def engine_samples(model: str, num_requests: int, folder: Path, num_rounds: int) -> Samples:
     """Decode with the tap of each way in turns."""
     os.environ.update(VLLM_ENABLE_V1_MULTIPROCESSING="0", OMP_NUM_THREADS="1", VLLM_CPU_OMP_THREADS_BIND="nobind")
     os.environ.update(VLLM_CPU_KVCACHE_SPACE="6")
@@ -62,8 +62,8 @@ def whole_engine(model: str, num_requests: int, folder: Path, num_rounds: int) -
         core.get_output()
     samples: Samples = {way: [] for way in WAYS}
     for number in range(num_rounds):
-        turn = number % len(WAYS)
-        for way in (*WAYS[turn:], *WAYS[:turn]):
+        first = number % len(WAYS)
+        for way in (*WAYS[first:], *WAYS[:first]):
             samples[way].append(_window(core, way, folder / f"{number}-{way.split()[-1]}"))
     llm.llm_engine.abort_request([str(number) for number in range(num_requests)])
     core.shutdown()

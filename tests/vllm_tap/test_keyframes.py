@@ -76,8 +76,8 @@ def test_it_is_of_the_moment_at_which_it_was_made(engine: Engine) -> None:
         scheduler.add_request(FakeRequest(f"twin{number}", range(5000, 5020), 3))
     scheduler.update_from_output(scheduler.schedule(), None)
     assert any(isinstance(entry, dict) for entry in served._cache.values())
-    at_once, later = Keyframe(engine, recorder).document(), Keyframe(engine, recorder)
+    at_once, copied = Keyframe(engine, recorder).document(), Keyframe(engine, recorder)
     for _ in range(60):
         scheduler.update_from_output(scheduler.schedule(), None)
     engine.pool.evict_blocks(set(range(1, NUM_BLOCKS, 2)))
-    assert later.document() == at_once != Keyframe(engine, recorder).document()
+    assert copied.document() == at_once != Keyframe(engine, recorder).document()
