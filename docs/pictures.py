@@ -23,7 +23,7 @@ DOCS = Path(__file__).resolve().parent
 TESTS = DOCS.parent / "tests"
 sys.path[:0] = [str(TESTS), str(TESTS / "support")]
 
-from PIL import Image  # noqa: E402
+from PIL import Image, ImageChops  # noqa: E402
 from playwright.sync_api import Browser, Page  # noqa: E402
 
 import labengine  # noqa: E402
@@ -79,6 +79,16 @@ class Shown:
         self.page.evaluate("([kind, id]) => stage.select({ kind, id })", [kind, id])
         self.settle()
 
+    def part(self, *selectors: str) -> Image.Image:
+        """What stands in these elements, and between them; empty margins cut off."""
+        boxes = [box for one in selectors for each in self.page.locator(one).all() if (box := each.bounding_box())]
+        left, top = min(box["x"] for box in boxes), min(box["y"] for box in boxes)
+        right, bottom = max(b["x"] + b["width"] for b in boxes), max(b["y"] + b["height"] for b in boxes)
+        clip = {"x": left, "y": top, "width": right - left, "height": bottom - top}
+        picture = Image.open(BytesIO(self.page.screenshot(clip=clip, animations="allow"))).convert("RGB")
+        written = ImageChops.difference(picture, Image.new("RGB", picture.size, "white")).getbbox()
+        return picture.crop(written)
+
     def shot(self) -> Image.Image:
         """The view as it is now."""
         data = self.page.locator(".labengine").screenshot(animations="allow", caret="hide")
@@ -114,9 +124,15 @@ def story(comparison: Comparison) -> list[bytes]:
 # -- the pictures ------------------------------------------------------------------------------------------------------
 
 
+BEFORE_MERGE = 15
+"""The caption of #219's step after which the two engines differ."""
+
+
 def compare_219(browser: Browser) -> None:
-    """Both engines at the end of the step: eight blocks and three of them lost; five."""
+    """Both engines before they differ, for a slide; and at the end of the step: eight blocks and three lost; five."""
     with labengine.bug("nano-vllm-219").compare() as comparison, shown(browser, story(comparison), COMPARE) as page:
+        page.go_to(BEFORE_MERGE)
+        kept(page.part(".le-column-heads", ".le-tables-list"), "slide_219")
         page.go_to()
         kept(page.shot(), "compare_219")
 
@@ -180,6 +196,7 @@ def why_two(browser: Browser) -> None:
         page.open("Why?")
         page.select("block", 0)
         kept(page.shot(), "why_ref_count")
+        kept(page.part(".le-drawer-body"), "slide_why")
 
 
 def preempted(browser: Browser) -> None:
@@ -199,6 +216,7 @@ def misplaced(browser: Browser) -> None:
     with shown(browser, [recording], DASHBOARD) as page:
         page.open("Step")
         kept(page.shot(), "slots_71")
+        kept(page.part(".le-tables-list"), "slide_71")
 
 
 def examined(browser: Browser) -> None:

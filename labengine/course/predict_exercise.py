@@ -160,7 +160,12 @@ class PredictExercise(Exercise):
         value = getattr(prediction, "id", prediction)
         if self.about == "hash":
             found = [key for key in snapshot.prefix_map if isinstance(value, str) and value and key.startswith(value)]
-            if len(found) != 1:
+            if not found:
+                raise ConfigError(
+                    f"no entry of the prefix map begins with {shown(value)}: click on one, or write the beginning of "
+                    "its name in `.lab.snapshot().prefix_map` (the picture's letters are its own)"
+                )
+            if len(found) > 1:
                 raise ConfigError(f"{shown(value)} is the beginning of {len(found)} entries of the prefix map")
             return found[0]
         if self.about == "request" and isinstance(value, str):

@@ -164,15 +164,17 @@ def registrable() -> Exercise:
 
 @dataclass(frozen=True)
 class Needs:
-    """A workload goes wrong if all of these operations are in it."""
+    """A workload goes wrong if all of these operations are in it, and one of the others if there are any."""
 
     operations: frozenset[str]
+    one_of: frozenset[str] = frozenset()
 
     def __call__(self, workload: list[str]) -> bool:
-        return self.operations <= set(workload)
+        return self.operations <= set(workload) and (not self.one_of or not self.one_of.isdisjoint(workload))
 
     def __repr__(self) -> str:
-        return f"Needs({', '.join(sorted(self.operations))})"
+        either = [" or ".join(sorted(self.one_of))] if self.one_of else []
+        return f"Needs({', '.join([*sorted(self.operations), *either])})"
 
 
 def shorten(workload: list[str], goes_wrong: Callable[[list[str]], bool]) -> list[str]:
@@ -201,6 +203,14 @@ def _each_alone(workload: list[str], goes_wrong: Callable[[list[str]], bool]) ->
     return [operation for operation in workload if goes_wrong([operation])]
 
 
+def _each_against_all(workload: list[str], goes_wrong: Callable[[list[str]], bool]) -> list[str]:
+    return [operation for operation in workload if not goes_wrong([one for one in workload if one != operation])]
+
+
+def _from_the_end(workload: list[str], goes_wrong: Callable[[list[str]], bool]) -> list[str]:
+    return shorten(workload[::-1], lambda shorter: goes_wrong(shorter[::-1]))[::-1]
+
+
 def shortening() -> Exercise:
     """Fill in: leave out what is not needed."""
 
@@ -211,7 +221,8 @@ def shortening() -> Exercise:
         "hunt/shorten",
         "The heart of a finder. `workload` is a list of operations (all different), and `goes_wrong(workload)` plays a "
         "list, and returns True if it goes wrong. Return the operations that are needed, in their order: leave out any "
-        "one more, and it does not go wrong. Do not change `workload` itself.",
+        "one more, and it does not go wrong. Where either of two could go, the earlier one goes. Do not change "
+        "`workload` itself.",
         solution=shorten,
         cases=[
             (["add A", "step", "add B"], needs("add A", "step")),
@@ -220,6 +231,7 @@ def shortening() -> Exercise:
             (["add A", "add B", "add C", "step 1", "step 2", "add D", "step 3"], needs("add B", "step 2")),
             (["add A", "step 1", "abort A", "reset", "add B", "step 2"], needs("add A", "add B", "abort A", "step 2")),
             (["step"], needs("step")),
+            (["add A", "add B", "step"], Needs(frozenset({"step"}), frozenset({"add A", "add B"}))),
         ],
         num_lines=6,
         hints=[
@@ -230,6 +242,12 @@ def shortening() -> Exercise:
             (_only_from_the_front, "You stop at the first operation that is needed. There may be others after it."),
             (_only_from_the_end, "You stop at the last operation that is needed. There may be others before it."),
             (_each_alone, "Hardly any bug needs one operation alone. Leave one out, and keep the others."),
+            (
+                _each_against_all,
+                "You leave out each operation of the whole workload, one at a time. Where either of two is enough, it "
+                "goes wrong without the one and without the other, but not without both. Go on from what is left.",
+            ),
+            (_from_the_end, "Where either of two could go, the earlier one goes: begin at the front."),
         ],
     )
 

@@ -74,8 +74,8 @@ def allocate() -> Exercise:
         "two-phases/allocate",
         "Write `allocate_computed` so that no block comes into two tables. `hit.block_ids` are the hits of each group, "
         "not yet touched. `group.add_hit(request, block_ids, num_computed)` touches a group's hits; "
-        "`group.add_external(request, num_computed)` takes its fresh blocks for what the tier delivers, and is called "
-        "only if `num_external` is not 0. `num_computed` is `hit.num_tokens + num_external`.",
+        "`group.add_external(request, num_computed)` takes its fresh blocks for what the tier delivers, if anything. "
+        "`num_computed` is `hit.num_tokens + num_external`.",
         solution=allocate_computed,
         workloads=[_stage, _long_prompt, _longer_prompt],
         num_lines=6,

@@ -184,6 +184,18 @@ class _EqualPromptsWait(TokenBudgetScheduler):
         )
 
 
+class _LastBlockShared(SharersWait):
+    def num_shared(self, one: Request, other: Request) -> int:
+        both = zip(one.token_ids, other.token_ids, strict=False)
+        return next((i for i, (a, b) in enumerate(both) if a != b), min(one.num_tokens, other.num_tokens)) // 4 * 4
+
+
+class _AllEqualTokensShared(SharersWait):
+    def num_shared(self, one: Request, other: Request) -> int:
+        both = zip(one.token_ids, other.token_ids, strict=False)
+        return next((i for i, (a, b) in enumerate(both) if a != b), min(one.num_tokens, other.num_tokens))
+
+
 def sharers() -> Exercise:
     """Make it better: requests wait for what another one is computing."""
     return exercise(
@@ -210,6 +222,12 @@ def sharers() -> Exercise:
                 "Prompts need not be equal to the end to share blocks. And the last token of a twin never comes from "
                 "the cache: whoever waits for it lets the twins in one by one.",
             ),
+            (
+                _LastBlockShared,
+                "The last token of a prompt is always computed, with its block: a twin of full blocks alone finds one "
+                "block less, and need not wait for that one.",
+            ),
+            (_AllEqualTokensShared, "Only full blocks can be shared: nobody needs to wait for the tokens behind them."),
         ],
         **ENGINE,
     )
