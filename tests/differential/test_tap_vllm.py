@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 
 from differential import vllm_streams
 from differential.tapped import TappedRun
 from differential.vllm_process import VARIABLE, VERSION, VllmProcess, named_interpreter
+from labengine import events as ev
 
 NUM_WORKLOADS = 30
 NUM_SWEEP_WORKLOADS = 1000
@@ -49,6 +50,31 @@ def test_the_fold_equals_vllm_after_each_update(vllm: VllmProcess) -> None:
 @pytest.mark.timeout(1800)
 def test_the_fold_equals_vllm_after_each_update_of_a_thousand_workloads(vllm: VllmProcess) -> None:
     compare(vllm, range(1000, 1000 + NUM_SWEEP_WORKLOADS))
+
+
+def test_the_fold_equals_vllm_with_speculative_tokens(vllm: VllmProcess) -> None:
+    """Rejected ones are scheduled, and not computed: their slots are written again."""
+    num_taken_back = 0
+    for seed in range(300, 320):
+        workload, run = vllm_streams.tapped_workload(seed) | {"async": False, "drafts": seed}, TappedRun()
+        difference = run.take(vllm.run_tapped(workload))
+        assert difference is None, f"workload {seed}: {difference}\n{workload}"
+        (piece,) = run.reader.pieces
+        num_taken_back += count_rejections(piece.timeline.events())
+    print(f"{num_taken_back} steps of requests took speculative tokens back")
+    assert num_taken_back > 100
+
+
+def count_rejections(events: Iterable[ev.Event]) -> int:
+    """Return how often fewer tokens were computed than scheduled."""
+    ends: dict[int, int] = {}
+    num_found = 0
+    for event in events:
+        if isinstance(event, ev.RequestScheduled):
+            ends[event.request_id] = event.start + event.num_tokens
+        elif isinstance(event, ev.TokensComputed):
+            num_found += event.num_computed_tokens < ends[event.request_id]
+    return num_found
 
 
 def test_the_recorded_streams_are_what_vllm_does_now(vllm: VllmProcess) -> None:

@@ -1,8 +1,9 @@
 """Workloads on vLLM's schedulers with the tap attached: its messages, and vLLM's own state after each update.
 
 A workload is one of vllm_upstream_scheduler's, with `async` (two steps in flight, tokens one step late), `aborts`
-(a seed: running requests are aborted now and then), `resets` (the prefix cache is reset where vLLM is idle) and
-`broken` (the name of one of vllm_upstream_broken's copies).
+(a seed: running requests are aborted now and then), `resets` (the prefix cache is reset where vLLM is idle),
+`drafts` (a seed: speculative tokens are scheduled, and some of them rejected; not with `async`) and `broken` (the name
+of one of vllm_upstream_broken's copies).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "vllm_tap"))
 from vllm.v1.core.kv_cache_utils import get_block_hash, get_group_id
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import RequestStatus
 
 from differential import vllm_upstream_pool as pool_rows
@@ -31,6 +32,8 @@ from labengine_vllm.header import header
 from labengine_vllm.tap import Tap
 
 ABORT_CHANCE = 0.03
+MAX_DRAFTS = 4
+"""Speculative tokens of a request in one step."""
 MAX_STALLS = 50
 """Updates without a scheduled request, after which a workload ends: it may hold a request that never fits."""
 
@@ -79,6 +82,7 @@ class _TappedRun(upstream.Run):
         self.tap = Tap(engine, self.collector)
         self._rng = Random(workload["aborts"]) if "aborts" in workload else None
         self._resets = bool(workload.get("resets"))
+        self._drafting = Random(workload["drafts"]) if "drafts" in workload else None
 
     def complete(self) -> None:
         """As EngineCore does: schedule ahead while there is room, then book the oldest step."""
@@ -103,6 +107,7 @@ class _TappedRun(upstream.Run):
             plan, sampling = queue.popleft()
             self._maybe_abort()
             self._book(plan, sampling)
+            self._draft()
             num_stalls = 0 if plan.num_scheduled_tokens else num_stalls + 1
         self.tap.close()
 
@@ -111,13 +116,34 @@ class _TappedRun(upstream.Run):
             victim = self._rng.choice(self.scheduler.running).request_id
             self.scheduler.finish_requests(victim, RequestStatus.FINISHED_ABORTED)
 
+    def _draft(self) -> None:
+        """Propose tokens for each running request: as many right ones as the dice say, then wrong ones."""
+        if self._drafting is None:
+            return
+        names, drafts = [], []
+        for request in self.scheduler.running:
+            num_drafts = self._drafting.randint(0, MAX_DRAFTS)
+            num_right = self._drafting.randint(0, num_drafts)
+            tokens = [self.token_at(request.request_id, request.num_tokens + j) for j in range(num_drafts)]
+            names.append(request.request_id)
+            drafts.append([*tokens[:num_right], *(token + 1 for token in tokens[num_right:])])
+        self.scheduler.update_draft_token_ids(DraftTokenIds(names, drafts))
+
+    def _sampled(self, name: str, drafts: list[int]) -> list[int]:
+        """Return the accepted drafts of a request and the token behind them."""
+        start = self.requests[name].num_tokens
+        tokens = [self.token_at(name, start + j) for j in range(len(drafts) + 1)]
+        num_accepted = next((j for j, draft in enumerate(drafts) if draft != tokens[j]), len(drafts))
+        return tokens[: num_accepted + 1]
+
     def _sampling(self, plan: Any) -> set[str]:
         """Return the requests whose last known token this step computes: the model samples one for each."""
         return {name for name in plan.num_scheduled_tokens if not self.requests[name].is_prefill_chunk}
 
     def _book(self, plan: Any, sampling: set[str]) -> None:
         ids = list(plan.num_scheduled_tokens)
-        sampled = [[self.token_at(name, self.requests[name].num_tokens)] if name in sampling else [] for name in ids]
+        drafts = plan.scheduled_spec_decode_tokens
+        sampled = [self._sampled(name, drafts.get(name, [])) if name in sampling else [] for name in ids]
         index = {name: number for number, name in enumerate(ids)}
         output = ModelRunnerOutput(
             req_ids=ids,
