@@ -12,6 +12,7 @@ from labengine.fold import Changes as Changes
 from labengine.fold import Fold as Fold
 from labengine.fold import fold as fold
 from labengine.fold import surviving
+from labengine.gap import Gap
 
 E = TypeVar("E", bound=ev.Event)
 
@@ -44,14 +45,18 @@ class Timeline:
         timeline._begin(state.copy())
         return timeline
 
-    def begin_at(self, state: Fold) -> None:
-        """Start the recording over at a given state, which is moment 0 of the next generation."""
+    def begin_at(self, state: Fold, gap: Gap | None = None) -> None:
+        """Start the recording over at a given state, moment 0 of the next generation. gap: what precedes it."""
         with self._guard:
             self.generation += 1
-            self._begin(state.copy())
+            self._begin(state.copy(), gap)
 
-    def _begin(self, state: Fold) -> None:
+    def _begin(self, state: Fold, gap: Gap | None = None) -> None:
         self.num_dropped = 0
+        self.gap_before = gap
+        """The gap that the recording begins after; None if none is known."""
+        self.gap_after: Gap | None = None
+        """The gap that the recording ends at; None if none is known."""
         self.step_seconds: dict[int, float] = {}
         """Seconds from start to end of each recorded step that ended, waits between its phases included."""
         self._step_started_at = perf_counter()
@@ -103,6 +108,7 @@ class Timeline:
             raise IndexError(f"moment {moment} is not kept: the recording spans {first} to {first + len(events)}")
         part = Timeline.starting_at(state, self.max_events)
         part.num_dropped, part._keyframes = first, {first: state}
+        part.gap_before, part.gap_after = self.gap_before, self.gap_after
         part.step_seconds = dict(self.step_seconds)
         part._events = list(events[: moment - first])
         return part

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
+from labengine.gap import Gap
 from labengine.stream.methods import code_of
 from labengine.stream.pieces import EDITION, Piece
 from labengine.stream.reader import StreamReader
@@ -42,10 +44,17 @@ def facts_of(reader: StreamReader, number: int, note: str) -> dict[str, Any]:
             "rank": header.rank,
             "piece": number,
             "gaps": [one.gap for one in reader.pieces],
+            "gap_before": fact_of(piece.timeline.gap_before),
+            "gap_after": fact_of(piece.timeline.gap_after),
             "end": reader.end,
         },
         "request_names": {str(i): readable(name) for i, name in reader.names.items() if i in piece.fold.requests},
     }
+
+
+def fact_of(gap: Gap | None) -> dict[str, Any] | None:
+    """Return a gap in JSON types."""
+    return None if gap is None else asdict(gap)
 
 
 def title_of(reader: StreamReader, number: int) -> str:

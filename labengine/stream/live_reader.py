@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from labengine.fold import Fold
+from labengine.gap import Gap
 from labengine.hooks import Hooks
 from labengine.stream.pieces import Piece
 from labengine.stream.reader import StreamReader
@@ -31,10 +32,11 @@ class LiveReader(StreamReader):
         if len(self.names) > 2 * len(known) + MAX_FINISHED:
             self.names = {number: name for number, name in self.names.items() if number in known}
 
-    def _new_piece(self, state: Fold, gap: str) -> Piece:
+    def _new_piece(self, state: Fold, gap: str, gap_before: Gap | None) -> Piece:
         if self.pieces:  # what was recorded until now is kept beside the timeline, which starts over
             self.pieces[-1].timeline = self.timeline.until(self.timeline.end)
+            self.pieces[-1].timeline.gap_after = gap_before
         while len(self.pieces) >= MAX_PIECES:
             self.pieces.pop(0)
             self.num_forgotten += 1
-        return Piece(state, gap, self.timeline, self.hooks, MAX_FINISHED)
+        return Piece(state, gap, self.timeline, self.hooks, MAX_FINISHED, gap_before)

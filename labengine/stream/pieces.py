@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from labengine import events as ev
 from labengine.fold import Fold
+from labengine.gap import Gap
 from labengine.hooks import Hooks
 from labengine.timeline import Timeline
 from labengine.trace.codec import KINDS, decoder
@@ -38,13 +39,20 @@ class RecordedInput(NamedTuple):
 class Piece:
     """Records the events of one stretch of a stream.
 
-    gap: why it does not continue the piece before; empty for the first one. timeline: records the events; started over.
+    gap: why it does not continue the piece before; empty for the first one. gap_before: the steps between. timeline:
+    records the events; started over.
     hooks: get each event once it is recorded. max_finished: finished requests that are kept; None for all. Raises what
     its checks raise (ValueError, LookupError, TypeError) for rows that cannot come there.
     """
 
     def __init__(
-        self, state: Fold, gap: str, timeline: Timeline, hooks: Hooks | None = None, max_finished: int | None = None
+        self,
+        state: Fold,
+        gap: str,
+        timeline: Timeline,
+        hooks: Hooks | None = None,
+        max_finished: int | None = None,
+        gap_before: Gap | None = None,
     ) -> None:
         self.gap = gap
         self.fold = Fold()
@@ -68,7 +76,7 @@ class Piece:
             self._record(ev.EngineStarted(len(state.ref_counts), groups, EDITION, state.null_block))
         else:
             self.fold = state
-            self.timeline.begin_at(state)
+            self.timeline.begin_at(state, gap_before)
         self._sequence = SequenceCheck(self.fold)
         self.first_step = state.step + 1
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from labengine.fold import Fold
+from labengine.gap import Gap
 from labengine.stream.contradictions import contradictions
 from labengine.stream.header import StreamHeader, header_of
 from labengine.stream.pieces import Piece
@@ -14,15 +15,23 @@ from labengine.trace.codec import fold_of
 from labengine.trace.file_access import Limits
 from labengine.trace.parsing import FACTS, INT, TEXT, Shape, TraceError, parsed
 from labengine.trace.validation import check_keyframe
+from labengine.wording import readable
 
 TIME = Shape((int, float), float)
 
+MAX_WHY = 200
+"""Characters of a gap's reason, which the stream gives."""
+
 
 class Loss(NamedTuple):
-    """Why the tap could not go on. request_id: the request whose blocks were cached at that time; None for none."""
+    """Why the tap could not go on. request_id: the request whose blocks were cached at that time; None for none.
+
+    num_events: events that it dropped; 0 if it did not see them.
+    """
 
     why: str
     request_id: int | None
+    num_events: int
 
 
 class StreamReader:
@@ -106,19 +115,21 @@ class StreamReader:
         gap = self._lost(lost) if lost is not None else self.gap
         self.gap = None
         if not self.pieces:
-            self._begin(state, _late(state) if gap is None else gap)
+            self._begin(state, _late(state) if gap is None else gap, None)
         elif gap is not None:
-            self._begin(state, gap)
+            loss = None if lost is None else _loss(lost)
+            why, num_events = (gap, 0) if loss is None else (loss.why, loss.num_events)
+            self._begin(state, gap, self._gap(state, why, num_events or None))
         else:
             self._check(state)
 
     def _lost(self, lost: Any) -> str:
         """Return why rows are missing, as the tap has put it, with what is known of how many."""
-        loss = Loss(TEXT(lost["why"]), None if lost.get("request") is None else INT(lost["request"]))
+        loss = _loss(lost)
         if len(self.pieces) == 1 and self.gap is None:
             self.first_loss = loss
-        num_events, num_steps = INT(lost["num_events"]), INT(lost["num_steps"])
-        known = [f"{num_events:,} events were dropped"] if num_events else []
+        num_steps = INT(lost["num_steps"])
+        known = [f"{loss.num_events:,} events were dropped"] if loss.num_events else []
         known += [f"{num_steps:,} steps were not observed"] if num_steps else []
         return "; ".join((loss.why, *known))
 
@@ -129,13 +140,19 @@ class StreamReader:
             piece.num_keyframes += 1
             return
         piece.contradict(found)
-        self._begin(state, f"the engine's own state contradicted the events before it: {found[0]}")
+        self._begin(state, f"the engine's own state contradicted the events before it: {found[0]}", None)
 
-    def _begin(self, state: Fold, gap: str) -> None:
-        self.pieces.append(self._new_piece(state, gap))
+    def _gap(self, state: Fold, why: str, num_events: int | None) -> Gap:
+        """Return the gap between the newest piece and a state."""
+        return Gap(self._piece.fold.step + 1, state.step, num_events, readable(why, MAX_WHY))
 
-    def _new_piece(self, state: Fold, gap: str) -> Piece:
-        return Piece(state, gap, Timeline(self._max_events))
+    def _begin(self, state: Fold, gap: str, gap_before: Gap | None) -> None:
+        self.pieces.append(self._new_piece(state, gap, gap_before))
+
+    def _new_piece(self, state: Fold, gap: str, gap_before: Gap | None) -> Piece:
+        if self.pieces:
+            self.pieces[-1].timeline.gap_after = gap_before
+        return Piece(state, gap, Timeline(self._max_events), gap_before=gap_before)
 
 
 def _renumbered(row: Any, numbers: Sequence[int]) -> list[Any]:
@@ -144,6 +161,11 @@ def _renumbered(row: Any, numbers: Sequence[int]) -> list[Any]:
     if type(number) is not int or number < 0:
         raise ValueError("a row's kind is no number")
     return [numbers[number], *values]
+
+
+def _loss(lost: Any) -> Loss:
+    request = lost.get("request")
+    return Loss(TEXT(lost["why"]), None if request is None else INT(request), INT(lost["num_events"]))
 
 
 def _late(state: Fold) -> str:

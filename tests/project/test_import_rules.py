@@ -64,6 +64,7 @@ GROUND = (
     "hooks",
     "fold",
     "threads",
+    "gap",
     "timeline",
     "wording",
 )

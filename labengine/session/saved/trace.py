@@ -9,6 +9,7 @@ from typing import Any
 
 from labengine.config import ConfigError, checked_int
 from labengine.deprecated import with_old_names
+from labengine.gap import Gap
 from labengine.session.saved.code import to_code
 from labengine.session.saved.recording import ViewedRecording
 from labengine.session.saved.run_script import run_script
@@ -18,6 +19,7 @@ from labengine.trace.file import SavedRun, open_file
 from labengine.trace.file_access import MAX_BYTES, MAX_SECONDS, Limits, replace_file
 from labengine.trace.parsing import TraceError
 from labengine.trace.recorded_timeline import RecordedTimeline
+from labengine.wording import readable
 
 _REFUSAL = "this is a saved recording, without an engine: rerun(trust=True) runs its code, and to_code() shows it"
 
@@ -64,6 +66,7 @@ class Trace(ViewedRecording):
         self._saved = saved
         self.note = _text(saved.facts, "note") if "note" in saved.facts else ""
         self._seams = checked_seams(saved.facts)
+        saved.timeline.gap_before, saved.timeline.gap_after = checked_gaps(saved.facts)
         super().__init__(saved.timeline)
 
     # -- the recording -------------------------------------------------------------------------------------------------
@@ -110,6 +113,23 @@ def _text(facts: dict[str, Any], name: str) -> str:
     if not isinstance(text, str):
         raise TraceError(f"the trace does not tell its {name}: get it again")
     return text
+
+
+def checked_gaps(facts: Mapping[str, Any]) -> tuple[Gap | None, Gap | None]:
+    """Return the gaps before and after a piece of a stream, None for none. TraceError for anything else."""
+    try:
+        stream = _typed(facts.get("stream", {}), dict)
+        before, after = (_gap(stream.get(name)) for name in ("gap_before", "gap_after"))
+    except (LookupError, TypeError) as error:
+        raise TraceError(f"the trace does not tell where events were lost ({error}): get it again") from None
+    return before, after
+
+
+def _gap(fact: Any) -> Gap | None:
+    if fact is None:
+        return None
+    first, last = (_typed(_typed(fact, dict)[name], int) for name in ("first_step", "last_step"))
+    return Gap(first, last, _typed(fact["num_events"], int, NoneType), readable(_typed(fact["why"], str), 400))
 
 
 def checked_seams(facts: Mapping[str, Any]) -> dict[str, Any]:

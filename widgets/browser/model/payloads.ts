@@ -53,6 +53,8 @@ export interface Header {
   first?: number;
   first_step?: number;
   generation?: number;
+  gap_before?: string | null;
+  gap_after?: string | null;
   code?: Record<string, Seam>;
   answers?: { moment: number; subject: AskedSubject; answer: Answer }[];
 }

@@ -2,10 +2,13 @@
 // with.
 import { button, element, put, write } from "../look/element.ts";
 import { countUpTo } from "../model/arrays.ts";
+import { Gaps } from "./gaps.ts";
 import type { Track } from "./host.ts";
 import { SPEEDS } from "./player.ts";
 import type { Stage } from "./stage.ts";
 import type { Span } from "./track.ts";
+
+const BACK = "one moment back (←)";
 
 function slider(label: string) {
   const made = element("input");
@@ -17,7 +20,7 @@ function slider(label: string) {
 export class Scrubber {
   stage: Stage;
   element: HTMLElement;
-  back = button("‹", "one moment back (←)");
+  back = button("‹", BACK);
   forth = button("›", "one moment on (→)");
   replay = button("Replay", "play on from here, or the last step again (r)", "le-replay");
   steps = slider("the steps of the recording");
@@ -28,6 +31,7 @@ export class Scrubber {
   pin = button("Mark", "mark this moment: what changes from it on is outlined (m)", "le-pin");
   since: HTMLElement;
   flags: Flag[];
+  gaps: Gaps;
   span!: Span;
   numCaptions?: number;
   positions!: number[];
@@ -49,6 +53,7 @@ export class Scrubber {
     this.since.setAttribute("role", "status");
     this.flags = [this.steps, this.moments].map((one) => new Flag(one));
     const [steps, moments] = this.flags.map(({ element: made }) => made);
+    this.gaps = new Gaps(steps);
     this.element.append(
       this.back,
       this.replay,
@@ -87,6 +92,9 @@ export class Scrubber {
       span = track.span(position);
     this.paintSteps(span);
     this.paintMoments(track, span, position);
+    this.gaps.paint(stage.sides[0].recording);
+    const gap = position <= track.first && this.gaps.before.title;
+    put(this.back, "title", gap ? `the recording begins here. ${gap}` : BACK);
     this.back.disabled = position <= track.first;
     this.forth.disabled = position >= track.end;
     this.replay.disabled = track.end === track.first;
@@ -182,7 +190,9 @@ export class Flag {
     if (value === null) return;
     const { min, max } = this.slider,
       share = Number(max) > Number(min) ? (value - Number(min)) / (Number(max) - Number(min)) : 0;
-    const left = `calc(${THUMB / 2}px + ${share.toFixed(4)} * (100% - ${THUMB}px))`;
+    const before = "var(--le-gap-before, 0px)",
+      length = `(100% - ${THUMB}px - ${before} - var(--le-gap-after, 0px))`,
+      left = `calc(${THUMB / 2}px + ${before} + ${share.toFixed(4)} * ${length})`;
     if (this.left !== left) this.flag.style.left = this.left = left;
     put(this.flag, "title", title);
   }

@@ -9,6 +9,7 @@ from typing import Any
 
 from labengine import events as ev
 from labengine.fold import Fold
+from labengine.gap import Gap
 from labengine.timeline import Timeline
 from labengine.trace.codec import KINDS, Row, keyframe, rows
 from labengine_widgets.feed.json_bytes import json_bytes
@@ -73,8 +74,15 @@ def header(source: ViewSource, timeline: Timeline) -> Payload:
         "first": timeline.num_dropped,
         "first_step": timeline.state(timeline.num_dropped).step + 1,
         "generation": timeline.generation,
+        "gap_before": sentence(timeline.gap_before),
+        "gap_after": sentence(timeline.gap_after),
         "code": source.seams(),
     }
+
+
+def sentence(gap: Gap | None) -> str | None:
+    """Return a gap as a sentence of the scrubber."""
+    return None if gap is None else f"A gap: {gap}."
 
 
 def status(source: ViewSource) -> Payload:

@@ -69,6 +69,7 @@ class Newest:
         self._timeline = timeline
         self.end = timeline.end
         self.num_dropped = max(timeline.num_dropped, self.end - SHORT)
+        self.gap_before = timeline.gap_before
 
     def events(self, start: int | None = None, stop: int | None = None) -> Sequence[ev.Event]:
         """Return the events between two moments, as far as they are among the newest."""

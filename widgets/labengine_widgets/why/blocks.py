@@ -51,6 +51,8 @@ def last_freed(past: Past, block_id: int) -> int | None:
 def _never_held(past: Past) -> str:
     if past.is_complete:
         return "No request has held it since the engine started."
+    if (gap := past.gap) is not None:
+        return f"No request has held it since the gap before step {gap.last_step + 1:,}: {gap}."
     return f"No request has held it since the recording begins (event {past.first}); what was before is not known."
 
 

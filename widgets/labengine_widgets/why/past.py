@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from labengine import events as ev
 from labengine.config import is_single_int
 from labengine.fold import Fold
+from labengine.gap import Gap
 from labengine_widgets.why.answer import Link, WhyError
 from labengine_widgets.words.phrases import phrase
 
@@ -40,6 +41,10 @@ class Recording(Protocol):
     @property
     def end(self) -> int:
         """The newest moment."""
+
+    @property
+    def gap_before(self) -> Gap | None:
+        """The gap that it begins after; None for none."""
 
     def events(self, start: int | None = None, stop: int | None = None) -> Sequence[ev.Event]:
         """The events between two moments."""
@@ -85,13 +90,22 @@ class Past:
         return self.first == 0 and not self.begin.ref_counts
 
     @property
+    def gap(self) -> Gap | None:
+        """The gap that the recording begins after; None for none, and once the events after it were dropped."""
+        return self.timeline.gap_before if self.first == 0 else None
+
+    @property
     def before(self) -> str:
         """Phrase for the time before the recording."""
+        gap = self.gap
+        if gap is not None:
+            return f"before step {gap.last_step + 1:,}, in a gap or earlier ({gap})"
         return f"before the recording begins (event {self.first})"
 
     def start(self, sentence: str) -> Link:
-        """The recording's beginning, as the first link of a chain."""
-        return Link(self.first, None, sentence)
+        """The recording's beginning, as the first link of a chain. After a gap it says what is not known."""
+        gap = self.gap
+        return Link(self.first, None, sentence if gap is None else f"{sentence} Before that, {gap}.")
 
     @cached_property
     def found(self) -> list[ev.ViolationFound]:

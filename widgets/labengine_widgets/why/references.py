@@ -72,7 +72,7 @@ def why_ref_count(past: Past, block_id: int) -> Why:
     links, before = [], life.base
     if life.base:
         text = f"When the recording begins, {block_name(block_id)} has ref count {life.base}."
-        links.append(Link(past.first, None, text, change=life.base))
+        links.append(past.start(text).with_change(life.base))
     for reference in life.references:
         links.append(_link(past, reference, reference.ref_count - before))
         before = reference.ref_count
