@@ -72,7 +72,7 @@ class NativeAttention(AttentionBackend):
     """C, compiled for this machine on first use: float32 and bfloat16, any block size, window and head_dim."""
 
     name = "cpu"
-    advantage = "native kernels, compiled for this machine"
+    advantage = "native kernels for this machine"
 
     @classmethod
     def refusal(cls, setting: AttentionSetting) -> str | None:

@@ -11,9 +11,8 @@ from torch import Tensor
 from labengine.config import ConfigError, GroupSpec
 from labengine.engine.kv_tensors import KVTensors
 from labengine.engine.model import PagedModel
-from labengine.engine.native.instruction_set import instruction_set_name
 from labengine.engine.native.layout import MAX_GROUPS, Step, program_of
-from labengine.engine.native.library import aligned_empty, team
+from labengine.engine.native.library import aligned_empty, kernels_in_use, team
 from labengine.engine.native.program import Buffer, Program
 from labengine.engine.step_tensors import StepTensors
 
@@ -63,10 +62,11 @@ class NativeForward:
     def describe(self) -> dict[str, str]:
         """Return lines on kernels and threads."""
         num_ops = len(self._program.names)
+        kernels = kernels_in_use()
         threads = f"{self._team.num_threads} thread{'s' * (self._team.num_threads != 1)}"
         return {
             "attention": self._reason,
-            "forward": f"native: one program of {num_ops} ops, {threads}, {instruction_set_name()}",
+            "forward": f"native: one program of {num_ops} ops, {threads}, {kernels.instruction_set} {kernels.origin}",
         }
 
     def release(self, *, keeps_weights: bool = False) -> None:

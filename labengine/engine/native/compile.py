@@ -99,6 +99,14 @@ def _compile(compiler: Command) -> bytes:
         return image
 
 
+def check_image(image: bytes, name: str) -> None:
+    """Test a library that `name` made, in another process. Raises CompileError where it is no use."""
+    with _private_folder() as folder:
+        built = folder / "kernels.so"
+        built.write_bytes(image)
+        _probe(built, name)
+
+
 @contextmanager
 def _private_folder() -> Iterator[Path]:
     """Make a temporary folder that no other user can write to. Raises CompileError where $TMPDIR has no such place."""
@@ -147,11 +155,20 @@ def image_name(compilers: Sequence[Command] = ()) -> str:
 
     A compiler is identified by its file's path, size and time: none is run to find an existing library.
     """
+    flags = (*FLAGS, *requested_instruction_set().flags)
+    return _digest(*flags, *map(_identity, compilers), platform.machine(), processor())
+
+
+def sources_digest() -> str:
+    """Return a name for the sources alone, with which libraries for other machines are identified."""
+    return _digest()
+
+
+def _digest(*facts: str) -> str:
     digest = hashlib.sha256()
     for source in sorted(SOURCES.iterdir()):
         digest.update(source.name.encode() + source.read_bytes())
-    flags = (*FLAGS, *requested_instruction_set().flags)
-    for fact in (*flags, *map(_identity, compilers), platform.machine(), processor()):
+    for fact in facts:
         digest.update(fact.encode() + b"\0")
     return digest.hexdigest()[:24]
 

@@ -6,8 +6,10 @@ products of bf16, and none at all. A smaller set than the processor's is for com
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
+import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -35,15 +37,20 @@ class InstructionSet:
 
     def lacking(self) -> list[str]:
         """Return the needed features that this processor lacks; [] where the set runs, or nothing is known of it."""
-        if self.machine not in ("", platform.machine()):
+        if self.machine not in ("", machine()):
             return [f"a processor of the kind {self.machine}"]
         known = features()
         return sorted(self.needs - known) if known else []
+
+    def is_known_to_run(self) -> bool:
+        """Return True if this processor is of the kind, and is known to have all needed features."""
+        return self.machine in ("", machine()) and self.needs <= features()
 
 
 _V2 = frozenset(["cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3"])
 _V3 = _V2 | frozenset(["avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"])
 _V4 = _V3 | frozenset(["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"])
+_ARM_V8_2 = frozenset(["asimdrdm", "atomics", "crc32"])
 
 INSTRUCTION_SETS = {
     isa.name: isa
@@ -53,6 +60,8 @@ INSTRUCTION_SETS = {
         InstructionSet("x86-64-v3", ("-march=x86-64-v3",), "x86_64", _V3),
         InstructionSet("x86-64-v4", ("-march=x86-64-v4",), "x86_64", _V4),
         InstructionSet("x86-64-v4-bf16", ("-march=x86-64-v4", "-mavx512bf16"), "x86_64", _V4 | {"avx512_bf16"}),
+        InstructionSet("aarch64", ("-march=armv8-a",), "aarch64"),
+        InstructionSet("aarch64-bf16", ("-march=armv8.2-a+bf16",), "aarch64", _ARM_V8_2 | {"bf16"}),
     )
 }
 """By name, smallest first."""
@@ -66,7 +75,9 @@ def requested_instruction_set() -> InstructionSet:
     """
     name = os.environ.get(VARIABLE) or NATIVE
     if name == NATIVE:
-        return InstructionSet(NATIVE, ("-march=native", *(WIDENS if "Intel" in processor() else ())))
+        if machine() == "aarch64":
+            return InstructionSet(NATIVE, ("-mcpu=native",))  # clang knows no other word for it there
+        return InstructionSet(NATIVE, ("-march=native", *(WIDENS if widens() else ())))
     if name not in INSTRUCTION_SETS:
         known = ", ".join((NATIVE, *INSTRUCTION_SETS))
         raise ConfigError(f"{VARIABLE}={name!r} is no set of instructions; known: {known}")
@@ -85,10 +96,48 @@ def instruction_set_name() -> str:
     return known[-1] if known else platform.machine()
 
 
+def runnable_instruction_sets() -> list[InstructionSet]:
+    """Return the sets that kernels made elsewhere may have been compiled for, the fastest first.
+
+    That is the one of LABENGINE_CPU; without it all that the processor is known to have.
+    """
+    if requested_instruction_set().name != NATIVE:
+        return [requested_instruction_set()]
+    slower = {"x86-64-v4-bf16"} if widens() else set()
+    known = (isa for isa in reversed(INSTRUCTION_SETS.values()) if isa.machine and isa.is_known_to_run())
+    return [isa for isa in known if isa.name not in slower]
+
+
+def widens() -> bool:
+    """Return True if products of bf16 are no faster here than those of floats."""
+    return "Intel" in processor()
+
+
+def machine() -> str:
+    """Return the kind of processor, as Linux names it."""
+    return {"arm64": "aarch64", "AMD64": "x86_64"}.get(platform.machine(), platform.machine())
+
+
 def features() -> frozenset[str]:
-    """Return the processor's features as the system names them; none where it does not say."""
+    """Return the processor's features as Linux names them; none where the system does not say."""
+    if sys.platform == "darwin":
+        return frozenset(feature for feature, name in APPLE_FEATURES.items() if _apple_has(name))
     lines = (line.partition(":") for line in processor().splitlines())
     return frozenset(name for key, _, names in lines if key.strip() in ("flags", "Features") for name in names.split())
+
+
+APPLE_FEATURES = {"asimdrdm": "FEAT_RDM", "atomics": "FEAT_LSE", "crc32": "armv8_crc32", "bf16": "FEAT_BF16"}
+"""Names that macOS has for features that instruction sets need."""
+
+
+@cache
+def _apple_has(name: str) -> bool:
+    value, size = ctypes.c_int(0), ctypes.c_size_t(ctypes.sizeof(ctypes.c_int))
+    found = ctypes.CDLL(None).sysctlbyname
+    failed = found(
+        f"hw.optional.arm.{name}".encode(), ctypes.byref(value), ctypes.byref(size), None, ctypes.c_size_t(0)
+    )
+    return not failed and value.value == 1
 
 
 def processor() -> str:

@@ -8,6 +8,7 @@ import os
 import sys
 from concurrent.futures import Executor
 from ctypes import CDLL, c_double
+from dataclasses import dataclass
 from functools import cache
 from threading import Lock
 
@@ -16,22 +17,57 @@ from torch import Tensor
 
 from labengine.engine.native.compile import CompileError, compiled_image, find_compilers, image_name, require_posix
 from labengine.engine.native.image import ImageError, ImageFolder, cached_images, installed_images, open_image
+from labengine.engine.native.instruction_set import instruction_set_name
 from labengine.engine.native.layout import Op, Step
+from labengine.engine.native.prebuilt import candidates, prebuilt_image
 
 _opening = Lock()
 
 
+@dataclass(frozen=True)
+class Kernels:
+    """The kernels of this process. origin: "compiled here", or where they are from."""
+
+    library: CDLL
+    instruction_set: str
+    origin: str
+
+
 def library() -> CDLL:
     """Return the kernels, opened once per process and compiled if necessary (some seconds). Raises CompileError."""
+    return kernels_in_use().library
+
+
+def kernels_in_use() -> Kernels:
+    """Return the kernels with their instruction set and origin; see library()."""
     with _opening:
         return _opened()
 
 
 @cache
-def _opened() -> CDLL:
+def _opened() -> Kernels:
     require_posix()
-    installed = _first_usable(installed_images(), image_name())
-    return installed or _cached_or_compiled()
+    name = instruction_set_name()
+    try:
+        installed = _first_usable(installed_images(), image_name())
+        return Kernels(installed or _cached_or_compiled(), name, "compiled here")
+    except CompileError as failure:
+        return _prebuilt(failure)
+
+
+def _prebuilt(failure: CompileError) -> Kernels:
+    """Return the fastest kernels that the package brings. Raises CompileError where there are none."""
+    refusals = []
+    for isa in candidates():
+        try:
+            kernels = open_image(prebuilt_image(isa))
+        except (CompileError, ImageError) as refusal:
+            refusals.append(f"the kernels for {isa.name} that came with labengine are not used: {refusal}")
+            continue
+        for words in refusals:
+            _say(words)
+        return Kernels(kernels, isa.name, "from labengine's wheel")
+    raise CompileError("; ".join([str(failure), *refusals])) from failure
 
 
 def _cached_or_compiled() -> CDLL:

@@ -94,7 +94,7 @@ def test_a_profile_names_every_op_and_computes_the_same(tiny_llama: Path) -> Non
 
 def test_status_says_what_runs(tiny_llama: Path) -> None:
     described = runner_of(tiny_llama, None, "float32").describe()
-    assert described["attention"] == "cpu (native kernels, compiled for this machine)"
+    assert described["attention"] == "cpu (native kernels for this machine)"
     assert described["forward"].startswith("native: one program of 29 ops, 1 thread")
 
 
