@@ -7,13 +7,14 @@
 #   LOCK_FLAGS="--upgrade"   handed to uv when it makes constraints.txt anew
 #   LAB_FLAGS="--no-browser" handed to JupyterLab
 #   SITE=/path/to/folder     where make site writes
+#   WHEELS=/path/to/folder   where make wheels writes
 #   RUNS="00_why_blocks"     the notebooks that make runs records, if not those whose code has changed
 #   CHROMIUM=/path/to/it     the browser the tests drive, if not Debian's headless one, or /usr/bin/chromium
 #   PICTURES=1               the tests in a browser keep screenshots in .artifacts/, to look at
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup bundle watch site runs model models browser lab demo test test-all test-fast pictures lint lock clean
+.PHONY: help setup bundle watch site wheels runs model models browser lab demo test test-all test-fast pictures lint lock clean
 
 PYTHON ?= python3
 # The headless build needs a fifth less processor time than the whole browser for the same pages.
@@ -25,6 +26,7 @@ PIP := $(PY) -m pip --disable-pip-version-check
 NPM := $(PY) -m tools.node npm
 NODE_MODULES := node_modules/.package-lock.json
 SITE := site
+WHEELS := dist
 WORKERS := auto
 # Whole files go to the workers, in order: those with a browser come last in each (see tests/conftest.py).
 TESTS = $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=15 $(PYTEST_FLAGS)
@@ -56,6 +58,7 @@ help:
 	@echo "  make test-all the long sweeps too, and an installation on every Python there is"
 	@echo "  make pictures the README's animation, the lesson and all pictures of docs and notebooks, made anew (a minute)"
 	@echo "  make site     site/: a lab in a web page, course, bugs, reference, for any static host (two minutes)"
+	@echo "  make wheels   dist/: wheels with kernels for Linux and macOS, and one for all else, tried without a compiler (minutes)"
 	@echo "  make runs     the runs of notebooks with weights, which the site shows, recorded anew (a minute)"
 	@echo "  make lint     ruff and mypy; biome, tsc and knip for the browser half"
 	@echo "  make bundle   the browser half bundled anew, after a change in widgets/browser; make watch: after each change"
@@ -90,6 +93,9 @@ bundle watch: setup $(NODE_MODULES)
 
 site: setup $(NODE_MODULES)
 	@$(PY) -m tools.site $(SITE)
+
+wheels: setup model
+	@$(PY) -m tools.wheels $(WHEELS)
 
 runs: setup models
 	@$(PY) -m tools.site.runs $(RUNS)

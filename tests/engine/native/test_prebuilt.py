@@ -83,7 +83,7 @@ def test_the_set_of_the_variable_is_used(wheel: Path, sets: tuple[str, str], mon
     assert used()[0] == sets[0]
     monkeypatch.setenv("LABENGINE_CPU", "scalar")
     requested_instruction_set.cache_clear()
-    with pytest.raises(CompileError, match="for scalar .* not used: there are none in this package"):
+    with pytest.raises(CompileError, match=r"for scalar .* not used: there are none in this package"):
         used()
 
 

@@ -1,0 +1,118 @@
+"""Builds the wheels, and tries the one of this machine: `python -m tools.wheels [FOLDER]`, or `make wheels`.
+
+The wheel of a platform brings the kernels for each set of instructions, compiled here for all platforms by Zig's cross
+compiler, a package on PyPI. Its wheel, and hatchling, go into an environment of their own.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from zipfile import ZipFile
+
+from labengine.engine.native.compile import FLAGS, SOURCES
+from labengine.engine.native.instruction_set import INSTRUCTION_SETS, machine
+from labengine.engine.native.prebuilt import FOLDER, prebuilt_name
+from tools.try_wheel import differences
+
+TOOLS = ("ziglang==0.17.1", "hatchling==1.33.0", "wheel==0.47.0")
+"""What builds wheels; nothing else of the project needs it."""
+ROOT = Path(__file__).parents[1]
+DIST = ROOT / "dist"
+X86 = {
+    "x86-64-v2": "x86_64_v2",
+    "x86-64-v3": "x86_64_v3",
+    "x86-64-v4": "x86_64_v4",
+    "x86-64-v4-bf16": "x86_64_v4+avx512bf16",
+}
+ARM = {"aarch64": "generic", "aarch64-bf16": "generic+v8_2a+bf16"}
+"""Zig's names of processors, for each set of instructions."""
+
+
+@dataclass(frozen=True)
+class Platform:
+    """A platform with a wheel of its own. tag: pip's; target: Zig's; system: Python's (sys.platform)."""
+
+    tag: str
+    target: str
+    system: str
+    processors: dict[str, str]
+
+
+PLATFORMS = (
+    Platform("manylinux_2_28_x86_64", "x86_64-linux-gnu.2.28", "linux", X86),
+    Platform("manylinux_2_28_aarch64", "aarch64-linux-gnu.2.28", "linux", ARM),
+    Platform("macosx_11_0_arm64", "aarch64-macos.11.0", "darwin", ARM),
+)
+
+
+def main(arguments: list[str]) -> int:
+    """Build all wheels into a folder, list them, and try this machine's. Returns 1 if it computes other tokens."""
+    folder = Path(arguments[0]) if arguments else DIST
+    with TemporaryDirectory(prefix="labengine-wheels-") as place:
+        python = _environment(Path(place) / "tools")
+        wheels = list(build(python, folder.resolve(), Path(place)))
+        for wheel in wheels:
+            print(f"{wheel.stat().st_size / 1e6:6.2f} MB  {wheel.name}", flush=True)
+        ours = [wheel for wheel in wheels if sys.platform == "linux" and wheel.stem.endswith(f"linux_2_28_{machine()}")]
+        failures = [failure for wheel in ours for failure in differences(python, wheel, Path(place))]
+    print("\n".join(failures) or f"tried: {', '.join(wheel.name for wheel in ours) or 'none'}")
+    return bool(failures)
+
+
+def _environment(folder: Path) -> Path:
+    """Make a virtual environment with the tools, under pip's own settings. Returns its Python."""
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    python = folder / "bin" / "python"
+    subprocess.run([str(python), "-m", "pip", "install", "--quiet", *TOOLS], check=True)
+    return python
+
+
+def build(python: Path, folder: Path, scratch: Path) -> Iterator[Path]:
+    """Build the wheel for any platform, and from it one for each platform. Yields their paths.
+
+    The plain one is for pages (Pyodide), for a source install's own compiler, and for all other platforms.
+    """
+    command = [str(python), "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    plain = max(folder.glob("labengine-*-py3-none-any.whl"), key=lambda path: path.stat().st_mtime_ns)
+    yield plain
+    for platform in PLATFORMS:
+        images = {prebuilt_name(INSTRUCTION_SETS[name], platform.system): name for name in platform.processors}
+        built = {name: compiled(python, platform, isa, scratch) for name, isa in images.items()}
+        yield with_images(python, plain, platform, built, scratch)
+
+
+def compiled(python: Path, platform: Platform, instruction_set: str, scratch: Path) -> bytes:
+    """Return the kernels for a set of instructions of another platform."""
+    out = scratch / "kernels.so"
+    flags = [*FLAGS, "-s", "-target", platform.target, f"-mcpu={platform.processors[instruction_set]}"]
+    command = [str(python), "-m", "ziglang", "cc", *flags, str(SOURCES / "labengine.c"), "-o", str(out), "-lm"]
+    subprocess.run(command, check=True)
+    return out.read_bytes()
+
+
+def with_images(python: Path, plain: Path, platform: Platform, images: dict[str, bytes], scratch: Path) -> Path:
+    """Write the wheel of a platform: the plain one's files, its tag, and the images by name."""
+    unpacked = scratch / platform.tag
+    with ZipFile(plain) as archive:
+        archive.extractall(unpacked)
+    (metadata,) = unpacked.glob("*.dist-info/WHEEL")
+    lines = metadata.read_text().replace("Tag: py3-none-any", f"Tag: py3-none-{platform.tag}")
+    metadata.write_text(lines.replace("Root-Is-Purelib: true", "Root-Is-Purelib: false"))
+    prebuilt = unpacked / FOLDER.relative_to(ROOT)
+    prebuilt.mkdir()
+    for name, image in images.items():
+        (prebuilt / f"{name}-{sha256(image).hexdigest()}.so").write_bytes(image)
+    command = [str(python), "-m", "wheel", "pack", str(unpacked), "--dest-dir", str(plain.parent)]
+    subprocess.run(command, check=True, capture_output=True)
+    return plain.with_name(plain.name.replace("none-any", f"none-{platform.tag}"))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
