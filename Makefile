@@ -14,7 +14,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup bundle watch site wheels runs model models browser lab demo test test-all test-fast pictures lint lock clean
+.PHONY: help setup bundle watch site wheels runs model models browser arm lab demo test test-all test-fast pictures lint lock clean
 
 PYTHON ?= python3
 # The headless build needs a fifth less processor time than the whole browser for the same pages.
@@ -118,6 +118,15 @@ browser:
 	    echo "Install one (Debian: sudo apt-get install chromium-headless-shell fonts-dejavu-core), or name yours: make test CHROMIUM=/path/to/chromium"; \
 	    exit 1; }
 
+# Compilers for ARM, and QEMU: make test-all runs the kernels for ARM with them, and skips these tests where they are missing.
+arm:
+	@command -v qemu-aarch64-static > /dev/null && command -v aarch64-linux-gnu-gcc > /dev/null && command -v clang > /dev/null || { \
+	    [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && { \
+	    echo "arm: installing QEMU, clang and the compiler for ARM with apt-get (a minute)"; \
+	    export DEBIAN_FRONTEND=noninteractive; \
+	    apt-get update -qq && apt-get install -y -qq --no-install-recommends qemu-user-static clang gcc-aarch64-linux-gnu libc6-dev-arm64-cross > /dev/null; }; } \
+	    || echo "arm: goes on without QEMU, clang or the compiler for ARM; on Debian: sudo apt-get install qemu-user-static clang gcc-aarch64-linux-gnu libc6-dev-arm64-cross"
+
 lab: setup model
 	@echo "lab: opening JupyterLab on notebooks/00_why_blocks.ipynb (Ctrl-C twice ends it)"
 	@$(PY) -m jupyterlab $(AS_ROOT) --LabApp.default_url=/lab/tree/notebooks/00_why_blocks.ipynb $(LAB_FLAGS)
@@ -128,7 +137,7 @@ demo: setup model
 test: setup models browser
 	@$(TESTS) -m "not sweep"
 
-test-all: setup models browser
+test-all: setup models browser arm
 	@EVERY_SEED=1 PICTURES=1 $(TESTS)
 
 test-fast: setup

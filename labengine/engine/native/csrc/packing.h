@@ -24,6 +24,8 @@ static inline vec dot_f32(vec sum, vec a, vec b) { return sum + a * b; }
 static inline vec dot_bf16(vec sum, words a, words b) {
 #if defined(__AVX512BF16__) && defined(__AVX512F__)
   return (vec)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
+#elif defined(HAS_BFDOT)
+  return (vec)vbfdotq_f32((float32x4_t)sum, vreinterpretq_bf16_u32((uint32x4_t)a), vreinterpretq_bf16_u32((uint32x4_t)b));
 #else
   sum += (vec)(a << 16) * (vec)(b << 16);
   return sum + (vec)(a & 0xffff0000) * (vec)(b & 0xffff0000);

@@ -7,6 +7,10 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
+#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC) && !defined(LABENGINE_SCALAR)
+#include <arm_neon.h>
+#define HAS_BFDOT
+#endif
 
 #if defined(__clang__)
 /* Fuse a product with the sum in the same expression, not with later ones after inlining and unrolling:
