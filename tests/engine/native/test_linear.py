@@ -268,7 +268,7 @@ def test_nothing_is_packed_but_the_weight_and_zeros(dtype: torch.dtype) -> None:
 # -- other processors --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("isa", "num_lanes"), [*zip(INSTRUCTION_SETS, (1, 4, 8, 16, 16), strict=True)])
+@pytest.mark.parametrize(("isa", "num_lanes"), [*zip(INSTRUCTION_SETS, (1, 4, 8, 16, 16, 4, 4), strict=True)])
 def test_processors_that_know_less(isa: str, num_lanes: int, tmp_path: Path) -> None:
     """Without instructions for bf16, with narrower vectors and fewer registers.
 
