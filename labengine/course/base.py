@@ -160,6 +160,10 @@ class Exercise(ABC):
         """Return the solution as text; progress does not note that it was seen."""
         return source_of(self.right_answer)
 
+    def picture(self) -> str:
+        """Return the state that the task or its answer is about, as SVG; empty where there is none."""
+        return ""
+
     def _blank(self) -> CheckResult:
         return blank(f"Nothing to check yet. {self.how_to_answer}")
 

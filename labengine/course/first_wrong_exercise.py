@@ -9,7 +9,7 @@ from typing import Any, ClassVar, cast
 from labengine.config import ConfigError, as_int, is_single_int, shown
 from labengine.course.base import Exercise, ExerciseText, Mistake
 from labengine.course.check_result import CheckResult, passed, wrong
-from labengine.course.trial import event_at, event_name
+from labengine.course.trial import event_at, event_name, picture_of
 from labengine.events import Event, StepFailed, StepRolledBack, ViolationFound
 from labengine.lab import Lab
 
@@ -158,6 +158,10 @@ class FirstWrongExercise(Exercise):
         assert self.lab.timeline is not None
         numbered = enumerate(self.lab.timeline.events(), self.lab.timeline.num_dropped)
         return [max(number for number, event in numbered if type(event).__name__ == mistake)]
+
+    def picture(self) -> str:
+        """Return the state right after the first wrong event, as SVG."""
+        return picture_of(self.lab, self.first[0] + 1)
 
     def solution_text(self) -> str:
         """Return the event, with what decided it and what is wrong with it."""

@@ -62,7 +62,7 @@ class WithOverride(Exercise):
         if is_blank(answer):
             return self._empty()
         try:
-            parts = self.maker.with_override(answer)
+            parts = self._parts_with(answer)
             play = self._sorted_workloads()[workload]
         except ConfigError as error:
             return wrong(f"This cannot be shown: {error}")
@@ -79,6 +79,13 @@ class WithOverride(Exercise):
                 return Comparison(left, right, names=SIDES, title=self.name).show()
             made.pop_all()
         return comparison.show()
+
+    def _parts_with(self, answer: Any) -> Parts:
+        """Return the engine with an answer in place. Raises ConfigError for what is no answer to this exercise."""
+        asked = self.right_answer
+        if isfunction(asked) and isfunction(answer) and called(answer) != called(asked):
+            raise ConfigError(f"the function must be called {called(asked)}, and yours is {called(answer)}: {_signature(asked)}")
+        return self.maker.with_override(answer)
 
     def _trial(self, made: ExitStack, parts: Parts, play: Workload) -> Trial:
         lab = made.enter_context(self.maker.lab(parts))
@@ -142,7 +149,7 @@ class OverrideExercise(WithOverride):
     def _judged(self, answer: Any) -> CheckResult:
         if is_blank(answer):
             return self._empty()
-        parts = self.maker.with_override(answer)
+        parts = self._parts_with(answer)
         workloads = self._sorted_workloads()
         failed: list[int] = []
         sentence, pictures = "", list[tuple[str, str]]()

@@ -111,7 +111,7 @@ class PolicyExercise(WithOverride):
         self._score_base()
         if is_blank(answer):
             return self._empty()
-        parts = self.maker.with_override(answer)
+        parts = self._parts_with(answer)
         scored = self._scored(called(answer), parts)
         if isinstance(scored, CheckResult):
             return replace(scored, lines=(*scored.lines, *filter(None, [self._fitting_hint(parts)])))

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar, get_args
 from labengine.config import ConfigError, as_int, checked_call, is_single_int, shown
 from labengine.course.base import Exercise, ExerciseText, Mistake
 from labengine.course.check_result import CheckResult, blank, passed, wrong
-from labengine.course.trial import LabMaker, Workload
+from labengine.course.trial import LabMaker, Workload, picture_of
 from labengine.events import Event, StepEnded, StepRolledBack, StepStarted
 from labengine.lab import Lab
 from labengine.session.question import Prediction, Question, QuestionKind
@@ -292,6 +292,12 @@ class PredictExercise(Exercise):
 
     def _note_result(self, result: CheckResult) -> None:
         """Tries are noted where a step judges them: it may be taken in the dashboard."""
+
+    def picture(self) -> str:
+        """Return the state before the first step that is asked about, as SVG."""
+        with self.maker.lab() as lab:
+            self._play(lab)
+            return picture_of(lab, None)
 
     def solution_text(self) -> str:
         """Return the right answers, as the views call them."""

@@ -10,6 +10,7 @@ from labengine.config import ConfigError
 from labengine.course.base import Exercise
 from labengine.course.check_result import marked
 from labengine.course.exercise import EXERCISES, exercise_names, known_exercise
+from labengine.course.predict_exercise import PredictExercise
 from labengine.wording import counted
 
 _STYLE = """
@@ -20,6 +21,8 @@ article { break-inside: avoid; margin: 1.2em 0; }
 pre { background: #f3f3f3; padding: .6em; white-space: pre-wrap; }
 code { font-size: 95%; }
 li { margin: .2em 0; }
+figure { margin: .6em 0; }
+figure svg { max-width: 100%; height: auto; }
 """
 
 
@@ -56,5 +59,14 @@ def _article(exercise: Exercise) -> str:
         f"<article><h3>{escape(exercise.kind)}: {escape(exercise.name)}</h3><p>{marked(exercise.text.task)}</p>"
         f"<p>{marked(exercise.how_to_answer)}</p><p>Hints:</p><ol>{hints}</ol>"
         f"<p>What a common mistake is told:</p><ul>{mistakes}</ul>"
-        f"<p>Solution:</p><pre>{escape(exercise.solution_text())}</pre></article>"
+        f"<p>Solution:</p><pre>{escape(exercise.solution_text())}</pre>{_figure(exercise)}</article>"
     )
+
+
+def _figure(exercise: Exercise) -> str:
+    picture = exercise.picture()
+    if not picture:
+        return ""
+    is_before = isinstance(exercise, PredictExercise)
+    caption = "Before the step that is asked about:" if is_before else "Right after the first wrong event:"
+    return f"<figure><figcaption>{caption}</figcaption>{picture}</figure>"
