@@ -84,7 +84,8 @@ class WithOverride(Exercise):
         """Return the engine with an answer in place. Raises ConfigError for what is no answer to this exercise."""
         asked = self.right_answer
         if isfunction(asked) and isfunction(answer) and called(answer) != called(asked):
-            raise ConfigError(f"the function must be called {called(asked)}, and yours is {called(answer)}: {_signature(asked)}")
+            names = f"the function must be called {called(asked)}, and yours is {called(answer)}"
+            raise ConfigError(f"{names}: {_signature(asked)}")
         return self.maker.with_override(answer)
 
     def _trial(self, made: ExitStack, parts: Parts, play: Workload) -> Trial:
