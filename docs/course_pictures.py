@@ -1,15 +1,19 @@
-"""Draws the pictures of notebook 00: `python docs/course_pictures.py` writes them to notebooks/pictures.
+"""Draws the pictures of notebooks 00 and 09: `python docs/course_pictures.py` writes them to notebooks/pictures.
 
 Grey ink and strong fills on no ground: readable on a light page and on a dark one.
 """
 
 from __future__ import annotations
 
+import json
+import lzma
+import re
 from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parents[1] / "notebooks" / "pictures"
+RUN_OF_09 = Path(__file__).with_name("runs") / "09_corruption_or_rounding.json.xz"
 HUES = {"A": "#56b4e9", "B": "#009e73", "C": "#e69f00"}
 """Three of Okabe and Ito's colours, as in the dashboard."""
 
@@ -117,7 +121,25 @@ def arrow(x1: float, y1: float, x2: float, y2: float) -> str:
     return f'<path d="M{x1:g} {y1:g}L{x2:g} {y2:g}{head}" fill="none" stroke="{INK}" stroke-width="2"/>'
 
 
-PICTURES = {"contiguous_and_paged.svg": contiguous_and_paged, "position_to_slot.svg": position_to_slot}
+def recorded_verdict() -> str:
+    """The first verdict of notebook 09 as HTML, from its recorded run."""
+    outputs = json.loads(lzma.decompress(RUN_OF_09.read_bytes()))["outputs"]
+    return next(out["data"] for cell in outputs for out in cell if out.get("kind") == "text/html")
+
+
+def cold_and_warm() -> str:
+    """The bars of that verdict: two margins, and how far the runs' logits differ."""
+    found = re.search(r"<svg.*?</svg>", recorded_verdict())
+    if found is None:
+        raise SystemExit(f"{RUN_OF_09} was recorded where both runs are equal: record it where bfloat16 is multiplied")
+    return found.group().replace("currentColor", INK) + "\n"
+
+
+PICTURES = {
+    "contiguous_and_paged.svg": contiguous_and_paged,
+    "position_to_slot.svg": position_to_slot,
+    "cold_and_warm.svg": cold_and_warm,
+}
 
 if __name__ == "__main__":
     for name, draw in PICTURES.items():

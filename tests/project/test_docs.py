@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import html
 import importlib
+import json
 import re
 import subprocess
 from collections import defaultdict
@@ -203,3 +205,14 @@ def test_the_drawings_are_what_the_script_draws(monkeypatch: pytest.MonkeyPatch)
         assert f"]({name})" in text
         for kind, member in re.findall(r">([A-Z][a-z]\w*)\.(\w+)<", draw()):
             assert member in members()[kind]
+
+
+def test_the_courses_pictures_are_what_the_script_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    script = importlib.import_module("course_pictures")
+    for name, draw in script.PICTURES.items():
+        assert draw() == (script.FOLDER / name).read_text(encoding="utf-8"), "python docs/course_pictures.py"
+    said = re.sub(r"<[^>]+>", "", html.unescape(script.recorded_verdict())).partition(" At that token")[0]
+    notebook = json.loads((ROOT / "notebooks" / "09_corruption_or_rounding.ipynb").read_text(encoding="utf-8"))
+    texts = ["".join(cell["source"]).replace("**", "") for cell in notebook["cells"]]
+    assert any(said in text for text in texts), "the verdict that notebook 09 quotes is the recorded one"

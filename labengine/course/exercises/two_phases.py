@@ -144,6 +144,10 @@ def _first_taken(step: RevealedStep) -> int:
     return step.first(BlockAllocated).block_id
 
 
+def _second_taken(step: RevealedStep) -> int:
+    return step.of_kind(BlockAllocated)[1].block_id
+
+
 def _first_of_window_group(step: RevealedStep) -> int:
     return next(event.block_id for event in step.of_kind(BlockAllocated) if event.group == 1)
 
@@ -173,6 +177,10 @@ def fresh_block() -> Exercise:
         ],
         mistakes=[
             (_first_taken, "That one goes to the full group: it is served first, and takes two."),
+            (
+                _second_taken,
+                "The full group has taken that one too, though it is a hit of the window group. That is the bug.",
+            ),
             (
                 _head_of_queue,
                 "That block is at the head now. It is one of the full group's own hits: touched, it leaves the queue.",

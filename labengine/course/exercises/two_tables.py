@@ -70,6 +70,10 @@ def _full_groups_first(step: RevealedStep) -> int:
     return step.before.requests[0].block_tables[0][0]
 
 
+def _of_the_other_request(step: RevealedStep) -> int:
+    return step.before.requests[1].block_tables[1][0]
+
+
 def freed_block() -> Exercise:
     """Predict: the block that leaves the window."""
     return exercise(
@@ -87,6 +91,11 @@ def freed_block() -> Exercise:
             (
                 _full_groups_first,
                 "That is the first block of A's full group: its layers look at every token, for ever.",
+            ),
+            (
+                _of_the_other_request,
+                "That is B's window. B has computed 8 tokens, and the next one looks at positions 1 to 8: all its "
+                "blocks are needed.",
             ),
         ],
         **_settings(),
@@ -145,6 +154,10 @@ def _one_more_always(window: int, block_size: int) -> int:
     return -(-window // block_size) + 1
 
 
+def _one_more_rounded_down(window: int, block_size: int) -> int:
+    return window // block_size + 1
+
+
 def most() -> Exercise:
     """Fill in: the most blocks that a window touches."""
     return exercise(
@@ -159,6 +172,7 @@ def most() -> Exercise:
         ],
         mistakes=[
             (_as_if_aligned, "That is right only if the window begins where a block begins."),
+            (_one_more_rounded_down, "Try 6 positions that begin at the last one of a block of 4: 1, 4 and 1."),
             (_one_more_always, "Too careful: 5 positions touch two blocks of 4 at the most, wherever they begin."),
         ],
     )
