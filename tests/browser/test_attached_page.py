@@ -69,7 +69,8 @@ def test_it_follows_scrubs_back_and_is_asked(
         shown.until()
         newest = shown.data("step")
         assert int(newest) == shown.ranks.streams[0].fold().step > 10 and shown.data("moment") == shown.data("end")
-        assert "0.32.0" in shown.page.title() and "rank 0" in shown.dashboard(0).locator(".le-title").inner_text()
+        assert shown.page.title().startswith("labengine: vllm 0.32.0 · rank 0 · no-weights · ")
+        assert shown.dashboard(0).locator(".le-title").inner_text() == shown.ranks.streams[0].title
         shown.dashboard(0).press("PageUp")
         wait_until(lambda: shown.data("step") != newest, "an earlier step")
         back = shown.data("moment")
