@@ -18,6 +18,8 @@ from labengine.stream.ranks import Ranks, attach_ranks
 from replaying import ReplayedTap
 from waiting import wait_until
 
+LONG = "chatcmpl-8f3a2b9c1d4e5f60718293a4b5c6d7e8"
+HOSTILE = "<img src=x onerror=document.title='broken'>\u202eid"
 pytestmark = pytest.mark.browser
 
 SEEDS = (2, 5)
@@ -48,9 +50,12 @@ class Served:
 
 
 @contextmanager
-def served(browser: Browser, folder: Path, seeds: tuple[int, ...], **options: object) -> Iterator[Served]:
+def served(
+    browser: Browser, folder: Path, seeds: tuple[int, ...], names: dict[int, str] | None = None, **options: object
+) -> Iterator[Served]:
     with ExitStack() as all_of:
-        taps = [all_of.enter_context(ReplayedTap(folder / "tap", seed, rank)) for rank, seed in enumerate(seeds)]
+        made = (ReplayedTap(folder / "tap", seed, rank, names) for rank, seed in enumerate(seeds))
+        taps = [all_of.enter_context(tap) for tap in made]
         ranks = all_of.enter_context(attach_ranks(f"unix:{folder / 'tap'}"))
         server = all_of.enter_context(PageServer(ranks.streams))
         page = all_of.enter_context(new_context(browser, **options)).new_page()
@@ -88,6 +93,32 @@ def test_it_follows_scrubs_back_and_is_asked(
         assert "BlockPool." in shown.page.locator(".le-why").inner_text(), "vLLM's own method"
         assert shown.page.evaluate("document.documentElement.scrollWidth") <= width
         keep(shown.page, artifacts / f"attached_{scheme}_{width}.png")
+
+
+def test_requests_have_vllms_names_beside_their_letters(browser: Browser, tmp_path: Path, artifacts: Path) -> None:
+    names = {number: f"{LONG}-{number}" for number in range(100)} | {1: HOSTILE}
+    with served(browser, tmp_path, SEEDS[:1], names, viewport={"width": 1440, "height": 900}) as shown:
+        title = shown.page.title()
+        shown.taps[0].send(12)
+        shown.until()
+        page, state = shown.page, shown.ranks.streams[0].fold()
+        request = next(i for i in state.requests if i != 1)
+        for number in (request, 1):
+            row = page.locator(f'.le-tables-head[data-request="{number}"] .le-tables-name')
+            assert row.get_attribute("title") == names[number].replace("\u202e", "·")
+            assert row.inner_text().startswith(names[number][:13] + "…")
+        page.locator(f'.le-tables-head[data-request="{request}"] .le-badge').hover()
+        tip = page.locator(".le-tip")
+        wait_until(lambda: f"= {names[request]}" in tip.inner_text(), "the tooltip has the id")
+        page.get_by_role("tab", name="Log").click()
+        page.get_by_label("block or request").fill("B")
+        line = page.locator(".le-log-line").first
+        wait_until(lambda: line.inner_text().endswith("B = <img src=x on…n'>·id"), "the line of B has its id")
+        page.locator(f'.le-tables-head[data-request="{request}"] .le-badge').click()
+        page.get_by_role("tab", name="Why?").click()
+        page.locator(".le-why-names", has_text=f"= {names[request]}").wait_for()
+        keep(page, artifacts / "attached_names.png")
+        assert page.title() == title and page.locator("img").count() == 0
 
 
 def test_two_ranks_are_shown_side_by_side_each_with_its_own_moment(

@@ -41,6 +41,7 @@ export interface Answer {
   question: string;
   answer: string;
   links?: AnswerLink[];
+  names?: string; // what the engine itself calls the requests
 }
 
 // The fields that stay the same while events are added.
@@ -122,6 +123,7 @@ interface Stretch {
   start: number;
   events: AnyRow[];
   texts?: [token: number, text: string][];
+  names?: [request: number, engineId: string][];
   seconds?: [step: number, seconds: number][];
 }
 
@@ -132,6 +134,7 @@ export interface FullPayload extends WordsPayload {
   keyframe?: WireKeyframe | null;
   events?: AnyRow[];
   texts?: [token: number, text: string][];
+  names?: [request: number, engineId: string][];
   tier?: [group: number, hash: string][];
   seconds?: [step: number, seconds: number][];
   earlier?: [event: number, row: AnyRow][];

@@ -45,9 +45,13 @@ class Why:
     question: str
     answer: str
     links: tuple[Link, ...] = ()
+    names: tuple[tuple[str, str], ...] = ()
+    """(letter, the engine's own id) of requests that are named; empty where letters are all that there is."""
 
     def __repr__(self) -> str:
         lines = [self.question, *wrap(self.answer, 100, initial_indent="  ", subsequent_indent="  ")]
+        if self.names:
+            lines += wrap(self.names_line(), 100, initial_indent="  ", subsequent_indent="  ")
         named: set[str | None] = {None}
         for link in self.links:
             number = "     start" if link.event_number is None else f"event {link.event_number:>4}"
@@ -66,11 +70,19 @@ class Why:
             for i, link in enumerate(self.links)
         )
         chain = f"<ol style='margin:4px 0 0'>{rows}</ol>" if rows else ""
-        return f"<div><b>{escape(self.question)}</b><p style='margin:4px 0'>{escape(self.answer)}</p>{chain}</div>"
+        names = f"<p style='margin:4px 0;opacity:.7'>{escape(self.names_line())}</p>" if self.names else ""
+        answer = f"<p style='margin:4px 0'>{escape(self.answer)}</p>"
+        return f"<div><b>{escape(self.question)}</b>{answer}{names}{chain}</div>"
+
+    def names_line(self) -> str:
+        """Return what the engine calls the requests: "A = cmpl-1f3a, B = cmpl-77b0"."""
+        return ", ".join(f"{letter} = {name}" for letter, name in self.names)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
-        return {"question": self.question, "answer": self.answer, "links": [asdict(link) for link in self.links]}
+        links = [asdict(link) for link in self.links]
+        names = {"names": self.names_line()} if self.names else {}
+        return {"question": self.question, "answer": self.answer, "links": links, **names}
 
 
 def _html(link: Link, is_first_of_seam: bool) -> str:
