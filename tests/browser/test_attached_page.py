@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -91,6 +92,8 @@ def test_it_follows_scrubs_back_and_is_asked(
         answer.wait_for()
         assert "table entr" in answer.inner_text()
         assert "BlockPool." in shown.page.locator(".le-why").inner_text(), "vLLM's own method"
+        place = shown.page.locator(".le-why-place").first.inner_text()
+        assert re.fullmatch(r"vllm/v1/core/block_pool\.py, line \d+, vllm 0\.32\.0", place.strip())
         assert shown.page.evaluate("document.documentElement.scrollWidth") <= width
         keep(shown.page, artifacts / f"attached_{scheme}_{width}.png")
 

@@ -34,6 +34,7 @@ export interface AnswerLink {
   side?: number;
   seam?: string;
   reason?: string;
+  place?: string; // file, line and version of the method, in the engine that was recorded
 }
 
 // The answer to a question that begins with why.

@@ -269,9 +269,10 @@ class WhyDrawer {
   }
 }
 
-function seamLine({ seam, reason }: AnswerLink) {
+function seamLine({ seam, reason, place }: AnswerLink) {
   const line = element("div", "le-why-seam");
   line.append(element("code", "", seam), element("span", "", reason ? ` ${reason}` : ""));
+  if (place) line.append(element("span", "le-why-place", ` ${place}`));
   return line;
 }
 
