@@ -95,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     attached.add_argument("--port", type=int, default=0, metavar="N", help="of --page: the port (a free one)")
     attached.add_argument("--record", metavar="OUT.lab", help="save it for `open`; a running vLLM until Ctrl-C")
     attached.add_argument("--rank", type=int, metavar="N", help="which engine, where several run (all are listed)")
-    attached.add_argument("--seconds", type=float, metavar="N", help="record a running vLLM for so long")
+    attached.add_argument("--seconds", type=float, metavar="N", help="record it, or serve the page, for so long")
     attached.add_argument("--html", metavar="OUT", help="write it as one HTML page in which the run scrubs, offline")
     attached.add_argument("--piece", type=int, metavar="N", help="which piece of a stream with gaps (the last)")
     attached.add_argument("--tokenizer", metavar="DIR", help="a model's directory or name, for the text of tokens")

@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from gzip import decompress
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from struct import unpack
@@ -15,11 +16,13 @@ from urllib.parse import urlsplit
 import pytest
 
 import labengine
+from differential import vllm_streams
 from labengine.__main__ import main
 from labengine.stream import command
 from labengine.stream.page import frame_queue, pages
 from labengine.stream.page.frame_queue import FrameQueue
 from labengine.stream.page.server import MAX_MESSAGE, PageServer
+from recorded_files import written
 from replaying import ReplayedTap
 from waiting import wait_until
 
@@ -123,6 +126,19 @@ def test_a_page_gets_all_then_news_and_answers(server: PageServer, tap: Replayed
     page.close()
 
 
+def test_files_of_a_stream_are_served_as_they_are(tmp_path: Path) -> None:
+    _, items = next(iter(vllm_streams.read()))
+    with labengine.attach(written(items, tmp_path)) as trace, PageServer([trace]) as server:
+        page = asked(server, f"messages?{NAME}")
+        assert post(server, {"type": "resync", "view": "v"}) == 204
+        _, data = messages(page, "full")
+        full = json.loads(decompress(data))
+        assert full["header"]["is_live"] is False and full["names"][0] == [0, trace.request_names[0]]
+        assert post(server, {"type": "why", "view": "v", "id": "1", "subject": {"request": 0}}) == 204
+        assert "vllm/v1/core/" in messages(page, "why")[1].decode()
+        page.close()
+
+
 @pytest.mark.parametrize(
     ("body", "status"),
     [(b"{", 400), (b"[" * 100_000, 400), (b"7", 204), (b'[7, {"number": "0"}, {"number": 9}, {"number": true}]', 204)],
@@ -224,7 +240,10 @@ def test_a_command_shows_all_ranks(
     interrupted(monkeypatch)
     with ReplayedTap(tmp_path / "tap", 5, rank=1):
         assert main(["attach", f"unix:{tmp_path / 'tap'}"]) == 0
-        assert "--page shows all of them" in capsys.readouterr().out
+        *listed, last = capsys.readouterr().out.splitlines()
+        assert [line.split(" · ")[0].split()[-2:] for line in listed] == [["rank", "0"], ["rank", "1"]]
+        assert "--page shows all of them" in last and main(["attach", listed[1].split()[0]]) == 0
+        assert "· rank 1 ·" in capsys.readouterr().out.splitlines()[0]
         assert main(["attach", f"unix:{tmp_path / 'tap'}", "--page"]) == 0
         first, second, address, *_ = capsys.readouterr().out.splitlines()
         assert "rank 0" in first and "rank 1" in second and address.startswith("http://127.0.0.1:")
