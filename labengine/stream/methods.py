@@ -40,14 +40,15 @@ def _is_place(place: Any) -> bool:
 
 def _seam(kind: str, place: dict[str, Any], engine: str) -> dict[str, Any]:
     owner, method = readable(place["class"]), readable(place["method"])
-    path = readable(place["module"]).replace(".", "/") + ".py"
+    where = f"{readable(place['module']).replace('.', '/')}.py, line {place['line']}, {readable(engine)}"
     return {
         "seam": f"{owner}.{method}",
         "class": owner,
         "module": readable(place["module"]),
         "line": place["line"],
         "reason": REASONS[kind],
-        "source": f"# {path}, line {place['line']} ({readable(engine)})",
+        "place": where,
+        "source": f"# {where}",
         "base": None,
         "is_custom": False,
         "methods": [],

@@ -62,7 +62,7 @@ def steps(stream: LiveStream, engine: TappedEngine, num_steps: int) -> None:
 
 
 def test_it_begins_with_the_engines_state_and_follows(stream: LiveStream, engine: TappedEngine) -> None:
-    assert stream.title == "vllm unknown FakeScheduler · rank 0 · unknown model · 16 blocks of 4"
+    assert stream.title == "vllm unknown · rank 0 · unknown model · FakeScheduler · 16 blocks of 4"
     assert stream.fold().step == 1 and "Live from a vLLM scheduler" in stream.note
     assert "It begins before step 2: vLLM had run before" in stream.note
     steps(stream, engine, 12)
@@ -304,7 +304,7 @@ def test_the_command_shows_the_moment_without_recording(
     engine.scheduler.add_request(FakeRequest("late", [1, 2, 3], 4))
     assert main(["attach", f"unix:{tmp_path / 'tap'}"]) == 0
     printed = capsys.readouterr().out
-    assert printed.startswith("vllm unknown FakeScheduler · rank 0") and "1 steps, 3 requests" in printed
+    assert printed.startswith("vllm unknown · rank 0") and "1 steps, 3 requests" in printed
     assert main(["attach", f"unix:{tmp_path / 'tap'}", "--record", str(tmp_path / "a.lab"), "--seconds", "0"]) == 0
     assert "It was still going on." in labengine.open(tmp_path / "a.lab").note
 
