@@ -9,6 +9,7 @@ import gzip
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from differential.vllm_golden import FOLDER
@@ -34,6 +35,29 @@ def tapped_workload(seed: int) -> dict[str, Any]:
     if seed % 2:
         options["aborts"] = seed
     return scheduler_workload(seed) | options
+
+
+def connector_workload(seed: int) -> dict[str, Any]:
+    """Return a workload with a connector: loads at once or late, some failing, delayed sends, pins, deferred frees."""
+    rng, workload = Random(f"connector {seed}"), tapped_workload(seed)
+    delay, size = rng.choice((0, 1, 2, 3)), workload["block_size"]
+    tokens = {}
+    for number, request in enumerate(workload["requests"]):
+        if rng.random() < 0.6:
+            num_tokens = rng.randint(1, len(request["prompt"]))
+            tokens[str(number)] = num_tokens if rng.random() < 0.4 else num_tokens // size * size
+    tier = {
+        "delay": delay,
+        "tokens": tokens,
+        "again": {name: rng.randint(1, 3) for name in tokens if rng.random() < 0.2},
+        "send": rng.choice((0, 1, 3)),
+        "defer": workload["async"] and rng.random() < 0.6,
+    }
+    if rng.random() < 0.5 and (delay or not workload["async"]):
+        tier["failing"] = seed
+    if rng.random() < 0.5:
+        tier["pinning"] = seed
+    return workload | {"tier": tier}
 
 
 def broken_workloads() -> Iterator[dict[str, Any]]:
