@@ -124,9 +124,11 @@ class Oracle:
             self._disturb(block_id)
 
     def filled(self, request_id: int, group: int, block_id: int, start: int, end: int) -> None:
-        """Record a request's own KV at positions [start, end) of one block: a recording says who loaded it, not what."""
+        """Record a request's own KV at positions [start, end) of one block, which a load has filled."""
         content = self._identities.up_to(request_id, end)[start:end]
-        self.memory.write(block_id, group, start - self._span(group, start // self._groups[group].block_size)[0], content, request_id)
+        self.memory.write(
+            block_id, group, start - self._span(group, start // self._groups[group].block_size)[0], content, request_id
+        )
         self._disturb(block_id)
 
     def copied(self, block_id: int, into_block_id: int, request_id: int, group: int) -> None:

@@ -14,7 +14,10 @@ METHODS = {
     "a prefix hit has a hole": "SingleTypeKVCacheManager.add_local_computed_blocks",
     "a table grew by an entry without a block": "SingleTypeKVCacheManager.allocate_new_blocks",
 }
-"""Per reason of the tap or of an earlier release's, vLLM's method. Without the features that conform refuses, vLLM does none of this."""
+"""Per reason, of this tap or of an earlier release's, vLLM's method.
+
+Without the features that conform refuses, vLLM does none of this.
+"""
 
 _RAISED = re.compile(r"(?P<method>\w+\.\w+) raised \w+")
 

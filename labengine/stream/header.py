@@ -63,7 +63,9 @@ def header_of(document: dict[str, Any], where: str) -> StreamHeader:
         **texts,
         **counts,
         numbers=[_NUMBERS[kind] for kind in completed],
-        missing=[_last(_DEFAULTS[kind[0]], len(whole) - len(kind)) for kind, whole in zip(kinds, completed, strict=True)],
+        missing=[
+            _last(_DEFAULTS[kind[0]], len(whole) - len(kind)) for kind, whole in zip(kinds, completed, strict=True)
+        ],
         methods=methods,
         settings=settings,
         has_tokens=document.get("has_tokens") is not False,

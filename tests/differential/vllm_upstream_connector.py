@@ -79,6 +79,8 @@ class TappedTier(UpstreamTier, SupportsHMA):
             del self._sending[name]
         self._fail_some(output)
         self._release_pins()
+        for kind in ("finished_recving", "finished_sending", "failed_recving"):  # a set's order is another one each run
+            setattr(output, kind, sorted(getattr(output, kind)))
         return output
 
     def take_up(self, requests: Mapping[str, Request]) -> None:

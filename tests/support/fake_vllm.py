@@ -355,9 +355,7 @@ class FakeScheduler:
         self.failed_recving_kv_req_ids |= failed_req_ids
         return set()
 
-    def _handle_invalid_blocks(
-        self, invalid_block_ids: set[int], num_scheduled_tokens: dict[str, int]
-    ) -> set[str]:
+    def _handle_invalid_blocks(self, invalid_block_ids: set[int], num_scheduled_tokens: dict[str, int]) -> set[str]:
         return set()
 
     def _allocate(

@@ -1,4 +1,4 @@
-"""What a connector does becomes events that agree with every keyframe; what no event expresses is a gap with a reason."""
+"""What a connector does becomes events that agree with every keyframe; what no event expresses is a gap."""
 
 from __future__ import annotations
 
@@ -70,9 +70,7 @@ def test_blocks_of_a_load_that_failed_are_freed(tmp_path: Path) -> None:
     step(scheduler)
     trace = without_a_gap(tmp_path, scheduler)
     assert not kinds(trace, ev.BlocksLoaded)
-    failed, *freed, computed, hit = kinds(
-        trace, ev.LoadFailed, ev.BlockFreed, ev.TokensComputed, ev.PrefixHit
-    )[1:7]
+    failed, *freed, computed, hit = kinds(trace, ev.LoadFailed, ev.BlockFreed, ev.TokensComputed, ev.PrefixHit)[1:7]
     assert isinstance(failed, ev.LoadFailed) and computed == ev.TokensComputed(0, 0)
     assert {event.reason for event in freed if isinstance(event, ev.BlockFreed)} == {"load_failed"}
     assert len(freed) == 3 and hit == ev.PrefixHit(0, 0, ((),))
@@ -164,7 +162,9 @@ def test_pins_are_counted_and_taken_off_in_order(tmp_path: Path) -> None:
     trace = without_a_gap(tmp_path, scheduler)
     pins = [(event.block_id, event.ref_count) for event in trace.timeline.of_kind(ev.BlockPinned)]
     assert pins == [(1, 2), (9, 1), (9, 2)]
-    unpinned = [(event.block_id, event.ref_count, event.queue_end) for event in trace.timeline.of_kind(ev.BlockUnpinned)]
+    unpinned = [
+        (event.block_id, event.ref_count, event.queue_end) for event in trace.timeline.of_kind(ev.BlockUnpinned)
+    ]
     assert unpinned == [(1, 1, None), (9, 1, None), (9, 0, "head")]
 
 

@@ -192,7 +192,7 @@ class RequestObserver:
 
 def _end_of(request: Any) -> str:
     """Return why a request ended, as RequestFinished has it."""
-    status = request.status.name
+    status: str = request.status.name
     return FINISH_REASONS.get(status, status.removeprefix("FINISHED_").lower())
 
 

@@ -64,17 +64,17 @@ class TransferObserver:
 
     def _num_local(self, name: str) -> int:
         """Return how many tokens of a loading request were cached before: a load's blocks have no hash yet."""
-        counts = []
+        counts: list[int] = []
         for group in self._groups:
             table = group.req_to_blocks.get(name, ())
             known = (i for i, block in enumerate(table) if not block.is_null and block._block_hash is None)
-            counts.append(next(known, len(table)) * group.block_size)
+            counts.append(int(next(known, len(table)) * group.block_size))
         return min(counts)
 
     # -- late loads ----------------------------------------------------------------------------------------------------
 
     def _before_finished(self, kv_connector_output: Any) -> None:
-        for name in kv_connector_output.finished_recving or ():
+        for name in sorted(kv_connector_output.finished_recving or ()):
             request = self._scheduler.requests.get(name)
             start, end = self._recorder.loads.pop(name, (0, 0))
             if request is not None and request.status.name == LOADING:

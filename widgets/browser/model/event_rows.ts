@@ -174,7 +174,7 @@ export interface EventFields {
     index: number;
     ref_count: number;
     queue_end: "head" | "tail" | null;
-    reason: "finished" | "aborted" | "preempted" | "merged" | "window";
+    reason: "finished" | "aborted" | "preempted" | "merged" | "window" | "load_failed";
   };
   FreeDeferred: {
     request_id: number;
@@ -300,7 +300,7 @@ export interface EventRows {
     index: number,
     ref_count: number,
     queue_end: "head" | "tail" | null,
-    reason: "finished" | "aborted" | "preempted" | "merged" | "window",
+    reason: "finished" | "aborted" | "preempted" | "merged" | "window" | "load_failed",
   ];
   FreeDeferred: [kind: number, request_id: number, group: number, block_ids: number[]];
   BlockPinned: [kind: number, block_id: number, ref_count: number];
