@@ -16,7 +16,7 @@ from labengine import events as ev
 from labengine.__main__ import main
 from labengine.stream import live, live_reader
 from labengine.stream.live import LiveStream
-from streams import TappedEngine, quick_sockets
+from streams import BROKEN_OFF, TappedEngine, break_off, quick_sockets
 from waiting import wait_until
 from widgets.feed.wire import Wire
 
@@ -127,12 +127,12 @@ def test_old_events_are_dropped(engine: TappedEngine, tmp_path: Path) -> None:
 def test_a_gap_begins_a_new_piece_and_the_one_before_is_kept(stream: LiveStream, engine: TappedEngine) -> None:
     steps(stream, engine, 2)
     generation = stream.timeline.generation
-    engine.scheduler.kv_cache_manager.block_pool.touch([engine.scheduler.kv_cache_manager.block_pool.blocks[9]])
+    break_off(engine.scheduler)
     steps(stream, engine, 2)
     assert list(stream.pieces) == [1, 2] and stream.timeline.generation == generation + 1
-    assert "piece 2 of 2" in stream.title and "after a gap: blocks were pinned outside" in stream.note
+    assert "piece 2 of 2" in stream.title and f"after a gap: {BROKEN_OFF}" in stream.note
     former = stream.piece(1)
-    assert former.fold().step == 3 and "It ends at a gap: blocks were pinned" in former.note
+    assert former.fold().step == 3 and f"It ends at a gap: {BROKEN_OFF}" in former.note
     assert stream.piece(2).fold().step == stream.fold().step
 
 

@@ -100,6 +100,8 @@ export interface WireKeyframe {
   block_tokens: [block: number, tokens: number[]][];
   free_queue: number[];
   prefix_map: [group: number, hash: string, blocks: number[]][];
+  pins?: [block: number, references: number][]; // earlier releases lack these
+  holding?: number[];
 }
 
 export type RequestStatus = "waiting" | "running" | "preempted" | "finished";

@@ -52,7 +52,7 @@ export function paintHead(head: HeadElement, { side, scene, facts, violations }:
     now = facts.scheduled.get(id),
     written = numWritten(request, facts, id);
   const status = facts.preempted.has(id) ? "preempted" : request.status;
-  say(head.status, `${SIGNS[status] || ""} ${status}`);
+  say(head.status, `${SIGNS[status] || ""} ${status}${request.isHolding ? ", holds its blocks" : ""}`);
   head.status.title =
     request.status === "finished" && request.finishReason ? word("finished", request.finishReason) : "";
   say(head.doing, now ? (now.isPrefill ? `prefill ${now.num}` : `decode ${now.num}`) : "");
