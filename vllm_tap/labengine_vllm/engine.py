@@ -129,10 +129,18 @@ def _kind(group: Any) -> str | None:
 
 
 def _difference(target: Any, name: str, wanted: list[str]) -> str | None:
-    owner, method = type(target).__name__, getattr(target, name, None)
-    if method is None:
+    method = getattr(target, name, None)
+    found = None if method is None else [*inspect.signature(method).parameters]
+    return difference(type(target).__name__, name, found, wanted)
+
+
+def difference(owner: str, name: str, found: list[str] | None, wanted: list[str]) -> str | None:
+    """Return why a method cannot be observed; None if its parameters begin as wanted.
+
+    found: the method's parameters; None if there is no such method.
+    """
+    if found is None:
         return f"{owner} has no {name}"
-    found = [*inspect.signature(method).parameters]
     if found[: len(wanted)] != wanted:
         return f"{owner}.{name} takes ({', '.join(found)}), not ({', '.join(wanted)}, ...)"
     return None
