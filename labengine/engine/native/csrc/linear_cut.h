@@ -81,7 +81,7 @@ static inline void fetch_lines(const void *grains) {
 
 /* -- a member's floats, where the processor has no products of bf16 -- */
 
-#if ((defined(__AVX512BF16__) && defined(__AVX512F__)) || defined(HAS_BFDOT)) && !defined(LABENGINE_WIDENS)
+#if defined(HAS_BF16_INSTRUCTION) && !defined(LABENGINE_WIDENS)
 #define HAS_BF16_PRODUCTS
 #endif
 
