@@ -67,6 +67,10 @@ static inline void NAME(sum_tile)(NAME(Source) *source, int64_t k, Tile tile, co
 }
 #endif
 
+#if defined(READS_PANELS_TOGETHER)
+#include "linear_row.h"
+#endif
+
 /* -- the product -- */
 
 static inline const REAL *NAME(nth_panel)(const Op *op, int64_t panel) {
@@ -92,6 +96,9 @@ static void NAME(op_linear)(const Op *op, const Step *step, Team *team, int memb
   int64_t rows = op->is_sampling ? step->num_sampling : step->num_tokens;
   Cut cut = cut_product(rows, op->n, op->k * sizeof *(NAME(Source)){}.rows);
   NAME(Source) source = NAME(source)(op, step, &cut, member);
+#if defined(READS_PANELS_TOGETHER)
+  if (rows == 1) return NAME(product_of_row)(op, step, &source, &cut, team);
+#endif
   for (Run run = take_run(team, &cut), next; run.tile < cut.tiles; run = next) {
     Tile tile = nth_tile(&cut, run.tile);
     next = after_tile(run, team, &cut);
