@@ -107,10 +107,10 @@ typedef vec NAME(Band)[BAND][STRIP];
 /* sums += rows x columns, over `depth` grains. Rows are `stride` numbers apart. */
 INLINED void NAME(multiply_band)(const NAME(Inner) *rows, int64_t stride, const vec *columns, int64_t depth, NAME(Band) sums) {
   for (int64_t i = 0; i < depth; i++, columns += STRIP)
-#pragma GCC unroll 6
+UNROLL(6)
     for (int row = 0; row < BAND; row++) {
       INNER(grains) grain = INNER(spread)(rows + row * stride + i * INNER(GRAIN));
-#pragma GCC unroll 4
+UNROLL(4)
       for (int column = 0; column < STRIP; column++)
         sums[row][column] = INNER(dot)(sums[row][column], grain, (INNER(grains))columns[column]);
     }
@@ -124,9 +124,9 @@ static void NAME(score_band)(const NAME(Tile) *tile, const float *queries, Range
     const vec *strip = tile->keys + key * tile->depth / LANES;
     NAME(multiply_band)((const NAME(Inner) *)queries, tile->depth * INNER(GRAIN), strip, tile->depth, sums);
     float *scores = tile->scores + key;
-#pragma GCC unroll 6
+UNROLL(6)
     for (int row = 0; row < BAND; row++, scores += TILE_KEYS)
-#pragma GCC unroll 4
+UNROLL(4)
       for (int i = 0; i < STRIP; i++) store_f32(scores + i * LANES, sums[row][i] * scale);
   }
 }
@@ -136,15 +136,15 @@ static void NAME(add_band)(const NAME(Tile) *tile, float *sums, const float *res
   int64_t width = tile->width, begin = keys.begin / INNER(GRAIN), depth = ceil_div(keys.end, INNER(GRAIN)) - begin;
   for (int64_t column = 0; column < width; column += STRIP_COLUMNS, sums += STRIP_COLUMNS) {
     NAME(Band) band;
-#pragma GCC unroll 6
+UNROLL(6)
     for (int row = 0; row < BAND; row++)
-#pragma GCC unroll 4
+UNROLL(4)
       for (int i = 0; i < STRIP; i++) band[row][i] = load_f32(sums + row * width + i * LANES) * rescale[row];
     const vec *strip = tile->values + (column / STRIP_COLUMNS * (TILE_KEYS / INNER(GRAIN)) + begin) * STRIP;
     NAME(multiply_band)(tile->weights + begin * INNER(GRAIN), TILE_KEYS, strip, depth, band);
-#pragma GCC unroll 6
+UNROLL(6)
     for (int row = 0; row < BAND; row++)
-#pragma GCC unroll 4
+UNROLL(4)
       for (int i = 0; i < STRIP; i++) store_f32(sums + row * width + i * LANES, band[row][i]);
   }
 }

@@ -12,7 +12,7 @@ static inline __attribute__((always_inline)) void NAME(add_products)(const int r
                                                                     int64_t stride, const REAL *weights, int is_last) {
   NAME(grains) left = *(const NAME(grains) *)weights;
   NAME(grains) right = *(const NAME(grains) *)(weights + LANES * NAME(GRAIN));
-#pragma GCC unroll 8
+UNROLL(8)
   for (int row = 0; row < rows; row++) {
     NAME(grains) grain = is_last ? NAME(spread_last)(in + row * stride) : NAME(spread)(in + row * stride);
     sums[row][0] = NAME(dot)(sums[row][0], grain, left);
@@ -24,7 +24,7 @@ static inline __attribute__((always_inline)) void NAME(add_products)(const int r
 static inline __attribute__((always_inline)) void NAME(multiply)(const int rows, const REAL *in, const REAL *panel,
                                                                 const REAL *ahead, int64_t k, vec (*out)[2]) {
   vec sums[MAX_TILE][2];
-#pragma GCC unroll 8
+UNROLL(8)
   for (int row = 0; row < rows; row++) sums[row][0] = sums[row][1] = (vec){};
   int64_t i = 0;
 #pragma GCC unroll 2
@@ -33,7 +33,7 @@ static inline __attribute__((always_inline)) void NAME(multiply)(const int rows,
     NAME(add_products)(rows, sums, in + i, k, panel + i * PANEL, 0);
   }
   if (i < k) NAME(add_products)(rows, sums, in + i, k, panel + i * PANEL, 1);
-#pragma GCC unroll 8
+UNROLL(8)
   for (int row = 0; row < rows; row++) out[row][0] = sums[row][0], out[row][1] = sums[row][1];
 }
 

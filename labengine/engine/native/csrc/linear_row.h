@@ -39,13 +39,13 @@ static inline const float *whole_row_f32(Source_f32 *source, const Cut *cut, int
 /* `panels` is a constant. */
 INLINED void NAME(multiply_row)(const int panels, const float *in, const REAL *panel, int64_t k, vec (*out)[2]) {
   vec sums[PANELS_AT_ONCE][2];
-#pragma GCC unroll 4
+UNROLL(4)
   for (int i = 0; i < panels; i++) sums[i][0] = sums[i][1] = (vec){};
   for (int64_t at = 0; at < k; at += NAME(ROW_STEP))
-#pragma GCC unroll 4
+UNROLL(4)
     for (int i = 0; i < panels; i++)
       NAME(add_step)(sums[i], in + at, panel + i * NAME(panel_size)(k) + at * PANEL);
-#pragma GCC unroll 4
+UNROLL(4)
   for (int i = 0; i < panels; i++) out[i][0] = sums[i][0], out[i][1] = sums[i][1];
 }
 

@@ -35,7 +35,7 @@ static inline vec second_of(words grain) { return (vec)(grain & 0xffff0000); }
 INLINED void multiply_in_flight(const int rows, const float *in, const bf16 *panel, const bf16 *ahead, float *wide,
                                 int64_t depth, vec (*out)[2]) {
   vec sums[MAX_TILE][2];
-#pragma GCC unroll 8
+UNROLL(8)
   for (int row = 0; row < rows; row++) sums[row][0] = sums[row][1] = (vec){};
   for (int64_t i = 0; i < depth; i += 2) {
     if (ahead) fetch_lines(ahead + i * PANEL);
@@ -46,20 +46,20 @@ INLINED void multiply_in_flight(const int rows, const float *in, const bf16 *pan
       store_f32(wide + (i + 1) * PANEL, second_of(left));
       store_f32(wide + (i + 1) * PANEL + LANES, second_of(right));
     }
-#pragma GCC unroll 8
+UNROLL(8)
     for (int row = 0; row < rows; row++) {
       vec first = splat(in[row * depth + i]);
       sums[row][0] += first * first_of(left);
       sums[row][1] += first * first_of(right);
     }
-#pragma GCC unroll 8
+UNROLL(8)
     for (int row = 0; row < rows; row++) {
       vec second = splat(in[row * depth + i + 1]);
       sums[row][0] += second * second_of(left);
       sums[row][1] += second * second_of(right);
     }
   }
-#pragma GCC unroll 8
+UNROLL(8)
   for (int row = 0; row < rows; row++) out[row][0] = sums[row][0], out[row][1] = sums[row][1];
 }
 

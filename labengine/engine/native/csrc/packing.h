@@ -45,7 +45,7 @@ static inline vec load_bytes(const void *from, int64_t count) {
 static inline void pack_grains(const char *const rows[LANES], int64_t bytes, vec *to, int64_t stride) {
   for (int64_t at = 0; at < bytes; at += VECTOR_BYTES) {
     vec square[LANES];
-#pragma GCC unroll 16
+UNROLL(16)
     for (int i = 0; i < LANES; i++) square[i] = load_bytes(rows[i] + at, bytes - at);
     transpose(square);
     for (int i = 0; i < LANES && at + 4 * i < bytes; i++, to += stride) *to = square[i];
@@ -79,7 +79,7 @@ static inline vec weave_bf16(const bf16 *rows, const int64_t *places, int64_t co
 static inline void pack_columns_bf16(const bf16 *const rows[LANES], int64_t count, vec *to, int64_t stride) {
   for (int64_t at = 0; at < count; at += LANES) {
     vec square[LANES];
-#pragma GCC unroll 16
+UNROLL(16)
     for (int i = 0; i < LANES; i++) square[i] = load_part_bf16(rows[i] + at, count - at);
     transpose(square);
     for (int i = 0; i < LANES && at + i < count; i++, to += stride) *to = square[i];

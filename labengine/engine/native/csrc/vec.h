@@ -21,6 +21,15 @@
 #pragma clang fp contract(on)
 #endif
 
+/* Unroll the next loop completely; it has at most n turns. clang ignores GCC's pragma, and would keep arrays that the
+   loop indexes in memory instead of registers. */
+#define PRAGMA(text) _Pragma(#text)
+#if defined(__clang__)
+#define UNROLL(n) PRAGMA(clang loop unroll(full))
+#else
+#define UNROLL(n) PRAGMA(GCC unroll n)
+#endif
+
 #define INLINED static inline __attribute__((always_inline))
 
 #if defined(LABENGINE_SCALAR)
@@ -135,7 +144,7 @@ static inline words lane_numbers(void) {
 INLINED vec shuffle(vec a, vec b, words which) {
 #if defined(__clang__)
   vec picked; /* becomes one instruction, as GCC's builtin does, which clang lacks */
-#pragma unroll
+UNROLL(16)
   for (int i = 0; i < LANES; i++) picked[i] = which[i] < LANES ? a[which[i]] : b[which[i] - LANES];
   return picked;
 #else
@@ -144,7 +153,7 @@ INLINED vec shuffle(vec a, vec b, words which) {
 }
 
 static inline float sum_of(vec x) {
-#pragma GCC unroll 4
+UNROLL(4)
   for (int size = LANES / 2; size > 0; size /= 2) x += shuffle(x, x, lane_numbers() ^ size);
   return x[0];
 }
@@ -210,9 +219,9 @@ INLINED vec odd_runs(vec a, vec b, int size) {
 
 /* Transpose in place. */
 INLINED void transpose(vec rows[LANES]) {
-#pragma GCC unroll 4
+UNROLL(4)
   for (int size = LANES / 2; size > 0; size /= 2)
-#pragma GCC unroll 16
+UNROLL(16)
     for (int i = 0; i < LANES; i++)
       if (!(i & size)) {
         vec even = even_runs(rows[i], rows[i + size], size), odd = odd_runs(rows[i], rows[i + size], size);
@@ -223,16 +232,16 @@ INLINED void transpose(vec rows[LANES]) {
 
 /* Return a vector whose lane i is the sum of vectors[i]. Overwrites them. */
 INLINED vec sums_of(vec vectors[LANES]) {
-#pragma GCC unroll 4
+UNROLL(4)
   for (int size = LANES / 2; size > 0; size /= 2)
-#pragma GCC unroll 8
+UNROLL(8)
     for (int i = 0; i < size; i++)
       vectors[i] = even_runs(vectors[i], vectors[i + size], size) + odd_runs(vectors[i], vectors[i + size], size);
   return vectors[0];
 }
 
 static inline float max_of(vec x) {
-#pragma GCC unroll 4
+UNROLL(4)
   for (int size = LANES / 2; size > 0; size /= 2) x = larger(x, shuffle(x, x, lane_numbers() ^ size));
   return x[0];
 }
