@@ -19,7 +19,7 @@ INLINED void add_step_bf16(vec sums[2], const float *in, const bf16 *grains) {
   sums[0] += second * second_of(left);
   sums[1] += second * second_of(right);
 }
-static inline const float *whole_row_bf16(Source_bf16 *source, const Cut *cut, int64_t k) {
+static inline const float *single_row_bf16(Source_bf16 *source, const Cut *cut, int64_t k) {
   widen_rows(source, nth_tile(cut, 0), k);
   return source->rows;
 }
@@ -30,7 +30,7 @@ INLINED void add_step_f32(vec sums[2], const float *in, const float *grains) {
   sums[0] += first * load_f32(grains);
   sums[1] += first * load_f32(grains + LANES);
 }
-static inline const float *whole_row_f32(Source_f32 *source, const Cut *cut, int64_t k) {
+static inline const float *single_row_f32(Source_f32 *source, const Cut *cut, int64_t k) {
   (void)cut, (void)k;
   return source->rows;
 }
@@ -56,7 +56,7 @@ static void NAME(multiply_panels)(int64_t panels, const float *in, const REAL *p
 
 /* The tiles of one row are the panels. */
 static void NAME(product_of_row)(const Op *op, const Step *step, NAME(Source) *source, const Cut *cut, Team *team) {
-  const float *in = NAME(whole_row)(source, cut, op->k);
+  const float *in = NAME(single_row)(source, cut, op->k);
   for (Run run = take_run(team, cut); run.tile < cut->tiles; run = take_run(team, cut))
     for (int64_t count; run.tile < run.end; run.tile += count) {
       vec sums[PANELS_AT_ONCE][2];
