@@ -22,7 +22,7 @@ from browser.screenshots import keep
 from differential.vllm_process import VARIABLE, VERSION, named_interpreter
 from differential.vllm_server import VllmServer
 from labengine.engine.sources import model_path
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.browser, pytest.mark.sweep, pytest.mark.timeout(1800)]
 
@@ -82,6 +82,6 @@ def test_it_follows_while_requests_come_and_is_asked(server: VllmServer, browser
         keep(page, artifacts / "attached_serve_end.png")
         assert watch.complaints() == []
         command.send_signal(signal.SIGINT)
-        printed, _ = command.communicate(timeout=60)
+        printed, _ = command.communicate(timeout=PATIENCE)
         assert command.returncode == 0 and "Traceback" not in printed and "violations" in printed
         page.locator(".le-message", has_text="has ended").wait_for()

@@ -24,7 +24,7 @@ from labengine.stream.page.frame_queue import FrameQueue
 from labengine.stream.page.server import MAX_MESSAGE, PageServer
 from recorded_files import written
 from replaying import ReplayedTap
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 
 NAME = "page=0123456789"
 
@@ -44,7 +44,7 @@ def server(tap: ReplayedTap, tmp_path: Path) -> Iterator[PageServer]:
 def asked(server: PageServer, path: str, body: bytes | None = None, method: str = "") -> HTTPResponse:
     """The answer to a request; path: behind the address, or from the root."""
     parts = urlsplit(server.address)
-    connection = HTTPConnection(parts.netloc, timeout=60)
+    connection = HTTPConnection(parts.netloc, timeout=PATIENCE)
     target = path if path.startswith("/") else parts.path + path
     connection._encode_request = lambda request: request.encode("latin-1")  # type: ignore[method-assign,attr-defined]
     connection.request(method or ("GET" if body is None else "POST"), target, body)

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from differential import vllm_streams
+from waiting import PATIENCE
 
 
 class ReplayedTap:
@@ -54,7 +55,7 @@ class ReplayedTap:
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
             one.close()
-        self._thread.join(5.0)
+        self._thread.join(PATIENCE)
 
     def _accept(self) -> None:
         while True:
