@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields
-from functools import cache
 from typing import Any
 
 from labengine.config import is_single_int, shown
@@ -15,6 +14,8 @@ _ASKED = {
     ("BlockCached", "mapped"): ("mapped_after", "a tuple of block ids, such as `(3,)`"),
 }
 """By event and field: the method that returns the value, and what it has to return."""
+_FIELDS: dict[type[Event], tuple[tuple[str, str], ...]] = {}
+"""By kind of event: the fields that are looked at, with their types."""
 _KINDS = {int: "number", list: "list", set: "set", str: "text"}
 
 
@@ -34,10 +35,11 @@ def _odd_fields(event: Event) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-@cache
 def _checked_fields(kind: type[Event]) -> tuple[tuple[str, str], ...]:
-    found = ((field.name, str(field.type)) for field in fields(kind))
-    return tuple((name, text) for name, text in found if text == "int" or text.startswith("tuple["))
+    if kind not in _FIELDS:
+        found = ((field.name, str(field.type)) for field in fields(kind))
+        _FIELDS[kind] = tuple((name, text) for name, text in found if text == "int" or text.startswith("tuple["))
+    return _FIELDS[kind]
 
 
 def _is_tuple(value: object, kind: str) -> bool:

@@ -80,8 +80,8 @@ def missing_blocks() -> Exercise:
             ),
             (
                 _at_remainder_1,
-                "That is right from one decode to the next. But a prompt of 3 tokens comes with an empty table, and one "
-                "of 8 lacks two blocks at once: compare what the tokens need with what the table has.",
+                "That is right from one decode to the next. But a prompt of 3 tokens comes with an empty table, and "
+                "one of 8 lacks two blocks at once: compare what the tokens need with what the table has.",
             ),
             (
                 _at_remainder_0,
