@@ -80,8 +80,8 @@ class Exercise(ABC):
         """Judge an answer; a blank one does not count as a try. No answer of a reader's raises."""
         try:
             result = self._judged(answer)
-        except ConfigError as error:
-            result = wrong(f"This cannot be checked: {error}")
+        except Exception as error:
+            result = wrong(no_use("checked", error))
         self._note_result(result)
         return result
 
@@ -193,6 +193,17 @@ def source_of(answer: Any) -> str:
         return dedent(inspect.getsource(answer))
     except (OSError, TypeError):
         raise ConfigError(f"the source of {shown(answer)} is not known: define it in a cell or a file") from None
+
+
+def no_use(done: str, error: Exception) -> str:
+    """Return why an answer cannot be checked or shown. done: which of them. error: what the attempt raised."""
+    if isinstance(error, ConfigError):
+        return f"This cannot be {done}: {error}"
+    try:
+        text = f"{type(error).__name__}: {error}"
+    except Exception:  # its own __str__ raises
+        text = type(error).__name__
+    return f"This cannot be {done}: a value that your code returns leads to {text}."
 
 
 def called(answer: Any) -> str:

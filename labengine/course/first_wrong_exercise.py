@@ -174,7 +174,8 @@ def first_violation(lab: Lab) -> Found | None:
     known = [(v.first_event, v.rule == "said", v) for v in lab.violations if v.first_event is not None]
     if known:  # of several at one event, not the one that is about the core's own bookkeeping
         number, _, violation = min(known, key=lambda one: one[:2])
-        return number, f"It breaks the rule “{violation.rule}”: {violation.message}."
+        leads = "Because of it a forward pass breaks" if violation.rule == "read" else "It breaks"
+        return number, f"{leads} the rule “{violation.rule}”: {violation.message}."
     if lab.crash is not None and lab.crash.moment is not None:
         return lab.crash.moment - 1, f"{lab.crash}."
     return None

@@ -11,8 +11,8 @@ from traceback import extract_tb
 from typing import Any, ClassVar
 
 from labengine.config import ConfigError, shown
-from labengine.course.base import Exercise, ExerciseText, Mistake, called
-from labengine.course.blank import is_blank
+from labengine.course.base import Exercise, ExerciseText, Mistake, called, no_use
+from labengine.course.blank import NO_RETURN, is_blank, lacks_return
 from labengine.course.check_result import CheckResult, TextTable, blank, passed, wrong
 from labengine.finder.limits import EndlessOperationError, ends_soon
 
@@ -68,6 +68,12 @@ class FunctionExercise(Exercise):
 
     def show(self, answer: Any = None) -> CheckResult:
         """Return a table of the examples: arguments, what the answer returns, and what is right."""
+        try:
+            return self._shown(answer)
+        except Exception as error:
+            return wrong(no_use("shown", error))
+
+    def _shown(self, answer: Any) -> CheckResult:
         if is_blank(answer):
             table = self._table(range(self.num_shown), None)
             return CheckResult("blank", ("Examples of what is right:",), table)
@@ -102,7 +108,8 @@ class FunctionExercise(Exercise):
             f"{len(failed)} of {len(self.cases)} cases fail; the smallest:",
             self._sentence(first, outcomes[first]),
         ]
-        return wrong(*lines, self._fitting_hint(outcomes), table=self._table([first], [outcomes[first]]))
+        no_return = NO_RETURN if lacks_return(answer, self.right_answer) else ""
+        return wrong(*lines, no_return, self._fitting_hint(outcomes), table=self._table([first], [outcomes[first]]))
 
     @property
     def _num_examples(self) -> int:

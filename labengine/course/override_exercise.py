@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 from labengine.config import ConfigError, checked_call
 from labengine.core.parts import Parts
-from labengine.course.base import Exercise, ExerciseText, Mistake, called
-from labengine.course.blank import is_blank
+from labengine.course.base import Exercise, ExerciseText, Mistake, called, no_use
+from labengine.course.blank import NO_RETURN, is_blank, lacks_return
 from labengine.course.check_result import CheckResult, blank, passed, wrong
 from labengine.course.trial import LabMaker, Trial, Workload, picture_of, played, trial_of
 from labengine.lab import Lab
@@ -59,6 +59,12 @@ class WithOverride(Exercise):
 
         A part that raises is shown at its crash; for an answer that cannot be played, a sentence is returned.
         """
+        try:
+            return self._shown(answer, workload)
+        except Exception as error:
+            return wrong(no_use("shown", error))
+
+    def _shown(self, answer: Any, workload: int) -> Any:
         if is_blank(answer):
             return self._empty()
         try:
@@ -70,15 +76,16 @@ class WithOverride(Exercise):
             return wrong(f"There are workloads 0 to {len(self.workloads) - 1}.")
         with ExitStack() as made:
             trials = [self._trial(made, one, play) for one in (self._reference, parts)]
-            if trials[1].ending == "endless":
-                return wrong(trials[1].problem, pictures=[_picture(trials[1], None)])
+            if trials[1].ending in ("endless", "odd value"):
+                return wrong(trials[1].problem, pictures=[_picture(trials[1], trials[1].moment)])
             try:
                 comparison = Comparison(trials[0].lab, trials[1].lab, names=SIDES, title=self.name)
             except ConfigError:  # one of them has ended early: their recordings can be compared all the same
                 left, right = (_recorded(trial.lab) for trial in trials)
                 return Comparison(left, right, names=SIDES, title=self.name).show()
+            view = comparison.show()
             made.pop_all()
-        return comparison.show()
+        return view
 
     def _parts_with(self, answer: Any) -> Parts:
         """Return the engine with an answer in place. Raises ConfigError for what is no answer to this exercise."""
@@ -97,6 +104,9 @@ class WithOverride(Exercise):
             f"{called(self.right_answer)} is still empty: put your code where `...` is. {self.how_to_answer}",
             *self._without_override(),
         )
+
+    def _no_return(self, answer: Any) -> str:
+        return NO_RETURN if lacks_return(answer, self.right_answer) else ""
 
     def _without_override(self) -> tuple[str, ...]:
         return ()
@@ -169,7 +179,7 @@ class OverrideExercise(WithOverride):
         head = (
             f"{len(failed)} of {len(workloads)} hidden workloads go wrong; the smallest is number {failed[0]}; {draws}."
         )
-        return wrong(head, sentence, self._fitting_hint(parts), pictures=pictures)
+        return wrong(head, sentence, self._no_return(answer), self._fitting_hint(parts), pictures=pictures)
 
     def _problem(self, right: Trial, trial: Trial) -> tuple[str, list[tuple[str, str]]]:
         """Return what is wrong, in a sentence, and a picture of the moment; an empty sentence if nothing is."""

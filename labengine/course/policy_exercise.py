@@ -112,9 +112,9 @@ class PolicyExercise(WithOverride):
         if is_blank(answer):
             return self._empty()
         parts = self._parts_with(answer)
-        scored = self._scored(called(answer), parts)
+        scored, no_return = self._scored(called(answer), parts), self._no_return(answer)
         if isinstance(scored, CheckResult):
-            return replace(scored, lines=(*scored.lines, *filter(None, [self._fitting_hint(parts)])))
+            return replace(scored, lines=(*scored.lines, *filter(None, [no_return, self._fitting_hint(parts)])))
         self.runs.append(scored)
         is_reached = scored.total >= self.goal if self._is_more_better else scored.total <= self.goal
         line = f"{self.score_name}: {scored.total:g}; to reach: {self.goal:g}; as it was: {self.runs[0].total:g}."
@@ -123,7 +123,7 @@ class PolicyExercise(WithOverride):
             return wrong(head, *trace, self._fitting_hint(parts), table=self.table)
         if is_reached:
             return passed(f"Reached. {line}", table=self.table)
-        return wrong(f"Not reached yet. {line}", self._fitting_hint(parts), table=self.table)
+        return wrong(f"Not reached yet. {line}", no_return, self._fitting_hint(parts), table=self.table)
 
     def _trace_of_an_undone_step(self, parts: Parts) -> tuple[str, ...]:
         if self._undone is None:

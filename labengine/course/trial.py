@@ -10,6 +10,7 @@ from typing import Any, Literal
 from labengine.config import ConfigError, shown
 from labengine.core.editions import LABENGINE, edition
 from labengine.core.parts import Parts
+from labengine.course.odd_values import odd_value
 from labengine.events import EngineStarted, Event, ViolationFound
 from labengine.finder.limits import EndlessOperationError, ends_soon
 from labengine.lab import Lab
@@ -17,7 +18,7 @@ from labengine.session.patch.override import parts_with
 
 Workload = Callable[[Lab], object]
 """Adds requests to a lab and takes steps."""
-Ending = Literal["ended", "raised", "broke a rule", "endless"]
+Ending = Literal["ended", "raised", "broke a rule", "endless", "odd value"]
 
 
 @dataclass(frozen=True)
@@ -101,8 +102,14 @@ def trial_of(lab: Lab, workload: Workload) -> Trial:
     except EndlessOperationError as error:
         return Trial(lab, "endless", f"It does not end: it is in {error}, {after_event(lab)}.")
     except Exception as error:
-        return _raised(lab, error)
-    return _judged(lab)
+        return _with_odd_value(lab) or _raised(lab, error)
+    return _with_odd_value(lab) or _judged(lab)
+
+
+def _with_odd_value(lab: Lab) -> Trial | None:
+    """Return the trial of an answer that returned a value which the engine's state cannot hold, up to that moment."""
+    found = odd_value(lab)
+    return None if found is None else Trial(lab, "odd value", found[1], found[0])
 
 
 def _raised(lab: Lab, error: Exception) -> Trial:

@@ -47,6 +47,21 @@ EARLY = Column("nano-vllm-2025-07", "nano-vllm-2025-07", "Hashes at allocation: 
 OURS = Column("labengine", "labengine", "Merges as well, and compares everything that a hash stands for.")
 
 
+def _add_c(lab: Lab) -> None:
+    """Add C: 30 tokens of its own, so that it takes 8 blocks."""
+    lab.add(token_ids=range(1000, 1030), max_tokens=1)
+
+
+def _add_d(lab: Lab) -> None:
+    """Add D, which has A's prompt."""
+    prompt = lab.snapshot().requests[0]
+    lab.add(token_ids=prompt.token_ids[: prompt.num_prompt_tokens], max_tokens=2)
+
+
+FOLLOW_UP: tuple[Callable[[Lab], Any], ...] = (Lab.step, _add_c, Lab.step, _add_d, Lab.step)
+"""B ends; C takes all free blocks and ends; D asks for what A still holds."""
+
+
 class SameStep(Experiment):
     """Two equal prompts in one step."""
 
@@ -86,37 +101,31 @@ class Script(SameStep):
     num_prompt_tokens = 801
 
 
-class LostReuse(Experiment):
-    """A and B are equal; B ends, a filler takes its blocks, and C asks for what A still holds."""
+class LostReuse(SameStep):
+    """A goes on; B ends, C takes all free blocks, and D asks for what A still holds."""
 
-    question = "A holds the prefix, its twin B is gone: how much of it does C find?"
-    columns = (NANO, PR_243, EARLY, OURS)
-    settings = settings(num_blocks=7, block_size=4)
+    question = "A holds the prefix, its twin B is gone: how much of it does D find?"
 
     def play(self, lab: Lab) -> None:
-        """Keep A; end B after one step; have a filler take four blocks, B's among them; then add C."""
-        prompt = list(range(1, 10))
-        lab.add(token_ids=prompt, max_tokens=4)
-        lab.add(token_ids=prompt, max_tokens=1)
-        lab.step()
-        lab.add(token_ids=range(101, 114), max_tokens=1)
-        lab.step()
-        lab.add(token_ids=prompt, max_tokens=1)
-        lab.step()
+        """Play the step, and what comes after it."""
+        super().play(lab)
+        for act in FOLLOW_UP:
+            act(lab)
 
     def measure(self, lab: Lab) -> dict[str, int]:
-        """Count the full blocks that A holds and those that C's look-up finds."""
+        """Count the full blocks of D's prompt that A holds, and those that D's look-up finds."""
         assert lab.timeline is not None
         [hit] = [event for event in lab.timeline.of_kind(PrefixHit) if event.request_id == 3]
-        blocks = lab.snapshot().blocks
-        held = sum(0 in block.owners and bool(block.block_hashes) for block in blocks)
-        return {"full blocks that A holds": held, "full blocks that C finds": len(hit.block_ids[0])}
+        snapshot = lab.snapshot()
+        table = snapshot.requests[0].block_tables[0][: self.num_prompt_tokens // 4]
+        held = sum(bool(snapshot.blocks[block_id].block_hashes) for block_id in table)
+        return {"full blocks that A holds": held, "full blocks that D finds": len(hit.block_ids[0])}
 
     def answer(self, table: Table) -> str:
-        """State how much of the living blocks C can reuse."""
-        found = [f"{column['full blocks that C finds']} with {name}" for name, column in table.columns.items()]
+        """State how much of the living blocks D can reuse."""
+        found = [f"{column['full blocks that D finds']} with {name}" for name, column in table.columns.items()]
         held = table[NANO.name]["full blocks that A holds"]
-        return f"Lost reuse: of the {held} full blocks that A holds, C finds {listed(found)}."
+        return f"Lost reuse: A holds {held} full blocks of D's prompt; D finds {listed(found)}."
 
 
 class TradeOff(Experiment):
@@ -279,8 +288,6 @@ class DuplicateBlocks(SameStep, Scenario):
         ),
     )
     sentences = sentences(guide[:6])
-    follow_up_prompt = tuple(range(1000, 1030))
-    """C's prompt: 30 tokens, so that it takes 8 blocks."""
     experiments: Mapping[str, Experiment] = {
         "script": Script(),
         "lost reuse": LostReuse(),
@@ -295,13 +302,7 @@ class DuplicateBlocks(SameStep, Scenario):
 
     def follow_up_acts(self) -> tuple[Callable[[Lab], Any], ...]:
         """End B; have C take all free blocks and end; add D, whose prompt A still holds."""
-        return (
-            Lab.step,
-            lambda lab: lab.add(token_ids=self.follow_up_prompt, max_tokens=1),
-            Lab.step,
-            lambda lab: lab.add(token_ids=self.prompt(lab), max_tokens=2),
-            Lab.step,
-        )
+        return FOLLOW_UP
 
     def answer(self, table: Table) -> str:
         """State the blocks after the step, and the peak, which the pull request's table leaves out."""

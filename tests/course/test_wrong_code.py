@@ -87,7 +87,7 @@ def named(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     [
         (KEEP, Loops, ["does not end", "mapped_after"]),
         (KEEP, Raises, ["Raises.mapped_after", "RuntimeError", "after event"]),
-        (KEEP, OtherType, ["Event 9 (BlockCached, decided by OtherType.mapped_after)"]),
+        (KEEP, OtherType, ["`mapped_after` has to return a tuple", "yours returned the text 'x'."]),
         (KEEP, Corrupts, ["decided by Corrupts.mapped_after", "breaks the rule"]),
         (KEEP, NanoBlockPool, ["hidden workloads go wrong"]),
         (KEEP, int, ["cannot be checked"]),
@@ -102,6 +102,105 @@ def test_an_override_that_is_wrong(name: str, answer: Any, said: Sequence[str]) 
     assert result.state == "wrong"
     assert [word for word in said if word not in result.text] == []
     assert "<b>no" not in result._repr_html_() and "RuntimeError: <b>" not in result._repr_html_()
+
+
+def keeping(mapped_after: Callable[..., Any]) -> type:
+    return type("KeepFirst", (MergePolicy,), {"mapped_after": mapped_after})
+
+
+@pytest.mark.parametrize(
+    ("mapped_after", "yours"),
+    [
+        (lambda self, mapped, block_id: mapped[0] if mapped else block_id, "the number 0."),
+        (lambda self, mapped, block_id: mapped or block_id, "the number 0."),
+        (lambda self, mapped, block_id: list(mapped) or [block_id], "the list [0]."),
+        (lambda self, mapped, block_id: {block_id}, "the set {0}."),
+        (lambda self, mapped, block_id: (i for i in (block_id,)), "<generator object"),
+        (lambda self, mapped, block_id: (1.5,), "(1.5,)."),
+    ],
+)
+def test_a_value_that_the_map_cannot_hold_is_named(mapped_after: Callable[..., Any], yours: str) -> None:
+    exercise = labengine.exercise(KEEP)
+    said = "`mapped_after` has to return a tuple of block ids, such as `(3,)`; yours returned "
+    for result in (exercise.check(keeping(mapped_after)), exercise.show(keeping(mapped_after))):
+        assert result.state == "wrong" and said + yours in result.text
+
+
+class Odd:
+    """A value with which nothing can be done."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no repr")
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("no comparison")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        (SLOT, lambda table, position, block_size: Odd()),
+        (KEEP, keeping(lambda self, mapped, block_id: Odd())),
+        (KEEP, keeping(lambda self, mapped, block_id: (Odd(),))),
+        (FREEING, lambda self, num_entries: Odd()),
+        (FREEING, lambda self, num_entries: [Odd()] * num_entries),
+        ("late-merge/wait-a-step", lambda self, request, skipped: Odd()),
+        ("late-merge/num-used", Odd()),
+        ("late-merge/one-short", Odd()),
+    ],
+)
+def test_nothing_that_an_answer_returns_raises(name: str, answer: Any) -> None:
+    exercise = labengine.exercise(name)
+    if callable(answer):
+        answer.__name__ = getattr(exercise.right_answer, "__name__", "")
+    assert exercise.check(answer).state == "wrong"
+    if callable(answer):
+        shown = exercise.show(answer)
+        assert isinstance(shown, CompareView) or shown.state == "wrong"
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        (SLOT, lambda table, position, block_size: [None][0]),
+        ("prefix-caching/chain", lambda token_ids, block_size: print(end="")),
+    ],
+)
+def test_none_that_comes_from_somewhere_is_not_taken_for_a_missing_return(name: str, answer: Any) -> None:
+    result = labengine.exercise(name).check(answer)
+    assert result.state == "wrong" and "is a `return` with a value missing?" not in result.text
+
+
+def test_a_missing_return_is_told_and_not_taken_for_an_empty_function() -> None:
+    def chain(token_ids: list[int], block_size: int) -> None:
+        hashes = []
+        for token_id in token_ids:
+            hashes.append(token_id)
+
+    def returns_none(token_ids: list[int], block_size: int) -> None:
+        return None
+
+    def skips(self: Any, request: Any, skipped: Any) -> None:
+        bool(self.running)
+
+    for name, answer in (("prefix-caching/chain", chain), ("prefix-caching/chain", returns_none),
+                         ("late-merge/wait-a-step", skips)):  # fmt: skip
+        result = labengine.exercise(name).check(answer)
+        assert result.state == "wrong" and "It returns None every time: is a `return` with a value" in result.text
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        lambda self, request, skipped: any(other.num_computed_tokens == 0 for other in self.running),
+        lambda self, request, skipped: bool(self.running) and self.running[-1].num_computed_tokens == 0,
+    ],
+)
+def test_a_request_that_waits_for_strangers_is_told(waits: Callable[..., bool]) -> None:
+    result = labengine.exercise("late-merge/wait-a-step").check(named("skips", waits))
+    assert result.state == "wrong" and "This request shares nothing with the others, and waited." in result.text
 
 
 @pytest.mark.parametrize("answer", [Raises, Corrupts, MergePolicy])

@@ -28,8 +28,8 @@ def test_the_script() -> None:
 
 def test_reuse_is_lost_while_the_blocks_are_alive() -> None:
     table = SCENARIO.experiments["lost reuse"].table()
-    assert [table[name]["full blocks that C finds"] for name in ALL] == [0, 2, 2, 2]
-    assert [table[name]["full blocks that A holds"] for name in ALL] == [2, 2, 2, 2]
+    assert [table[name]["full blocks that D finds"] for name in ALL] == [0, 3, 3, 3]
+    assert [table[name]["full blocks that A holds"] for name in ALL] == [3, 3, 3, 3]
 
 
 def test_merging_lowers_neither_the_peak_nor_the_compute() -> None:

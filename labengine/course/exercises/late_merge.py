@@ -65,8 +65,8 @@ def keep_first() -> Exercise:
         "late-merge/keep-first",
         "Be fair to the overwriting: two blocks get the same hash, and only one can have the entry of the map. Write a "
         "`MergePolicy` whose `mapped_after(self, mapped, block_id)` keeps the *first* hasher's. `mapped` are the "
-        "blocks that the map has under this hash so far (an empty tuple for none; vLLM may have several); return those "
-        "that it has afterwards. (As many blocks are lost as before: now the second hasher's.)",
+        "blocks that the map has under this hash so far (an empty tuple for none; vLLM may have several); return a "
+        "tuple of those that it has afterwards. (As many blocks are lost as before: now the second hasher's.)",
         solution=KeepFirst,
         workloads=[_twins, _twins_and_follower, _one_alone],
         num_lines=1,
@@ -120,6 +120,10 @@ def num_used() -> Exercise:
         mistakes=[
             (_without_merges, "That is the peak, inside the step. At its end the full copies go back to the pool."),
             (
+                lambda step: _num_used(step) + 3,
+                "That is with one of B and C merged. Both have three full blocks that are equal to A's.",
+            ),
+            (
                 lambda step: _num_used(step) + 1,
                 "A and B have a block each that is not full. C has none: its 12 tokens fill three blocks.",
             ),
@@ -151,6 +155,13 @@ def _skips_equal_ones(self: TokenBudgetScheduler, request: Request, skipped: Seq
 _skips_new_ones.__name__ = _skips_equal_ones.__name__ = skips.__name__
 
 
+def _skips_after_new_ones(self: TokenBudgetScheduler, request: Request, skipped: Sequence[Request]) -> bool:
+    return any(other.num_computed_tokens == 0 for other in self.running)
+
+
+_skips_after_new_ones.__name__ = skips.__name__
+
+
 def _eight_equal(lab: Lab) -> None:
     for _ in range(8):
         lab.add(token_ids=range(65), max_tokens=3, ignore_eos=True)
@@ -162,6 +173,13 @@ def _a_class_and_a_stranger(lab: Lab) -> None:
     for number in range(4):
         lab.add(token_ids=[*range(32), 100 + number], max_tokens=3, ignore_eos=True)
     lab.add(token_ids=range(500, 533), max_tokens=3, ignore_eos=True)
+    lab.run()
+
+
+def _four_strangers(lab: Lab) -> None:
+    """Four requests with nothing in common; their answers are long, so that all four overlap in any case."""
+    for first in (1000, 2000, 3000, 4000):
+        lab.add(token_ids=range(first, first + 33), max_tokens=8, ignore_eos=True)
     lab.run()
 
 
@@ -178,12 +196,12 @@ def wait_a_step() -> Exercise:
         "request wait in this step. `self.running` are the requests that were admitted, in this step too; a request "
         "has `token_ids` and `num_computed_tokens` (0 in the step in which its prompt is computed). `skipped`, the "
         "requests that wait in this step already, is not needed; `self.config.hash_block_size` is the size of a block. "
-        "The score is the peak of used blocks plus the steps, for eight equal requests, and for five of which four "
-        "share a beginning: who waits for nothing loses.",
+        "The score is the peak of used blocks plus the steps, for eight equal requests, for five of which four "
+        "share a beginning, and for four that share nothing: who waits for nothing loses.",
         solution=skips,
-        workloads=[_eight_equal, _a_class_and_a_stranger],
+        workloads=[_eight_equal, _a_class_and_a_stranger, _four_strangers],
         score=peak_and_steps,
-        goal=29,
+        goal=49,
         num_lines=2,
         hints=[
             "Who should wait? A request whose first block somebody else is computing in this step.",
@@ -194,6 +212,7 @@ def wait_a_step() -> Exercise:
                 _skips_new_ones,
                 "Now everybody waits until nobody runs: the peak is low, and the steps are many.",
             ),
+            (_skips_after_new_ones, "This request shares nothing with the others, and waited."),
             (
                 _skips_equal_ones,
                 "Only equal prompts wait; those that share a beginning still compute it each for themselves. And while "

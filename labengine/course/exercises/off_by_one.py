@@ -33,7 +33,16 @@ def _all_anew(self: KVCacheGroup, request: Request, num_tokens: int) -> int:
     return -(-num_tokens // self.block_size)
 
 
-_one_early.__name__ = _one_late.__name__ = _all_anew.__name__ = num_missing_blocks.__name__
+def _at_remainder_1(self: KVCacheGroup, request: Request, num_tokens: int) -> int:
+    return int(num_tokens % self.block_size == 1)
+
+
+def _at_remainder_0(self: KVCacheGroup, request: Request, num_tokens: int) -> int:
+    return int(num_tokens % self.block_size == 0)
+
+
+for _mistake in (_one_early, _one_late, _all_anew, _at_remainder_1, _at_remainder_0):
+    _mistake.__name__ = num_missing_blocks.__name__
 
 
 def _grow(num_prompt_tokens: int, max_tokens: int) -> Callable[[Lab], None]:
@@ -50,7 +59,8 @@ def missing_blocks() -> Exercise:
         "off-by-one/missing-blocks",
         "Every token that is computed needs a slot. In a step a request has `num_tokens` tokens, the newest one "
         "included, whose KV is written in this very step. `request.block_tables[self.index]` is its table, "
-        "`self.block_size` the size of a block. Return how many blocks the table lacks.",
+        "`self.block_size` the size of a block. Return how many blocks the table lacks. The same method is asked for a "
+        "whole prompt, which may lack several blocks at once.",
         solution=num_missing_blocks,
         workloads=[_grow(3, 2), _grow(3, 7), _grow(4, 1), _grow(8, 9)],
         num_lines=2,
@@ -67,6 +77,16 @@ def missing_blocks() -> Exercise:
             (
                 _one_late,
                 "The newest token has to be written in this step: 5 tokens need two blocks of 4. Round up.",
+            ),
+            (
+                _at_remainder_1,
+                "That is right from one decode to the next. But a prompt of 3 tokens comes with an empty table, and "
+                "one of 8 lacks two blocks at once: compare what the tokens need with what the table has.",
+            ),
+            (
+                _at_remainder_0,
+                "4 tokens just fill a block, and the fifth needs the next one: in a decode that is `== 1`. And a "
+                "prompt may lack several blocks at once: compare what the tokens need with what the table has.",
             ),
             (_all_anew, "That is what the tokens need. The table may have some of these blocks already."),
         ],

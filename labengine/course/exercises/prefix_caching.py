@@ -12,7 +12,7 @@ from labengine.course.base import Exercise
 from labengine.course.exercise import exercise
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.predict_exercise import RevealedStep
-from labengine.events import BlockCached, BlockEvicted, ForwardRan
+from labengine.events import BlockCached, BlockEvicted, ForwardRan, PrefixHit
 from labengine.lab import Lab
 
 STORY = "Please tell me a long story about the sea"
@@ -96,6 +96,14 @@ def _in_blocks(hashes: list[str], cached: list[str], num_tokens: int, block_size
     return num_found(hashes, cached, num_tokens, block_size) // block_size
 
 
+def _wherever_they_are(hashes: list[str], cached: list[str], num_tokens: int, block_size: int) -> int:
+    return block_size * len({*hashes} & {*cached})
+
+
+def _all_but_one_token(hashes: list[str], cached: list[str], num_tokens: int, block_size: int) -> int:
+    return min(_entire_prompt(hashes, cached, num_tokens, block_size), num_tokens - 1)
+
+
 def longest_hit() -> Exercise:
     """Fill in: how many tokens of a prompt are found."""
     return exercise(
@@ -127,6 +135,11 @@ def longest_hit() -> Exercise:
                 "Where the prompt ends with a full block you find all of it. Then no token is left to compute, and "
                 "nothing gives the next one.",
             ),
+            (_wherever_they_are, "You count all hashes that are cached. Behind a miss nothing can be used."),
+            (
+                _all_but_one_token,
+                "Only whole blocks are found: where one token has to be left, its block is left with it.",
+            ),
             (_in_blocks, "You return blocks. How many tokens is that?"),
         ],
     )  # fmt: skip
@@ -155,6 +168,11 @@ def _first_of_poem(step: RevealedStep) -> str:
     return _entry_of(step, queue[queue.index(evicted) + 1])
 
 
+def _first_found(step: RevealedStep) -> str:
+    """Return the entry of the first block that C finds."""
+    return _entry_of(step, step.first(PrefixHit).block_ids[0][0])
+
+
 def _nearest_the_head(step: RevealedStep) -> str:
     """Return the entry whose block stands nearest the head of the queue before the step."""
     return _entry_of(step, next(i for i in step.before.free_queue if step.before.blocks[i].block_hashes))
@@ -181,6 +199,7 @@ def evicted() -> Exercise:
                 _nearest_the_head,
                 "That is of the story. It stands nearer the head of the queue, until C finds it and takes it out.",
             ),
+            (_first_found, "C finds it first, and takes it out of the queue."),
             (
                 _first_of_poem,
                 "The right text. But a text's blocks are freed from its end, so that its beginning can be found "
@@ -300,6 +319,11 @@ def first_wrong() -> Exercise:
                 nth_event(BlockCached, 1),
                 "A's block is full and correct, and may be cached. The key is too short, but nothing has gone wrong "
                 "yet.",
+            ),
+            (
+                nth_event(PrefixHit, -1),
+                "That is the mistake, but nothing has changed yet: the look-up only reports. From the next event on, "
+                "the block stands in B's table.",
             ),
             (
                 nth_event(ForwardRan, 2),
