@@ -64,7 +64,8 @@ def header_of(document: dict[str, Any], where: str) -> StreamHeader:
         **counts,
         numbers=[_NUMBERS[kind] for kind in completed],
         missing=[
-            _last(_DEFAULTS[kind[0]], len(whole) - len(kind)) for kind, whole in zip(kinds, completed, strict=True)
+            _last(_DEFAULTS[kind[0]], len(complete) - len(kind))
+            for kind, complete in zip(kinds, completed, strict=True)
         ],
         methods=methods,
         settings=settings,

@@ -52,7 +52,7 @@ def compare_with_connector(vllm: VllmProcess, seeds: range) -> None:
         num_updates[workload["async"]] += run.num_updates
         kinds += run.kinds
         (piece,) = run.reader.pieces
-        found = [one for one in violations_of(piece) if not vllm_streams.loads_a_whole_prompt(workload)]
+        found = [one for one in violations_of(piece) if not vllm_streams.loads_complete_prompts(workload)]
         assert not found, f"workload {seed}: {found[0]}\n{workload}"
     assert num_updates[False] and num_updates[True]
     assert all(kinds[name] > len(seeds) // 10 for name in OF_CONNECTORS), kinds

@@ -63,7 +63,7 @@ def connector_workload(seed: int) -> dict[str, Any]:
     return workload | {"tier": tier}
 
 
-def loads_a_whole_prompt(workload: dict[str, Any]) -> bool:
+def loads_complete_prompts(workload: dict[str, Any]) -> bool:
     """Return True if a late load may bring a whole prompt into a sliding window.
 
     vLLM 0.32 then computes the last token again, whose window reaches one token further back than the blocks that the
@@ -71,8 +71,8 @@ def loads_a_whole_prompt(workload: dict[str, Any]) -> bool:
     """
     has_window = any("window" in group for group in workload.get("groups", ()))
     requests, tokens = workload["requests"], workload["tier"]["tokens"]
-    is_whole = any(count == len(requests[int(name)]["prompt"]) for name, count in tokens.items())
-    return has_window and is_whole and workload["tier"]["delay"] > 0
+    is_complete = any(count == len(requests[int(name)]["prompt"]) for name, count in tokens.items())
+    return has_window and is_complete and workload["tier"]["delay"] > 0
 
 
 def broken_workloads() -> Iterator[dict[str, Any]]:

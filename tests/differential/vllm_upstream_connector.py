@@ -115,18 +115,18 @@ class TappedTier(UpstreamTier, SupportsHMA):
         if dice is None or dice.random() >= PIN_CHANCE:
             return
         some = [block for block in self._pool.blocks if not block.is_null and (block.ref_cnt or block.block_hash)]
-        chosen = dice.sample(some, min(len(some), dice.randint(1, 3)))
-        self._pool.touch(chosen)
+        selected = dice.sample(some, min(len(some), dice.randint(1, 3)))
+        self._pool.touch(selected)
         is_unpinned = dice.random() < 0.5
-        self.pinned += [(block, dice.randint(1, MAX_PINNED_UPDATES), is_unpinned) for block in chosen]
+        self.pinned += [(block, dice.randint(1, MAX_PINNED_UPDATES), is_unpinned) for block in selected]
 
     def _release_pins(self) -> None:
         self.pinned = [(block, left - 1, is_unpinned) for block, left, is_unpinned in self.pinned]
-        over = [(block, is_unpinned) for block, left, is_unpinned in self.pinned if left <= 0]
+        ended = [(block, is_unpinned) for block, left, is_unpinned in self.pinned if left <= 0]
         self.pinned = [pin for pin in self.pinned if pin[1] > 0]
-        if freed := [block for block, is_unpinned in over if not is_unpinned]:
+        if freed := [block for block, is_unpinned in ended if not is_unpinned]:
             self._pool.free_blocks(freed)
-        if unpinned := [block for block, is_unpinned in over if is_unpinned]:
+        if unpinned := [block for block, is_unpinned in ended if is_unpinned]:
             self._pool.unpin_blocks(unpinned, lambda block: None)
 
     def pins(self, deferred: Any) -> dict[str, int]:

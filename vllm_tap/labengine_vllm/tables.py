@@ -133,11 +133,11 @@ class FreeObserver:
         recorder = self._recorder
         if recorder.is_touching:
             return
-        later = Counter(block.block_id for block in blocks)
+        following = Counter(block.block_id for block in blocks)
         for block in blocks:
-            later[block.block_id] -= 1
+            following[block.block_id] -= 1
             if not block.is_null:
-                recorder.rows.append((PINNED, block.block_id, block.ref_cnt - later[block.block_id]))
+                recorder.rows.append((PINNED, block.block_id, block.ref_cnt - following[block.block_id]))
                 recorder.pins[block.block_id] += 1
 
     def _before_unpin(self, blocks: Iterable[Any], *_: Any, **__: Any) -> None:
@@ -154,15 +154,15 @@ class FreeObserver:
 
     def _report_unpinned(self, blocks: list[Any]) -> None:
         """Report dropped references that are of no table. A block may be among them twice."""
-        recorder, later = self._recorder, _ids_of(blocks)
-        recorder.pins -= later
+        recorder, following = self._recorder, _ids_of(blocks)
+        recorder.pins -= following
         queued = {block.block_id for block in (*recorder.to_head, *recorder.to_tail)}
         for block in blocks:
             if block.is_null:
                 continue
-            later[block.block_id] -= 1
-            if later[block.block_id] or block.block_id not in queued:
-                recorder.rows.append((UNPINNED, block.block_id, block.ref_cnt + later[block.block_id], None))
+            following[block.block_id] -= 1
+            if following[block.block_id] or block.block_id not in queued:
+                recorder.rows.append((UNPINNED, block.block_id, block.ref_cnt + following[block.block_id], None))
         recorder.rows.extend((UNPINNED, block.block_id, 0, "tail") for block in recorder.to_tail)
         recorder.rows.extend((UNPINNED, block.block_id, 0, "head") for block in reversed(recorder.to_head))
 

@@ -102,8 +102,8 @@ class TransferObserver:
                 if table[index].is_null:
                     continue
                 last = (index + 1) * size // hash_block_size - 1
-                is_whole = (index + 1) * size <= end and last < len(hashes)
-                yield number, index, table[index].block_id, hashes[last].hex() if is_whole else ""
+                is_complete = (index + 1) * size <= end and last < len(hashes)
+                yield number, index, table[index].block_id, hashes[last].hex() if is_complete else ""
 
     # -- loads that fail -----------------------------------------------------------------------------------------------
 

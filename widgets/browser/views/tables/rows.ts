@@ -21,11 +21,11 @@ export type SaidElement = HTMLElement & { saying?: string };
 // Before this step. One that this side does not have is not in its way.
 export function hasEnded({ scene, facts }: { scene: Scene; facts: StepFacts }, id: number) {
   const request = scene.requests.get(id);
-  return !request || isOver(request, facts);
+  return !request || hasFinished(request, facts);
 }
 
 // Finished before this step, and no connector reads or writes its blocks any more.
-function isOver(request: RequestRecord, facts: StepFacts) {
+function hasFinished(request: RequestRecord, facts: StepFacts) {
   return request.status === "finished" && !request.isHolding && !facts.finished.has(request.id);
 }
 
@@ -33,7 +33,7 @@ function isOver(request: RequestRecord, facts: StepFacts) {
 export function shownRequests(scene: Scene, facts: StepFacts) {
   const open: number[] = [],
     ended: number[] = []; // those who ended before this step come last, a line each
-  for (const [id, request] of scene.requests) (isOver(request, facts) ? ended : open).push(id);
+  for (const [id, request] of scene.requests) (hasFinished(request, facts) ? ended : open).push(id);
   const byId = (a: number, b: number) => a - b,
     shown = [...open.slice(0, MAX_OPEN).sort(byId), ...ended.slice(-MAX_ENDED).sort(byId)];
   return { shown, numHidden: Math.max(0, open.length - MAX_OPEN) };
