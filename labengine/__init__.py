@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from labengine.session.judging.judge import judge as judge
     from labengine.session.saved.trace import open as open
     from labengine.stream.attach import attach as attach
+    from labengine.stream.ranks import attach_ranks as attach_ranks
     from labengine.trace.parsing import TraceError as TraceError
 
 _HOMES = {
@@ -78,6 +79,7 @@ _HOMES = {
     "TokenBudgetScheduler": "labengine.core.token_budget",
     "TraceError": "labengine.trace.parsing",
     "attach": "labengine.stream.attach",
+    "attach_ranks": "labengine.stream.ranks",
     "bug": "labengine.scenarios",
     "bugs": "labengine.scenarios",
     "compare": "labengine.comparing",

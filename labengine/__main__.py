@@ -86,9 +86,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     attached.add_argument("--replay", metavar="ENDPOINT", help="of KV events: where missing batches are asked for")
     attached.add_argument("--json", action="store_true", help="of KV events: print the prefixes as JSON")
+    attached.add_argument(
+        "--page",
+        action="store_true",
+        help="serve a page on 127.0.0.1 until Ctrl-C, in which all views follow; its address, which has a secret, is "
+        "printed; several ranks stand side by side",
+    )
+    attached.add_argument("--port", type=int, default=0, metavar="N", help="of --page: the port (a free one)")
     attached.add_argument("--record", metavar="OUT.lab", help="save it for `open`; a running vLLM until Ctrl-C")
     attached.add_argument("--rank", type=int, metavar="N", help="which engine, where several run (all are listed)")
-    attached.add_argument("--seconds", type=float, metavar="N", help="record a running vLLM for so long")
+    attached.add_argument("--seconds", type=float, metavar="N", help="record it, or serve the page, for so long")
     attached.add_argument("--html", metavar="OUT", help="write it as one HTML page in which the run scrubs, offline")
     attached.add_argument("--piece", type=int, metavar="N", help="which piece of a stream with gaps (the last)")
     attached.add_argument("--tokenizer", metavar="DIR", help="a model's directory or name, for the text of tokens")

@@ -12,14 +12,17 @@ from typing import Literal
 QueueEnd = Literal["head", "tail"]
 """Where a freed block enters the free queue: the head is reused next, the tail last."""
 
-FreeReason = Literal["finished", "aborted", "preempted", "merged", "window"]
+FreeReason = Literal["finished", "aborted", "preempted", "merged", "window", "load_failed"]
 
 EvictReason = Literal["reused", "replaced", "reset", "distrusted"]
 """Why a block's content was forgotten: it is given away; a longer prefix took its place; the cache was reset; it may
 hold garbage."""
 
 Transfer = tuple[int, int, int, bytes]
-"""(group, table index, block_id, block hash): one block on its way to or from the external tier."""
+"""(group, table index, block_id, block hash): one block on its way to or from the external tier.
+
+The hash is empty for a block that is filled in part: it stands for no complete content.
+"""
 
 
 UNKNOWN_TOKEN = -1
@@ -119,11 +122,20 @@ class RequestPreempted(Event):
 
 @dataclass(frozen=True, slots=True)
 class RequestFinished(Event):
-    """A request ended; its blocks were freed just before."""
+    """A request ended; its blocks were freed just before, unless it holds them for a connector."""
 
     request_id: int
     reason: str
     """stop, length or abort."""
+    holds_blocks: bool = False
+    """True: a connector still reads or writes its blocks. They are freed just before RequestReleased."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestReleased(Event):
+    """A connector is done with a finished request's blocks, and they were freed just before."""
+
+    request_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +292,62 @@ class BlockFreed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class FreeDeferred(Event):
+    """A request gave up a group's table while a step under way may still write its blocks.
+
+    Each block keeps that reference, now of no table, until its BlockUnpinned.
+    """
+
+    request_id: int
+    group: int
+    block_ids: tuple[int, ...]
+    """The table's blocks in order, without null entries."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockPinned(Event):
+    """A block got one more reference, which is of no table; a free one left the free queue."""
+
+    block_id: int
+    ref_count: int
+    """After the pin; 1 means that the block had been free."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockUnpinned(Event):
+    """A reference of no table was dropped; at ref_count 0 the block entered the free queue at `queue_end`."""
+
+    block_id: int
+    ref_count: int
+    queue_end: QueueEnd | None
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCopied(Event):
+    """A hit ended inside a shared block: the request's table now points at a private copy of it.
+
+    The copy was the head of the free queue, and is filled before the step's forward pass. Until then each of both
+    blocks has one reference of no table.
+    """
+
+    block_id: int
+    """The shared block; its ref_count stays."""
+    into_block_id: int
+    """The copy; its ref_count is 2."""
+    request_id: int
+    group: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class HashesMoved(Event):
+    """All hashes of a block, and its map entries, were moved to another block that holds the same content."""
+
+    block_id: int
+    into_block_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class SlotsWritten(Event):
     """The forward pass wrote KV for tokens [start, ...) of a request, run by run."""
 
@@ -304,6 +372,7 @@ class TokensComputed(Event):
 
     request_id: int
     num_computed_tokens: int
+    """0 after a load that failed from its first block on: a table of null entries alone is then empty again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,10 @@ class Fold:
         self.free_queue: OrderedDict[int, None] = OrderedDict()
         self.prefix_map: dict[Key, tuple[int, ...]] = {}
         self.null_block = NULL_BLOCK
+        self.pins: dict[int, int] = {}
+        """Per block: references that are of no table, where there are any."""
+        self.holding: set[int] = set()
+        """Finished requests that hold blocks for a connector."""
         self.num_impossible = 0
         """Events that cannot have followed those before them."""
         self.changes = Changes()
@@ -88,6 +92,7 @@ class Fold:
         fold.ref_counts = [block.ref_count for block in snapshot.blocks]
         fold.block_tokens = [block.token_ids for block in snapshot.blocks]
         fold.free_queue = OrderedDict.fromkeys(snapshot.free_queue)
+        fold.pins, fold.holding = dict(snapshot.pins), set(snapshot.holding)
         for text, ids in snapshot.prefix_map.items():
             group, hash_hex = text.split(":")
             fold.prefix_map[int(group), bytes.fromhex(hash_hex)] = ids
@@ -107,6 +112,7 @@ class Fold:
         other.ref_counts, other.block_keys = list(self.ref_counts), list(self.block_keys)
         other.block_tokens, other.free_queue = list(self.block_tokens), self.free_queue.copy()
         other.prefix_map = dict(self.prefix_map)
+        other.pins, other.holding = dict(self.pins), set(self.holding)
         return other
 
     def take_changes(self) -> Changes:
@@ -152,6 +158,8 @@ class Fold:
             ),
             groups=self.groups,
             null_block=self.null_block,
+            pins=dict(self.pins),
+            holding=tuple(sorted(self.holding)),
         )
 
     @property
@@ -181,6 +189,7 @@ class Fold:
         self.null_block = event.null_block
         self.free_queue = OrderedDict.fromkeys(i for i in range(event.num_blocks) if i != event.null_block)
         self.prefix_map = {}
+        self.pins, self.holding = {}, set()
         self.changes = Changes(is_restarted=True)
 
     def _step_started(self, event: ev.StepStarted) -> None:
@@ -210,14 +219,28 @@ class Fold:
         self._request(event.request_id).clear("preempted")
 
     def _request_finished(self, event: ev.RequestFinished) -> None:
+        request = self._request(event.request_id)
+        if event.holds_blocks:
+            request.status, request.num_computed_tokens = FINISHED, 0
+            self.holding.add(event.request_id)
+        else:
+            request.clear(FINISHED)
+
+    def _request_released(self, event: ev.RequestReleased) -> None:
+        self.num_impossible += event.request_id not in self.holding
+        self.holding.discard(event.request_id)
         self._request(event.request_id).clear(FINISHED)
 
     def _request_forgotten(self, event: ev.RequestForgotten) -> None:
         self.changes.requests.add(event.request_id)
         self.requests.pop(event.request_id, None)
+        self.holding.discard(event.request_id)
 
     def _tokens_computed(self, event: ev.TokensComputed) -> None:
-        self._request(event.request_id).num_computed_tokens = event.num_computed_tokens
+        request = self._request(event.request_id)
+        request.num_computed_tokens = event.num_computed_tokens
+        if not event.num_computed_tokens:
+            request.block_tables = [t if any(i != self.null_block for i in t) else [] for t in request.block_tables]
 
     def _token_sampled(self, event: ev.TokenSampled) -> None:
         token_ids = self._request(event.request_id).token_ids
@@ -272,16 +295,54 @@ class Fold:
 
     def _block_freed(self, event: ev.BlockFreed) -> None:
         self._count(event.block_id, event.ref_count, -1)
-        if event.queue_end is not None:
-            self.num_impossible += event.block_id in self.free_queue
-            self.free_queue[event.block_id] = None
-            self.free_queue.move_to_end(event.block_id, last=event.queue_end == "tail")
-            self.changes.is_queue_changed = True
+        self._enter_queue(event.block_id, event.queue_end)
         if event.reason != "merged":
             table = self._replace(event, self.null_block)
             while event.reason != "window" and table and table[-1] == self.null_block:
                 table.pop()
         self.changes.blocks.add(event.block_id)
+
+    def _free_deferred(self, event: ev.FreeDeferred) -> None:
+        request = self._request(event.request_id)
+        held = [block_id for block_id in request.block_tables[event.group] if block_id != self.null_block]
+        self.num_impossible += held != list(event.block_ids)
+        request.block_tables[event.group] = []
+        for block_id in event.block_ids:
+            self._pin(block_id, 1)
+        self.changes.blocks.update(held, event.block_ids)
+
+    def _block_pinned(self, event: ev.BlockPinned) -> None:
+        if self.ref_counts[event.block_id] == 0:
+            self._leave_queue(event.block_id)
+        self._count(event.block_id, event.ref_count, 1)
+        self._pin(event.block_id, 1)
+        self.changes.blocks.add(event.block_id)
+
+    def _block_unpinned(self, event: ev.BlockUnpinned) -> None:
+        self._count(event.block_id, event.ref_count, -1)
+        self._enter_queue(event.block_id, event.queue_end)
+        self._pin(event.block_id, -1)
+        self.changes.blocks.add(event.block_id)
+
+    def _block_copied(self, event: ev.BlockCopied) -> None:
+        self._leave_queue(event.into_block_id)
+        self._replace(event, event.into_block_id)
+        self._count(event.into_block_id, 2, 2)
+        for block_id in (event.block_id, event.into_block_id):
+            self._pin(block_id, 1)
+        self.changes.blocks.update((event.block_id, event.into_block_id))
+
+    def _hashes_moved(self, event: ev.HashesMoved) -> None:
+        block_id, into = event.block_id, event.into_block_id
+        self.num_impossible += bool(self.block_keys[into])
+        for key in self.block_keys[block_id]:
+            mapped = self.prefix_map.get(key, ())
+            if block_id in mapped:
+                self.prefix_map[key] = (*(i for i in mapped if i != block_id), into)
+            self.changes.keys.add(key)
+        self.block_keys[into], self.block_keys[block_id] = self.block_keys[block_id], ()
+        self.block_tokens[into], self.block_tokens[block_id] = self.block_tokens[block_id], ()
+        self.changes.blocks.update((block_id, into))
 
     def _request(self, request_id: int) -> RequestFold:
         self.changes.requests.add(request_id)
@@ -295,7 +356,7 @@ class Fold:
         self.num_impossible += len(table) != event.index
         table.append(event.block_id)
 
-    def _replace(self, event: ev.BlockMerged | ev.BlockFreed, block_id: int) -> list[int]:
+    def _replace(self, event: ev.BlockMerged | ev.BlockFreed | ev.BlockCopied, block_id: int) -> list[int]:
         table = self._request(event.request_id).block_tables[event.group]
         self.num_impossible += table[event.index] != event.block_id
         table[event.index] = block_id
@@ -304,6 +365,20 @@ class Fold:
     def _count(self, block_id: int, ref_count: int, change: int) -> None:
         self.num_impossible += ref_count != self.ref_counts[block_id] + change
         self.ref_counts[block_id] = ref_count
+
+    def _pin(self, block_id: int, change: int) -> None:
+        num_pins = self.pins.pop(block_id, 0) + change
+        self.num_impossible += num_pins < 0
+        if num_pins > 0:
+            self.pins[block_id] = num_pins
+
+    def _enter_queue(self, block_id: int, queue_end: ev.QueueEnd | None) -> None:
+        if queue_end is None:
+            return
+        self.num_impossible += block_id in self.free_queue
+        self.free_queue[block_id] = None
+        self.free_queue.move_to_end(block_id, last=queue_end == "tail")
+        self.changes.is_queue_changed = True
 
     def _leave_queue(self, block_id: int) -> None:
         self.changes.is_queue_changed = True
@@ -321,6 +396,7 @@ class Fold:
         ev.RequestScheduled: _request_scheduled,
         ev.RequestPreempted: _request_preempted,
         ev.RequestFinished: _request_finished,
+        ev.RequestReleased: _request_released,
         ev.RequestForgotten: _request_forgotten,
         ev.TokensComputed: _tokens_computed,
         ev.TokenSampled: _token_sampled,
@@ -331,6 +407,11 @@ class Fold:
         ev.BlockCached: _block_cached,
         ev.BlockMerged: _block_merged,
         ev.BlockFreed: _block_freed,
+        ev.FreeDeferred: _free_deferred,
+        ev.BlockPinned: _block_pinned,
+        ev.BlockUnpinned: _block_unpinned,
+        ev.BlockCopied: _block_copied,
+        ev.HashesMoved: _hashes_moved,
     }
 
 

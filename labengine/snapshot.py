@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 NULL_BLOCK = -1
@@ -63,6 +63,8 @@ class Snapshot:
     free_queue: block ids, the next victim first. prefix_map: 'group:hex' to block ids, the one served first.
     cached_free: keys of prefix_map whose blocks are all free; still an ordinary hit.
     null_block: the id that pads block tables. From 0 on it is a block that is neither free nor used.
+    pins: references that are of no table, per block that has any. holding: finished requests that hold blocks for a
+    connector. A lab has neither: they come from recordings of vLLM.
     """
 
     step: int
@@ -73,6 +75,8 @@ class Snapshot:
     cached_free: tuple[str, ...]
     groups: tuple[GroupState, ...]
     null_block: int = NULL_BLOCK
+    pins: dict[int, int] = field(default_factory=dict)
+    holding: tuple[int, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types with string keys: json.loads(json.dumps(d)) == d."""

@@ -31,9 +31,12 @@ def main() -> int:
         }
         workloads = map(vllm_streams.tapped_workload, vllm_streams.RECORDED_SEEDS)
         vllm_streams.write(header, ((workload, vllm.run_tapped(workload)) for workload in workloads))
+        connected = map(vllm_streams.connector_workload, vllm_streams.RECORDED_CONNECTOR_SEEDS)
+        runs = ((workload, vllm.run_tapped(workload)) for workload in connected)
+        vllm_streams.write(header, runs, vllm_streams.CONNECTOR_PATH)
         broken = ((workload, vllm.run_tapped(workload)) for workload in vllm_streams.broken_workloads())
         vllm_streams.write(header, broken, vllm_streams.BROKEN_PATH)
-    for path in (vllm_streams.PATH, vllm_streams.BROKEN_PATH):
+    for path in (vllm_streams.PATH, vllm_streams.CONNECTOR_PATH, vllm_streams.BROKEN_PATH):
         num_workloads = sum(1 for _ in vllm_streams.read(path))
         print(f"{num_workloads} workloads, {path.stat().st_size // 1024} KiB in {path.name}")
     return 0

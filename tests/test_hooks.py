@@ -12,16 +12,22 @@ from grounds import ALL_GROUNDS, Ground
 from labengine.config import SamplingParams
 from labengine.events import (
     EVENT_KINDS,
+    BlockCopied,
     BlockMerged,
+    BlockPinned,
     BlocksLoaded,
     BlocksSaved,
     BlocksSkipped,
+    BlockUnpinned,
     Event,
     ExternalHit,
     ForwardRan,
+    FreeDeferred,
+    HashesMoved,
     LoadFailed,
     PrefixCacheReset,
     RequestAdded,
+    RequestReleased,
     StepEnded,
     StepFailed,
     StepStarted,
@@ -212,6 +218,7 @@ def test_a_site_that_nobody_listens_to_builds_no_event(ground: Ground, monkeypat
 def unmet_by(ground: Ground) -> set[type[Event]]:
     """Events that cannot happen there: no check runs, no part fails, the cache is not reset, and the tier has room."""
     unmet: set[type[Event]] = {ViolationFound, PrefixCacheReset, LoadFailed, StepFailed, TierChanged}
+    unmet |= {RequestReleased, FreeDeferred, BlockPinned, BlockUnpinned, BlockCopied, HashesMoved}  # of vLLM alone
     if ground.edition not in ("labengine", "nano-vllm+243"):
         unmet.add(BlockMerged)
     if not ground.is_hybrid:

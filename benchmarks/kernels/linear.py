@@ -25,7 +25,7 @@ from limits import Limits
 from machine import facts, headline, listening_for_noise
 
 from labengine.engine.native.layout import Finish, Op, OpKind, Step, program_of
-from labengine.engine.native.library import PackedMemory, packed, team
+from labengine.engine.native.library import PackedMemory, Team, aligned_empty, packed, team
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 ROWS = (1, 2, 4, 8, 16, 32, 64, 256, 2048)
@@ -80,6 +80,11 @@ class Products:
         for number, buffer in enumerate(self.buffers):
             self.step.buffers[number] = buffer.data_ptr()
 
+    def use(self, crew: Team) -> None:
+        """Give the step the scratch memory that this team needs."""
+        self._scratch = aligned_empty(crew.scratch_bytes(self.program, self.step) // 4 + 16, torch.float32)
+        self.step.scratch = self._scratch.data_ptr()
+
     def _add(self, n: int, k: int, source: int, out: int, finish: Finish, *, is_sampling: bool = False) -> None:
         weight = torch.full((n, k), 0.01, dtype=self.dtype)
         self.kept.append(packed(weight, self._memory, is_gated=finish == Finish.SILU_MUL))
@@ -97,6 +102,7 @@ class Products:
 
 def report(products: Products, limits: Limits, threads: int, seconds: float, name: str) -> str:
     crew = team(threads)
+    products.use(crew)
     times, found, end = [], [], perf_counter() + seconds
     while perf_counter() < end or len(times) < 3:
         found.append(limits.measure(tries=1))

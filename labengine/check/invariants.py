@@ -37,7 +37,8 @@ def judge_blocks(state: State, block_ids: Iterable[int], *, merges: bool) -> Ite
             yield from _no_block(state, block_id)
             continue
         entries, ref_count = state.entries(block_id), state.ref_count(block_id)
-        if ref_count != len(entries) or state.is_queued(block_id) != (not entries):
+        num_references = len(entries) + state.pins(block_id)
+        if ref_count != num_references or state.is_queued(block_id) != (not num_references):
             yield from _counts(state, block_id, entries, ref_count)
         if len(entries) > 1:
             yield from _one_entry(block_id, entries)
@@ -59,7 +60,8 @@ def judge_requests(state: State, request_ids: Iterable[int]) -> Iterator[Violati
     for request_id in request_ids:
         request = state.requests[request_id]
         if request.status == "finished":
-            yield from _held_after_the_end(state, request_id, request)
+            if not state.is_holding(request_id):
+                yield from _held_after_the_end(state, request_id, request)
             continue
         for group, (table, spec) in enumerate(zip(request.block_tables, state.groups, strict=True)):
             if spec.window is not None and request.status != "running":
@@ -104,8 +106,10 @@ def _counts(state: State, block_id: int, entries: Collection[Entry], ref_count: 
     elif not is_queued and not ref_count:
         text = f"block {block_id} is neither free nor used: it leaked"
         yield Violation("partition", text, holders, (block_id,))
-    if ref_count != len(entries):
-        text = f"block {block_id} has ref_count {ref_count}, and {len(entries)} table entries point at it"
+    num_pins = state.pins(block_id)
+    if ref_count != len(entries) + num_pins:
+        pinned = f", with {num_pins} references of no table" if num_pins else ""
+        text = f"block {block_id} has ref_count {ref_count}, and {len(entries)} table entries point at it{pinned}"
         yield Violation("ref_count", text, holders, (block_id,))
     if is_queued and entries:
         text = f"block {block_id} is free, and stands in the tables of {_named(holders)}"

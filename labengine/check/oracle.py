@@ -123,6 +123,21 @@ class Oracle:
             self.memory.load((group, block_hash), block_id, claimed, request_id)
             self._disturb(block_id)
 
+    def filled(self, request_id: int, group: int, block_id: int, start: int, end: int) -> None:
+        """Record a request's own KV at positions [start, end) of one block, which a load has filled."""
+        content = self._identities.up_to(request_id, end)[start:end]
+        self.memory.write(
+            block_id, group, start - self._span(group, start // self._groups[group].block_size)[0], content, request_id
+        )
+        self._disturb(block_id)
+
+    def copied(self, block_id: int, into_block_id: int, request_id: int, group: int) -> None:
+        """Record that a block was copied into another one."""
+        content = self.memory.read(block_id, group, 0, self._groups[group].block_size)
+        self.memory.forget(into_block_id)
+        self.memory.write(into_block_id, group, 0, content, request_id)
+        self._disturb(into_block_id)
+
     def claimed(self, event: BlockCached) -> Sequence[int]:
         """Return the identities of the tokens for which a block was registered."""
         start, end = self._span(event.group, event.index)

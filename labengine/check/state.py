@@ -52,6 +52,14 @@ class State(Protocol):
         """Return whether the block is in the free queue."""
         ...
 
+    def pins(self, block_id: int) -> int:
+        """Return the block's references that are of no table."""
+        ...
+
+    def is_holding(self, request_id: int) -> bool:
+        """Return whether a finished request holds its blocks for a connector."""
+        ...
+
     def is_full(self, block_id: int) -> bool:
         """Return whether the block was registered as a full one, its tokens computed or about to be."""
         ...
@@ -91,6 +99,12 @@ class FoldState:
 
     def is_queued(self, block_id: int) -> bool:
         return block_id in self.fold.free_queue
+
+    def pins(self, block_id: int) -> int:
+        return self.fold.pins.get(block_id, 0)
+
+    def is_holding(self, request_id: int) -> bool:
+        return request_id in self.fold.holding
 
     def is_full(self, block_id: int) -> bool:
         return self.exists(block_id) and bool(self.fold.block_tokens[block_id])
@@ -163,6 +177,12 @@ class LiveState:
 
     def is_queued(self, block_id: int) -> bool:
         return self.exists(block_id) and block_id in self._pool.free_queue
+
+    def pins(self, block_id: int) -> int:
+        return 0  # every reference of the core's is of a table
+
+    def is_holding(self, request_id: int) -> bool:
+        return False
 
     def is_full(self, block_id: int) -> bool:
         return self.exists(block_id) and bool(self._blocks[block_id].token_ids)

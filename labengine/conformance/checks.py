@@ -41,7 +41,7 @@ def _violations(piece: Piece) -> Iterator[Violation]:
     identified = {i: SimpleNamespace(token_ids=one.token_ids, extra_keys=()) for i, one in end.requests.items()}
     oracle = Oracle(end.groups, end.null_block, PrefixIdentities(identified))
     every = 1 + len(end.ref_counts) // BLOCKS_PER_STEP
-    for number, (fold, plan) in enumerate(_plans(piece.timeline, end), 1):
+    for number, (fold, plan) in enumerate(_plans(piece.timeline, end, oracle), 1):
         found = [*judge_plan(FoldState(fold), plan, registers_early=True)]
         oracle.before_forward(plan)
         found += [misread.violation() for misread in oracle.after_forward(plan)]
@@ -51,14 +51,15 @@ def _violations(piece: Piece) -> Iterator[Violation]:
     yield from (replace(one, step=end.step) for one in check_invariants(end.snapshot()))
 
 
-def _plans(timeline: Timeline, end: Fold) -> Iterator[tuple[Fold, StepPlan]]:
-    """Yield the state at each forward pass, and what it computed.
+def _plans(timeline: Timeline, end: Fold, oracle: Oracle) -> Iterator[tuple[Fold, StepPlan]]:
+    """Yield the state at each forward pass, and what it computed. The oracle is told of loads and copies before it.
 
     With asynchronous scheduling the last token of a decode is sampled while its step is under way: the tokens are those
     that the request has in the end.
     """
     fold, scheduled = Fold(), dict[int, ev.RequestScheduled]()
     runs: dict[int, list[tuple[SlotRun, ...]]] = {}
+    hits: dict[int, tuple[int, int]] = {}
     for event in timeline.events():
         fold.apply(event)
         match event:
@@ -66,12 +67,32 @@ def _plans(timeline: Timeline, end: Fold) -> Iterator[tuple[Fold, StepPlan]]:
                 scheduled, runs = {}, {}
             case ev.RequestScheduled(request_id):
                 scheduled[request_id] = event
+            case ev.PrefixHit(request_id, num_tokens):
+                hits[request_id] = num_tokens, num_tokens
+            case ev.ExternalHit(request_id, num_tokens):
+                local = hits[request_id][0]
+                hits[request_id] = local, local + num_tokens
+            case ev.BlocksLoaded():
+                _fill(oracle, event, end, *hits[event.request_id])
+            case ev.BlockCopied():
+                oracle.copied(event.block_id, event.into_block_id, event.request_id, event.group)
+            case ev.RequestFinished(request_id) | ev.RequestPreempted(request_id):
+                oracle.release(request_id)
             case ev.SlotsWritten(request_id, _, _, written):
                 runs.setdefault(request_id, []).append(written)
             case ev.ForwardRan():
                 parts = (_part(scheduled[i], runs[i], fold, end.requests[i].token_ids) for i in runs)
                 yield fold, StepPlan(tuple(part for part in parts if part is not None))
                 fold.take_changes()
+
+
+def _fill(oracle: Oracle, event: ev.BlocksLoaded, end: Fold, first: int, last: int) -> None:
+    """Tell the oracle of a load. A recording does not say what came: the request's own KV, of tokens [first, last)."""
+    for group, index, block_id, _ in event.transfers:
+        size = end.groups[group].block_size
+        start, stop = max(first, index * size), min(last, (index + 1) * size)
+        if start < stop:
+            oracle.filled(event.request_id, group, block_id, start, stop)
 
 
 def _part(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from os import PathLike
 
+from labengine import events as ev
 from labengine.config import checked_int
 from labengine.conformance.checks import violations_of
 from labengine.conformance.judging import JudgedPiece, judge
@@ -31,6 +32,9 @@ from labengine.stream.methods import code_of
 from labengine.timeline import Timeline
 from labengine.trace.file_access import MAX_BYTES, Limits
 from labengine.violation import Violation
+
+IN_NO_EDITION = (ev.FreeDeferred, ev.BlockPinned, ev.BlockUnpinned, ev.BlockCopied, ev.HashesMoved)
+"""Events of features that conform refuses; without them a scheduler that does so is broken."""
 
 MAX_EVENTS = 10_000_000
 MAX_SECONDS = 3600.0
@@ -103,12 +107,30 @@ def _difference(recorded: Recorded, parts: Parts, judged: JudgedPiece) -> FirstD
     )
 
 
+def _first_without_edition(recorded: Recorded, parts: Parts, judged: JudgedPiece) -> FirstDifference | None:
+    """Return the first event of the call that broke off that no edition has: it came before what no event expresses."""
+    for number, event in enumerate(recorded.piece.timeline.events(judged.end, recorded.piece.timeline.end), judged.end):
+        if isinstance(event, IN_NO_EDITION):
+            code = code_of(recorded.header.methods, recorded.header.engine)
+            return FirstDifference(
+                number=number,
+                shown_at=(number + 1, judged.expected.end),
+                step=recorded.piece.timeline.state(number).step,
+                request=name_of(recorded.loss.request_id if recorded.loss else None, recorded.names),
+                recorded=side_of_recording(recorded.name, event, None, code),
+                expected=side_of_edition(parts, None),
+            )
+    return None
+
+
 def _unexpressed_difference(recorded: Recorded, parts: Parts, judged: JudgedPiece) -> FirstDifference | None:
     """Return what the engine did that no event expresses, if it did and all before it conforms."""
     loss = recorded.loss
     method = None if loss is None or judged.why_unjudged else method_behind(loss.why)
     if loss is None or method is None:
         return None
+    if (pinned := _first_without_edition(recorded, parts, judged)) is not None:
+        return pinned
     return FirstDifference(
         number=judged.end,
         shown_at=(judged.end, judged.expected.end),

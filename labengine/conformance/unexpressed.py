@@ -7,13 +7,17 @@ import re
 METHODS = {
     "blocks were pinned outside of a prefix hit": "BlockPool.touch",
     "blocks were unpinned": "BlockPool.unpin_blocks",
+    "blocks were unpinned that nobody had pinned": "BlockPool.unpin_blocks",
     "blocks were freed that are in no table": "BlockPool.free_blocks",
     "blocks of a request are freed later than its table": "SingleTypeKVCacheManager.pop_blocks_for_free",
     "a hash moved to another block": "BlockPool._insert_block_hash",
     "a prefix hit has a hole": "SingleTypeKVCacheManager.add_local_computed_blocks",
     "a table grew by an entry without a block": "SingleTypeKVCacheManager.allocate_new_blocks",
 }
-"""Per reason of the tap, vLLM's method. Without the features that conform refuses, vLLM does none of this."""
+"""Per reason, of this tap or of an earlier release's, vLLM's method.
+
+Without the features that conform refuses, vLLM does none of this.
+"""
 
 _RAISED = re.compile(r"(?P<method>\w+\.\w+) raised \w+")
 

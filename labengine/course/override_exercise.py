@@ -194,7 +194,7 @@ class OverrideExercise(WithOverride):
             return "Its events are not those of the solution, though both decide the same.", [_picture(trial, None)]
         moments = difference.moments
         pictures = [
-            (name, picture_of(one.lab, moment + 1))
+            (name, picture_of(one.lab, min(moment + 1, one.num_events)))
             for name, one, moment in zip(SIDES, (right, trial), moments, strict=True)
         ]
         return difference.sentence, pictures

@@ -239,6 +239,11 @@ class PredictExercise(Exercise):
             return blank(verdict, f"{self.rounds} steps are asked about: what does the next one do?")
         if self._num_right == self.rounds:
             return passed(verdict)
+        if self._judgements[-1][0]:
+            return wrong(
+                f"{self._num_right} of {self.rounds} right: this step is, an earlier one was not.",
+                "`.again()` stands before the first step once more.",
+            )
         return wrong(verdict, hint, "`.again()` stands before the step once more.")
 
     def _refresh(self) -> None:

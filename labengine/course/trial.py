@@ -73,6 +73,12 @@ class Trial:
     moment: int | None = None
 
     @property
+    def num_events(self) -> int:
+        """Number of events of the run."""
+        assert self.lab.timeline is not None
+        return self.lab.timeline.end
+
+    @property
     def behaviour(self) -> tuple[object, ...]:
         """How it ended, and its events without those that name parts or are a check's report."""
         assert self.lab.timeline is not None

@@ -8,13 +8,13 @@ from concurrent.futures import Future
 from typing import Any
 
 from labengine.lab import Lab
+from labengine.live_page.page_view import PageView, Send
 from labengine.live_page.permalink import permalink_of
 from labengine.live_page.session import OpenSession, open_session
 from labengine.session.compare.comparison import Comparison
 from labengine.trace.codec import dumps
 from labengine_widgets.browser import COMPARE, DASHBOARD
 from labengine_widgets.compare.link import FOLLOW_UP, PairLink
-from labengine_widgets.feed.browser_link import BrowserLink
 from labengine_widgets.feed.feed import Feed, feed_of
 
 Post = Callable[[str, str, list[bytes]], object]
@@ -65,31 +65,6 @@ class LivePage:
 
     def _send(self, content: dict[str, Any], buffers: list[bytes]) -> None:
         self._post("message", dumps(content).decode(), buffers)
-
-
-Send = Callable[[dict[str, Any], list[bytes]], object]
-
-
-class PageView(BrowserLink):
-    """The view of one lab, whose messages a worker posts to its page."""
-
-    def __init__(self, feeds: list[Feed], send: Send) -> None:
-        self.feeds = feeds
-        self._send = send
-        for side, feed in enumerate(feeds):
-            feed.attach(self, side)
-
-    def send(self, content: dict[str, Any], buffers: list[bytes] | None = None) -> None:
-        """Post a message to the page."""
-        self._send(content, buffers or [])
-
-    def close(self) -> None:
-        """Detach from the lab."""
-        for feed in self.feeds:
-            feed.detach(self)
-
-    def update_saved(self) -> None:
-        """Keep nothing: the permalink is what is saved."""
 
 
 class PagePair(PairLink, PageView):

@@ -13,6 +13,7 @@ from labengine.lab import Lab
 from labengine.session.compare.comparison import Comparison
 from labengine.session.saved.recording import ViewedRecording
 from labengine.stream.live import LiveStream
+from labengine.stream.ranks import Ranks
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -128,9 +129,16 @@ class CurrentLab:
         self._shell.user_ns[name] = prefixes
         return prefixes
 
+    def open_ranks(self, name: str, ranks: Ranks) -> Ranks:
+        """Store the streams of a deployment's engines in a variable; other commands look at the first one."""
+        self._let_go(name)
+        self._trace = ranks.streams[0]
+        self._shell.user_ns[name] = ranks
+        return ranks
+
     def _let_go(self, name: str) -> None:
         former = self._shell.user_ns.get(name)
-        if isinstance(former, LiveStream | CachedPrefixes):
+        if isinstance(former, LiveStream | Ranks | CachedPrefixes):
             former.close()
 
     def start(self, settings: dict[str, Any]) -> Lab:

@@ -21,6 +21,7 @@ from labengine.session.saved import trace as traces
 from labengine.session.saved.recording import ViewedRecording
 from labengine.session.view_source import At
 from labengine.stream import attach as streams
+from labengine.stream.ranks import attach_ranks
 
 _SUBJECTS = ("block", "request", "hash", "event")
 
@@ -135,6 +136,7 @@ def open(current: CurrentLab, path: str, name: str = "trace") -> None:
     argument("--name", metavar="VARIABLE", help="what to call it (trace)"),
     argument("--piece", type=int, metavar="N", help="which piece of files with gaps (the last)"),
     argument("--rank", type=int, metavar="N", help="which engine, where several run"),
+    argument("--ranks", action="store_true", help="all engines that run there, side by side"),
     argument("--tokenizer", metavar="DIR", help="a model's directory or name, for the text of tokens"),
     argument("--replay", metavar="ENDPOINT", help="of KV events: where missing batches are asked for"),
 )
@@ -144,6 +146,7 @@ def attach(
     name: str = "trace",
     piece: int | None = None,
     rank: int | None = None,
+    ranks: bool = False,
     tokenizer: str | None = None,
     replay: str | None = None,
 ) -> None:
@@ -152,7 +155,7 @@ def attach(
     kv:tcp://HOST:PORT and kv:FILE.kvevents: KV events, without the tap; of the prefix cache alone.
     """
     if is_kv_place(place):
-        if piece is not None or rank is not None:
+        if piece is not None or rank is not None or ranks:
             raise UsageError("--piece and --rank are for the tap; KV events of all ranks are shown together")
         prefixes = current.open_prefixes(name, kv_events(place, replay=replay, tokenizer=tokenizer))
         print(f"{name}: {prefixes.title}")
@@ -160,6 +163,13 @@ def attach(
         return
     if replay is not None:
         raise UsageError("--replay is for KV events, as in %lab attach kv:tcp://127.0.0.1:5557")
+    if ranks:
+        if piece is not None or rank is not None:
+            raise UsageError("--ranks shows all engines that run: without --piece and --rank")
+        opened = current.open_ranks(name, attach_ranks(place, tokenizer=tokenizer))
+        print(f"{name}.streams:\n{opened}")
+        display(opened.show())
+        return
     trace = current.open_trace(name, streams.attach(place, piece=piece, rank=rank, tokenizer=tokenizer))
     print(f"{name}: {trace.summary()}\n{trace.note}")
     display(trace.show())

@@ -127,7 +127,8 @@ class RecordingViews:
 
     def _new_picture(self, timeline: Timeline, at: At) -> RecordingViews:
         of = self._view_source()
-        source = picture_of(timeline, of.title, of.lab, of.token_text, of.seams(), at, self._crash_moment)
+        named = (of.title, of.lab, of.token_text, of.seams())
+        source = picture_of(timeline, *named, at, self._crash_moment, of.engine_id)
         picture = RecordingViews(source.timeline, lambda: source, crash=self._crash)
         picture.feed.show_moment(source.moment)
         return picture
@@ -253,8 +254,8 @@ class RecordingViews:
         if "request" in subject:
             subject = {**subject, "request": request_id_of(subject["request"])}
         asked: Any = (*selected, subject) if selected and subject else selected or (subject,)
-        seams = self._view_source().seams()
-        return why(self._recording(), asked[0] if len(asked) == 1 else asked, self.moment, seams=seams)
+        of, about = self._view_source(), asked[0] if len(asked) == 1 else asked
+        return why(self._recording(), about, self.moment, seams=of.seams(), engine_ids=of.engine_id)
 
     def events_frame(self) -> pandas.DataFrame:
         """Return the recorded events as a pandas frame, one row each."""

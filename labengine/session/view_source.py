@@ -87,6 +87,10 @@ class LabViewSource:
         """Return one token as readable text."""
         return self._session.token_text(token_id)
 
+    def engine_id(self, request_id: int) -> str:
+        """Return nothing: a lab's requests have no other names than A, B, C."""
+        return ""
+
     def fold(self) -> Fold:
         """Return a copy of the current state."""
         return Fold.of(self._session.inspection.snapshot())
@@ -127,6 +131,7 @@ class RecordingViewSource:
     code: dict[str, Seam]
     refusal: str
     moment: int | None = None
+    engine_ids: Callable[[int], str] | None = None
     note: str = ""
     hooks: Hooks | None = None
     is_live: bool = False
@@ -139,6 +144,10 @@ class RecordingViewSource:
         """Return the state at the moment that pictures show."""
         assert self.timeline is not None
         return self.timeline.state(self.moment)
+
+    def engine_id(self, request_id: int) -> str:
+        """Return the engine's own id of a request; empty for none."""
+        return "" if self.engine_ids is None else self.engine_ids(request_id)
 
     def seams(self) -> dict[str, Seam]:
         """Return the method that decided each kind of event, as the code was during the recording."""
@@ -164,6 +173,7 @@ def picture_of(
     code: dict[str, Seam],
     at: Any,
     crash_moment: Callable[[], int],
+    engine_ids: Callable[[int], str] | None = None,
 ) -> RecordingViewSource:
     """Return the recording up to the end of the step in which a moment lies, at that moment. It never changes.
 
@@ -185,6 +195,7 @@ def picture_of(
         code=code,
         refusal=_REFUSAL,
         moment=moment,
+        engine_ids=engine_ids,
         note=_NOTE,
     )
 

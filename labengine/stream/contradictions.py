@@ -22,6 +22,7 @@ def contradictions(fold: Fold, engine: Fold) -> list[str]:
 def _differences(fold: Fold, engine: Fold) -> Iterator[Iterator[str]]:
     yield _queues(fold, engine)
     yield _blocks("ref_count", fold.ref_counts, engine.ref_counts)
+    yield _pins(fold, engine)
     yield _blocks("hashes", [_hex(keys) for keys in fold.block_keys], [_hex(keys) for keys in engine.block_keys])
     yield _blocks("content", *_known(fold, engine))
     yield _map(fold, engine)
@@ -49,6 +50,14 @@ def _blocks(what: str, ours: Sequence[object], real: Sequence[object]) -> Iterat
             yield f"the {what} of {block_name(block_id)} is {text}"
 
 
+def _pins(fold: Fold, engine: Fold) -> Iterator[str]:
+    for block_id in dict.fromkeys((*fold.pins, *engine.pins)):
+        ours, real = fold.pins.get(block_id, 0), engine.pins.get(block_id, 0)
+        if ours != real:
+            text = f"{ours} references of no table by the events, and {real} in the engine"
+            yield f"{block_name(block_id)} has {text}"
+
+
 def _known(fold: Fold, engine: Fold) -> tuple[list[object], list[object]]:
     """Return the contents by the events and in the engine, empty where one of them does not know the block's tokens.
 
@@ -68,7 +77,7 @@ def _map(fold: Fold, engine: Fold) -> Iterator[str]:
 
 
 def _requests(fold: Fold, engine: Fold) -> Iterator[str]:
-    ours = {i: request for i, request in fold.requests.items() if request.status != FINISHED}
+    ours = {i: r for i, r in fold.requests.items() if r.status != FINISHED or i in fold.holding}
     for i in dict.fromkeys((*ours, *engine.requests)):
         one, other = ours.get(i), engine.requests.get(i)
         if one is None or other is None:

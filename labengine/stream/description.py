@@ -58,14 +58,15 @@ def fact_of(gap: Gap | None) -> dict[str, Any] | None:
 
 
 def title_of(reader: StreamReader, number: int) -> str:
-    """Return one line: engine, scheduler, rank, model, pool, and which piece it is."""
+    """Return one line, which a narrow view cuts: engine, rank, model, scheduler, pool, and which piece it is."""
     header, piece = reader.header, piece_of(reader, number)
     assert header is not None
     sizes = ", ".join(str(group.block_size) for group in piece.fold.groups)
     parts = [
-        f"{readable(header.engine)} {readable(header.scheduler)}",
+        readable(header.engine),
         f"rank {header.rank}",
         readable(header.model.rstrip("/").rpartition("/")[2]),
+        readable(header.scheduler),
         f"{len(piece.fold.ref_counts)} blocks of {sizes}",
     ]
     if newest_number(reader) > 1:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
+from labengine.events import EVENT_KINDS
 from labengine.trace.codec import KINDS
 from labengine.trace.parsing import INT, TEXT, TraceError, array_of
 
 FORMAT, VERSION = "labengine stream", 1
 
 _NUMBERS = {tuple(kind): number for number, kind in enumerate(KINDS)}
+_DEFAULTS = {kind.__name__: [f.default for f in fields(kind) if f.default is not MISSING] for kind in EVENT_KINDS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,8 @@ class StreamHeader:
     pid: int
     model: str
     numbers: Sequence[int]
+    missing: Sequence[Sequence[Any]]
+    """Per kind of rows: values of the fields that an earlier tap did not write."""
     methods: dict[str, Any]
     """{event kind: {class, method, module, line}}; not checked."""
     settings: dict[str, Any]
@@ -52,13 +56,29 @@ def header_of(document: dict[str, Any], where: str) -> StreamHeader:
         )
     except (LookupError, TypeError, ValueError) as error:
         raise TraceError(f"{where} has a damaged header ({error!r}): get it again") from None
-    if unknown := [kind for kind in kinds if kind not in _NUMBERS]:
+    completed = [_completed(kind) for kind in kinds]
+    if unknown := [kind for kind in completed if kind not in _NUMBERS]:
         raise TraceError(f"{where} has events that this labengine does not know, such as {str(unknown[0])[:80]}")
     return StreamHeader(
         **texts,
         **counts,
-        numbers=[_NUMBERS[kind] for kind in kinds],
+        numbers=[_NUMBERS[kind] for kind in completed],
+        missing=[
+            _last(_DEFAULTS[kind[0]], len(whole) - len(kind)) for kind, whole in zip(kinds, completed, strict=True)
+        ],
         methods=methods,
         settings=settings,
         has_tokens=document.get("has_tokens") is not False,
     )
+
+
+def _completed(kind: tuple[str, ...]) -> tuple[str, ...]:
+    """Return a kind with the fields that it lacks, where these have defaults; else the kind as it is."""
+    for known in _NUMBERS:
+        if kind and known[: len(kind)] == kind and len(known) - len(kind) <= len(_DEFAULTS[known[0]]):
+            return known
+    return kind
+
+
+def _last(values: list[Any], number: int) -> list[Any]:
+    return values[len(values) - number :]

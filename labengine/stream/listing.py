@@ -40,6 +40,16 @@ def listed(place: str) -> list[str]:
     return [_line(connection.place, header) for connection, header in _headers(answering)]
 
 
+def answering_places(place: str) -> list[str]:
+    """Return the text that attaches to each engine that answers at a place, by rank. ConfigError where none does."""
+    answering, refusal = _connected(endpoints(place))
+    if not answering:
+        raise refusal or ConfigError(f"nothing answers at {place}")
+    for connection in answering:
+        connection.close()
+    return [connection.place for connection in answering]
+
+
 def _connected(wanted: Iterable[Endpoint]) -> tuple[list[Connection], ConfigError | None]:
     answering, refusal = [], None
     for one in wanted:

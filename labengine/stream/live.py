@@ -98,6 +98,10 @@ class LiveStream(ViewedRecording):
         with self._held_still():
             return {number: readable(name) for number, name in self.reader.names.items()}
 
+    def engine_id(self, request_id: int) -> str:
+        """Return vLLM's own id of a request; empty for one that is long gone."""
+        return readable(self.reader.names.get(request_id, ""))
+
     def token_text(self, token_id: int) -> str:
         """Return one token as readable text."""
         return self._token_text(checked_int("token_id", token_id))

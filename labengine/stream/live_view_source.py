@@ -29,6 +29,7 @@ class Growing(Protocol):
     def is_running(self) -> bool: ...
     def fold(self) -> Fold: ...
     def token_text(self, token_id: int) -> str: ...
+    def engine_id(self, request_id: int) -> str: ...
 
 
 class LiveViewSource:
@@ -71,6 +72,10 @@ class LiveViewSource:
     def token_text(self, token_id: int) -> str:
         """Return one token as readable text."""
         return self._stream.token_text(token_id)
+
+    def engine_id(self, request_id: int) -> str:
+        """Return vLLM's own id of a request."""
+        return self._stream.engine_id(request_id)
 
     def seams(self) -> dict[str, Seam]:
         """Return vLLM's method that decides each kind of event."""

@@ -12,6 +12,10 @@ REASONS = {
     "RequestScheduled": "Running requests come first, then waiting ones, while the token budget and the blocks last.",
     "RequestPreempted": "The request that runs last gives its blocks back when blocks run out.",
     "RequestFinished": "A request that has ended gives its blocks back, last block first.",
+    "RequestReleased": "When the connector is done, a request that has ended gives its blocks back.",
+    "ExternalHit": "Blocks are taken for the tokens that the connector holds behind the prefix hit.",
+    "BlocksLoaded": "The connector's worker reports that the load is complete.",
+    "LoadFailed": "The connector's worker reports blocks that it could not load.",
     "PrefixCacheReset": "All cached content is forgotten; that needs a pool without used blocks.",
     "BlockEvicted": "A block that is given away forgets its content.",
     "BlockAllocated": "The head of the free queue is taken.",
@@ -21,6 +25,12 @@ REASONS = {
     "BlockFreed": "A block without a reference joins the free queue: at the tail with a hash, at the head without.",
     "BlockFreed:window": "Blocks that have left the window are freed.",
     "BlockFreed:preempted": "A preempted request gives all its blocks back.",
+    "BlockFreed:load_failed": "A request whose load failed from its first block on gives its blocks back.",
+    "FreeDeferred": "A step under way may still write the blocks: they are freed after it.",
+    "BlockPinned": "A connector that copies a block keeps it from being given away.",
+    "BlockUnpinned": "Whoever held the block without a table needs it no longer.",
+    "BlockCopied": "A hit that ends inside a block goes on in a private copy of it.",
+    "HashesMoved": "Another block with the same content is served in place of this one.",
     "TokensComputed": "The tokens of a step count as computed when its output arrives.",
     "TokenSampled": "The step's output is appended to the request.",
 }
@@ -40,14 +50,15 @@ def _is_place(place: Any) -> bool:
 
 def _seam(kind: str, place: dict[str, Any], engine: str) -> dict[str, Any]:
     owner, method = readable(place["class"]), readable(place["method"])
-    path = readable(place["module"]).replace(".", "/") + ".py"
+    where = f"{readable(place['module']).replace('.', '/')}.py, line {place['line']}, {readable(engine)}"
     return {
         "seam": f"{owner}.{method}",
         "class": owner,
         "module": readable(place["module"]),
         "line": place["line"],
         "reason": REASONS[kind],
-        "source": f"# {path}, line {place['line']} ({readable(engine)})",
+        "place": where,
+        "source": f"# {where}",
         "base": None,
         "is_custom": False,
         "methods": [],

@@ -124,7 +124,7 @@ class Piece:
                 for written in self._written():
                     self._record(written)
         self._record(event)
-        if isinstance(event, ev.RequestFinished):
+        if isinstance(event, ev.RequestReleased) or (isinstance(event, ev.RequestFinished) and not event.holds_blocks):
             self._finished.append(event.request_id)
         elif isinstance(event, ev.StepEnded):
             self.timeline.step_seconds[event.step] = max(0.0, at - self._began.pop(event.step, at))

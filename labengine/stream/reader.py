@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from labengine.fold import Fold
@@ -95,7 +94,7 @@ class StreamReader:
         if "k" in message:
             self._take_keyframe(FACTS(message["k"]), message.get("lost"))
         elif "e" in message and self.gap is None:
-            rows = [_renumbered(row, header.numbers) for row in message["e"]]
+            rows = [_renumbered(row, header) for row in message["e"]]
             self._piece.add(rows, at, message.get("inputs", ()))
         elif "end" in message:
             self.end = TEXT(message["end"])
@@ -155,12 +154,12 @@ class StreamReader:
         return Piece(state, gap, Timeline(self._max_events), gap_before=gap_before)
 
 
-def _renumbered(row: Any, numbers: Sequence[int]) -> list[Any]:
-    """Return a row with this labengine's number of its kind."""
+def _renumbered(row: Any, header: StreamHeader) -> list[Any]:
+    """Return a row with this labengine's number of its kind, and all of its fields."""
     number, *values = row
     if type(number) is not int or number < 0:
         raise ValueError("a row's kind is no number")
-    return [numbers[number], *values]
+    return [header.numbers[number], *values, *header.missing[number]]
 
 
 def _loss(lost: Any) -> Loss:

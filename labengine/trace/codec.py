@@ -102,13 +102,15 @@ def keyframe(state: Fold) -> dict[str, Any]:
         "block_tokens": [(block_id, tokens) for block_id, tokens in enumerate(state.block_tokens) if tokens],
         "free_queue": list(state.free_queue),
         "prefix_map": [(*key, ids) for key, ids in state.prefix_map.items()],
+        "pins": list(state.pins.items()),
+        "holding": sorted(state.holding),
     }
 
 
 def fold_of(keyframe: dict[str, Any]) -> Fold:
     """Return the state of a keyframe of JSON. Raises TraceError unless it is one."""
     try:
-        return _fold_of({name: shape(keyframe[name]) for name, shape in _KEYFRAME.items()})
+        return _fold_of({name: shape((_EMPTY | keyframe)[name]) for name, shape in _KEYFRAME.items()})
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise TraceError(f"this is no keyframe: {error!r}") from None
 
@@ -127,6 +129,7 @@ def _fold_of(saved: dict[str, Any]) -> Fold:
         state.block_tokens[block_id] = tokens
     state.free_queue = OrderedDict.fromkeys(saved["free_queue"])
     state.prefix_map = {(group, block_hash): ids for group, block_hash, ids in saved["prefix_map"]}
+    state.pins, state.holding = dict(saved["pins"]), set(saved["holding"])
     _refuse_unknown_blocks(state)
     return state
 
@@ -148,7 +151,11 @@ _KEYFRAME: dict[str, Shape] = {
     "block_tokens": array_of(row_of(INT, IDS)),
     "free_queue": IDS,
     "prefix_map": array_of(row_of(INT, HASH, IDS)),
+    "pins": array_of(row_of(INT, INT)),
+    "holding": IDS,
 }
+_EMPTY: dict[str, Any] = {"pins": [], "holding": []}
+"""What keyframes of earlier releases lack."""
 
 
 def plain(value: object) -> object:

@@ -169,6 +169,14 @@ class SequenceCheck:
         for group in range(len(self._sizes)):
             self._note_skip((row[1], group), False)
 
+    def _fail_load(self, row: Row) -> None:
+        if row[1] in self.tokens:  # its blocks may be freed, and its table then begins again
+            self._release(row)
+
+    def _defer(self, row: Row) -> None:
+        self._named(row[1])
+        self._note_skip((row[1], row[2]), False)
+
     def _note_skip(self, key: tuple[int, int], is_skipped: bool) -> None:
         if self._before_step is not None:
             self._before_step.skipped.setdefault(key, key in self._skipped)
@@ -186,6 +194,8 @@ _BY_NAME: dict[str, Callable[[SequenceCheck, Row], None]] = {
     "RequestScheduled": SequenceCheck._schedule,
     "RequestPreempted": SequenceCheck._release,
     "RequestFinished": SequenceCheck._release,
+    "RequestReleased": SequenceCheck._release,
+    "LoadFailed": SequenceCheck._fail_load,
     "RequestForgotten": SequenceCheck._forget,
     "ExternalHit": SequenceCheck._external,
     "BlocksLoaded": SequenceCheck._transfer,
@@ -196,10 +206,12 @@ _BY_NAME: dict[str, Callable[[SequenceCheck, Row], None]] = {
     "BlockCached": SequenceCheck._enter,
     "BlockMerged": SequenceCheck._merge,
     "BlockFreed": SequenceCheck._enter,
+    "BlockCopied": SequenceCheck._merge,
+    "FreeDeferred": SequenceCheck._defer,
     "SlotsWritten": SequenceCheck._write,
     "TokensComputed": SequenceCheck._compute,
     "TokenSampled": SequenceCheck._sample,
 }
-"""The other kinds may come at any time: LoadFailed may name a forgotten request."""
+"""The other kinds may come at any time. LoadFailed may name a forgotten request."""
 
 _ACTS = [_BY_NAME.get(kind[0]) for kind in KINDS]

@@ -20,7 +20,7 @@ _EVENT_FIELDS: dict[str, c.Check] = {
     **dict.fromkeys(("edition", "error", "message", "method", "reason", "rule"), c.texts),
     **dict.fromkeys(("request_id", "step", "start", "position", "max_tokens", "num_tokens", "num_requests"), c.numbers),
     **dict.fromkeys(("num_computed_tokens", "num_blocks", "index"), c.numbers),
-    **dict.fromkeys(("is_prefill", "is_loading", "is_full"), c.flags),
+    **dict.fromkeys(("is_prefill", "is_loading", "is_full", "holds_blocks"), c.flags),
     **dict.fromkeys(("block_id", "into_block_id"), c.blocks),
     "groups": c.group_rows,
     "null_block": c.ints(-1, c.MAX_NUMBER),
@@ -40,6 +40,7 @@ _EVENT_FIELDS: dict[str, c.Check] = {
     "runs": c.lists(c.records(c.blocks_or_null, c.numbers, c.numbers)),
     "request_ids": c.lists(c.ints(-c.MAX_EXACT, c.MAX_EXACT)),
     "first_event": c.optional(c.ints(-c.MAX_EXACT, c.MAX_EXACT)),
+    "FreeDeferred.block_ids": c.lists(c.blocks),
     "ViolationFound.block_ids": c.lists(c.ints(-c.MAX_EXACT, c.MAX_EXACT)),
 }
 """By the field's name, or by kind and field where one kind differs."""
@@ -76,6 +77,8 @@ _KEYFRAME_FIELDS: dict[str, c.Check] = {
     "block_tokens": c.lists(c.records(c.blocks, c.token_ids)),
     "free_queue": c.lists(c.blocks),
     "prefix_map": c.lists(c.records(c.groups, c.hashes, c.lists(c.blocks))),
+    "pins": c.lists(c.records(c.blocks, c.numbers)),
+    "holding": c.lists(c.numbers),
 }
 
 
@@ -83,7 +86,7 @@ def check_keyframe(document: Any) -> None:
     """Raise TypeError, ValueError or LookupError for a document that is no state or has ids out of bounds."""
     pool = c.PoolSize(len(document["ref_counts"]), len(document["groups"]))
     for name, check in _KEYFRAME_FIELDS.items():
-        check([document[name]], pool)
+        check([document.get(name, []) if name in ("pins", "holding") else document[name]], pool)
     queue, requests = document["free_queue"], document["requests"]
     if len(set(queue)) < len(queue) or document["null_block"] in queue:
         raise ValueError("a block is in the free queue that cannot be there, or twice")

@@ -51,8 +51,10 @@ class TappedRun:
             "requests": {
                 self.reader.names[i]: [r.status, r.token_ids, r.num_computed_tokens, r.block_tables]
                 for i, r in fold.requests.items()
-                if r.status != FINISHED
+                if r.status != FINISHED or i in fold.holding
             },
         }
+        if "pins" in state:
+            ours["pins"] = {str(block_id): fold.pins[block_id] for block_id in sorted(fold.pins)}
         wrong = [name for name, value in ours.items() if value != state[name]]
         return f"{wrong[0]}: {ours[wrong[0]]} in the fold, {state[wrong[0]]} in vLLM" if wrong else None

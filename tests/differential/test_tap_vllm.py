@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 import pytest
 
@@ -15,6 +16,7 @@ from differential import vllm_streams
 from differential.tapped import TappedRun
 from differential.vllm_process import VARIABLE, VERSION, VllmProcess, named_interpreter
 from labengine import events as ev
+from labengine.conformance.checks import violations_of
 
 NUM_WORKLOADS = 30
 NUM_SWEEP_WORKLOADS = 1000
@@ -27,6 +29,34 @@ def vllm() -> Iterator[VllmProcess]:
         pytest.skip(f"set {VARIABLE} to an interpreter with vLLM {VERSION}; its recorded streams were read")
     with VllmProcess(python) as process:
         yield process
+
+
+OF_CONNECTORS = (
+    "ExternalHit",
+    "BlocksLoaded",
+    "LoadFailed",
+    "RequestReleased",
+    "FreeDeferred",
+    "BlockPinned",
+    "BlockUnpinned",
+)
+
+
+def compare_with_connector(vllm: VllmProcess, seeds: range) -> None:
+    """Hold the fold against vLLM's state, and the oracle against the reads. No piece ends."""
+    num_updates, kinds = Counter[bool](), Counter[str]()
+    for seed in seeds:
+        workload, run = vllm_streams.connector_workload(seed), TappedRun()
+        difference = run.take(vllm.run_tapped(workload))
+        assert difference is None, f"workload {seed}: {difference}\n{workload}"
+        num_updates[workload["async"]] += run.num_updates
+        kinds += run.kinds
+        (piece,) = run.reader.pieces
+        found = [one for one in violations_of(piece) if not vllm_streams.loads_a_whole_prompt(workload)]
+        assert not found, f"workload {seed}: {found[0]}\n{workload}"
+    assert num_updates[False] and num_updates[True]
+    assert all(kinds[name] > len(seeds) // 10 for name in OF_CONNECTORS), kinds
+    print(f"{len(seeds)} workloads, updates by asynchronous {dict(num_updates)}, fold equal after each; {dict(kinds)}")
 
 
 def compare(vllm: VllmProcess, seeds: range) -> None:
@@ -50,6 +80,18 @@ def test_the_fold_equals_vllm_after_each_update(vllm: VllmProcess) -> None:
 @pytest.mark.timeout(1800)
 def test_the_fold_equals_vllm_after_each_update_of_a_thousand_workloads(vllm: VllmProcess) -> None:
     compare(vllm, range(1000, 1000 + NUM_SWEEP_WORKLOADS))
+
+
+@pytest.mark.timeout(600)
+def test_the_fold_equals_vllm_with_a_connector(vllm: VllmProcess) -> None:
+    """Loads at once and late, some failing; delayed sends, deferred frees, aborts during loads, pinned blocks."""
+    compare_with_connector(vllm, range(1000, 1000 + NUM_WORKLOADS))
+
+
+@pytest.mark.sweep
+@pytest.mark.timeout(1800)
+def test_the_fold_equals_vllm_with_a_connector_in_five_hundred_workloads(vllm: VllmProcess) -> None:
+    compare_with_connector(vllm, range(2000, 2500))
 
 
 def test_the_fold_equals_vllm_with_speculative_tokens(vllm: VllmProcess) -> None:
@@ -79,6 +121,7 @@ def count_rejections(events: Iterable[ev.Event]) -> int:
 
 def test_the_recorded_streams_are_what_vllm_does_now(vllm: VllmProcess) -> None:
     """They were recorded with this tap."""
-    for (workload, items), _ in zip(vllm_streams.read(), range(4), strict=False):
+    connected = vllm_streams.read(vllm_streams.CONNECTOR_PATH)
+    for workload, items in (*islice(vllm_streams.read(), 4), *islice(connected, 4)):
         now = [vllm_streams.timeless(item) for item in vllm.run_tapped(workload)]
         assert json.loads(json.dumps(now)) == items

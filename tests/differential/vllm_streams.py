@@ -1,6 +1,7 @@
 """Workloads for a tapped vLLM scheduler, and the recorded ones in tests/golden.
 
-vllm-streams.jsonl.gz is of vLLM as it is, vllm-broken.jsonl.gz of the copies in vllm_upstream_broken.
+vllm-streams.jsonl.gz is of vLLM as it is, vllm-connector-streams.jsonl.gz with a connector, vllm-broken.jsonl.gz of the
+copies in vllm_upstream_broken.
 """
 
 from __future__ import annotations
@@ -9,14 +10,17 @@ import gzip
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from differential.vllm_golden import FOLDER
 from vllm_scheduler_workloads import scheduler_workload
 
 PATH = FOLDER / "vllm-streams.jsonl.gz"
+CONNECTOR_PATH = FOLDER / "vllm-connector-streams.jsonl.gz"
 BROKEN_PATH = FOLDER / "vllm-broken.jsonl.gz"
 RECORDED_SEEDS = range(16)
+RECORDED_CONNECTOR_SEEDS = (1, 17, 65, 72, 89, 117, 127, 137, 348)
 BROKEN_RUNS = {
     "free order reversed": (21, 23),
     "touch leaves the queue": (21, 2),
@@ -34,6 +38,41 @@ def tapped_workload(seed: int) -> dict[str, Any]:
     if seed % 2:
         options["aborts"] = seed
     return scheduler_workload(seed) | options
+
+
+def connector_workload(seed: int) -> dict[str, Any]:
+    """Return a workload with a connector: loads at once or late, some failing, delayed sends, pins, deferred frees."""
+    rng, workload = Random(f"connector {seed}"), tapped_workload(seed)
+    delay, size = rng.choice((0, 1, 2, 3)), workload["block_size"]
+    tokens = {}
+    for number, request in enumerate(workload["requests"]):
+        if rng.random() < 0.6:
+            num_tokens = rng.randint(1, len(request["prompt"]))
+            tokens[str(number)] = num_tokens if rng.random() < 0.4 else num_tokens // size * size
+    tier = {
+        "delay": delay,
+        "tokens": tokens,
+        "again": {name: rng.randint(1, 3) for name in tokens if rng.random() < 0.2},
+        "send": rng.choice((0, 1, 3)),
+        "defer": workload["async"] and rng.random() < 0.6,
+    }
+    if rng.random() < 0.5 and (delay or not workload["async"]):
+        tier["failing"] = seed
+    if rng.random() < 0.5:
+        tier["pinning"] = seed
+    return workload | {"tier": tier}
+
+
+def loads_a_whole_prompt(workload: dict[str, Any]) -> bool:
+    """Return True if a late load may bring a whole prompt into a sliding window.
+
+    vLLM 0.32 then computes the last token again, whose window reaches one token further back than the blocks that the
+    load was given: it may read a null entry. Connectors end their loads before the last token, or at a block's end.
+    """
+    has_window = any("window" in group for group in workload.get("groups", ()))
+    requests, tokens = workload["requests"], workload["tier"]["tokens"]
+    is_whole = any(count == len(requests[int(name)]["prompt"]) for name, count in tokens.items())
+    return has_window and is_whole and workload["tier"]["delay"] > 0
 
 
 def broken_workloads() -> Iterator[dict[str, Any]]:

@@ -2,8 +2,8 @@
 
 A workload is one of vllm_upstream_scheduler's, with `async` (two steps in flight, tokens one step late), `aborts`
 (a seed: running requests are aborted now and then), `resets` (the prefix cache is reset where vLLM is idle),
-`drafts` (a seed: speculative tokens are scheduled, and some of them rejected; not with `async`) and `broken` (the name
-of one of vllm_upstream_broken's copies).
+`drafts` (a seed: speculative tokens are scheduled, and some of them rejected; not with `async`), `tier` (a connector,
+see vllm_upstream_connector) and `broken` (the name of one of vllm_upstream_broken's copies).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from vllm.v1.request import RequestStatus
 from differential import vllm_upstream_pool as pool_rows
 from differential import vllm_upstream_scheduler as upstream
 from differential.vllm_upstream_broken import broken
+from differential.vllm_upstream_connector import TappedTier
 from labengine_vllm.encoding import plain
 from labengine_vllm.engine import Engine
 from labengine_vllm.header import header
@@ -76,6 +77,9 @@ class _TappedRun(upstream.Run):
     def __init__(self, workload: Mapping[str, Any]) -> None:
         self._is_async = bool(workload.get("async"))
         super().__init__(workload, AsyncScheduler if self._is_async else Scheduler)
+        if self._tier is not None:
+            self._tier = self.scheduler.connector = TappedTier(workload["tier"], self.scheduler.kv_cache_manager)
+            self.scheduler.defer_block_free = bool(workload["tier"].get("defer"))
         self.collector = Collector()
         engine = Engine.of(self.scheduler)
         self.collector.items.append({"header": {**header(engine, "recorded"), "pid": 1, "model": "no-weights"}})
@@ -101,6 +105,8 @@ class _TappedRun(upstream.Run):
             clock += 1
             if self.scheduler.has_requests():
                 plan = self.scheduler.schedule()
+                if self._tier is not None:
+                    self._tier.pin_some()
                 queue.append((plan, self._sampling(plan)))
                 if len(queue) < depth and plan.total_num_scheduled_tokens:
                     continue
@@ -112,8 +118,10 @@ class _TappedRun(upstream.Run):
         self.tap.close()
 
     def _maybe_abort(self) -> None:
-        if self._rng is not None and self.scheduler.running and self._rng.random() < ABORT_CHANCE:
-            victim = self._rng.choice(self.scheduler.running).request_id
+        loading = [self.scheduler.requests[name] for name in self._tier.num_local] if self._tier is not None else []
+        running = [*self.scheduler.running, *(one for one in loading if not one.is_finished())]
+        if self._rng is not None and running and self._rng.random() < ABORT_CHANCE:
+            victim = self._rng.choice(running).request_id
             self.scheduler.finish_requests(victim, RequestStatus.FINISHED_ABORTED)
 
     def _draft(self) -> None:
@@ -152,8 +160,11 @@ class _TappedRun(upstream.Run):
             logprobs=None,
             prompt_logprobs_dict={},
             pooler_output=[],
+            kv_connector_output=self._tier.landed() if self._tier is not None else None,
         )
         self.scheduler.update_from_output(plan, output)
+        if self._tier is not None:
+            self._tier.take_up(self.scheduler.requests)
         if "broken" not in self._workload:  # a broken queue may be a circle
             self.collector.items.append({"state": self._state()})
 
@@ -170,6 +181,7 @@ class _TappedRun(upstream.Run):
             "free_queue": pool_rows.free_queue(pool),
             "prefix_map": served,
             "contents": self._contents(),
+            **({"pins": self._tier.pins(scheduler.deferred_frees)} if self._tier is not None else {}),
         }
 
     def _contents(self) -> dict[str, list[int]]:
@@ -187,4 +199,10 @@ class _TappedRun(upstream.Run):
     def _request(self, request: Any) -> list[Any]:
         num_booked = request.num_computed_tokens - request.num_in_flight_tokens + request.num_stale_output_tokens
         tables = pool_rows.tables(self.scheduler.kv_cache_manager, request.request_id)
-        return [request.status.name.lower(), list(request.all_token_ids), max(0, num_booked), tables]
+        status, tokens = request.status.name.lower(), list(request.all_token_ids)
+        if request.is_finished():
+            return ["finished", tokens, 0, tables]
+        if self._tier is not None and request.request_id in self._tier.has_loaded:
+            status = {"preempted": "waiting", "waiting_for_remote_kvs": "waiting"}.get(status, status)
+            num_booked = self._tier.num_local.get(request.request_id, num_booked)
+        return [status, tokens, max(0, num_booked), tables]

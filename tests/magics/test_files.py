@@ -14,7 +14,9 @@ from labengine.cache_events.prefixes import CachedPrefixes
 from labengine.cache_events.recording import EventRecorder
 from labengine.session.saved.trace import Trace
 from labengine.stream.live import LiveStream
+from labengine.stream.ranks import Ranks
 from magic_notebook import Notebook
+from replaying import ReplayedTap
 from streams import TappedEngine, quick_sockets, tapped
 from waiting import wait_until
 
@@ -84,6 +86,23 @@ def test_attach_follows_a_running_engine_and_lets_the_former_go(
     assert now is not former and not former.is_connected and now.is_connected
     now.close()
     engine.scheduler.shutdown()
+
+
+def test_attach_shows_all_ranks_side_by_side(notebook: Notebook, tmp_path: Path) -> None:
+    place = f"unix:{tmp_path / 'tap'}"
+    with ReplayedTap(tmp_path / "tap", 2), ReplayedTap(tmp_path / "tap", 5, rank=1):
+        assert "rank=... names one of them" in notebook.refused(f"%lab attach {place}")
+        ran = notebook.run(f"%lab attach {place} --ranks\ntrace")
+        ranks = ran.value
+        assert isinstance(ranks, Ranks) and ran.error is None and "· rank 0 ·" in ran.printed
+        assert [stream.title.split(" · ")[1] for stream in ranks.streams] == ["rank 0", "rank 1"]
+        assert len(ranks.show().children) == 2
+        assert "application/vnd.jupyter.widget-view+json" in ranks._repr_mimebundle_()
+        assert notebook.run("%lab show").error is None
+        assert "without --piece and --rank" in notebook.refused(f"%lab attach {place} --ranks --rank 1")
+        notebook.value(f"%lab attach {place} --rank 1")
+        assert not any(stream.is_connected for stream in ranks.streams)
+        notebook.value("trace").close()
 
 
 def test_attach_shows_the_prefixes_of_kv_events_and_lets_the_former_go(notebook: Notebook, tmp_path: Path) -> None:

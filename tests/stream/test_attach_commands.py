@@ -27,7 +27,7 @@ def test_the_command_prints_records_and_writes_a_page(
     record, page = tmp_path / "run.lab", tmp_path / "run.html"
     assert main(["attach", str(folder), "--record", str(record), "--html", str(page)]) == 0
     printed = capsys.readouterr().out
-    assert printed.startswith("vllm unknown FakeScheduler · rank 0") and "the engine was shut down" in printed
+    assert printed.startswith("vllm unknown · rank 0") and "the engine was shut down" in printed
     assert labengine.open(record).fold().step == 7 and "FakeScheduler" in page.read_text(encoding="utf-8")
 
 

@@ -16,7 +16,7 @@ from labengine import events as ev
 from labengine.__main__ import main
 from labengine.stream import live, live_reader
 from labengine.stream.live import LiveStream
-from streams import TappedEngine, quick_sockets
+from streams import BROKEN_OFF, TappedEngine, break_off, quick_sockets
 from waiting import wait_until
 from widgets.feed.wire import Wire
 
@@ -62,7 +62,7 @@ def steps(stream: LiveStream, engine: TappedEngine, num_steps: int) -> None:
 
 
 def test_it_begins_with_the_engines_state_and_follows(stream: LiveStream, engine: TappedEngine) -> None:
-    assert stream.title == "vllm unknown FakeScheduler · rank 0 · unknown model · 16 blocks of 4"
+    assert stream.title == "vllm unknown · rank 0 · unknown model · FakeScheduler · 16 blocks of 4"
     assert stream.fold().step == 1 and "Live from a vLLM scheduler" in stream.note
     assert "It begins before step 2: vLLM had run before" in stream.note
     steps(stream, engine, 12)
@@ -127,12 +127,12 @@ def test_old_events_are_dropped(engine: TappedEngine, tmp_path: Path) -> None:
 def test_a_gap_begins_a_new_piece_and_the_one_before_is_kept(stream: LiveStream, engine: TappedEngine) -> None:
     steps(stream, engine, 2)
     generation = stream.timeline.generation
-    engine.scheduler.kv_cache_manager.block_pool.touch([engine.scheduler.kv_cache_manager.block_pool.blocks[9]])
+    break_off(engine.scheduler)
     steps(stream, engine, 2)
     assert list(stream.pieces) == [1, 2] and stream.timeline.generation == generation + 1
-    assert "piece 2 of 2" in stream.title and "after a gap: blocks were pinned outside" in stream.note
+    assert "piece 2 of 2" in stream.title and f"after a gap: {BROKEN_OFF}" in stream.note
     former = stream.piece(1)
-    assert former.fold().step == 3 and "It ends at a gap: blocks were pinned" in former.note
+    assert former.fold().step == 3 and f"It ends at a gap: {BROKEN_OFF}" in former.note
     assert stream.piece(2).fold().step == stream.fold().step
 
 
@@ -304,7 +304,7 @@ def test_the_command_shows_the_moment_without_recording(
     engine.scheduler.add_request(FakeRequest("late", [1, 2, 3], 4))
     assert main(["attach", f"unix:{tmp_path / 'tap'}"]) == 0
     printed = capsys.readouterr().out
-    assert printed.startswith("vllm unknown FakeScheduler · rank 0") and "1 steps, 3 requests" in printed
+    assert printed.startswith("vllm unknown · rank 0") and "1 steps, 3 requests" in printed
     assert main(["attach", f"unix:{tmp_path / 'tap'}", "--record", str(tmp_path / "a.lab"), "--seconds", "0"]) == 0
     assert "It was still going on." in labengine.open(tmp_path / "a.lab").note
 

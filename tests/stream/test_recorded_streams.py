@@ -62,7 +62,7 @@ def test_a_change_in_a_recorded_state_is_noticed() -> None:
 
 
 def test_the_title_names_version_scheduler_rank_and_model(trace: Trace) -> None:
-    assert trace.title.startswith("vllm 0.32.0 AsyncScheduler · rank 0 · no-weights · ")
+    assert trace.title.startswith("vllm 0.32.0 · rank 0 · no-weights · AsyncScheduler · ")
     assert trace.facts["stream"]["gaps"] == [""] and "It ends because the engine was shut down" in trace.note
     assert trace.feed is not None and trace.view_source().note == trace.note
 

@@ -13,6 +13,7 @@ class Status(Enum):
     WAITING = auto()
     RUNNING = auto()
     PREEMPTED = auto()
+    WAITING_FOR_REMOTE_KVS = auto()
     FINISHED_LENGTH_CAPPED = auto()
     FINISHED_ABORTED = auto()
 
@@ -97,6 +98,7 @@ class FakePool:
         self.free_block_queue = FakeQueue(self.blocks[1:])
         self.cached_block_hash_to_block = FakeMap()
         self.cached_block_hashes_by_block: dict[int, set[bytes]] = {}
+        self.hash_block_size = 4
 
     def get_new_blocks(self, num_blocks: int) -> list[FakeBlock]:
         found = [self.free_block_queue.popleft() for _ in range(num_blocks)]
@@ -116,12 +118,20 @@ class FakePool:
 
     def touch(self, blocks: Sequence[FakeBlock]) -> None:
         for block in blocks:
-            if block.ref_cnt == 0:
+            if block.ref_cnt == 0 and not block.is_null:
                 self.free_block_queue.remove(block)
             block.ref_cnt += 1
 
     def unpin_blocks(self, blocks: Sequence[FakeBlock], on_reuse: Any) -> None:
-        self.free_blocks(blocks)
+        for block in blocks:
+            block.ref_cnt -= 1
+        self.free_block_queue.append_n([block for block in blocks if block.ref_cnt == 0])
+
+    def move_block_hashes(self, src_block: FakeBlock, dst_block: FakeBlock) -> None:
+        key, num_tokens = src_block.block_hash, src_block._block_hash_num_tokens
+        self._remove_cached_block_hashes(src_block)
+        if key is not None:
+            self._insert_block_hash(key, dst_block, num_tokens)
 
     def cache_full_blocks(self, request: FakeRequest, blocks: list[FakeBlock], num_full: int, block_size: int) -> None:
         for index in range(num_full):
@@ -181,7 +191,8 @@ class FullAttentionManager:
         """Leave every block: full attention has no window."""
 
     def _apply_cow(self, request_id: str, block_idx: int, source_block: FakeBlock, cow_block: FakeBlock) -> None:
-        """Copy nothing."""
+        self.req_to_blocks[request_id][block_idx] = cow_block
+        cow_block.ref_cnt += 1
 
 
 class FakeManager:
@@ -205,9 +216,12 @@ class FakeManager:
         num_new_tokens: int,
         num_new_computed_tokens: int = 0,
         new_computed_blocks: Any = None,
+        num_external_computed_tokens: int = 0,
+        delay_cache_blocks: bool = False,
     ) -> bool | None:
         hit = new_computed_blocks.blocks[0] if new_computed_blocks else []
-        num_tokens = request.num_computed_tokens + num_new_computed_tokens + num_new_tokens
+        num_computed = request.num_computed_tokens + num_new_computed_tokens + num_external_computed_tokens
+        num_tokens = num_computed + num_new_tokens
         num_held = len(self.group.req_to_blocks.get(request.request_id, ()))
         free = [block for block in self.block_pool.free_block_queue if block not in hit]
         if -(-num_tokens // self.group.block_size) - num_held - len(hit) > len(free):
@@ -215,10 +229,13 @@ class FakeManager:
         if request.request_id not in self.group.req_to_blocks:
             self.group.add_local_computed_blocks(request.request_id, hit)
         self.group.allocate_new_blocks(request.request_id, num_tokens)
-        num_full = min(num_tokens, request.num_tokens) // self.group.block_size
-        table = self.group.req_to_blocks[request.request_id]
-        self.block_pool.cache_full_blocks(request, table, num_full, self.group.block_size)
+        if not delay_cache_blocks:
+            self.cache_blocks(request, min(num_tokens, request.num_tokens))
         return True
+
+    def cache_blocks(self, request: FakeRequest, num_tokens: int) -> None:
+        size, table = self.group.block_size, self.group.req_to_blocks[request.request_id]
+        self.block_pool.cache_full_blocks(request, table, num_tokens // size, size)
 
 
 class FakeRequest:
@@ -240,9 +257,28 @@ class FakeRequest:
     def num_output_tokens(self) -> int:
         return self.num_tokens - self.num_prompt_tokens
 
+    @property
+    def block_hashes(self) -> list[bytes]:
+        return [self.key(index, 4)[:-4] for index in range(self.num_tokens // 4)]
+
     def key(self, index: int, block_size: int) -> bytes:
         """Return the key of a block: the hash of all tokens up to its end, and the group in four bytes."""
         return sha256(str(self._all_token_ids[: (index + 1) * block_size]).encode()).digest() + bytes(4)
+
+
+class FakeConnector:
+    """tokens: those that it holds of each request's prompt. sends: requests whose blocks it sends at their end."""
+
+    def __init__(self, tokens: dict[str, int], sends: set[str]) -> None:
+        self.tokens, self.sends = tokens, sends
+        self.landed: set[str] = set()
+
+
+def transferred(received: str = "", sent: str = "", failed: str = "") -> Any:
+    """Return what a worker reports: names of requests, separated by spaces."""
+    return SimpleNamespace(
+        finished_recving=set(received.split()), finished_sending=set(sent.split()), failed_recving=set(failed.split())
+    )
 
 
 class FakeScheduler:
@@ -251,6 +287,9 @@ class FakeScheduler:
         self.requests: dict[str, FakeRequest] = {}
         self.waiting: list[FakeRequest] = []
         self.running: list[FakeRequest] = []
+        self.deferred_frees: list[list[FakeBlock]] = []
+        self.failed_recving_kv_req_ids: set[str] = set()
+        self.connector: FakeConnector | None = None
 
     def add_request(self, request: FakeRequest) -> None:
         self.requests[request.request_id] = request
@@ -263,7 +302,14 @@ class FakeScheduler:
                 self._preempt_request(self.running.pop(), 0.0)
         preempted = {request.request_id for request in self.waiting}
         for request in list(self.waiting):
-            hit = self.kv_cache_manager.hit(request)
+            if request.status is Status.WAITING_FOR_REMOTE_KVS:
+                if self.connector is None or request.request_id not in self.connector.landed:
+                    continue
+                self._update_waiting_for_remote_kv(request)
+                request.status = Status.WAITING
+            hit = self.kv_cache_manager.hit(request) if not request.num_computed_tokens else []
+            if self.connector is not None and self._load(request, hit):
+                continue
             if not self._allocate(request, scheduled, hit, len(hit) * self.kv_cache_manager.group.block_size):
                 break
             self.waiting.remove(request)
@@ -272,6 +318,45 @@ class FakeScheduler:
         for name in preempted - {request.request_id for request in self.running}:
             scheduled.pop(name, None)
         return SimpleNamespace(num_scheduled_tokens=scheduled, total_num_scheduled_tokens=sum(scheduled.values()))
+
+    def _load(self, request: FakeRequest, hit: Sequence[FakeBlock]) -> bool:
+        """Begin a load of the tokens that the connector holds behind a hit; return whether there are any."""
+        assert self.connector is not None
+        num_local = len(hit) * self.kv_cache_manager.group.block_size
+        num_tokens = self.connector.tokens.pop(request.request_id, 0) - num_local
+        if num_tokens <= 0:
+            return False
+        self.kv_cache_manager.allocate_slots(
+            request,
+            0,
+            num_local,
+            SimpleNamespace(blocks=(list(hit),)),
+            num_external_computed_tokens=num_tokens,
+            delay_cache_blocks=True,
+        )
+        request.status, request.num_computed_tokens = Status.WAITING_FOR_REMOTE_KVS, num_local + num_tokens
+        return True
+
+    def _update_from_kv_xfer_finished(self, kv_connector_output: Any) -> None:
+        assert self.connector is not None
+        self.connector.landed |= kv_connector_output.finished_recving
+        for name in kv_connector_output.finished_sending:
+            self._free_blocks(self.requests[name])
+
+    def _update_waiting_for_remote_kv(self, request: FakeRequest) -> None:
+        if request.request_id not in self.failed_recving_kv_req_ids:
+            return self.kv_cache_manager.cache_blocks(request, request.num_computed_tokens)
+        self.failed_recving_kv_req_ids.remove(request.request_id)
+        self.kv_cache_manager.group.free(request.request_id)
+
+    def _handle_failed_recving(self, failed_req_ids: set[str]) -> set[str]:
+        for name in failed_req_ids:
+            self.requests[name].num_computed_tokens = 0
+        self.failed_recving_kv_req_ids |= failed_req_ids
+        return set()
+
+    def _handle_invalid_blocks(self, invalid_block_ids: set[int], num_scheduled_tokens: dict[str, int]) -> set[str]:
+        return set()
 
     def _allocate(
         self, request: FakeRequest, scheduled: dict[str, int], hit: Sequence[FakeBlock], num_hit: int
@@ -286,6 +371,9 @@ class FakeScheduler:
         return True
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> None:
+        if (output := model_runner_output) is not None:
+            self._handle_failed_recving(output.failed_recving)
+            self._update_from_kv_xfer_finished(output)
         for name in scheduler_output.num_scheduled_tokens:
             request = self.requests.get(name)
             if request is None or request.status is not Status.RUNNING:
@@ -312,7 +400,8 @@ class FakeScheduler:
         self._free_request(request)
 
     def _free_request(self, request: FakeRequest) -> None:
-        self._free_blocks(request)
+        if self.connector is None or request.request_id not in self.connector.sends:
+            self._free_blocks(request)
 
     def _free_blocks(self, request: FakeRequest) -> None:
         self.kv_cache_manager.group.free(request.request_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,15 @@ def opened(folder: Path, scheduler: Any, **options: Any) -> Trace:
     """Shut a tapped scheduler down, and attach to what was written."""
     scheduler.shutdown()
     return labengine.attach(folder, **options)
+
+
+def break_off(scheduler: Any) -> None:
+    """Have a method of the scheduler's raise: the recording has a gap after it, with the reason BROKEN_OFF."""
+    with suppress(KeyError):
+        scheduler._free_blocks(FakeRequest("unknown", [], 1))
+
+
+BROKEN_OFF = "FakeScheduler._free_blocks raised KeyError"
 
 
 class TappedEngine:

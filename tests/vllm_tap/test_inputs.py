@@ -12,7 +12,7 @@ from fake_vllm import FakeRequest, FakeScheduler, run_fake
 from labengine_vllm.engine import Engine
 from labengine_vllm.kinds import KINDS
 from labengine_vllm.settings import settings
-from streams import tapped
+from streams import BROKEN_OFF, break_off, tapped
 
 Row = list[Any]
 
@@ -87,11 +87,11 @@ def test_a_loss_that_no_keyframe_follows_is_named_at_the_end(tmp_path: Path) -> 
     scheduler.add_request(request)
     scheduler.update_from_output(scheduler.schedule(), None)
     tap.recorder.caching = 0
-    scheduler.kv_cache_manager.block_pool.touch([scheduler.kv_cache_manager.block_pool.blocks[1]])
+    break_off(scheduler)
     scheduler.shutdown()
     *_, last = messages(tmp_path)
     assert last["end"] == "the engine was shut down" and last["lost"]["request"] == 0
-    assert "It ends at a gap: blocks were pinned outside of a prefix hit" in labengine.attach(tmp_path).note
+    assert f"It ends at a gap: {BROKEN_OFF}" in labengine.attach(tmp_path).note
 
 
 def test_a_scheduler_that_says_nothing_of_its_features_is_not_taken_for_one_without_any() -> None:

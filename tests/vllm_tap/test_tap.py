@@ -12,6 +12,7 @@ from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event as Flag
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ import pytest
 import labengine
 import labengine_vllm
 from checkout import ROOT
-from fake_vllm import FakeRequest, FakeScheduler, FullAttentionManager, Status, run_fake
+from fake_vllm import FakeConnector, FakeRequest, FakeScheduler, FullAttentionManager, Status, run_fake
 from labengine import events as ev
 from labengine.check.invariants import check_invariants
 from labengine_vllm.engine import METHODS, Engine, UnknownEngineError
@@ -29,7 +30,7 @@ from labengine_vllm.kinds import KINDS
 from labengine_vllm.outbox import Outbox
 from labengine_vllm.tap import Tap
 from labengine_vllm.wrapping import Wrapping
-from streams import opened, tapped, without_rate_limits
+from streams import BROKEN_OFF, break_off, opened, tapped, without_rate_limits
 from waiting import PATIENCE
 
 
@@ -157,7 +158,14 @@ def _call_rare_method(scheduler: FakeScheduler, name: str) -> None:
     """Call a method that a run of the fake scheduler does not."""
     manager, pool = scheduler.kv_cache_manager, scheduler.kv_cache_manager.block_pool
     group, block, request = manager.group, pool.blocks[1], FakeRequest("rare", [1, 2, 3, 4], 1)
+    output = SimpleNamespace(finished_recving=set(), finished_sending=set())
+    scheduler.connector = FakeConnector({}, set())
     calls: dict[str, Callable[[], object]] = {
+        "_update_from_kv_xfer_finished": lambda: scheduler._update_from_kv_xfer_finished(output),
+        "_update_waiting_for_remote_kv": lambda: scheduler._update_waiting_for_remote_kv(request),
+        "_handle_failed_recving": lambda: scheduler._handle_failed_recving(set()),
+        "_handle_invalid_blocks": lambda: scheduler._handle_invalid_blocks(set(), {}),
+        "move_block_hashes": lambda: pool.move_block_hashes(block, pool.blocks[2]),
         "_remove_blocks_in_range": lambda: group._remove_blocks_in_range("rare", 0, 0),
         "allocate_external_computed_blocks": lambda: group.allocate_external_computed_blocks("rare", 0),
         "cache_partial_block": lambda: pool.cache_partial_block(request, block, request.key(0, 4), 4),
@@ -165,9 +173,10 @@ def _call_rare_method(scheduler: FakeScheduler, name: str) -> None:
         "_apply_cow": lambda: group._apply_cow("rare", 0, block, block),
     }
     if name in calls:
-        group.req_to_blocks["rare"] = []
+        group.req_to_blocks["rare"] = [block]
         calls[name]()
         group.req_to_blocks.pop("rare")
+        block.ref_cnt = 0
         pool._remove_cached_block_hashes(block)
 
 
@@ -263,16 +272,15 @@ def test_an_error_of_the_engine_is_the_engines(tmp_path: Path, caplog: pytest.Lo
 
 def test_a_change_that_no_event_expresses_ends_a_piece(tmp_path: Path) -> None:
     scheduler, _ = tapped(tmp_path)
-    pool = scheduler.kv_cache_manager.block_pool
     for n in range(2):
         scheduler.add_request(FakeRequest(f"r{n}", list(range(9)), 8))
     for step in range(6):
         if step == 3:
-            pool.touch([pool.blocks[1]])  # somebody pins a block
+            break_off(scheduler)
         scheduler.update_from_output(scheduler.schedule(), None)
     trace = opened(tmp_path, scheduler)
-    assert trace.facts["stream"]["gaps"] == ["", "blocks were pinned outside of a prefix hit"]
-    assert "piece 2 of 2" in trace.title and "It begins before step 4, after a gap: blocks were pinned" in trace.note
+    assert trace.facts["stream"]["gaps"] == ["", BROKEN_OFF]
+    assert "piece 2 of 2" in trace.title and f"It begins before step 4, after a gap: {BROKEN_OFF}" in trace.note
     assert trace.view_source().note == trace.note
     earlier = labengine.attach(tmp_path, piece=1)
     assert earlier.fold().step == 3 and "Piece 2 goes on after it" in earlier.note and not earlier.violations

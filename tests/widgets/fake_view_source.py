@@ -27,6 +27,7 @@ class FakeViewSource:
         self.stopped: str | None = None
         self.asked: dict[str, Any] | None = None
         self.words: dict[int, str] = {}
+        self.names: dict[int, str] = {}
         self.posted: list[tuple[str, dict[str, Any]]] = []
         self.error: Exception | None = None
         self.say(events)
@@ -42,6 +43,9 @@ class FakeViewSource:
 
     def token_text(self, token_id: int) -> str:
         return self.words.get(token_id, f" t{token_id}")
+
+    def engine_id(self, request_id: int) -> str:
+        return self.names.get(request_id, "")
 
     def seams(self) -> dict[str, Any]:
         return {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from labengine_vllm.engine import Engine
-from labengine_vllm.kinds import CACHED, EVICTED, RESET
+from labengine_vllm.kinds import CACHED, EVICTED, MOVED, RESET
 from labengine_vllm.recorder import Recorder
 from labengine_vllm.requests import report_sampled
 from labengine_vllm.wrapping import Wrapping
@@ -38,6 +38,7 @@ class ContentObserver:
         pool = self._pool
         for name in ("cache_full_blocks", "cache_partial_block"):
             wrapping.watch(pool, name, self._before_caching, self._after_caching)
+        wrapping.watch(pool, "move_block_hashes", self._before_move, self._after_move)
         wrapping.watch(pool, "_insert_block_hash", self._before_insert, self._after_insert)
         wrapping.watch(pool, "_remove_cached_block_hashes", self._before_remove)
         wrapping.watch(pool, "evict_blocks", self._before_evict, self._after_caching)
@@ -61,7 +62,7 @@ class ContentObserver:
         self, is_new: bool, result: None, block_hash_with_group_id: bytes, block: Any, num_tokens: int | None
     ) -> None:
         recorder, key = self._recorder, block_hash_with_group_id
-        if not is_new:
+        if not is_new or recorder.is_moving:
             return
         if recorder.caching is None or num_tokens is None:
             return recorder.lose("a hash moved to another block")
@@ -70,8 +71,17 @@ class ContentObserver:
         mapped = mapped_ids(self._pool.cached_block_hash_to_block._cache[key])
         recorder.rows.append((CACHED, block.block_id, *place, hash_of(key), mapped, num_tokens % size == 0))
 
+    def _before_move(self, src_block: Any, dst_block: Any) -> None:
+        self._recorder.is_moving = True
+
+    def _after_move(self, found: None, result: None, src_block: Any, dst_block: Any) -> None:
+        self._recorder.is_moving = False
+        if dst_block.block_hash is not None:
+            self._recorder.rows.append((MOVED, src_block.block_id, dst_block.block_id))
+
     def _before_remove(self, block: Any) -> None:
-        if block.block_hash is not None or block.block_id in self._pool.cached_block_hashes_by_block:
+        is_cached = block.block_hash is not None or block.block_id in self._pool.cached_block_hashes_by_block
+        if is_cached and not self._recorder.is_moving:
             self._recorder.rows.append((EVICTED, block.block_id, self._recorder.evict_reason))
 
     def _before_evict(self, *_: Any, **__: Any) -> None:

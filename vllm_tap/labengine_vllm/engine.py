@@ -22,6 +22,10 @@ METHODS: dict[str, dict[str, str]] = {
         "_free_request": "request",
         "_free_blocks": "request",
         "_update_request_with_output": "request new_token_ids",
+        "_update_from_kv_xfer_finished": "kv_connector_output",
+        "_update_waiting_for_remote_kv": "request",
+        "_handle_failed_recving": "failed_req_ids",
+        "_handle_invalid_blocks": "invalid_block_ids num_scheduled_tokens",
     },
     "manager": {"allocate_slots": "request num_new_tokens num_new_computed_tokens new_computed_blocks"},
     "pool": {
@@ -32,6 +36,7 @@ METHODS: dict[str, dict[str, str]] = {
         "cache_partial_block": "request block",
         "evict_blocks": "block_ids",
         "reset_prefix_cache": "",
+        "move_block_hashes": "src_block dst_block",
         "_insert_block_hash": "block_hash_with_group_id block num_tokens",
         "_remove_cached_block_hashes": "block",
     },
@@ -86,6 +91,13 @@ class Engine:
         yield "queue", self.queue
         yield from (("group", group) for group in self.groups)
 
+    def may_pin(self) -> bool:
+        """Return False if no block can have a reference that is of no table."""
+        scheduler = self.scheduler
+        copies = any(getattr(group, "_pending_cow_copies", ()) for group in self.groups)
+        has_connector = getattr(scheduler, "connector", None) is not None
+        return has_connector or copies or bool(getattr(scheduler, "deferred_frees", ()))
+
     def group_rows(self) -> list[tuple[str, int, int | None]]:
         """Return (kind, block_size, window) per group, as EngineStarted has them."""
         rows = []
@@ -117,10 +129,18 @@ def _kind(group: Any) -> str | None:
 
 
 def _difference(target: Any, name: str, wanted: list[str]) -> str | None:
-    owner, method = type(target).__name__, getattr(target, name, None)
-    if method is None:
+    method = getattr(target, name, None)
+    found = None if method is None else [*inspect.signature(method).parameters]
+    return difference(type(target).__name__, name, found, wanted)
+
+
+def difference(owner: str, name: str, found: list[str] | None, wanted: list[str]) -> str | None:
+    """Return why a method cannot be observed; None if its parameters begin as wanted.
+
+    found: the method's parameters; None if there is no such method.
+    """
+    if found is None:
         return f"{owner} has no {name}"
-    found = [*inspect.signature(method).parameters]
     if found[: len(wanted)] != wanted:
         return f"{owner}.{name} takes ({', '.join(found)}), not ({', '.join(wanted)}, ...)"
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,6 +44,16 @@ class Recorder:
         """Names of requests that were not sent yet."""
         self.inputs: list[tuple[Any, ...]] = []
         """What came from outside the scheduler: (rows before it, word, further values), see `note`."""
+        self.pins: Counter[int] = Counter()
+        """Per block: references that are of no table."""
+        self.holding: set[str] = set()
+        """Finished requests that hold their blocks for a connector."""
+        self.loads: dict[str, tuple[int, int]] = {}
+        """Per request: its tokens [start, end) that a connector is to load."""
+        self.loading: dict[str, int] = {}
+        """Requests that wait for a load, and how many computed tokens each had before it."""
+        self.has_loaded: set[str] = set()
+        """Requests that have waited for a load since they were preempted: they wait as new ones do."""
         self._num_ids = 0
         self._num_rows_at_start: int | None = None
         """Length of `rows` after the open step's StepStarted; -1 once that row was taken; None between steps."""
@@ -53,7 +64,7 @@ class Recorder:
         self.owner: Owner | None = None
         self.caching: int | None = None
         self.sampling: tuple[Any, int] | None = None
-        self.is_touching = False
+        self.is_touching = self.is_moving = False
         self.free_reason, self.evict_reason = "finished", "reused"
         self.to_head: Sequence[Any] = ()
         self.to_tail: Sequence[Any] = ()
@@ -115,6 +126,13 @@ class Recorder:
             self.new_names[number] = name
             self._num_ids += 1
         return number
+
+    def forget_request(self, name: str) -> None:
+        """Forget what a connector had to do for a request."""
+        self.holding.discard(name)
+        self.has_loaded.discard(name)
+        self.loads.pop(name, None)
+        self.loading.pop(name, None)
 
     def keep_ids(self, names: Any) -> None:
         """Forget the numbers of all requests but these; each of these has one afterwards."""

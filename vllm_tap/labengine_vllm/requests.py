@@ -7,8 +7,19 @@ from hashlib import sha256
 from typing import Any
 
 from labengine_vllm.engine import Engine
-from labengine_vllm.kinds import ADDED, COMPUTED, FINISHED, FORWARD_RAN, HIT, PREEMPTED, SAMPLED, SCHEDULED
+from labengine_vllm.kinds import (
+    ADDED,
+    COMPUTED,
+    FINISHED,
+    FORWARD_RAN,
+    HIT,
+    PREEMPTED,
+    RELEASED,
+    SAMPLED,
+    SCHEDULED,
+)
 from labengine_vllm.recorder import Recorder
+from labengine_vllm.transfers import TransferObserver
 from labengine_vllm.wrapping import Entries, Wrapping
 
 FINISH_REASONS = {"FINISHED_STOPPED": "stop", "FINISHED_LENGTH_CAPPED": "length", "FINISHED_ABORTED": "abort"}
@@ -36,6 +47,7 @@ class RequestObserver:
 
     def __init__(self, engine: Engine, recorder: Recorder) -> None:
         self._scheduler, self._manager, self._recorder = engine.scheduler, engine.manager, recorder
+        self.transfers = TransferObserver(engine, recorder)
         self._num_groups = len(engine.groups)
         self._unbooked: deque[str] = deque()
         """Requests of the step that is booked now whose computed tokens were not reported yet."""
@@ -47,6 +59,7 @@ class RequestObserver:
     def watch(self, wrapping: Wrapping) -> None:
         """Put the wrappers on the scheduler and the manager."""
         scheduler = self._scheduler
+        self.transfers.watch(wrapping)
         wrapping.watch(self._manager, "allocate_slots", self._before_allocate, self._after_allocate)
         wrapping.watch(scheduler, "_preempt_request", self._before_preempt, self._after_preempt)
         wrapping.watch(scheduler, "_free_request", self._before_free_request, self._after_free_request)
@@ -72,8 +85,6 @@ class RequestObserver:
 
     def _before_allocate(self, request: Any, num_new_tokens: int, *_: Any, **kwargs: Any) -> tuple[bool, int, int]:
         """Return whether the request is admitted now, its computed tokens, and where its rows begin."""
-        if kwargs.get("num_external_computed_tokens"):
-            self._recorder.lose("a connector brought tokens")
         is_new = request.status.name != "RUNNING" and request.num_computed_tokens == 0
         return is_new, request.num_computed_tokens, len(self._recorder.rows)
 
@@ -86,6 +97,8 @@ class RequestObserver:
         num_new_computed_tokens: int = 0,
         new_computed_blocks: Any = None,
         *_: Any,
+        num_external_computed_tokens: int = 0,
+        delay_cache_blocks: bool = False,
         **__: Any,
     ) -> None:
         if allocated is None:
@@ -97,6 +110,10 @@ class RequestObserver:
             hit = () if new_computed_blocks is None else new_computed_blocks.blocks
             block_ids = [[block.block_id for block in group] for group in hit] or [[] for _ in range(self._num_groups)]
             rows.insert(begin, (HIT, number, start, block_ids))
+            if num_external := num_external_computed_tokens:
+                hit_row = self.transfers.report_hit(request, start, num_external, is_loading=delay_cache_blocks)
+                rows.insert(begin + 1, hit_row)
+                start += num_external
         if num_new_tokens:
             rows.append(
                 (SCHEDULED, number, start, num_new_tokens, _is_prefill(request, start, num_new_tokens), "running")
@@ -105,6 +122,7 @@ class RequestObserver:
     def report_forward(self, output: Any) -> None:
         """Report that a scheduled step goes to the model."""
         if output.num_scheduled_tokens:
+            self.transfers.report_loaded(output)
             num_requests, num_tokens = len(output.num_scheduled_tokens), output.total_num_scheduled_tokens
             self._recorder.rows.append((FORWARD_RAN, num_requests, num_tokens))
 
@@ -123,7 +141,7 @@ class RequestObserver:
             name = self._unbooked.popleft()
             request = self._scheduler.requests.get(name)
             if request is not None and request.status.name == "RUNNING" and not request.num_stale_output_tokens:
-                num_computed = request.num_computed_tokens - request.num_in_flight_tokens
+                num_computed = max(0, request.num_computed_tokens - request.num_in_flight_tokens)
                 self._recorder.rows.append((COMPUTED, self._recorder.ids[name], num_computed))
             if name == up_to:
                 return
@@ -145,6 +163,7 @@ class RequestObserver:
 
     def _after_preempt(self, found: None, result: None, request: Any, *_: Any, **__: Any) -> None:
         self._recorder.free_reason = "finished"
+        self._recorder.has_loaded.discard(request.request_id)
         self._recorder.rows.append((PREEMPTED, self._recorder.ids[request.request_id]))
 
     def _before_free_request(self, request: Any, *_: Any, **__: Any) -> None:
@@ -152,17 +171,29 @@ class RequestObserver:
             self._recorder.note("abort", self._recorder.id_of(request.request_id))
 
     def _after_free_request(self, found: None, result: Any, request: Any, *_: Any, **__: Any) -> None:
-        if request.request_id in self._scheduler.requests:
-            self._recorder.lose("a finished request still holds its blocks")
+        name = request.request_id
+        if name in self._scheduler.requests:
+            self._recorder.holding.add(name)
+            self._recorder.rows.append((FINISHED, self._recorder.id_of(name), _end_of(request), True))
 
     def _before_finish(self, request: Any) -> None:
         self._recorder.free_reason = "aborted" if request.status.name == "FINISHED_ABORTED" else "finished"
 
     def _after_finish(self, found: None, result: None, request: Any) -> None:
-        recorder, status = self._recorder, request.status.name
+        recorder, name = self._recorder, request.request_id
         recorder.free_reason = "finished"
-        reason = FINISH_REASONS.get(status, status.removeprefix("FINISHED_").lower())
-        recorder.rows.append((FINISHED, recorder.ids.pop(request.request_id), reason))
+        number = recorder.ids.pop(name)
+        if name in recorder.holding:
+            recorder.rows.append((RELEASED, number))
+        else:
+            recorder.rows.append((FINISHED, number, _end_of(request), False))
+        recorder.forget_request(name)
+
+
+def _end_of(request: Any) -> str:
+    """Return why a request ended, as RequestFinished has it."""
+    status: str = request.status.name
+    return FINISH_REASONS.get(status, status.removeprefix("FINISHED_").lower())
 
 
 def unusual_features(request: Any) -> list[str]:

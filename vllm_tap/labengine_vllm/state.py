@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
@@ -72,6 +73,20 @@ class Keyframe:
         yield "block_tokens", dict(self._contents()).items() if self._has_tokens else ()
         yield "free_queue", self._queue()
         yield "prefix_map", map(_map_row, self._keys, self._mapped)
+        yield "pins", self.pins().items()
+        yield "holding", [request.number for request in self._requests if request.is_holding]
+
+    def pins(self) -> Counter[int]:
+        """Return per block its references that are of no table."""
+        held = (table for request in self._requests for table in request.tables)
+        in_tables = Counter(block.block_id for table in held for block in table)
+        return Counter(
+            {
+                block_id: ref_count - in_tables[block_id]
+                for block_id, ref_count in enumerate(self._ref_counts)
+                if ref_count > in_tables[block_id]
+            }
+        )
 
     def _block_keys(self) -> Iterator[Row]:
         for block_id, key in enumerate(self._hashes):
@@ -100,21 +115,25 @@ class Keyframe:
 class _CopiedRequest:
     """A copy of one request. tables: its blocks per group; num_hashed: the prefix tokens of each one's hash."""
 
-    __slots__ = ("_counts", "_number", "_status", "num_hashed", "tables", "token_ids")
+    __slots__ = ("_counts", "_status", "is_holding", "num_hashed", "number", "tables", "token_ids")
 
     def __init__(self, engine: Engine, recorder: Recorder, request_id: str, request: Any) -> None:
         name = request.status.name
-        self._status = "finished" if name.startswith("FINISHED") else STATUS.get(name, "waiting")
+        self.is_holding = name.startswith("FINISHED")
+        self._status = "finished" if self.is_holding else STATUS.get(name, "waiting")
+        if name == "PREEMPTED" and request_id in recorder.has_loaded:
+            self._status = "waiting"
         in_flight = request.num_in_flight_tokens - request.num_stale_output_tokens
-        self._counts = request.num_prompt_tokens, max(0, request.num_computed_tokens - in_flight)
-        self._number, self.token_ids = recorder.id_of(request_id), recorder.tokens.of(request)
+        num_computed = recorder.loading.get(request_id, max(0, request.num_computed_tokens - in_flight))
+        self._counts = request.num_prompt_tokens, 0 if self.is_holding else num_computed
+        self.number, self.token_ids = recorder.id_of(request_id), recorder.tokens.of(request)
         self.tables = [list(group.req_to_blocks.get(request_id, ())) for group in engine.groups]
         self.num_hashed = [[block._block_hash_num_tokens for block in table] for table in self.tables]
 
     def row(self) -> Row:
         """Return the request as a keyframe has it."""
         tables = [[block.block_id for block in table] for table in self.tables]
-        return self._number, self._status, self.token_ids, *self._counts, tables
+        return self.number, self._status, self.token_ids, *self._counts, tables
 
 
 def _map_row(key: bytes, mapped: Any) -> Row:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from labengine_vllm.engine import Engine
-from labengine_vllm.kinds import ALLOCATED, FREED, SKIPPED, TOUCHED
+from labengine_vllm.kinds import ALLOCATED, COPIED, DEFERRED, FREED, PINNED, SKIPPED, TOUCHED, UNPINNED
 from labengine_vllm.recorder import Owner, Recorder
 from labengine_vllm.wrapping import Wrapping
 
@@ -33,7 +34,7 @@ class GroupObserver:
         wrapping.watch(group, "_remove_blocks_in_range", self._before_window, self._after_freeing)
         wrapping.watch(group, "free", self._before_freeing, self._after_freeing)
         wrapping.watch(group, "pop_blocks_for_free", self._before_pop)
-        wrapping.watch(group, "_apply_cow", self._before_copy)
+        wrapping.watch(group, "_apply_cow", None, self._after_copy)
 
     def _before_hit(self, *_: Any, **__: Any) -> None:
         self._recorder.is_touching = True
@@ -83,11 +84,22 @@ class GroupObserver:
         self._recorder.owner = None
 
     def _before_pop(self, request_id: str) -> None:
-        if self._recorder.owner is None and self._group.req_to_blocks.get(request_id):
-            self._recorder.lose("blocks of a request are freed later than its table")
+        recorder = self._recorder
+        if recorder.owner is not None:  # they are freed at once
+            return
+        ids = [block.block_id for block in self._group.req_to_blocks.get(request_id, ()) if not block.is_null]
+        if ids:
+            recorder.rows.append((DEFERRED, recorder.id_of(request_id), self._number, ids))
+            recorder.pins.update(ids)
 
-    def _before_copy(self, *_: Any, **__: Any) -> None:
-        self._recorder.lose("copy-on-write of a block that was hit in part")
+    def _after_copy(
+        self, found: None, result: None, request_id: str, block_idx: int, source_block: Any, cow_block: Any
+    ) -> None:
+        recorder, pair = self._recorder, (source_block.block_id, cow_block.block_id)
+        if cow_block.ref_cnt != 2:
+            return recorder.lose("copy-on-write of a block that was hit in part")
+        recorder.rows.append((COPIED, *pair, recorder.id_of(request_id), self._number, block_idx))
+        recorder.pins.update(pair)
 
 
 class FreeObserver:
@@ -102,8 +114,8 @@ class FreeObserver:
         wrapping.watch(queue, "prepend_n", self._before_prepend)
         wrapping.watch(queue, "append_n", self._before_append)
         wrapping.watch(pool, "free_blocks", self._before_free, self._after_free)
-        wrapping.watch(pool, "touch", self._before_touch)
-        wrapping.watch(pool, "unpin_blocks", self._before_unpin)
+        wrapping.watch(pool, "touch", None, self._after_touch)
+        wrapping.watch(pool, "unpin_blocks", self._before_unpin, self._after_unpin)
         observed = pool.free_blocks
 
         def free_blocks(ordered_blocks: Iterable[Any]) -> None:
@@ -117,20 +129,47 @@ class FreeObserver:
     def _before_append(self, blocks: Sequence[Any]) -> None:
         self._recorder.to_tail = (*self._recorder.to_tail, *blocks)
 
-    def _before_touch(self, *_: Any, **__: Any) -> None:
-        if not self._recorder.is_touching:
-            self._recorder.lose("blocks were pinned outside of a prefix hit")
+    def _after_touch(self, found: None, result: None, blocks: Sequence[Any]) -> None:
+        recorder = self._recorder
+        if recorder.is_touching:
+            return
+        later = Counter(block.block_id for block in blocks)
+        for block in blocks:
+            later[block.block_id] -= 1
+            if not block.is_null:
+                recorder.rows.append((PINNED, block.block_id, block.ref_cnt - later[block.block_id]))
+                recorder.pins[block.block_id] += 1
 
-    def _before_unpin(self, *_: Any, **__: Any) -> None:
-        self._recorder.lose("blocks were unpinned")
+    def _before_unpin(self, blocks: Iterable[Any], *_: Any, **__: Any) -> None:
+        self._before_free(list(blocks), "blocks were unpinned that nobody had pinned")
 
-    def _before_free(self, ordered_blocks: list[Any]) -> None:
-        if ordered_blocks and self._recorder.owner is None:
-            return self._recorder.lose("blocks were freed that are in no table")
-        self._recorder.to_head = self._recorder.to_tail = ()
+    def _after_unpin(self, found: None, result: None, blocks: Iterable[Any], *_: Any, **__: Any) -> None:
+        self._report_unpinned(list(blocks))
+
+    def _before_free(self, ordered_blocks: list[Any], why: str = "blocks were freed that are in no table") -> None:
+        recorder = self._recorder
+        if recorder.owner is None and not _ids_of(ordered_blocks) <= recorder.pins:
+            return recorder.lose(why)
+        recorder.to_head = recorder.to_tail = ()
+
+    def _report_unpinned(self, blocks: list[Any]) -> None:
+        """Report dropped references that are of no table. A block may be among them twice."""
+        recorder, later = self._recorder, _ids_of(blocks)
+        recorder.pins -= later
+        queued = {block.block_id for block in (*recorder.to_head, *recorder.to_tail)}
+        for block in blocks:
+            if block.is_null:
+                continue
+            later[block.block_id] -= 1
+            if later[block.block_id] or block.block_id not in queued:
+                recorder.rows.append((UNPINNED, block.block_id, block.ref_cnt + later[block.block_id], None))
+        recorder.rows.extend((UNPINNED, block.block_id, 0, "tail") for block in recorder.to_tail)
+        recorder.rows.extend((UNPINNED, block.block_id, 0, "head") for block in reversed(recorder.to_head))
 
     def _after_free(self, found: None, result: None, ordered_blocks: list[Any]) -> None:
         """Report the frees in an order that puts each block where it is: the head's come last."""
+        if self._recorder.owner is None:
+            return self._report_unpinned(ordered_blocks)
         to_head, to_tail = self._recorder.to_head, self._recorder.to_tail
         head_ids, tail_ids = ({block.block_id for block in blocks} for blocks in (to_head, to_tail))
         next_at_tail = iter(to_tail)  # in the queue's order, which need not be the one in which they were freed
@@ -147,6 +186,11 @@ class FreeObserver:
         assert owner is not None
         place = (owner.request_id, owner.group, owner.index_of[block.block_id])
         self._recorder.rows.append((FREED, block.block_id, *place, block.ref_cnt, queue_end, owner.reason))
+
+
+def _ids_of(blocks: Iterable[Any]) -> Counter[int]:
+    """Return how often each block is there; null blocks are left out."""
+    return Counter(block.block_id for block in blocks if not block.is_null)
 
 
 def _num_leading_nulls(table: Sequence[Any]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import secrets
-from collections import deque
+from collections import Counter, deque
 from time import monotonic, time
 from typing import Any, Protocol
 
@@ -256,7 +256,13 @@ class Tap:
         if recorder.lost:
             self._in_flight.clear()
         recorder.keep_ids(self.engine.scheduler.requests)
-        message: dict[str, Any] = {"k": Keyframe(self.engine, recorder), "names": recorder.new_names}
+        is_new = not recorder.is_listening
+        if is_new:
+            self._requests.transfers.forget()
+        keyframe = Keyframe(self.engine, recorder)
+        if is_new:
+            recorder.pins = keyframe.pins() if self.engine.may_pin() else Counter()
+        message: dict[str, Any] = {"k": keyframe, "names": recorder.new_names}
         message |= self._loss()
         if not self._send(message, len(self.engine.pool.blocks)):
             return

@@ -13,6 +13,7 @@ import { layDashboard, layViews } from "./stage/layouts.ts";
 import { MODES } from "./stage/mode.ts";
 import { PLAY_STATES } from "./stage/player.ts";
 import { hidePicture } from "./stage/saved_picture.ts";
+import { ServedPage } from "./stage/served.ts";
 import { Stage } from "./stage/stage.ts";
 import type { Source, WireBuffer } from "./stage/wire.ts";
 import { bytesOf } from "./stage/wire.ts";
@@ -113,6 +114,21 @@ export async function mount(
   beginAll(stage, Array.isArray(recording) ? recording : [recording]);
   await stage.wire.queue;
   return stage;
+}
+
+// A dashboard for each stream of a page that a server of labengine's serves; data-number says how many.
+export async function serve(el: HTMLElement) {
+  const page = new ServedPage(new URL("messages", location.href), Number(el.dataset.number)),
+    stages = await Promise.all(page.sources.map((source) => mount(el, [], DASHBOARD, source)));
+  for (const stage of stages) stage.resync();
+  if (stages.length === 1) stages[0].root.focus({ preventScroll: true });
+  try {
+    await page.follow(() => stages.forEach((stage) => stage.resync(true)));
+    for (const stage of stages) stage.emit("gone");
+  } catch (error) {
+    for (const stage of stages) stage.close();
+    el.append(element("p", "served-refusal", (error as Error).message));
+  }
 }
 
 // One payload per side, and in a view of two labs their joint words. They take their turn: what the lab says is newer.

@@ -67,6 +67,9 @@ class ViewSource(Protocol):
     def token_text(self, token_id: int) -> str:
         """Return one token as readable text."""
 
+    def engine_id(self, request_id: int) -> str:
+        """Return the engine's own id of a request, such as vLLM's "cmpl-..."; empty for none. Untrusted text."""
+
     def seams(self) -> dict[str, Any]:
         """Return the method that decides each kind of event: {"seam", "class", "reason", "source", "base", ...}.
 

@@ -136,7 +136,8 @@ def admitted() -> Exercise:
         "continuous-batching/admitted",
         "Three seats, and 9 blocks of 4 tokens. A and B are being answered: A's answer has five tokens, B's has three, "
         "and each has got two of them. Now C comes with a prompt of 22 tokens, behind it D with 3, and E with 11. Of "
-        "the requests that the next step computes, which one was admitted last?",
+        "the requests that the next step computes, which one is the youngest, that is, was admitted last, in this step "
+        "or in an earlier one?",
         play=_three_arrive,
         truth=_admitted_last,
         about="request",

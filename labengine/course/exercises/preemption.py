@@ -125,6 +125,33 @@ class _MostComputed(TokenBudgetScheduler):
         return max(self.running, key=lambda one: one.num_computed_tokens)
 
 
+class _FewestKnown(TokenBudgetScheduler):
+    def choose_victim(self, request: Request) -> Request:
+        return min(reversed(self.running), key=lambda one: len(one.token_ids))
+
+
+class _FewestBlocks(TokenBudgetScheduler):
+    def choose_victim(self, request: Request) -> Request:
+        return min(reversed(self.running), key=lambda one: len(one.block_tables[0]))
+
+
+class _TakesTheYoungestOut(TokenBudgetScheduler):
+    def choose_victim(self, request: Request) -> Request:
+        return self.running.pop()
+
+
+class _TakesItOut(LeastComputed):
+    def choose_victim(self, request: Request) -> Request:
+        victim = super().choose_victim(request)
+        self.running.remove(victim)
+        return victim
+
+
+_ONLY_CHOOSES = (
+    "`choose_victim` only chooses: the engine takes the request out of `self.running`. Do not change the list."
+)
+
+
 class _OldestOfEquals(TokenBudgetScheduler):
     def choose_victim(self, request: Request) -> Request:
         return min(self.running, key=lambda one: one.num_computed_tokens)
@@ -148,12 +175,14 @@ def victim() -> Exercise:
         "Blocks have run out. The engine preempts the youngest request, even if it is the one with most to lose. Write "
         "a scheduler that preempts the running request for which the fewest tokens are computed; of several such "
         "requests, the youngest. `self.running` lists the running requests, oldest first, and each has "
-        "`num_computed_tokens`. (`request` is the one that lacks a block; you do not need it.)",
+        "`num_computed_tokens`. The method only chooses: it does not change the list. (`request` is the one that lacks "
+        "a block; you do not need it.)",
         solution=LeastComputed,
         workloads=[
             _crowd((4, 9), (9, 12), (13, 12)),
-            _crowd((7, 12), (7, 12), (7, 12)),
+            _crowd((2, 15), (2, 15), (2, 15)),
             _crowd((11, 6), (3, 14), (12, 8), (2, 9)),
+            _crowd((5, 13), (3, 8), (7, 8), (11, 12)),
         ],
         num_lines=1,
         hints=[
@@ -165,9 +194,14 @@ def victim() -> Exercise:
             (_Oldest, "The oldest request has waited longest, and usually has the most to lose."),
             (_MostComputed, "The request with most computed tokens loses most. Asked for is the one with the fewest."),
             (_OldestOfEquals, "Where several have the fewest, the youngest is meant: yours takes the oldest of them."),
+            (_FewestKnown, "A prompt that is cut has many tokens, and few of them may be computed: count those."),
+            (_FewestBlocks, "Two requests with as many blocks may have computed more tokens and fewer: count tokens."),
+            (_TakesTheYoungestOut, _ONLY_CHOOSES),
+            (_TakesItOut, _ONLY_CHOOSES),
         ],
         num_blocks=9,
         block_size=4,
+        max_num_batched_tokens=6,
     )
 
 

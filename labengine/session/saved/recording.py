@@ -69,7 +69,7 @@ class ViewedRecording(ABC):
     def request_names(self) -> dict[int, str]:
         """The engine's own names of the requests, by request id; empty for a lab, whose requests are A, B, C."""
         names = self.facts.get("request_names", {})
-        return {int(i): str(name) for i, name in names.items()} if isinstance(names, dict) else {}
+        return {int(i): str(name) for i, name in names.items() if i.isdecimal()} if isinstance(names, dict) else {}
 
     def snapshot(self) -> Snapshot:
         """Return the state at the end of the recording. At another moment: `timeline.state(moment).snapshot()`."""

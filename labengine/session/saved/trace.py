@@ -78,7 +78,8 @@ class Trace(ViewedRecording):
     def view_source(self) -> RecordingViewSource:
         """Return the views' interface to this trace (a labengine_widgets.ViewSource)."""
         named = (self.title, self._lab, self.timeline, self.token_text, self._seams, _REFUSAL)
-        return RecordingViewSource(*named, note=self.note)
+        names = self.request_names
+        return RecordingViewSource(*named, note=self.note, engine_ids=lambda request_id: names.get(request_id, ""))
 
     # -- exports -------------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from labengine.fold import Fold
 from labengine.timeline import Timeline
 from labengine_widgets.feed import worker
 from labengine_widgets.feed.feed import Feed, feed_of
-from labengine_widgets.feed.payload import packed
+from labengine_widgets.feed.payload import MAX_NAME, packed
 from labengine_widgets.feed.worker import PERIOD, Worker
 from labengine_widgets.selection import Selection
 from waiting import wait_until
@@ -505,3 +505,17 @@ def test_on_the_event_loop_a_view_that_is_opened_again_is_served(source: FakeVie
         feed.detach(wire)
 
     asyncio.run(watch())
+
+
+def test_the_engines_own_ids_of_requests_are_sent_once(source: FakeViewSource, feed: Feed, wire: Wire) -> None:
+    source.names = {0: "cmpl-0", 1: "", 7: "cmpl-7" * 100}
+    assert ask(feed, wire, type="resync")["names"] == [[0, "cmpl-0"]], "only of requests that have one"
+    source.say([ev.RequestAdded(7, (1, 2), 4)])
+    feed.tick()
+    payload = wire.states[-1]["payload"]
+    assert payload["names"] == [[7, ("cmpl-7" * 100)[:MAX_NAME]]]
+    source.say([ev.RequestFinished(7, "abort")])
+    feed.tick()
+    assert wire.states[-1]["payload"]["names"] == []
+    older = ask(feed, wire, type="older", before=source.timeline.end)
+    assert [number for number, _ in older["names"]] == [0, 7]

@@ -37,7 +37,8 @@ EVENTS: list[ev.Event] = [
     *(ev.PrefixHit(27, n, ((0, 1), (-1, 4))) for n in (0, 1, 8)),
     *(ev.RequestScheduled(1, 12, n, n > 1, "running") for n in (0, 1, 2, 64)),
     ev.RequestPreempted(1),
-    *(ev.RequestFinished(0, reason) for reason in (*STRANGE, "length", "abort")),
+    *(ev.RequestFinished(0, reason, held) for reason, held in product((*STRANGE, "length", "abort"), (False, True))),
+    ev.RequestReleased(3),
     ev.RequestForgotten(2),
     *(ev.ExternalHit(1, n, is_loading) for n, is_loading in product((1, 8), (False, True))),
     *(kind(0, TRANSFERS[:n]) for kind, n in product((ev.BlocksLoaded, ev.BlocksSaved), range(4))),
@@ -62,6 +63,11 @@ EVENTS: list[ev.Event] = [
         ev.BlockFreed(4, 1, 0, 0, 0 if end else 1, end, reason)  # type: ignore[arg-type]
         for end, reason in product(("head", "tail", None), REASONS)
     ),
+    *(ev.FreeDeferred(1, group, ids) for group, ids in product((0, 1), ((4,), (4, 6), (1, 2, 3, 9)))),
+    ev.BlockPinned(4, 2),
+    *(ev.BlockUnpinned(4, 0 if end else 1, end) for end in ("head", "tail", None)),
+    *(ev.BlockCopied(4, 6, 1, group, 2) for group in (0, 1)),
+    ev.HashesMoved(4, 6),
     *(ev.SlotsWritten(0, 1, 3, runs) for runs in ((), ((1, 2, 1),), ((1, 2, 2), (7, 0, 4), (1, 0, 1)))),
     *(ev.ForwardRan(requests, tokens) for requests, tokens in product((1, 2), (1, 8192))),
     *(ev.TokensComputed(0, n) for n in (1, 15)),

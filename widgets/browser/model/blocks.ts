@@ -10,7 +10,8 @@ function homeOf(scene: SceneState, id: number) {
   if (!scene.refCounts[id] || request?.tables[scene.homeGroup[id]]?.[scene.homeIndex[id]] === id) return request;
   const place = scene.places.head[id] < 0 ? null : scene.places.of(id)[0];
   if (place) [scene.homeRequest[id], scene.homeGroup[id], scene.homeIndex[id]] = place;
-  return place ? scene.requests.get(place[0]) : request;
+  if (place) return scene.requests.get(place[0]);
+  return scene.pins.has(id) ? undefined : request; // its former request's table leads elsewhere
 }
 
 // withStrays: up to the last slot that anything went to, be it the wrong one.

@@ -11,7 +11,8 @@ export const FIELDS = {
   PrefixHit: ["request_id", "num_tokens", "block_ids"],
   RequestScheduled: ["request_id", "start", "num_tokens", "is_prefill", "status"],
   RequestPreempted: ["request_id"],
-  RequestFinished: ["request_id", "reason"],
+  RequestFinished: ["request_id", "reason", "holds_blocks"],
+  RequestReleased: ["request_id"],
   RequestForgotten: ["request_id"],
   ExternalHit: ["request_id", "num_tokens", "is_loading"],
   BlocksLoaded: ["request_id", "transfers"],
@@ -26,6 +27,11 @@ export const FIELDS = {
   BlockCached: ["block_id", "request_id", "group", "index", "block_hash", "mapped", "is_full"],
   BlockMerged: ["block_id", "into_block_id", "request_id", "group", "index", "ref_count"],
   BlockFreed: ["block_id", "request_id", "group", "index", "ref_count", "queue_end", "reason"],
+  FreeDeferred: ["request_id", "group", "block_ids"],
+  BlockPinned: ["block_id", "ref_count"],
+  BlockUnpinned: ["block_id", "ref_count", "queue_end"],
+  BlockCopied: ["block_id", "into_block_id", "request_id", "group", "index"],
+  HashesMoved: ["block_id", "into_block_id"],
   SlotsWritten: ["request_id", "group", "start", "runs"],
   ForwardRan: ["num_requests", "num_tokens"],
   TokensComputed: ["request_id", "num_computed_tokens"],
@@ -36,6 +42,7 @@ export const FIELDS = {
 // Values of fields that an older recording lacks.
 export const DEFAULTS: Readonly<Record<string, unknown>> = {
   null_block: -1,
+  holds_blocks: false,
   is_loading: false,
   pinned: [],
   reason: "reused",
@@ -90,6 +97,10 @@ export interface EventFields {
   RequestFinished: {
     request_id: number;
     reason: string;
+    holds_blocks: boolean;
+  };
+  RequestReleased: {
+    request_id: number;
   };
   RequestForgotten: {
     request_id: number;
@@ -163,7 +174,32 @@ export interface EventFields {
     index: number;
     ref_count: number;
     queue_end: "head" | "tail" | null;
-    reason: "finished" | "aborted" | "preempted" | "merged" | "window";
+    reason: "finished" | "aborted" | "preempted" | "merged" | "window" | "load_failed";
+  };
+  FreeDeferred: {
+    request_id: number;
+    group: number;
+    block_ids: number[];
+  };
+  BlockPinned: {
+    block_id: number;
+    ref_count: number;
+  };
+  BlockUnpinned: {
+    block_id: number;
+    ref_count: number;
+    queue_end: "head" | "tail" | null;
+  };
+  BlockCopied: {
+    block_id: number;
+    into_block_id: number;
+    request_id: number;
+    group: number;
+    index: number;
+  };
+  HashesMoved: {
+    block_id: number;
+    into_block_id: number;
   };
   SlotsWritten: {
     request_id: number;
@@ -219,7 +255,8 @@ export interface EventRows {
     status: string,
   ];
   RequestPreempted: [kind: number, request_id: number];
-  RequestFinished: [kind: number, request_id: number, reason: string];
+  RequestFinished: [kind: number, request_id: number, reason: string, holds_blocks: boolean];
+  RequestReleased: [kind: number, request_id: number];
   RequestForgotten: [kind: number, request_id: number];
   ExternalHit: [kind: number, request_id: number, num_tokens: number, is_loading: boolean];
   BlocksLoaded: [kind: number, request_id: number, transfers: [number, number, number, string][]];
@@ -263,8 +300,20 @@ export interface EventRows {
     index: number,
     ref_count: number,
     queue_end: "head" | "tail" | null,
-    reason: "finished" | "aborted" | "preempted" | "merged" | "window",
+    reason: "finished" | "aborted" | "preempted" | "merged" | "window" | "load_failed",
   ];
+  FreeDeferred: [kind: number, request_id: number, group: number, block_ids: number[]];
+  BlockPinned: [kind: number, block_id: number, ref_count: number];
+  BlockUnpinned: [kind: number, block_id: number, ref_count: number, queue_end: "head" | "tail" | null];
+  BlockCopied: [
+    kind: number,
+    block_id: number,
+    into_block_id: number,
+    request_id: number,
+    group: number,
+    index: number,
+  ];
+  HashesMoved: [kind: number, block_id: number, into_block_id: number];
   SlotsWritten: [kind: number, request_id: number, group: number, start: number, runs: [number, number, number][]];
   ForwardRan: [kind: number, num_requests: number, num_tokens: number];
   TokensComputed: [kind: number, request_id: number, num_computed_tokens: number];

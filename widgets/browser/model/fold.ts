@@ -38,6 +38,7 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
     request.numComputed = request.hit = numTokens;
     request.written.fill(numTokens);
     request.external = 0;
+    for (const table of request.tables) for (const block of table) touch(scene, block); // a load of one token in all
     if (scene.isHead) blockIds.forEach((ids, group) => linkAll(scene, request, group, ids));
   },
 
@@ -53,8 +54,16 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
     emptied(scene, id, "preempted").numPreempted++;
   },
 
-  RequestFinished(scene, [, id, reason]) {
-    emptied(scene, id, "finished").finishReason = reason;
+  // One that holds its blocks for a connector keeps its tables: they are drawn until it is released.
+  RequestFinished(scene, [, id, reason, holdsBlocks]) {
+    const request = holdsBlocks ? scene.own(id) : emptied(scene, id, "finished");
+    request.status = "finished";
+    request.numComputed = 0;
+    request.finishReason = reason;
+  },
+
+  RequestReleased(scene, [, id]) {
+    emptied(scene, id, "finished");
   },
 
   // Views of the step that has just ended still draw it: it goes when the next one begins.
@@ -78,7 +87,10 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
       request = scene.own(id);
     request.isLoading = false;
     for (const [group, index] of transfers)
-      request.written[group] = Math.max(request.written[group], (index + 1) * scene.groups[group].size);
+      request.written[group] = Math.max(
+        request.written[group],
+        Math.min((index + 1) * scene.groups[group].size, request.numTokens),
+      );
     noteTransfers(scene, request, transfers, true);
     for (const [, , block] of transfers) touch(scene, block);
     noteTraffic(scene, { request: id, isLoad: true, isFailed: false, transfers });
@@ -189,13 +201,75 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
     touch(scene, block);
   },
 
+  // The blocks keep a reference each, of no table.
+  FreeDeferred(scene, [, id, group, blocks]) {
+    const request = scene.own(id);
+    request.tables[group].forEach((block: number, index: number) => {
+      if (block !== scene.nullBlock) scene.places.remove(block, id, group, index);
+    });
+    request.ownTables()[group] = [];
+    for (const block of blocks) pin(scene, block, 1);
+    for (const block of blocks) touch(scene, block);
+  },
+
+  BlockPinned(scene, [, block, refCount]) {
+    if (scene.refCounts[block] === 0) leaveQueue(scene, block);
+    scene.refCounts[block] = refCount;
+    pin(scene, block, 1);
+    touch(scene, block);
+  },
+
+  BlockUnpinned(scene, [, block, refCount, queueEnd]) {
+    scene.refCounts[block] = refCount;
+    if (queueEnd !== null) enterQueue(scene, block, queueEnd);
+    pin(scene, block, -1);
+    touch(scene, block);
+  },
+
+  BlockCopied(scene, [, block, into, id, group, index]) {
+    const table = scene.own(id).ownTables()[group];
+    if (index >= table.length) return; // no such entry
+    leaveQueue(scene, into);
+    scene.places.remove(table[index], id, group, index);
+    table[index] = into;
+    scene.places.add(into, id, group, index);
+    scene.refCounts[into] = 2;
+    scene.strays.delete(into);
+    const isHome = scene.homeRequest[block] === id && scene.homeIndex[block] === index;
+    if (isHome && scene.places.head[block] >= 0) setHome(scene, block, ...scene.places.of(block)[0]);
+    setHome(scene, into, id, group, index);
+    for (const one of [block, into]) pin(scene, one, 1);
+    for (const one of [block, into]) touch(scene, one);
+  },
+
+  HashesMoved(scene, [, block, into]) {
+    for (const key of scene.keysOf(block)) {
+      const ids = scene.map.at(key);
+      if (ids?.includes(block)) scene.map.put(key, [...ids.filter((id) => id !== block), into]);
+      scene.changedKeys.push(key);
+    }
+    const more = scene.moreKeys.get(block);
+    if (more) scene.moreKeys.set(into, more);
+    scene.moreKeys.delete(block);
+    for (const array of [scene.firstKey, scene.tokenStart, scene.tokenCount]) array[into] = array[block];
+    scene.tokenStores[into] = scene.tokenStores[block];
+    scene.firstKey[block] = -1;
+    scene.tokenStores[block] = null;
+    touch(scene, block);
+    touch(scene, into);
+  },
+
   SlotsWritten(scene, row) {
     scene.slotRows.push(row);
     noteSlots(scene, row);
   },
 
   TokensComputed(scene, [, id, numComputed]) {
-    scene.own(id).numComputed = numComputed;
+    const request = scene.own(id);
+    request.numComputed = numComputed;
+    if (numComputed) return;
+    for (const table of request.ownTables())
+      if (table.every((block: number) => block === scene.nullBlock)) table.length = 0;
   },
 
   TokenSampled(scene, [, id, token]) {
@@ -250,6 +324,7 @@ function emptied(scene: SceneState, id: number, status: RequestStatus) {
 
 function noteTransfers(scene: SceneState, request: RequestRecord, transfers: Transfer[], isLoad: boolean) {
   for (const [group, index, , hex] of transfers) {
+    if (!hex) continue; // a block that is filled in part
     const key = scene.shared.keys.of(group, hex);
     if (scene.isHead) {
       noteHeld(scene, key, isLoad);
@@ -279,6 +354,12 @@ function loseKey(scene: SceneState, key: number, block: number, reason: string) 
     const [oldest] = scene.evictedById.keys();
     scene.evictedById.delete(oldest);
   }
+}
+
+function pin(scene: SceneState, block: number, change: number) {
+  const pins = (scene.pins.get(block) ?? 0) + change;
+  if (pins > 0) scene.pins.set(block, pins);
+  else scene.pins.delete(block);
 }
 
 function append(scene: SceneState, block: number, id: number, group: number) {

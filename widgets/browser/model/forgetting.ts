@@ -15,6 +15,7 @@ interface LongRecording {
   keyframes: Keyframe[];
   maxEnded: number;
   shared: Shared;
+  names: Map<number, string>;
 }
 
 // Forgets everything that neither the oldest state here nor a later event names.
@@ -25,11 +26,18 @@ export function forgetOld(recording: LongRecording) {
   const ended = [...base.requests.values()].filter(({ status }) => status === "finished").map(({ id }) => id);
   const old = ended.slice(0, Math.max(0, ended.length - recording.maxEnded));
   for (const { requests } of [recording.head, ...recording.keyframes]) for (const id of old) requests.delete(id);
+  forgetNames(recording.names, base);
   for (const keyframe of recording.keyframes) keyframe.version = shared.version;
   base.violations = base.violations.filter((i) => i >= recording.start);
   const forgotten = shared.keys.retain(keysInUse(recording, base));
   shared.parents.forget(forgotten);
   for (const { contents } of shared.epochs) contents.forget(forgotten, base.numContents, new Set(base.contentOfBlock));
+}
+
+// Numbers of requests only grow: one that is smaller than the oldest state's largest, and not in it, does not return.
+function forgetNames(names: Map<number, string>, { requests }: Keyframe) {
+  const newest = Math.max(-1, ...requests.keys());
+  for (const id of names.keys()) if (id < newest && !requests.has(id)) names.delete(id);
 }
 
 // A scene of one's own follows: what the newest state does not know any more, it shall not know either.

@@ -35,6 +35,7 @@ export type Keyframe = KeptArrays &
     | "requests"
     | "moreKeys"
     | "strays"
+    | "pins"
     | "evictedById"
     | "traffic"
     | "slotRows"
@@ -52,6 +53,7 @@ export function packed(scene: SceneState): Keyframe {
     requests: new Map(scene.requests),
     moreKeys: new Map(scene.moreKeys),
     strays: new Map(scene.strays),
+    pins: new Map(scene.pins),
     evictedById: new Map(scene.evictedById),
     queue: scene.queue.packed(),
     map: scene.map.packed(),
@@ -77,6 +79,7 @@ export function restore(scene: SceneState, kept: Keyframe) {
   scene.requests = new Map(kept.requests);
   scene.moreKeys = new Map(kept.moreKeys);
   scene.strays = new Map(kept.strays);
+  scene.pins = new Map(kept.pins);
   scene.evictedById = new Map(kept.evictedById);
   scene.sampled = new Map(kept.sampled);
   scene.scheduled = kept.scheduled.slice();
@@ -112,6 +115,7 @@ export function takeUp(scene: SceneState, wire: WireKeyframe) {
   scene.step = wire.step;
   scene.refCounts.set(wire.ref_counts);
   scene.queue.load(wire.free_queue);
+  scene.pins = new Map(wire.pins);
   for (const request of wire.requests) takeUpRequest(scene, request);
   for (const [id, pairs] of wire.block_keys) {
     const [first, ...more] = pairs.map(([group, hex]) => keys.of(group, hex));

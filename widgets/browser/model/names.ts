@@ -14,6 +14,21 @@ export function requestName(request: number) {
   return name;
 }
 
+const ID_START = 13, // of a long id: vLLM's begin alike, as in "chatcmpl-", and differ soon after, and at the end
+  ID_END = 6;
+
+// An id of an engine's, cut in its middle.
+export function shortId(id: string) {
+  const characters = [...id];
+  if (characters.length <= ID_START + ID_END + 1) return id;
+  return `${characters.slice(0, ID_START).join("")}…${characters.slice(-ID_END).join("")}`;
+}
+
+// " · A = cmpl-1f3a", behind what names A; empty where letters are all that there is.
+export function idSuffix(request: number, id: string) {
+  return id ? ` · ${requestName(request)} = ${id}` : "";
+}
+
 // Letters p to z, then p1 to z1, p2 ...
 export function contentName(number: number) {
   const round = Math.floor(number / LETTERS.length);

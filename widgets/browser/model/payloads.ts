@@ -34,6 +34,7 @@ export interface AnswerLink {
   side?: number;
   seam?: string;
   reason?: string;
+  place?: string; // file, line and version of the method, in the engine that was recorded
 }
 
 // The answer to a question that begins with why.
@@ -41,6 +42,7 @@ export interface Answer {
   question: string;
   answer: string;
   links?: AnswerLink[];
+  names?: string; // what the engine itself calls the requests
 }
 
 // The fields that stay the same while events are added.
@@ -98,6 +100,8 @@ export interface WireKeyframe {
   block_tokens: [block: number, tokens: number[]][];
   free_queue: number[];
   prefix_map: [group: number, hash: string, blocks: number[]][];
+  pins?: [block: number, references: number][]; // earlier releases lack these
+  holding?: number[];
 }
 
 export type RequestStatus = "waiting" | "running" | "preempted" | "finished";
@@ -122,6 +126,7 @@ interface Stretch {
   start: number;
   events: AnyRow[];
   texts?: [token: number, text: string][];
+  names?: [request: number, engineId: string][];
   seconds?: [step: number, seconds: number][];
 }
 
@@ -132,6 +137,7 @@ export interface FullPayload extends WordsPayload {
   keyframe?: WireKeyframe | null;
   events?: AnyRow[];
   texts?: [token: number, text: string][];
+  names?: [request: number, engineId: string][];
   tier?: [group: number, hash: string][];
   seconds?: [step: number, seconds: number][];
   earlier?: [event: number, row: AnyRow][];

@@ -104,6 +104,7 @@ const VALUES: Record<string, (get: Field, tokenText?: TokenText) => string> = {
   mapping: (get) => mapping(get("mapped"), get("block_id")),
   mapped_blocks: (get) => blockNames(get("mapped")),
   transferred_blocks: (get) => blockNames(get("transfers").map((transfer) => transfer[2])),
+  deferred_blocks: (get) => blockNames(get("block_ids") as number[]),
   tier_change: (get) => tierChange(get("added"), get("dropped"), get("pinned")),
   written_blocks: (get) => blockNames(get("runs").map((run) => run[0])),
   scheduled_positions: (get) => positions(get("start"), get("num_tokens")),

@@ -41,6 +41,7 @@ export class Recording {
   kinds: Kinds;
   handlers: (Handler | null)[];
   texts: Map<number, string>;
+  names: Map<number, string>; // the engine's own ids of requests
   seconds: Map<number, number>; // step -> seconds it took
   shared: Shared;
   maxEnded: number;
@@ -58,7 +59,17 @@ export class Recording {
   }
 
   constructor(
-    { header, start = 0, keyframe = null, events = [], texts = [], tier = [], seconds = [], earlier = [] }: FullPayload,
+    {
+      header,
+      start = 0,
+      keyframe = null,
+      events = [],
+      texts = [],
+      names = [],
+      tier = [],
+      seconds = [],
+      earlier = [],
+    }: FullPayload,
     limits: Limits = {},
   ) {
     this.maxEvents = limits.maxEvents ?? MAX_EVENTS;
@@ -68,6 +79,7 @@ export class Recording {
     this.kinds = new Kinds(header.kinds);
     this.handlers = this.kinds.names.map((name) => entryFor(HANDLERS, name) ?? null);
     this.texts = new Map(texts);
+    this.names = new Map(names);
     this.seconds = new Map(seconds);
     this.shared = new Shared(start);
     this.maxEnded = limits.maxEnded ?? MAX_ENDED;
@@ -119,19 +131,19 @@ export class Recording {
   // -- what the kernel sends
 
   // False when it does not join on: something was lost, and the whole is wanted anew.
-  more({ start, events, texts = [], seconds = [], first }: MorePayload) {
+  more({ start, events, texts = [], names = [], seconds = [], first }: MorePayload) {
     if (start !== this.end) return false;
     if (first !== undefined) this.header.first = first;
-    this.learn(texts, seconds);
+    this.learn(texts, names, seconds);
     this.append(events);
     if (this.header.is_live && this.rows.length > this.maxEvents) this.dropOldest();
     return true;
   }
 
   // The recording before what is here. Contents keep the numbers they have; new ones get the next.
-  older({ start, keyframe, events, texts = [], tier = [], seconds = [] }: OlderPayload) {
+  older({ start, keyframe, events, texts = [], names = [], tier = [], seconds = [] }: OlderPayload) {
     if (start + events.length !== this.start) return false;
-    this.learn(texts, seconds);
+    this.learn(texts, names, seconds);
     const rows = this.rows,
       [epoch] = this.shared.epochs,
       { contents } = epoch;
@@ -291,8 +303,9 @@ export class Recording {
     this.head.moment = end;
   }
 
-  learn(texts: [number, string][], seconds: [number, number][]) {
+  learn(texts: [number, string][], names: [number, string][], seconds: [number, number][]) {
     for (const [id, text] of texts) this.texts.set(id, text);
+    for (const [id, name] of names) this.names.set(id, name);
     for (const [step, time] of seconds) this.seconds.set(step, time);
   }
 

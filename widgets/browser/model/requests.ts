@@ -41,6 +41,11 @@ export class RequestRecord {
     this.stamp = this.tablesStamp = stamp;
   }
 
+  // Has finished, and a connector still reads or writes its blocks.
+  get isHolding() {
+    return this.status === "finished" && this.tables.some((table) => table.length > 0);
+  }
+
   // All its tokens, as a plain array to read and not to keep. `token`, `tokensBetween` and `numTokens` cost less.
   get tokens() {
     if (this.store.ids.length === this.numTokens) return this.store.ids;

@@ -22,6 +22,7 @@ export interface Block {
   tokens: (number | null)[];
   keys: string[];
   strays: Map<number, number | null> | null;
+  pins: number; // references that are of no table
   size: number;
   freedAt: number;
   actual?: number; // the content of its KV where the checks know it to be another than its hash stands for; -1: unknown
@@ -72,6 +73,7 @@ export class Scene extends SceneState {
       tokens: isDrawn ? tokensOf(this, id) : [],
       keys: keys.map((key) => this.shared.keys.text(key)),
       strays: this.strays.get(id) ?? null,
+      pins: this.pins.get(id) ?? 0,
       size: this.sizeOf(id),
       freedAt: this.freedAt[id],
     };

@@ -96,6 +96,7 @@ export class SceneState {
   requests!: Map<number, RequestRecord>;
   moreKeys!: Map<number, number[]>;
   strays!: Map<number, Map<number, number | null>>;
+  pins!: Map<number, number>; // per block: references that are of no table
   evictedById!: Map<number, Evicted>;
   traffic!: Traffic[];
   numLost!: number;
@@ -211,6 +212,7 @@ export class SceneState {
     this.places.reset(numBlocks);
     this.moreKeys = new Map();
     this.strays = new Map();
+    this.pins = new Map();
     this.evictedById = new Map();
     this.traffic = [];
     this.twins.reset(numBlocks);

@@ -56,6 +56,11 @@ export class Side {
     this.reference = moment === null ? null : this.recording.sceneAt(moment);
   }
 
+  // The engine's own id of a request, in one visible line; empty where letters are all that there is.
+  engineId(request: number, limit = MAX_ID) {
+    return readable(this.recording.names.get(request) ?? "", limit);
+  }
+
   // A token in one visible line.
   text(tokenId: number) {
     let known = this.texts.get(tokenId);
@@ -67,4 +72,5 @@ export class Side {
   }
 }
 
-const MAX_LENGTH = 24;
+const MAX_LENGTH = 24,
+  MAX_ID = 160;

@@ -169,6 +169,21 @@ const APPLY: { [Kind in EventKind]?: Apply<Kind> } = {
   BlockFreed(story, [, block, request, , , refs], i) {
     story.change(block, i, { refs, owners: refs ? without(story.block(block).owners, request) : [] });
   },
+  FreeDeferred(story, [, request, , blocks], i) {
+    for (const block of blocks) story.change(block, i, { owners: without(story.block(block).owners, request) });
+  },
+  BlockPinned: (story, [, block, refs], i) => story.change(block, i, { refs }),
+  BlockUnpinned: (story, [, block, refs], i) => story.change(block, i, refs ? { refs } : { refs, owners: [] }),
+  BlockCopied(story, [, block, into, request], i) {
+    story.change(block, i, { owners: without(story.block(block).owners, request) });
+    story.change(into, i, { refs: 2, keys: [], owners: [request] });
+  },
+  HashesMoved(story, [, block, into], i) {
+    const { keys } = story.block(block);
+    for (const key of keys) story.remap(key, [...without(story.map.get(key) ?? [], block), into], i);
+    story.change(block, i, { keys: [] });
+    story.change(into, i, { keys });
+  },
   BlockEvicted(story, [, block], i) {
     for (const key of story.block(block).keys) story.remap(key, without(story.map.get(key) ?? [], block), i);
     story.change(block, i, { keys: [] });

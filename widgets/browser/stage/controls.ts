@@ -4,9 +4,6 @@ import { button, element, put, write } from "../look/element.ts";
 import type { WireContent } from "../model/payloads.ts";
 import type { Stage } from "./stage.ts";
 
-const GONE = "The kernel that this lab lived in is gone: run the cell again for a new one.";
-const SILENCE =
-  "No answer yet: this is the state as it was last seen. If the kernel has no such lab any more, run the cell again.";
 const PATIENCE_MS = 400;
 
 function field(label: string, input: HTMLElement) {
@@ -118,13 +115,13 @@ export class Controls {
   }
 
   showSilence() {
-    this.absence = SILENCE;
+    this.absence = this.stage.wire.absence.silence;
     this.showMessage();
   }
 
   showGone() {
     this.pending = [];
-    this.absence = GONE;
+    this.absence = this.stage.wire.absence.gone;
     for (const one of [this.step, this.phase, this.run, this.reset]) one.disabled = true;
     this.showMessage();
   }
@@ -166,8 +163,8 @@ export class Notice {
   constructor(stage: Stage) {
     this.element.setAttribute("role", "status");
     const say = (kind: keyof Notice["words"], text: string) => this.say(kind, text);
-    stage.on("gone", () => say("absence", GONE));
-    stage.on("silence", () => say("absence", SILENCE));
+    stage.on("gone", () => say("absence", stage.wire.absence.gone));
+    stage.on("silence", () => say("absence", stage.wire.absence.silence));
     stage.on("present", () => say("absence", ""));
     stage.on("failure", (message) => say("failure", message));
     stage.on("status", ({ listener_failures: failures = [] }) =>

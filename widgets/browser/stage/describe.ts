@@ -19,7 +19,7 @@ export function describe(stage: ViewHost, side: Side, { kind, id, about }: Subje
       (about && stage.askWhy ? "\nclick: why this ref count?" : "") +
       brokenBlock(side, Number(id))
     );
-  if (kind === "request") return requestWords(scene, Number(id)) + wasRequest(stage, side, Number(id));
+  if (kind === "request") return requestWords(side, Number(id)) + wasRequest(stage, side, Number(id));
   if (kind === "hash") return hashWords(scene, String(id)) + wasHash(stage, side, String(id));
   const event = Number(id);
   if (kind === "event" && event >= recording.start && event < recording.end)
@@ -58,12 +58,14 @@ function misnamedWords({ scene, recording, moment }: Side, id: number) {
   return `\n≠ its hash is that of ${claimed}, its KV ${what}: the checks found it`;
 }
 
-function requestWords(scene: Scene, id: number) {
-  const request = scene.requests.get(id);
-  if (!request) return `request ${requestName(id)}`;
+function requestWords(side: Side, id: number) {
+  const request = side.scene.requests.get(id),
+    engineId = side.engineId(id),
+    name = `request ${requestName(id)}${engineId && ` = ${engineId}\n`}`;
+  if (!request) return name.trimEnd();
   const sampled = request.tokens.length - request.numPrompt;
   return (
-    `request ${requestName(id)} · ${request.status} · ${counted(request.numPrompt, "prompt token")}, ${sampled}` +
+    `${name}${engineId ? "" : " · "}${request.status} · ${counted(request.numPrompt, "prompt token")}, ${sampled}` +
     ` generated · ${request.numComputed} computed`
   );
 }

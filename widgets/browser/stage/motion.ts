@@ -46,6 +46,19 @@ const MOTIONS: { [Kind in EventKind]?: MotionOf<Kind> } = {
     focus.add(block).add(into);
     moves.push([requestName(request), `pool:${block}`, `pool:${into}`]);
   },
+  BlockPinned: ([, block], _moves, focus) => void focus.add(block),
+  BlockUnpinned([, block, , queueEnd], moves, focus) {
+    focus.add(block);
+    if (queueEnd !== null) moves.push([`#${block}`, `pool:${block}`, `queue:${block}`]);
+  },
+  BlockCopied([, block, into, request], moves, focus) {
+    focus.add(block).add(into);
+    moves.push([requestName(request), `pool:${block}`, `pool:${into}`]);
+  },
+  HashesMoved([, block, into], moves, focus) {
+    focus.add(block).add(into);
+    moves.push([`#${block}`, `pool:${block}`, `pool:${into}`]);
+  },
   BlockFreed([, block, , , , , queueEnd], moves, focus) {
     focus.add(block);
     if (queueEnd !== null) moves.push([`#${block}`, `pool:${block}`, `queue:${block}`]);

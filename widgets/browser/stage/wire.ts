@@ -6,8 +6,21 @@ const GZIP = [0x1f, 0x8b];
 
 export type WireBuffer = ArrayBuffer | ArrayBufferView | string;
 
+// What is said where Python is gone, and where it does not answer.
+interface Absence {
+  gone: string;
+  silence: string;
+}
+
+const KERNEL: Absence = {
+  gone: "The kernel that this lab lived in is gone: run the cell again for a new one.",
+  silence:
+    "No answer yet: this is the state as it was last seen. If the kernel has no such lab any more, run the cell again.",
+};
+
 // The way to a widget's model: `listen` returns what ends it.
 export interface Source {
+  absence?: Absence; // other words than a notebook's
   send(message: Record<string, unknown>): void;
   listen(hear: (content: WireContent, buffers?: WireBuffer[]) => void): () => void;
 }
@@ -33,6 +46,10 @@ export class Wire {
     this.off = source ? source.listen((content, buffers) => this.take(content, buffers)) : () => {};
   }
 
+  get absence() {
+    return this.source?.absence ?? KERNEL;
+  }
+
   get canAsk() {
     return this.source !== null;
   }
@@ -53,7 +70,8 @@ export class Wire {
     const id = `${++this.number}`;
     return new Promise((resolve, reject) => {
       this.questions.set(id, { resolve, reject });
-      if (!this.send({ ...fields, type, id })) this.answer(id, null, new Error("The kernel does not answer."));
+      if (!this.send({ ...fields, type, id }))
+        this.answer(id, null, new Error(this.source?.absence?.gone ?? "The kernel does not answer."));
     });
   }
 

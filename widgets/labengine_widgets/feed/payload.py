@@ -20,6 +20,9 @@ from labengine_widgets.words.tier import kept_contents
 MAX_EARLIER = 200
 """Violations and failures before the oldest event that is sent, at most: the first ones say where it began."""
 
+MAX_NAME = 200
+"""Characters of a request's own id that are sent."""
+
 Payload = dict[str, Any]
 ByKind = dict[type[ev.Event], list[Any]]
 
@@ -47,6 +50,7 @@ def stretch(source: ViewSource, timeline: Timeline, start: int, events: Sequence
         "keyframe": keyframe(state),
         "events": rows(events),
         "texts": texts(source, {*tokens_of_state(state), *tokens_of(kinds)}),
+        "names": engine_ids_of(source, {*state.requests, *requests_of(kinds)}),
         "tier": kept_contents(timeline, start),
         "seconds": seconds(timeline, kinds),
     }
@@ -103,6 +107,17 @@ def status(source: ViewSource) -> Payload:
 def texts(source: ViewSource, token_ids: Iterable[int]) -> list[tuple[int, str]]:
     """Return each token's text as the tokenizer gives it: untrusted."""
     return [(token_id, source.token_text(token_id)) for token_id in sorted(token_ids)]
+
+
+def engine_ids_of(source: ViewSource, request_ids: Iterable[int]) -> list[tuple[int, str]]:
+    """Return what the engine itself calls each request, where it has names for them: untrusted."""
+    named = ((request_id, source.engine_id(request_id)) for request_id in sorted(request_ids))
+    return [(request_id, name[:MAX_NAME]) for request_id, name in named if name]
+
+
+def requests_of(kinds: ByKind) -> set[int]:
+    """Return the requests that are added by the events."""
+    return {event.request_id for event in kinds[ev.RequestAdded]}
 
 
 def by_kind(events: Iterable[ev.Event]) -> ByKind:

@@ -15,7 +15,9 @@ from labengine_widgets.feed.payload import (
     Payload,
     by_kind,
     ends_inside_step,
+    engine_ids_of,
     full_payload,
+    requests_of,
     seconds,
     status,
     step_start,
@@ -147,6 +149,7 @@ class Publisher:
         kinds = by_kind(events)
         payload: Payload = {"start": start, "events": rows(events), "texts": self._new_texts(kinds)}
         payload["seconds"] = seconds(timeline, kinds)
+        payload["names"] = engine_ids_of(self._source, requests_of(kinds))
         start_by_hand = self._steps.start_by_hand
         captioned = self._captions_start(start, start_by_hand, kinds)
         self._ends_inside_step = ends_inside_step(events, self._ends_inside_step)

@@ -11,9 +11,9 @@ from labengine.timeline import Timeline
 from labengine.trace.codec import KINDS, Row, dumps, keyframe, rows
 from labengine.trace.recorded_timeline import RecordedTimeline, rows_between
 from labengine.wording import readable
-from labengine_widgets.feed.payload import Payload, header, status, texts, tokens_of_state
+from labengine_widgets.feed.payload import Payload, engine_ids_of, header, status, texts, tokens_of_state
 from labengine_widgets.view_source import ViewSource
-from labengine_widgets.why import answers_along, carried_answers
+from labengine_widgets.why import EngineIds, answers_along, carried_answers
 from labengine_widgets.words.captions import MAX_CAPTIONED, CaptionWriter
 from labengine_widgets.words.tier import kept_contents
 
@@ -21,6 +21,7 @@ SHORT = 2_000
 """Up to this many events, a page gets answers about every moment, not only about the end."""
 
 _ADDED, _SAMPLED = (ev.EVENT_KINDS.index(kind) for kind in (ev.RequestAdded, ev.TokenSampled))
+_REQUEST = KINDS[_ADDED].index("request_id")
 _TOKENS, _TOKEN = KINDS[_ADDED].index("token_ids"), KINDS[_SAMPLED].index("token_id")
 
 
@@ -40,6 +41,7 @@ def recording_payload(source: ViewSource, *, has_words: bool = True) -> bytes:
         "keyframe": keyframe(state),
         "events": events,
         "texts": texts(source, {*tokens_of_state(state), *_tokens_of(events)}),
+        "names": engine_ids_of(source, {*state.requests, *_requests_of(events)}),
         "tier": kept_contents(timeline, start),
         "seconds": sorted(timeline.step_seconds.items()),
         "captions": captions,
@@ -48,18 +50,20 @@ def recording_payload(source: ViewSource, *, has_words: bool = True) -> bytes:
         "selection": None,
         "shown": None,
     }
-    payload["header"]["answers"] = answers(timeline, source.seams())
+    payload["header"]["answers"] = answers(timeline, source.seams(), source.engine_id)
     payload["header"]["title"] = payload["status"]["title"] = readable(source.title)
     return dumps(payload)
 
 
-def answers(timeline: Timeline, seams: dict[str, Any]) -> list[dict[str, Any]]:
+def answers(timeline: Timeline, seams: dict[str, Any], engine_ids: EngineIds | None = None) -> list[dict[str, Any]]:
     """Return answers to the likeliest questions about a recording, in the order of the moments that they hold for.
 
     In a long recording only the newest events are searched: an answer whose cause lies earlier says so.
     """
     is_short = timeline.end - timeline.num_dropped <= SHORT
-    return answers_along(timeline, seams) if is_short else carried_answers(Newest(timeline), seams)
+    if is_short:
+        return answers_along(timeline, seams, engine_ids)
+    return carried_answers(Newest(timeline), seams, engine_ids=engine_ids)
 
 
 class Newest:
@@ -99,6 +103,11 @@ def _captions(timeline: Timeline, source: ViewSource, start: int, end: int) -> l
         if end - start <= MAX_CAPTIONED
         else []
     )
+
+
+def _requests_of(events: Sequence[Row]) -> Iterator[int]:
+    """Yield the requests that are added in rows of events."""
+    return (row[_REQUEST] for row in events if row[0] == _ADDED)
 
 
 def _tokens_of(events: Sequence[Row]) -> Iterator[int]:

@@ -32,6 +32,8 @@ class Link:
     """In a chain about a ref count: the change of the count. The changes add up to the count."""
     side: int = 0
     """0, or 1 for the right-hand one of two recordings."""
+    place: str = ""
+    """File, line and version of the method in the engine that was recorded; empty for labengine's own."""
 
     def with_change(self, change: int) -> Link:
         """Return the link with another change of the ref count."""
@@ -45,9 +47,13 @@ class Why:
     question: str
     answer: str
     links: tuple[Link, ...] = ()
+    names: tuple[tuple[str, str], ...] = ()
+    """(letter, the engine's own id) of requests that are named; empty where letters are all that there is."""
 
     def __repr__(self) -> str:
         lines = [self.question, *wrap(self.answer, 100, initial_indent="  ", subsequent_indent="  ")]
+        if self.names:
+            lines += wrap(self.names_line(), 100, initial_indent="  ", subsequent_indent="  ")
         named: set[str | None] = {None}
         for link in self.links:
             number = "     start" if link.event_number is None else f"event {link.event_number:>4}"
@@ -55,7 +61,8 @@ class Why:
             lines.append(f"  {number}  {change}{link.sentence}")
             if link.seam not in named:
                 named.add(link.seam)
-                lines += wrap(f"{link.seam}: {link.reason}", 100, initial_indent=" " * 14, subsequent_indent=" " * 14)
+                method = f"{link.seam} ({link.place})" if link.place else link.seam
+                lines += wrap(f"{method}: {link.reason}", 100, initial_indent=" " * 14, subsequent_indent=" " * 14)
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -66,11 +73,21 @@ class Why:
             for i, link in enumerate(self.links)
         )
         chain = f"<ol style='margin:4px 0 0'>{rows}</ol>" if rows else ""
-        return f"<div><b>{escape(self.question)}</b><p style='margin:4px 0'>{escape(self.answer)}</p>{chain}</div>"
+        names = f"<p style='margin:4px 0;opacity:.7'>{escape(self.names_line())}</p>" if self.names else ""
+        answer = f"<p style='margin:4px 0'>{escape(self.answer)}</p>"
+        return f"<div><b>{escape(self.question)}</b>{answer}{names}{chain}</div>"
+
+    def names_line(self) -> str:
+        """Return what the engine calls the requests: "A = cmpl-1f3a, B = cmpl-77b0"."""
+        return ", ".join(f"{letter} = {name}" for letter, name in self.names)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
-        return {"question": self.question, "answer": self.answer, "links": [asdict(link) for link in self.links]}
+        links = [
+            {name: value for name, value in asdict(link).items() if name != "place" or value} for link in self.links
+        ]
+        names = {"names": self.names_line()} if self.names else {}
+        return {"question": self.question, "answer": self.answer, "links": links, **names}
 
 
 def _html(link: Link, is_first_of_seam: bool) -> str:
@@ -79,4 +96,5 @@ def _html(link: Link, is_first_of_seam: bool) -> str:
     text = f"{escape(link.sentence)}{change} <small style='opacity:.7'>{where}</small>"
     if not link.seam or not is_first_of_seam:
         return text
-    return f"{text}<br><small style='opacity:.7'><code>{escape(link.seam)}</code> {escape(link.reason)}</small>"
+    place = f" ({escape(link.place)})" if link.place else ""
+    return f"{text}<br><small style='opacity:.7'><code>{escape(link.seam)}</code>{place} {escape(link.reason)}</small>"

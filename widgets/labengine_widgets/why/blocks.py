@@ -35,15 +35,18 @@ def why_free(past: Past, block_id: int) -> Why:
     if number is None:
         return Why(question, f"{_never_held(past)} {_keeps(past, block_id)}", start_of(past, block_id))
     event = past.event(number)
+    if isinstance(event, ev.BlockUnpinned):
+        text = f"Its last reference was of no table, and was dropped. {_keeps(past, block_id)}"
+        return Why(question, text, (past.link(number),))
     assert isinstance(event, ev.BlockFreed)
     text = f"{request_name(event.request_id)} was the last to hold it, and {_let_go(event)}. {_keeps(past, block_id)}"
     return Why(question, text, tuple(_freed_links(past, number, event)))
 
 
 def last_freed(past: Past, block_id: int) -> int | None:
-    """Return the number of the BlockFreed that queued a block; None if the block was queued from the beginning."""
+    """Return the number of the event that queued a block; None if the block was queued from the beginning."""
     for number, event in past.backwards():
-        if isinstance(event, ev.BlockFreed) and event.block_id == block_id and event.queue_end is not None:
+        if isinstance(event, (ev.BlockFreed, ev.BlockUnpinned)) and event.block_id == block_id and event.queue_end:
             return number
     return None
 
@@ -69,6 +72,7 @@ def _let_go(event: ev.BlockFreed) -> str:
         "aborted": "was aborted",
         "preempted": "was preempted because blocks ran out",
         "merged": "was merged into an equal block, so that this copy was not needed",
+        "load_failed": "gave it back because its load failed",
         "window": "has moved on: no later token's window reaches back to it",
     }.get(event.reason, event.reason)
 
@@ -152,9 +156,13 @@ def _gone(past: Past, block_id: int, put: int | None) -> list[int]:
         match event:
             case ev.BlockAllocated() if event.block_id in ahead:
                 pass
-            case ev.BlockTouched(ref_count=1) if event.block_id in ahead:
+            case ev.BlockTouched(ref_count=1) | ev.BlockPinned(ref_count=1) if event.block_id in ahead:
                 pass
-            case ev.BlockFreed(queue_end="head"):
+            case ev.BlockCopied() if event.into_block_id in ahead:
+                ahead.discard(event.into_block_id)
+                numbers.append(number)
+                continue
+            case ev.BlockFreed(queue_end="head") | ev.BlockUnpinned(queue_end="head"):
                 ahead.add(event.block_id)
                 continue
             case _:

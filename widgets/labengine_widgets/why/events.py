@@ -63,6 +63,7 @@ _UNCAUSED: dict[type[ev.Event], str] = {
     ev.EngineStarted: "An engine was made, or reset.",
     ev.StepStarted: "A step was requested: by lab.step(), or by a background run.",
     ev.RequestAdded: "A prompt was added.",
+    ev.BlockPinned: "A connector, or another part outside the scheduler, took the reference.",
     ev.PrefixCacheReset: "A reset was requested while no request held a block.",
 }
 
@@ -157,7 +158,14 @@ def _freed(past: Past, number: int, event: ev.BlockFreed) -> int | None:
         return _last(past, number, ev.BlockMerged, block_id=event.block_id)
     if event.reason == "window":
         return _last(past, number, ev.TokensComputed, ev.PrefixHit, request_id=event.request_id)
-    if event.reason == "finished":
+    if event.reason == "load_failed":
+        return _last(past, number, ev.LoadFailed, request_id=event.request_id)
+    if event.reason in ("finished", "aborted"):  # its end came before, if it held its blocks for a connector
+        kinds = (ev.TokenSampled, ev.RequestFinished, ev.RequestScheduled, ev.RequestAdded)
+        before = _last(past, number, *kinds, request_id=event.request_id)
+        is_held = before is not None and isinstance(past.event(before), ev.RequestFinished)
+        if is_held or event.reason == "aborted":
+            return before if is_held else None
         return _last(past, number, ev.TokenSampled, request_id=event.request_id)
     return _preempted(past, number, event) if event.reason == "preempted" else None
 
@@ -179,6 +187,20 @@ def _preempted(past: Past, number: int, event: Any) -> int | None:
 
 def _finished(past: Past, number: int, event: ev.RequestFinished) -> int | None:
     return None if event.reason == "abort" else _last(past, number, ev.TokenSampled, request_id=event.request_id)
+
+
+def _unpinned(past: Past, number: int, event: ev.BlockUnpinned) -> int | None:
+    """Return the newest event that gave the block a reference of no table."""
+    block_id = event.block_id
+    for before, earlier in past.backwards(number):
+        match earlier:
+            case ev.BlockPinned() if earlier.block_id == block_id:
+                return before
+            case ev.FreeDeferred() if block_id in earlier.block_ids:
+                return before
+            case ev.BlockCopied() if block_id in (earlier.block_id, earlier.into_block_id):
+                return before
+    return None
 
 
 def _violation(past: Past, number: int, event: ev.ViolationFound) -> int | None:
@@ -203,6 +225,7 @@ _CAUSES: dict[type[ev.Event], Finder] = {
     ),
     ev.RequestPreempted: _preempted,
     ev.RequestFinished: _finished,
+    ev.RequestReleased: _of_request(ev.RequestFinished),
     ev.RequestForgotten: _of_request(ev.RequestFinished),
     ev.ExternalHit: _of_request(ev.PrefixHit),
     ev.BlocksLoaded: _of_request(ev.ExternalHit),
@@ -215,9 +238,13 @@ _CAUSES: dict[type[ev.Event], Finder] = {
     ev.BlockCached: _registered,
     ev.BlockMerged: _merged,
     ev.BlockFreed: _freed,
+    ev.FreeDeferred: _of_request(ev.TokenSampled, ev.RequestScheduled),
+    ev.BlockUnpinned: _unpinned,
+    ev.BlockCopied: _of_request(ev.PrefixHit),
+    ev.HashesMoved: lambda past, number, event: _last(past, number, ev.BlockCached, block_id=event.block_id),
     ev.SlotsWritten: _of_request(ev.RequestScheduled),
     ev.ForwardRan: _step,
-    ev.TokensComputed: _of_request(ev.SlotsWritten, ev.BlocksLoaded),
+    ev.TokensComputed: _of_request(ev.SlotsWritten, ev.BlocksLoaded, ev.LoadFailed),
     ev.TokenSampled: _of_request(ev.SlotsWritten),
     ev.ViolationFound: _violation,
 }

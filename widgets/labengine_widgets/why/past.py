@@ -166,7 +166,8 @@ class Past:
         event = self.event(number)
         seam, reason = self.seam(event)
         text = self._override_named(event) + (sentence or phrase(event))
-        return Link(number + 1, number, text, seam, reason, change)
+        place = str((seam_of(self.seams, event) or {}).get("place", ""))
+        return Link(number + 1, number, text, seam, reason, change, place=place)
 
     def _override_named(self, event: ev.Event) -> str:
         """Return the override that decided an event, as the beginning of its sentence; "" for a method of labengine.

@@ -11,6 +11,7 @@ from labengine import events as ev
 from labengine.wording import readable
 from labengine_widgets.why.answer import Link, Why, WhyError
 from labengine_widgets.why.blocks import why_block, why_free, why_in_queue, why_next
+from labengine_widgets.why.engine_ids import EngineIds, with_engine_ids
 from labengine_widgets.why.events import why_event
 from labengine_widgets.why.hits import why_hit
 from labengine_widgets.why.map_entries import is_lost, key_of, why_hash, why_lost
@@ -79,25 +80,33 @@ _ABOUT_REQUEST: dict[str | None, Callable[[Past, int], Why]] = {
 
 
 def why(
-    timeline: Recording, subject: Mapping[str, Any], moment: int | None = None, *, seams: Seams | None = None
+    timeline: Recording,
+    subject: Mapping[str, Any],
+    moment: int | None = None,
+    *,
+    seams: Seams | None = None,
+    engine_ids: EngineIds | None = None,
 ) -> Why:
     """Answer why a subject is as it is at a moment (by default the newest).
 
     subject: {"block": 3}, {"request": 2}, {"hash": "1f3a"}, {"event": 17} or {"next_victim": True}, with "about" for
     one question of several; or a selection {"kind", "id"}. seams: what `seams_of` of the
-    lab knows; without them the links name no methods. Raises WhyError for a subject that the recording does not have.
+    lab knows; without them the links name no methods. engine_ids: from a request's number to the engine's own id.
+    Raises WhyError for a subject that the recording does not have.
     """
-    asked = parsed(subject)
-    return _answer(Past(timeline, moment, seams), asked)
+    asked, past = parsed(subject), Past(timeline, moment, seams)
+    found = _answer(past, asked)
+    return found if engine_ids is None else with_engine_ids(past, asked, found, engine_ids)
 
 
 def answer(source: Any, timeline: Recording, subject: Mapping[str, Any], moment: int | None = None) -> dict[str, Any]:
     """Return the answer for a view, in plain JSON types; an error becomes an answer's text. Never raises.
 
-    source: its seams() name the methods, if it has that method.
+    source: its seams() name the methods, and its engine_id() the requests, if it has these methods.
     """
     try:
-        return why(timeline, subject, moment, seams=getattr(source, "seams", dict)()).to_dict()
+        seams: Seams = getattr(source, "seams", dict)()
+        return why(timeline, subject, moment, seams=seams, engine_ids=getattr(source, "engine_id", None)).to_dict()
     except WhyError as error:
         return Why("Why?", str(error)).to_dict() | {"is_error": True}
     except Exception as error:
@@ -131,13 +140,17 @@ Carried = dict[str, Any]
 """{subject: {kind, id, about}, moment, answer}: an item of a page's `header.answers`, which views/why reads."""
 
 
-def carried_answers(timeline: Recording, seams: Seams | None = None, moment: int | None = None) -> list[Carried]:
+def carried_answers(
+    timeline: Recording, seams: Seams | None = None, moment: int | None = None, engine_ids: EngineIds | None = None
+) -> list[Carried]:
     """Return answers about the requests and blocks at a moment (by default the newest), at most MAX_ANSWERS."""
     past = Past(timeline, moment, seams)
-    return [_carried(past, *row) for row in islice(_answers(past), MAX_ANSWERS)]
+    return [_carried(past, *row, engine_ids) for row in islice(_answers(past), MAX_ANSWERS)]
 
 
-def answers_along(timeline: Recording, seams: Seams | None = None) -> list[Carried]:
+def answers_along(
+    timeline: Recording, seams: Seams | None = None, engine_ids: EngineIds | None = None
+) -> list[Carried]:
     """Return answers at the ends of the newest steps and about each of the newest events, for pages that scrub."""
     first = max(timeline.num_dropped, timeline.end - MAX_EVENTS)
     events = timeline.events(first, timeline.end)
@@ -145,14 +158,19 @@ def answers_along(timeline: Recording, seams: Seams | None = None) -> list[Carri
     moments = sorted({*ended[-MAX_STEPS:], timeline.end})
     found = timeline.of_kind(ev.ViolationFound)
     pasts = {number: Past(timeline, number + 1, seams, found) for number in range(first, timeline.end)}
-    about_events = [_carried(past, "event", number, "", why_event(past, number)) for number, past in pasts.items()]
-    return [*about_events, *(carried for moment in moments for carried in carried_answers(timeline, seams, moment))]
+    about_events = [
+        _carried(past, "event", number, "", why_event(past, number), engine_ids) for number, past in pasts.items()
+    ]
+    at_moments = (carried_answers(timeline, seams, moment, engine_ids) for moment in moments)
+    return [*about_events, *(carried for answers in at_moments for carried in answers)]
 
 
-def _carried(past: Past, kind: str, subject: int | str, about: str, why: Why) -> Carried:
+def _carried(past: Past, kind: str, subject: int | str, about: str, why: Why, engine_ids: EngineIds | None) -> Carried:
     named = {"kind": kind, "id": subject, "about": about}
     if isinstance(subject, int):
         why = _with_found(past, kind, subject, why)
+    if engine_ids is not None:
+        why = with_engine_ids(past, Subject(kind, subject, about), why, engine_ids)
     return {"subject": named, "moment": past.moment, "answer": why.to_dict()}
 
 

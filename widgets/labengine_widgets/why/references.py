@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from labengine import events as ev
-from labengine.wording import block_name, counted, entry_name, listed
+from labengine.wording import block_name, counted, entry_name, listed, request_name
 from labengine_widgets.why.answer import Link, Why
 from labengine_widgets.why.past import Past
 from labengine_widgets.words.phrases import phrase
@@ -14,17 +14,23 @@ MAX_LINKS = 24
 """Maximum number of links in a chain; of a longer one, the ends are kept."""
 
 
+Pin = ev.BlockPinned | ev.BlockUnpinned | ev.BlockCopied
+"""Events that change a count by a reference of no table."""
+
+
 class Reference(NamedTuple):
     """An event that changes a block's ref count."""
 
     number: int
-    event: ev.BlockAllocated | ev.BlockTouched | ev.BlockMerged | ev.BlockFreed
+    event: ev.BlockAllocated | ev.BlockTouched | ev.BlockMerged | ev.BlockFreed | Pin
     ref_count: int
     """The ref count after the event."""
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """(request id, group, index) of the table entry."""
+        """(request id, group, index) of the table entry; -1 each for a reference of no table."""
+        if isinstance(self.event, (ev.BlockPinned, ev.BlockUnpinned)):
+            return -1, -1, -1
         return self.event.request_id, self.event.group, self.event.index
 
 
@@ -43,10 +49,11 @@ def life_of(past: Past, block_id: int) -> Life:
         count = _count_after(event, block_id)
         if count is None:
             continue
-        if isinstance(event, ev.BlockFreed) and count == 0:
+        if isinstance(event, (ev.BlockFreed, ev.BlockUnpinned)) and count == 0:
             return Life(0, tuple(found[::-1]), True)
         found.append(Reference(number, event, count))  # type: ignore[arg-type]  # it has a count
-        if isinstance(event, ev.BlockAllocated) or (isinstance(event, ev.BlockTouched) and count == 1):
+        is_taken = isinstance(event, (ev.BlockTouched, ev.BlockPinned)) and count == 1
+        if is_taken or isinstance(event, (ev.BlockAllocated, ev.BlockCopied)):
             return Life(0, tuple(found[::-1]), True)
     counts = past.at(past.first).ref_counts
     base = counts[block_id] if block_id < len(counts) else 0
@@ -58,8 +65,10 @@ def _count_after(event: ev.Event, block_id: int) -> int | None:
     match event:
         case ev.BlockAllocated() if event.block_id == block_id:
             return 1
-        case ev.BlockTouched() | ev.BlockFreed() if event.block_id == block_id:
+        case ev.BlockTouched() | ev.BlockFreed() | ev.BlockPinned() | ev.BlockUnpinned() if event.block_id == block_id:
             return event.ref_count
+        case ev.BlockCopied() if event.into_block_id == block_id:
+            return 2
         case ev.BlockMerged() if event.into_block_id == block_id:
             return event.ref_count
     return None
@@ -82,7 +91,7 @@ def why_ref_count(past: Past, block_id: int) -> Why:
 
 def _link(past: Past, reference: Reference, change: int) -> Link:
     text = phrase(reference.event)
-    expected = -1 if isinstance(reference.event, ev.BlockFreed) else 1
+    expected = {ev.BlockFreed: -1, ev.BlockUnpinned: -1, ev.BlockCopied: 2}.get(type(reference.event), 1)
     if change != expected:
         found = "a reference that no table holds" if change > expected else "a table entry that is not counted"
         text += f" That is {expected:+d}, and the count changed by {change or 'nothing'}: {found}."
@@ -108,7 +117,7 @@ def _come_and_gone(life: Life) -> set[int | None]:
     open_at: dict[tuple[int, int, int], Reference] = {}
     gone: set[int | None] = set()
     for reference in life.references[1:]:
-        if not isinstance(reference.event, ev.BlockFreed):
+        if not isinstance(reference.event, (ev.BlockFreed, ev.BlockUnpinned)):
             open_at[reference.place] = reference
         elif (added := open_at.pop(reference.place, None)) is not None:
             gone |= {added.number, reference.number}
@@ -118,6 +127,9 @@ def _come_and_gone(life: Life) -> set[int | None]:
 def _answer(past: Past, block_id: int, life: Life) -> str:
     holders = holders_of(past, block_id)
     count, name = past.state.ref_counts[block_id], block_name(block_id)
+    num_pins = past.state.pins.get(block_id, 0)
+    if num_pins and num_pins == count and not holders:
+        return f"No block table points to {name}. {_pinned(past, block_id, num_pins)}"
     if not holders:
         return (
             f"No block table points to {name}, yet it has ref count {count}: a reference was added and never removed."
@@ -126,11 +138,33 @@ def _answer(past: Past, block_id: int, life: Life) -> str:
     text += (
         f"{'points' if len(holders) == 1 else 'point'} to {name}: {listed(entry_name(*holder) for holder in holders)}."
     )
+    if num_pins and len(holders) + num_pins == count:
+        return f"{text} {_pinned(past, block_id, num_pins)}"
     if len(holders) != count:
         return f"{text} The count says {count}: the two should be equal."
     if len({request_id for request_id, _, _ in holders}) < len(holders):
         return f"{text} One request holds it twice: what it writes by one entry, it reads by the other."
     return text + _how(past, life, count)
+
+
+def _pinned(past: Past, block_id: int, num_pins: int) -> str:
+    """Describe a block's references of no table, by the newest event that added one."""
+    for _, event in past.backwards():
+        match event:
+            case ev.FreeDeferred() if block_id in event.block_ids:
+                name = request_name(event.request_id)
+                what = f"{name} has given it up, and it is freed once the steps that may still write it have ended"
+            case ev.BlockCopied() if block_id in (event.block_id, event.into_block_id):
+                what = "it is kept until the copy for a hit inside a block has been made"
+            case ev.BlockPinned() if event.block_id == block_id:
+                what = "it is pinned, as a connector does with a block that it copies"
+            case _:
+                continue
+        break
+    else:
+        what = f"they were there when the recording begins (event {past.first})"
+    are = "reference is" if num_pins == 1 else "references are"
+    return f"{num_pins} {are} of no table: {what}."
 
 
 def holders_of(past: Past, block_id: int) -> list[tuple[int, int, int]]:

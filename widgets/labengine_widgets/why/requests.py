@@ -31,12 +31,14 @@ def why_finished(past: Past, request_id: int) -> Why:
     """Explain the end of a request: its reason, and the token that caused it."""
     name = request_name(request_id)
     question = f"Why is {name} finished?"
-    end = added = sampled = None
+    end = added = sampled = released = None
     for number, event in past.backwards():
         if getattr(event, "request_id", None) != request_id:
             continue
         if isinstance(event, ev.RequestFinished):
             end = (number, event)
+        elif isinstance(event, ev.RequestReleased):
+            released = number
         elif isinstance(event, ev.TokenSampled) and sampled is None:
             sampled = (number, event)
         elif isinstance(event, ev.RequestAdded):
@@ -45,7 +47,9 @@ def why_finished(past: Past, request_id: int) -> Why:
     if end is None:
         return Why(question, _no_end(past, request_id))
     numbers = [found[0] for found in (added, sampled, end) if found is not None]
+    numbers += [] if released is None else [released]
     text = _how_finished(past, request_id, end[1], sampled[1] if sampled else None, added[1] if added else None)
+    text += _held(past, request_id, end[1])
     return Why(question, text, tuple(past.link(number) for number in numbers))
 
 
@@ -53,6 +57,16 @@ def _no_end(past: Past, request_id: int) -> str:
     """Answer for a request without a RequestFinished event."""
     status, name = _status(past, request_id), request_name(request_id)
     return f"{name} ended {past.before}." if status == "finished" else f"It is not finished: it is {status}."
+
+
+def _held(past: Past, request_id: int, end: ev.RequestFinished) -> str:
+    """Return what became of the blocks of a request that held them after its end."""
+    if not end.holds_blocks:
+        return ""
+    if request_id not in past.state.holding:
+        return " It held its blocks until the connector was done with them."
+    held = {i for table in past.state.requests[request_id].block_tables for i in table} - {past.state.null_block}
+    return f" It still holds {counted(len(held), 'block')}: a connector sends them, or a load into them has not ended."
 
 
 def _how_finished(

@@ -18,6 +18,9 @@ def why_waiting(past: Past, request_id: int) -> Why:
     joined = _joined(past, request_id)
     if is_loading(past, request_id):
         return _loading(past, request_id, question)
+    if (landed := _landed(past, request_id)) is not None:
+        text = f"Its load has ended, and it holds its blocks: the next step that has room for {name} takes it up."
+        return Why(question, text, (past.link(landed),))
     if any(request.block_tables):
         text = f"{name} has its blocks and {counted(request.num_computed_tokens, 'token')} computed so far: "
         text += "a long prompt is computed in chunks, and the request stays in the waiting queue until the last."
@@ -61,6 +64,17 @@ def is_loading(past: Past, request_id: int) -> bool:
             if isinstance(event, (ev.BlocksLoaded, ev.LoadFailed, ev.RequestPreempted, ev.RequestAdded)):
                 return False
     return False
+
+
+def _landed(past: Past, request_id: int) -> int | None:
+    """Return the number of the event that ended a late load, while no step has scheduled the request since."""
+    for number, event in past.backwards():
+        if getattr(event, "request_id", None) == request_id:
+            if isinstance(event, (ev.BlocksLoaded, ev.LoadFailed)):
+                return number if any(past.state.requests[request_id].block_tables) else None
+            if isinstance(event, (ev.RequestScheduled, ev.RequestPreempted, ev.RequestAdded)):
+                return None
+    return None
 
 
 def _loading(past: Past, request_id: int, question: str) -> Why:

@@ -127,6 +127,7 @@ _VALUES: dict[str, Callable[[Field], str]] = {
     "mapping": lambda field: _mapping(field("mapped"), field("block_id")),
     "mapped_blocks": lambda field: block_names(field("mapped")),
     "transferred_blocks": lambda field: block_names(block_id for _, _, block_id, _ in field("transfers")),
+    "deferred_blocks": lambda field: block_names(field("block_ids")),
     "tier_change": _tier_change,
     "written_blocks": lambda field: block_names(block_id for block_id, _, _ in field("runs")),
     "scheduled_positions": lambda field: _positions(field("start"), field("num_tokens")),

@@ -72,7 +72,9 @@ def _kinship(event: ev.Event) -> tuple[object, ...]:
             return "free", event.request_id, event.reason
         case ev.BlockAllocated() | ev.BlockTouched() | ev.BlockCached():
             return type(event).__name__, event.request_id, event.group
-        case ev.RequestAdded() | ev.RequestForgotten() | ev.BlockEvicted() | ev.TokensComputed():
+        case ev.BlockUnpinned():
+            return type(event).__name__, event.queue_end is None
+        case ev.BlockPinned() | ev.RequestAdded() | ev.RequestForgotten() | ev.BlockEvicted() | ev.TokensComputed():
             return (type(event).__name__,)
         case ev.ViolationFound():
             return type(event).__name__, event.rule

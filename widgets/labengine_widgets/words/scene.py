@@ -173,7 +173,7 @@ class Scene:
             return -1
         if keys := self.fold.block_keys[block_id]:
             return self.contents.of_hash(keys[0])
-        home = self._home.get(block_id)
+        home = self._home_of(block_id)
         if home is None or not self.fold.ref_counts[block_id] or self._fill(block_id) < self._size(home):
             return -1
         return self.contents.of_prefix(self._prefix(home))
@@ -212,11 +212,16 @@ class Scene:
 
     # -- a block's parts -----------------------------------------------------------------------------------------------
 
+    def _home_of(self, block_id: int) -> Place | None:
+        """Return the table entry whose tokens a block holds; None for a pinned block that is in no table any more."""
+        is_adrift = block_id in self.fold.pins and not self._owners.get(block_id)
+        return None if is_adrift else self._home.get(block_id)
+
     def _size(self, home: Place | None) -> int:
         return self.fold.groups[home[1] if home else 0].block_size
 
     def _fill(self, block_id: int) -> int:
-        home = self._home.get(block_id)
+        home = self._home_of(block_id)
         if self.fold.block_keys[block_id]:
             return self.fold.groups[self.fold.block_keys[block_id][0][0]].block_size
         if home is None or not self.fold.ref_counts[block_id]:
@@ -266,7 +271,7 @@ class Scene:
     def _texts_by_table(self, block_id: int) -> tuple[str, ...]:
         if self.fold.block_tokens[block_id]:
             return self.slot_texts(self.fold.block_tokens[block_id])
-        home = self._home.get(block_id)
+        home = self._home_of(block_id)
         if home is None or home[0] not in self.fold.requests:
             return ()
         start = home[2] * self._size(home)
@@ -355,14 +360,16 @@ class Scene:
         for group, index, block_id, _ in event.transfers:
             size = self.fold.groups[group].block_size
             written = self._written.get((event.request_id, group), 0)
-            self._written[event.request_id, group] = max(written, (index + 1) * size)
+            end = min((index + 1) * size, len(self.fold.requests[event.request_id].token_ids))
+            self._written[event.request_id, group] = max(written, end)
             self._also_changed.add(block_id)
         self._note_saved(event)
 
     def _note_saved(self, event: ev.BlocksSaved | ev.BlocksLoaded) -> None:
         self.tier.note(event)
         for group, index, _, block_hash in event.transfers:
-            self.contents.of_hash((group, block_hash), self._prefix((event.request_id, group, index)))
+            if block_hash:  # empty: a part of a block has no letter
+                self.contents.of_hash((group, block_hash), self._prefix((event.request_id, group, index)))
 
     def _note_tier(self, event: ev.TierChanged) -> None:
         self.tier.note(event)
@@ -371,7 +378,20 @@ class Scene:
         prefix = self._prefix((event.request_id, event.group, event.index))
         self.contents.of_hash((event.group, event.block_hash), prefix)
 
-    def _note_end(self, event: ev.RequestPreempted | ev.RequestFinished) -> None:
+    def _note_copy(self, event: ev.BlockCopied) -> None:
+        """Note the copy's place; a block whose place it was takes its tokens from another table that has it."""
+        self._also_changed.update((event.block_id, event.into_block_id))
+        if self._home.get(event.block_id) == (event.request_id, event.group, event.index):
+            tables = ((i, g, t) for i, r in self.fold.requests.items() for g, t in enumerate(r.block_tables))
+            others = ((i, g, t.index(event.block_id)) for i, g, t in tables if event.block_id in t)
+            self._home[event.block_id] = next(others, self._home[event.block_id])
+        self._home[event.into_block_id] = (event.request_id, event.group, event.index)
+
+    def _note_finished(self, event: ev.RequestFinished) -> None:
+        if not event.holds_blocks:
+            self._note_end(event)
+
+    def _note_end(self, event: ev.RequestPreempted | ev.RequestFinished | ev.RequestReleased) -> None:
         for group in range(len(self.fold.groups)):
             self._written.pop((event.request_id, group), None)
             self._chains.pop((event.request_id, group), None)
@@ -387,6 +407,8 @@ class Scene:
         ev.BlocksSaved: _note_saved,
         ev.TierChanged: _note_tier,
         ev.BlockCached: _note_cached,
+        ev.BlockCopied: _note_copy,
         ev.RequestPreempted: _note_end,
-        ev.RequestFinished: _note_end,
+        ev.RequestFinished: _note_finished,
+        ev.RequestReleased: _note_end,
     }

@@ -166,6 +166,21 @@ def _for_group(event: ev.BlockAllocated, scene: Scene) -> str:
     return f" for the {group_name(scene.fold.groups, event.group)}" if len(scene.fold.groups) > 1 else ""
 
 
+@_words(ev.BlockPinned)
+def _block_pinned(run: Sequence[ev.BlockPinned], scene: Scene) -> str:
+    if len(run) == 1:
+        return phrase(run[0])
+    return f"{_blocks(run)} are pinned: each gets a reference that is of no table."
+
+
+@_words(ev.BlockUnpinned)
+def _block_unpinned(run: Sequence[ev.BlockUnpinned], scene: Scene) -> str:
+    if len(run) == 1:
+        return phrase(run[0])
+    end = "others keep them in use" if run[0].queue_end is None else "they join the free queue"
+    return f"{_blocks(run)} lose a reference each that is of no table; {end}."
+
+
 @_words(ev.BlocksLoaded)
 def _blocks_loaded(run: Sequence[ev.BlocksLoaded], scene: Scene) -> str:
     ids = [block_id for _, _, block_id, _ in run[0].transfers]

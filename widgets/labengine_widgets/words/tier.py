@@ -31,9 +31,9 @@ class KnownTier:
         """Follow an event. A load shows what the tier had, unless it is known to have left before the copy ran."""
         match event:
             case ev.BlocksSaved():
-                self._add((group, block_hash) for group, _, _, block_hash in event.transfers)
+                self._add((group, block_hash) for group, _, _, block_hash in event.transfers if block_hash)
             case ev.BlocksLoaded():
-                loaded = ((group, block_hash) for group, _, _, block_hash in event.transfers)
+                loaded = ((group, block_hash) for group, _, _, block_hash in event.transfers if block_hash)
                 self._add(key for key in loaded if key not in self._left)
             case ev.TierChanged():
                 self._drop(event.dropped)

@@ -72,22 +72,22 @@ INLINED void NAME(score_keys)(const int heads, const int is_full, const Op *op, 
     for (int64_t i = 0; i < size; i += LANES * NAME(GRAIN)) {
       int64_t bytes = is_full ? VECTOR_BYTES : (size - i) * sizeof(REAL);
       NAME(grains) query[SOME_HEADS];
-#pragma GCC unroll 4
+UNROLL(4)
       for (int head = 0; head < heads; head++) query[head] = (NAME(grains))load_bytes(queries + head * size + i, bytes);
-#pragma GCC unroll 4
+UNROLL(4)
       for (int k = 0; k < KEYS_AT_ONCE; k++) {
         NAME(grains) grains = (NAME(grains))load_bytes(keys + places[key + k] + i, bytes);
         fetch_line(keys + next[key + k] + i);
-#pragma GCC unroll 4
+UNROLL(4)
         for (int head = 0; head < heads; head++) sum[k][head] = NAME(dot)(sum[k][head], query[head], grains);
       }
     }
-#pragma GCC unroll 4
+UNROLL(4)
     for (int k = 0; k < KEYS_AT_ONCE; k++)
-#pragma GCC unroll 4
+UNROLL(4)
       for (int head = 0; head < heads; head++) sums[head][key + k] = sum[k][head];
   }
-#pragma GCC unroll 4
+UNROLL(4)
   for (int head = 0; head < heads; head++) scores[head] = sums_of(sums[head]) * (op->scale * LOG2_E);
 }
 
@@ -96,21 +96,21 @@ INLINED void NAME(add_values)(const int heads, const int vectors, const REAL *va
                               const int64_t *next, float (*weights)[SOME_KEYS], const float *rescale, float *sums,
                               int64_t width) {
   vec sum[SOME_HEADS][4];
-#pragma GCC unroll 4
+UNROLL(4)
   for (int head = 0; head < heads; head++)
-#pragma GCC unroll 4
+UNROLL(4)
     for (int i = 0; i < vectors; i++) sum[head][i] = load_f32(sums + head * width + i * LANES) * rescale[head];
   for (int64_t key = 0; key < keys->count; key++)
-#pragma GCC unroll 4
+UNROLL(4)
     for (int i = 0; i < vectors; i++) {
       vec value = NAME(load_part)(values + keys->places[key] + i * LANES, left);
       if (i * VECTOR_BYTES % 64 == 0) fetch_line(values + next[key] + i * LANES);
-#pragma GCC unroll 4
+UNROLL(4)
       for (int head = 0; head < heads; head++) sum[head][i] += weights[head][key] * value;
     }
-#pragma GCC unroll 4
+UNROLL(4)
   for (int head = 0; head < heads; head++)
-#pragma GCC unroll 4
+UNROLL(4)
     for (int i = 0; i < vectors; i++) store_f32(sums + head * width + i * LANES, sum[head][i]);
 }
 

@@ -2,10 +2,19 @@
    It works in bands of rows, so that a band's scores, and then its sums, stay in registers.
 
    Tiles of keys begin at multiples of their size, wherever the tile of queries begins: the division of queries changes
-   no bit of any result. Rows are queries times group: each query's heads together. Grains , of four bytes
-   each, are packed. */
+   no bit of any result. Rows are queries times group: each query's heads together. Grains, of four bytes
+   each, are packed. Where the processor has no product of bf16, numbers become floats when they are packed, so that the
+   inner loop widens nothing; the sums are the same bit by bit. */
 #include "attention_plan.h"
 #include "packing.h"
+
+#if defined(IS_BF16) && !defined(HAS_BF16_INSTRUCTION)
+#define INNER(x) x##_f32
+typedef float NAME(Inner); /* a number as it is multiplied */
+#else
+#define INNER(x) NAME(x)
+typedef REAL NAME(Inner);
+#endif
 
 typedef struct {
   const Op *op;
@@ -16,7 +25,7 @@ typedef struct {
   vec *keys;                    /* [strips of keys][depth][STRIP] */
   vec *values;                  /* [strips of columns][grains of keys][STRIP] */
   float *scores;                /* [BAND][TILE_KEYS] */
-  REAL *weights;                /* [BAND][TILE_KEYS] */
+  NAME(Inner) *weights;         /* [BAND][TILE_KEYS] */
   float *sums;                  /* [rows][width], weighted sums of values */
   float *maximum;                  /* [rows], the largest score so far */
   vec *totals;                  /* [rows], the sum of weights so far, spread over the lanes */
@@ -28,13 +37,13 @@ static NAME(Tile) NAME(new_tile)(const Op *op, const Share *share, Cutting cut, 
   tile.row = share->queries.row + first;
   tile.start = share->queries.start + first;
   tile.num_rows = smaller_int(cut.tile_queries, num_queries) * group_rows(op);
-  tile.depth = ceil_div(op->head_dim, NAME(GRAIN));
+  tile.depth = ceil_div(op->head_dim, INNER(GRAIN));
   tile.width = sum_width(op);
   int64_t rows = round_up(tile.num_rows, BAND);
   tile.keys = (vec *)scratch;
   tile.values = (vec *)(scratch + TILE_KEYS * tile.depth);
   tile.scores = (float *)tile.values + TILE_KEYS * tile.width;
-  tile.weights = (REAL *)(tile.scores + BAND * TILE_KEYS);
+  tile.weights = (NAME(Inner) *)(tile.scores + BAND * TILE_KEYS);
   tile.totals = (vec *)(tile.weights + BAND * TILE_KEYS);
   tile.sums = (float *)(tile.totals + rows);
   tile.queries = tile.sums + rows * tile.width;
@@ -53,7 +62,7 @@ static void NAME(begin_tile)(const NAME(Tile) *tile, const Step *step) {
   }
   for (int64_t row = 0; row < tile->num_rows; row++) {
     const REAL *queries = NAME(queries_at)(tile->op, step, tile->row + row / group, tile->share->head);
-    memcpy(tile->queries + row * tile->depth, queries + row % group * size, size * sizeof(REAL));
+    NAME(pack_row)(queries + row % group * size, (NAME(Inner) *)(tile->queries + row * tile->depth), size);
   }
 }
 
@@ -61,19 +70,20 @@ static void NAME(begin_tile)(const NAME(Tile) *tile, const Step *step) {
 
 static void NAME(pack_keys)(const NAME(Tile) *tile, const REAL *keys, const int64_t *places, Range strips) {
   for (int64_t i = strips.begin; i < strips.end; i += LANES) {
-    const char *rows[LANES];
-    for (int lane = 0; lane < LANES; lane++) rows[lane] = (const char *)(keys + places[i + lane]);
+    const REAL *rows[LANES];
+    for (int lane = 0; lane < LANES; lane++) rows[lane] = keys + places[i + lane];
     vec *strip = tile->keys + i / STRIP_COLUMNS * tile->depth * STRIP;
-    pack_columns(rows, tile->op->head_dim * sizeof(REAL), strip + i % STRIP_COLUMNS / LANES, STRIP);
+    NAME(pack_columns)(rows, tile->op->head_dim, strip + i % STRIP_COLUMNS / LANES, STRIP);
   }
 }
 
 static void NAME(pack_values)(const NAME(Tile) *tile, const REAL *values, const int64_t *places, Range strips) {
-  int64_t depth = TILE_KEYS / NAME(GRAIN), size = tile->op->head_dim;
-  for (int64_t grain = strips.begin / NAME(GRAIN); grain < strips.end / NAME(GRAIN); grain++)
+  int64_t depth = TILE_KEYS / INNER(GRAIN), size = tile->op->head_dim;
+  for (int64_t grain = strips.begin / INNER(GRAIN); grain < strips.end / INNER(GRAIN); grain++)
     for (int64_t column = 0; column < size; column += LANES) {
       vec *strip = tile->values + column / STRIP_COLUMNS * depth * STRIP;
-      strip[grain * STRIP + column % STRIP_COLUMNS / LANES] = NAME(weave)(values + column, places + grain * NAME(GRAIN), size - column);
+      vec woven = NAME(weave)(values + column, places + grain * INNER(GRAIN), size - column);
+      strip[grain * STRIP + column % STRIP_COLUMNS / LANES] = woven;
     }
 }
 
@@ -95,14 +105,14 @@ static void NAME(pack_tile)(const NAME(Tile) *tile, int64_t first, Range keys) {
 typedef vec NAME(Band)[BAND][STRIP];
 
 /* sums += rows x columns, over `depth` grains. Rows are `stride` numbers apart. */
-INLINED void NAME(multiply_band)(const REAL *rows, int64_t stride, const vec *columns, int64_t depth, NAME(Band) sums) {
+INLINED void NAME(multiply_band)(const NAME(Inner) *rows, int64_t stride, const vec *columns, int64_t depth, NAME(Band) sums) {
   for (int64_t i = 0; i < depth; i++, columns += STRIP)
-#pragma GCC unroll 6
+UNROLL(6)
     for (int row = 0; row < BAND; row++) {
-      NAME(grains) grain = NAME(spread)(rows + row * stride + i * NAME(GRAIN));
-#pragma GCC unroll 4
+      INNER(grains) grain = INNER(spread)(rows + row * stride + i * INNER(GRAIN));
+UNROLL(4)
       for (int column = 0; column < STRIP; column++)
-        sums[row][column] = NAME(dot)(sums[row][column], grain, (NAME(grains))columns[column]);
+        sums[row][column] = INNER(dot)(sums[row][column], grain, (INNER(grains))columns[column]);
     }
 }
 
@@ -112,29 +122,29 @@ static void NAME(score_band)(const NAME(Tile) *tile, const float *queries, Range
   for (int64_t key = keys.begin / STRIP_COLUMNS * STRIP_COLUMNS; key < keys.end; key += STRIP_COLUMNS) {
     NAME(Band) sums = {};
     const vec *strip = tile->keys + key * tile->depth / LANES;
-    NAME(multiply_band)((const REAL *)queries, tile->depth * NAME(GRAIN), strip, tile->depth, sums);
+    NAME(multiply_band)((const NAME(Inner) *)queries, tile->depth * INNER(GRAIN), strip, tile->depth, sums);
     float *scores = tile->scores + key;
-#pragma GCC unroll 6
+UNROLL(6)
     for (int row = 0; row < BAND; row++, scores += TILE_KEYS)
-#pragma GCC unroll 4
+UNROLL(4)
       for (int i = 0; i < STRIP; i++) store_f32(scores + i * LANES, sums[row][i] * scale);
   }
 }
 
 /* Scale the band's sums, and add its weighted values. */
 static void NAME(add_band)(const NAME(Tile) *tile, float *sums, const float *rescale, Range keys) {
-  int64_t width = tile->width, begin = keys.begin / NAME(GRAIN), depth = ceil_div(keys.end, NAME(GRAIN)) - begin;
+  int64_t width = tile->width, begin = keys.begin / INNER(GRAIN), depth = ceil_div(keys.end, INNER(GRAIN)) - begin;
   for (int64_t column = 0; column < width; column += STRIP_COLUMNS, sums += STRIP_COLUMNS) {
     NAME(Band) band;
-#pragma GCC unroll 6
+UNROLL(6)
     for (int row = 0; row < BAND; row++)
-#pragma GCC unroll 4
+UNROLL(4)
       for (int i = 0; i < STRIP; i++) band[row][i] = load_f32(sums + row * width + i * LANES) * rescale[row];
-    const vec *strip = tile->values + (column / STRIP_COLUMNS * (TILE_KEYS / NAME(GRAIN)) + begin) * STRIP;
-    NAME(multiply_band)(tile->weights + begin * NAME(GRAIN), TILE_KEYS, strip, depth, band);
-#pragma GCC unroll 6
+    const vec *strip = tile->values + (column / STRIP_COLUMNS * (TILE_KEYS / INNER(GRAIN)) + begin) * STRIP;
+    NAME(multiply_band)(tile->weights + begin * INNER(GRAIN), TILE_KEYS, strip, depth, band);
+UNROLL(6)
     for (int row = 0; row < BAND; row++)
-#pragma GCC unroll 4
+UNROLL(4)
       for (int i = 0; i < STRIP; i++) store_f32(sums + row * width + i * LANES, band[row][i]);
   }
 }
@@ -193,3 +203,4 @@ static void NAME(attend_tile)(const Op *op, const Step *step, const Share *share
   }
   NAME(end_tile)(&tile, step);
 }
+#undef INNER

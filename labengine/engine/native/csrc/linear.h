@@ -12,7 +12,7 @@ static inline __attribute__((always_inline)) void NAME(add_products)(const int r
                                                                     int64_t stride, const REAL *weights, int is_last) {
   NAME(grains) left = *(const NAME(grains) *)weights;
   NAME(grains) right = *(const NAME(grains) *)(weights + LANES * NAME(GRAIN));
-#pragma GCC unroll 8
+UNROLL(8)
   for (int row = 0; row < rows; row++) {
     NAME(grains) grain = is_last ? NAME(spread_last)(in + row * stride) : NAME(spread)(in + row * stride);
     sums[row][0] = NAME(dot)(sums[row][0], grain, left);
@@ -24,7 +24,7 @@ static inline __attribute__((always_inline)) void NAME(add_products)(const int r
 static inline __attribute__((always_inline)) void NAME(multiply)(const int rows, const REAL *in, const REAL *panel,
                                                                 const REAL *ahead, int64_t k, vec (*out)[2]) {
   vec sums[MAX_TILE][2];
-#pragma GCC unroll 8
+UNROLL(8)
   for (int row = 0; row < rows; row++) sums[row][0] = sums[row][1] = (vec){};
   int64_t i = 0;
 #pragma GCC unroll 2
@@ -33,7 +33,7 @@ static inline __attribute__((always_inline)) void NAME(multiply)(const int rows,
     NAME(add_products)(rows, sums, in + i, k, panel + i * PANEL, 0);
   }
   if (i < k) NAME(add_products)(rows, sums, in + i, k, panel + i * PANEL, 1);
-#pragma GCC unroll 8
+UNROLL(8)
   for (int row = 0; row < rows; row++) out[row][0] = sums[row][0], out[row][1] = sums[row][1];
 }
 
@@ -67,6 +67,10 @@ static inline void NAME(sum_tile)(NAME(Source) *source, int64_t k, Tile tile, co
 }
 #endif
 
+#if defined(READS_PANELS_TOGETHER)
+#include "linear_row.h"
+#endif
+
 /* -- the product -- */
 
 static inline const REAL *NAME(nth_panel)(const Op *op, int64_t panel) {
@@ -92,6 +96,9 @@ static void NAME(op_linear)(const Op *op, const Step *step, Team *team, int memb
   int64_t rows = op->is_sampling ? step->num_sampling : step->num_tokens;
   Cut cut = cut_product(rows, op->n, op->k * sizeof *(NAME(Source)){}.rows);
   NAME(Source) source = NAME(source)(op, step, &cut, member);
+#if defined(READS_PANELS_TOGETHER)
+  if (rows == 1) return NAME(product_of_row)(op, step, &source, &cut, team);
+#endif
   for (Run run = take_run(team, &cut), next; run.tile < cut.tiles; run = next) {
     Tile tile = nth_tile(&cut, run.tile);
     next = after_tile(run, team, &cut);

@@ -9,6 +9,10 @@
 #define MAX_TILE_ROWS 6 /* with both vectors of weights and one of the row in 16 registers */
 #endif
 
+#if defined(__AVX2__) && !defined(__AVX512F__)
+#define READS_PANELS_TOGETHER /* for a single row; not measured with other sets of instructions */
+#endif
+
 enum {
   PANEL = 2 * LANES,
   MAX_TILE = MAX_TILE_ROWS,
@@ -81,7 +85,7 @@ static inline void fetch_lines(const void *grains) {
 
 /* -- a member's floats, where the processor has no products of bf16 -- */
 
-#if ((defined(__AVX512BF16__) && defined(__AVX512F__)) || defined(HAS_BFDOT)) && !defined(LABENGINE_WIDENS)
+#if defined(HAS_BF16_INSTRUCTION) && !defined(LABENGINE_WIDENS)
 #define HAS_BF16_PRODUCTS
 #endif
 

@@ -16,12 +16,6 @@ static inline vec gelu_tanh(vec x) { return times_sigmoid(x, 1.59576912f * (x + 
 static inline int is_gated(Finish finish) { return finish == SILU_MUL || finish == GELU_MUL; }
 #endif
 
-static inline vec NAME(rounded)(vec x) {
-  REAL narrow[LANES];
-  STORE(narrow, x);
-  return LOAD(narrow);
-}
-
 /* Each half is rounded, and so is the activation, as by separate modules. */
 static inline vec NAME(gated)(Finish finish, const vec *sums) {
   vec gate = NAME(rounded)(sums[0]), up = NAME(rounded)(sums[1]);

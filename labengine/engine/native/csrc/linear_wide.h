@@ -18,15 +18,11 @@ static inline Source_bf16 source_bf16(const Op *op, const Step *step, const Cut 
   return (Source_bf16){step->buffers[op->in], memory, memory + depth * cut->block_tiles * MAX_TILE, depth, -1, -1};
 }
 
-static inline void widen(const bf16 *from, float *to, int64_t count) {
-  for (int64_t i = 0; i < count; i += LANES) store_part_f32(to + i, load_part_bf16(from + i, count - i), count - i);
-}
-
 static inline void widen_rows(Source_bf16 *source, Tile tile, int64_t k) {
   if (source->first_row == tile.block_row) return;
   for (int64_t row = 0; row < tile.block_end - tile.block_row; row++) {
     float *wide = source->rows + row * source->depth;
-    widen(source->in + (tile.block_row + row) * k, wide, k);
+    widen_row(source->in + (tile.block_row + row) * k, wide, k);
     if (k < source->depth) wide[k] = 0;
   }
   source->first_row = tile.block_row;
@@ -35,50 +31,44 @@ static inline void widen_rows(Source_bf16 *source, Tile tile, int64_t k) {
 static inline vec first_of(words grain) { return (vec)(grain << 16); }
 static inline vec second_of(words grain) { return (vec)(grain & 0xffff0000); }
 
-static void widen_panel(Source_bf16 *source, const bf16 *panel, int64_t number) {
-  if (source->number == number) return;
-  float *to = source->panel;
-  for (int64_t i = 0; i < source->depth; i += 2, panel += 2 * PANEL, to += 2 * PANEL) {
-    words left = *(const words *)panel, right = *(const words *)(panel + 2 * LANES);
-    store_f32(to, first_of(left));
-    store_f32(to + LANES, first_of(right));
-    store_f32(to + PANEL, second_of(left));
-    store_f32(to + PANEL + LANES, second_of(right));
-  }
-  source->number = number;
-}
-
-/* As multiply_f32, from a panel of bf16. `rows` is a constant. */
-INLINED void multiply_in_flight(const int rows, const float *in, const bf16 *panel, const bf16 *ahead, int64_t depth,
-                                vec (*out)[2]) {
+/* As multiply_f32, from a panel of bf16. The panel's floats are kept in `wide`, if any. `rows` is a constant. */
+INLINED void multiply_in_flight(const int rows, const float *in, const bf16 *panel, const bf16 *ahead, float *wide,
+                                int64_t depth, vec (*out)[2]) {
   vec sums[MAX_TILE][2];
-#pragma GCC unroll 8
+UNROLL(8)
   for (int row = 0; row < rows; row++) sums[row][0] = sums[row][1] = (vec){};
   for (int64_t i = 0; i < depth; i += 2) {
     if (ahead) fetch_lines(ahead + i * PANEL);
     words left = *(const words *)(panel + i * PANEL), right = *(const words *)(panel + i * PANEL + 2 * LANES);
-#pragma GCC unroll 8
+    if (wide) {
+      store_f32(wide + i * PANEL, first_of(left));
+      store_f32(wide + i * PANEL + LANES, first_of(right));
+      store_f32(wide + (i + 1) * PANEL, second_of(left));
+      store_f32(wide + (i + 1) * PANEL + LANES, second_of(right));
+    }
+UNROLL(8)
     for (int row = 0; row < rows; row++) {
       vec first = splat(in[row * depth + i]);
       sums[row][0] += first * first_of(left);
       sums[row][1] += first * first_of(right);
     }
-#pragma GCC unroll 8
+UNROLL(8)
     for (int row = 0; row < rows; row++) {
       vec second = splat(in[row * depth + i + 1]);
       sums[row][0] += second * second_of(left);
       sums[row][1] += second * second_of(right);
     }
   }
-#pragma GCC unroll 8
+UNROLL(8)
   for (int row = 0; row < rows; row++) out[row][0] = sums[row][0], out[row][1] = sums[row][1];
 }
 
-typedef void (*MultiplyInFlight)(const float *in, const bf16 *panel, const bf16 *ahead, int64_t depth, vec (*out)[2]);
+typedef void (*MultiplyInFlight)(const float *in, const bf16 *panel, const bf16 *ahead, float *wide, int64_t depth,
+                                 vec (*out)[2]);
 #define MULTIPLY(rows)                                                                                                 \
-  static void multiply_in_flight_##rows(const float *in, const bf16 *panel, const bf16 *ahead, int64_t depth,          \
-                                        vec (*out)[2]) {                                                               \
-    multiply_in_flight(rows, in, panel, ahead, depth, out);                                                            \
+  static void multiply_in_flight_##rows(const float *in, const bf16 *panel, const bf16 *ahead, float *wide,            \
+                                        int64_t depth, vec (*out)[2]) {                                                \
+    multiply_in_flight(rows, in, panel, ahead, wide, depth, out);                                                      \
   }
 EACH_TILE(MULTIPLY)
 #undef MULTIPLY
@@ -90,8 +80,10 @@ static inline void sum_tile_bf16(Source_bf16 *source, int64_t k, Tile tile, cons
                                  vec (*sums)[2]) {
   widen_rows(source, tile, k);
   const float *in = source->rows + (tile.first_row - tile.block_row) * source->depth;
-  if (tile.panel_tiles < MIN_TILES_WIDENED)
-    return multiply_rows_in_flight[tile.num_rows](in, panel, ahead, source->depth, sums);
-  widen_panel(source, panel, tile.panel);
-  multiply_rows_f32[tile.num_rows](in, source->panel, NULL, source->depth, sums);
+  int is_kept = tile.panel_tiles >= MIN_TILES_WIDENED;
+  if (is_kept && source->number == tile.panel)
+    return multiply_rows_f32[tile.num_rows](in, source->panel, NULL, source->depth, sums);
+  float *wide = is_kept ? source->panel : NULL;
+  multiply_rows_in_flight[tile.num_rows](in, panel, ahead, wide, source->depth, sums);
+  if (is_kept) source->number = tile.panel;
 }

@@ -42,21 +42,51 @@ static inline vec load_bytes(const void *from, int64_t count) {
 }
 
 /* Transposed: LANES rows become columns. The grains of each, of `bytes` in all, are `stride` vectors apart. */
-static inline void pack_columns(const char *const rows[LANES], int64_t bytes, vec *to, int64_t stride) {
+static inline void pack_grains(const char *const rows[LANES], int64_t bytes, vec *to, int64_t stride) {
   for (int64_t at = 0; at < bytes; at += VECTOR_BYTES) {
     vec square[LANES];
-#pragma GCC unroll 16
+UNROLL(16)
     for (int i = 0; i < LANES; i++) square[i] = load_bytes(rows[i] + at, bytes - at);
     transpose(square);
     for (int i = 0; i < LANES && at + 4 * i < bytes; i++, to += stride) *to = square[i];
   }
 }
+static inline void pack_columns_f32(const float *const rows[LANES], int64_t count, vec *to, int64_t stride) {
+  pack_grains((const char *const *)rows, count * sizeof **rows, to, stride);
+}
+static inline void pack_row_f32(const float *row, float *to, int64_t count) { memcpy(to, row, count * sizeof *to); }
 
 /* Not transposed: a grain takes its numbers from the row at one place, or from those at two. */
 static inline vec weave_f32(const float *rows, const int64_t *places, int64_t count) {
   return load_part_f32(rows + places[0], count);
 }
+
+static inline void widen_row(const bf16 *row, float *to, int64_t count) {
+  for (int64_t i = 0; i < count; i += LANES) store_part_f32(to + i, load_part_bf16(row + i, count - i), count - i);
+}
+
+#if defined(HAS_BF16_INSTRUCTION)
+static inline void pack_columns_bf16(const bf16 *const rows[LANES], int64_t count, vec *to, int64_t stride) {
+  pack_grains((const char *const *)rows, count * sizeof **rows, to, stride);
+}
+static inline void pack_row_bf16(const bf16 *row, bf16 *to, int64_t count) { memcpy(to, row, count * sizeof *to); }
 static inline vec weave_bf16(const bf16 *rows, const int64_t *places, int64_t count) {
   words first = (words)load_part_bf16(rows + places[0], count), second = (words)load_part_bf16(rows + places[1], count);
   return (vec)(first >> 16 | second);
 }
+#else
+/* Numbers become floats, which is exact: a grain is one of them. */
+static inline void pack_columns_bf16(const bf16 *const rows[LANES], int64_t count, vec *to, int64_t stride) {
+  for (int64_t at = 0; at < count; at += LANES) {
+    vec square[LANES];
+UNROLL(16)
+    for (int i = 0; i < LANES; i++) square[i] = load_part_bf16(rows[i] + at, count - at);
+    transpose(square);
+    for (int i = 0; i < LANES && at + i < count; i++, to += stride) *to = square[i];
+  }
+}
+static inline void pack_row_bf16(const bf16 *row, float *to, int64_t count) { widen_row(row, to, count); }
+static inline vec weave_bf16(const bf16 *rows, const int64_t *places, int64_t count) {
+  return load_part_bf16(rows + places[0], count);
+}
+#endif

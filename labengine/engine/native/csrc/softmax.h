@@ -46,11 +46,19 @@ static inline vec weigh_f32(const float *scores, float *weights, Range keys, flo
   }
   return sum;
 }
+#if defined(HAS_BF16_INSTRUCTION)
 static inline vec weigh_bf16(const float *scores, bf16 *weights, Range keys, float maximum) {
+#else
+static inline vec weigh_bf16(const float *scores, float *weights, Range keys, float maximum) {
+#endif
   vec sum = {};
   for (int64_t i = keys.begin; i < keys.end; i += LANES) {
     vec weight = power_of_two(load_f32(scores + i) - maximum);
+#if defined(HAS_BF16_INSTRUCTION)
     store_bf16(weights + i, weight);
+#else
+    store_f32(weights + i, rounded_bf16(weight));
+#endif
     sum += weight;
   }
   return sum;

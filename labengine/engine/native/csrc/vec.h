@@ -11,11 +11,23 @@
 #include <arm_neon.h>
 #define HAS_BFDOT
 #endif
+#if (defined(__AVX512BF16__) && defined(__AVX512F__)) || defined(HAS_BFDOT)
+#define HAS_BF16_INSTRUCTION /* products of pairs of bf16 */
+#endif
 
 #if defined(__clang__)
 /* Fuse a product with the sum in the same expression, not with later ones after inlining and unrolling:
    there clang fuses some rows of a loop and others not, and a row's result would depend on its place. */
 #pragma clang fp contract(on)
+#endif
+
+/* Unroll the next loop completely; it has at most n turns. clang ignores GCC's pragma, and would keep arrays that the
+   loop indexes in memory instead of registers. */
+#define PRAGMA(text) _Pragma(#text)
+#if defined(__clang__)
+#define UNROLL(n) PRAGMA(clang loop unroll(full))
+#else
+#define UNROLL(n) PRAGMA(GCC unroll n)
 #endif
 
 #define INLINED static inline __attribute__((always_inline))
@@ -67,16 +79,34 @@ static inline vec load_bf16(const bf16 *from) {
 #endif
 }
 static inline void store_f32(float *to, vec x) { *(vec *)to = x; }
-static inline void store_bf16(bf16 *to, vec x) {
 #if defined(__AVX512BF16__) && defined(__AVX512F__)
+static inline void store_bf16(bf16 *to, vec x) {
   __m256bh narrow = _mm512_cvtneps_pbh((__m512)x);
   memcpy(to, &narrow, sizeof narrow);
+}
+static inline vec rounded_bf16(vec x) {
+  bf16 narrow[LANES];
+  store_bf16(narrow, x);
+  return load_bf16(narrow);
+}
 #else
-  words bits = (words)x;
-  words is_nan = (words)(x != x), rounded = bits + 0x7fff + (bits >> 16 & 1);
-  *(halves *)to = __builtin_convertvector(((rounded & ~is_nan) | ((bits | 0x400000) & is_nan)) >> 16, halves);
+/* To nearest, ties to even: the upper half of each lane's bits. NaN stays NaN. */
+static inline words rounded_bits(vec x) {
+  words bits = (words)x, is_nan = (words)(x != x), rounded = bits + 0x7fff + (bits >> 16 & 1);
+  return (rounded & ~is_nan) | ((bits | 0x400000) & is_nan);
+}
+static inline vec rounded_bf16(vec x) { return (vec)(rounded_bits(x) & 0xffff0000); }
+static inline void store_bf16(bf16 *to, vec x) {
+  words bits = rounded_bits(x) >> 16;
+#if defined(__AVX2__) && !defined(__AVX512F__) && !defined(LABENGINE_SCALAR)
+  __m256i narrow = _mm256_permute4x64_epi64(_mm256_packus_epi32((__m256i)bits, (__m256i)bits), 0x8);
+  _mm_storeu_si128((void *)to, _mm256_castsi256_si128(narrow));
+#else
+  *(halves *)to = __builtin_convertvector(bits, halves);
 #endif
 }
+#endif
+static inline vec rounded_f32(vec x) { return x; }
 
 /* The first `count` lanes (at most all), zeros in the others: for the ends of rows. */
 static inline vec load_part_f32(const float *from, int64_t count) {
@@ -114,7 +144,7 @@ static inline words lane_numbers(void) {
 INLINED vec shuffle(vec a, vec b, words which) {
 #if defined(__clang__)
   vec picked; /* becomes one instruction, as GCC's builtin does, which clang lacks */
-#pragma unroll
+UNROLL(16)
   for (int i = 0; i < LANES; i++) picked[i] = which[i] < LANES ? a[which[i]] : b[which[i] - LANES];
   return picked;
 #else
@@ -123,7 +153,7 @@ INLINED vec shuffle(vec a, vec b, words which) {
 }
 
 static inline float sum_of(vec x) {
-#pragma GCC unroll 4
+UNROLL(4)
   for (int size = LANES / 2; size > 0; size /= 2) x += shuffle(x, x, lane_numbers() ^ size);
   return x[0];
 }
@@ -132,6 +162,8 @@ static inline float sum_of(vec x) {
 static inline vec larger(vec a, vec b) {
 #if defined(__AVX512F__)
   return (vec)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(__AVX__) && !defined(LABENGINE_SCALAR)
+  return (vec)_mm256_max_ps((__m256)a, (__m256)b);
 #endif
   words is_larger = (words)(a > b);
   return (vec)(((words)a & is_larger) | ((words)b & ~is_larger));
@@ -187,9 +219,9 @@ INLINED vec odd_runs(vec a, vec b, int size) {
 
 /* Transpose in place. */
 INLINED void transpose(vec rows[LANES]) {
-#pragma GCC unroll 4
+UNROLL(4)
   for (int size = LANES / 2; size > 0; size /= 2)
-#pragma GCC unroll 16
+UNROLL(16)
     for (int i = 0; i < LANES; i++)
       if (!(i & size)) {
         vec even = even_runs(rows[i], rows[i + size], size), odd = odd_runs(rows[i], rows[i + size], size);
@@ -200,16 +232,16 @@ INLINED void transpose(vec rows[LANES]) {
 
 /* Return a vector whose lane i is the sum of vectors[i]. Overwrites them. */
 INLINED vec sums_of(vec vectors[LANES]) {
-#pragma GCC unroll 4
+UNROLL(4)
   for (int size = LANES / 2; size > 0; size /= 2)
-#pragma GCC unroll 8
+UNROLL(8)
     for (int i = 0; i < size; i++)
       vectors[i] = even_runs(vectors[i], vectors[i + size], size) + odd_runs(vectors[i], vectors[i + size], size);
   return vectors[0];
 }
 
 static inline float max_of(vec x) {
-#pragma GCC unroll 4
+UNROLL(4)
   for (int size = LANES / 2; size > 0; size /= 2) x = larger(x, shuffle(x, x, lane_numbers() ^ size));
   return x[0];
 }

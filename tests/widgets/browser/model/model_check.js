@@ -15,7 +15,8 @@ export function blockState(scene, id) {
   const block = scene.block(id),
     flags = (block.isHashed ? 1 : 0) | (block.isMapped ? 2 : 0) | (block.isLost ? 4 : 0);
   const tokens = block.tokens.slice(0, 16).map((token) => (token === null ? "\u2013" : String(token)));
-  return [id, block.refCount, block.content, block.fill, flags, block.owners, tokens, block.groups, block.isDuplicate];
+  const { refCount, content, fill, owners, groups, isDuplicate, pins } = block;
+  return [id, refCount, content, fill, flags, owners, tokens, groups, isDuplicate, pins];
 }
 
 export function stateOf(scene) {

@@ -68,6 +68,7 @@ class Reference:
             [
                 *(cell.block_id, cell.ref_count, cell.content, cell.fill, cell.flags, cell.owners),
                 *(cell.tokens, cell.groups, bool(cell.ref_count and cell.content >= 0 and live[cell.content] > 1)),
+                self.scene.fold.pins.get(cell.block_id, 0),
             ]
             for cell in cells
         ]

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 import labengine
+from differential import vllm_streams
+from differential.tapped import TappedRun
 from driving import recorded, small_engine
 from grounds import Ground
 from labengine import events as ev
@@ -140,6 +142,49 @@ def test_events_may_come_in_pieces_of_any_size(page: ModelPage, seed: int) -> No
     sums = [checksum(state) for state in states(events)]
     wrong = page.evaluate(MORE, [payload(events[:7]), pieces(events, 7, seed=seed), sums])
     assert wrong is None, difference(events, wrong)
+
+
+COPIES: list[ev.Event] = [
+    ev.EngineStarted(8, (("full", 4, None),), "vllm", 0),
+    *(ev.RequestAdded(i, tuple(range(9 + i)), 4) for i in range(2)),
+    ev.StepStarted(1),
+    ev.PrefixHit(0, 0, ((),)),
+    *(ev.BlockAllocated(1 + i, 0, 0, i) for i in range(3)),
+    *(ev.BlockCached(1 + i, 0, 0, i, bytes([i]), (1 + i,)) for i in range(2)),
+    ev.BlockCached(3, 0, 0, 2, b"part", (3,), is_full=False),
+    ev.PrefixHit(1, 9, ((1, 2, 3),)),
+    *(ev.BlockTouched(1 + i, 1, 0, i, 2) for i in range(3)),
+    ev.BlockCopied(3, 4, 1, 0, 2),
+    *(ev.BlockUnpinned(block_id, 1, None) for block_id in (3, 4)),
+    ev.SlotsWritten(1, 0, 9, ((4, 1, 1),)),
+    ev.HashesMoved(2, 5),
+    ev.BlockPinned(5, 1),
+    ev.FreeDeferred(0, 0, (1, 2, 3)),
+    ev.RequestPreempted(0),
+    *(ev.BlockUnpinned(block_id, 0, end) for block_id, end in ((3, "tail"), (5, "tail"))),
+    *(ev.BlockUnpinned(block_id, 1, None) for block_id in (2, 1)),
+    ev.StepEnded(1),
+]
+"""A hit inside a block that goes on in a copy, hashes that move, and frees that wait."""
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_what_a_connector_does_is_folded_alike(page: ModelPage, number: int) -> None:
+    """Recorded on vLLM: loads that come late and fail, blocks held after the end, pins, frees that wait."""
+    runs = vllm_streams.read(vllm_streams.CONNECTOR_PATH)
+    items = [items for workload, items in runs if not workload["async"]][number]
+    run = TappedRun()
+    assert run.take(items) is None
+    events = run.reader.pieces[0].timeline.events()[:700]
+    sums = [checksum(state) for state in states(events)]
+    wrong = page.evaluate(WALK, [payload(events), sums])
+    assert wrong is None, difference(events, wrong)
+
+
+def test_copies_and_moved_hashes_are_folded_alike(page: ModelPage) -> None:
+    sums = [checksum(state) for state in states(COPIES)]
+    wrong = page.evaluate(WALK, [payload(COPIES), sums])
+    assert wrong is None, difference(COPIES, wrong)
 
 
 @pytest.mark.parametrize("ground", [GROUND, TIERED, Ground("vllm", True)], ids=str)

@@ -89,7 +89,7 @@ class Groups {
     this.count(changes);
     this.countKeys(changes);
     const ids = [...scene.requests.keys()].filter(
-      (id) => scene.request(id).status !== "finished" || facts.finished.has(id),
+      (id) => scene.request(id).status !== "finished" || scene.request(id).isHolding || facts.finished.has(id),
     );
     const shown = ids.slice(0, MAX_REQUESTS),
       limit = Math.max(6, Math.floor(MAX_BEADS_IN_ALL / Math.max(1, shown.length * scene.groups.length)));

@@ -3,7 +3,7 @@
 
 import { element, targetOf } from "../../look/element.ts";
 import { countUpTo } from "../../model/arrays.ts";
-import { kindName } from "../../model/names.ts";
+import { idSuffix, kindName, shortId } from "../../model/names.ts";
 import type { Selection } from "../../model/payloads.ts";
 import { phrase } from "../../model/phrases.ts";
 import type { Scene } from "../../model/scene.ts";
@@ -118,8 +118,12 @@ class Log {
       : `${all} events`;
   }
 
+  // The event's sentence, and what the engine itself calls its request.
   words(i: number) {
-    return phrase(this.side.recording, i, (id) => this.stage.text(this.side, id));
+    const { side } = this,
+      request = side.recording.field(i, "request_id");
+    const id = typeof request === "number" ? idSuffix(request, shortId(side.engineId(request))) : "";
+    return phrase(side.recording, i, (token) => this.stage.text(side, token)) + id;
   }
 
   // -- painting

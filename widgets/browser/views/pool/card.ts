@@ -176,6 +176,9 @@ function drawOwners(
     .forEach((request, i) => drawBadge(context, x + 14 + i * 19, y + h - 12, 9, request, theme));
   if (more > 0 && room - 19 * count >= 16)
     drawText(context, `+${more}`, x + 7 + count * 19, y + h - 8, `12px ${theme.ui}`, theme.ink);
+  if (block.pins && !block.owners.length)
+    // in use, and in no table
+    drawText(context, "held", x + 7, y + h - 8, `12px ${theme.ui}`, theme.ink);
 }
 
 // The name of the group whose tables hold the block; two names show a fault.

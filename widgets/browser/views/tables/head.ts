@@ -3,6 +3,7 @@
 import { element as make, put, write as say } from "../../look/element.ts";
 import type { Violation } from "../../model/alarms.ts";
 import { violationOf } from "../../model/alarms.ts";
+import { shortId } from "../../model/names.ts";
 import { word } from "../../model/phrases.ts";
 import type { RequestRecord } from "../../model/requests.ts";
 import type { Scene } from "../../model/scene.ts";
@@ -30,24 +31,28 @@ interface Progress {
 
 export function makeHead(id: number) {
   const head = Object.assign(make("header", "le-tables-head"), {
+    name: make("span", "le-tables-name"),
     status: make("b", "le-tables-status"),
     doing: make("span", "le-tables-doing"),
     facts: make("span", "le-tables-facts"),
     broken: make("span") as BrokenSign,
   });
   head.dataset.request = String(id);
-  head.append(badge(id), head.status, head.doing, head.facts, head.broken);
+  head.append(badge(id), head.name, head.status, head.doing, head.facts, head.broken);
   return head;
 }
 
 // The request's status, its share of this step, and its progress.
-export function paintHead(head: HeadElement, { scene, facts, violations }: TablesView, id: number) {
+export function paintHead(head: HeadElement, { side, scene, facts, violations }: TablesView, id: number) {
+  const engineId = side.engineId(id);
+  say(head.name, shortId(engineId));
+  put(head.name, "title", engineId);
   paintBroken(head.broken, violationOf(violations, { request: id }));
   const request = scene.request(id),
     now = facts.scheduled.get(id),
     written = numWritten(request, facts, id);
   const status = facts.preempted.has(id) ? "preempted" : request.status;
-  say(head.status, `${SIGNS[status] || ""} ${status}`);
+  say(head.status, `${SIGNS[status] || ""} ${status}${request.isHolding ? ", holds its blocks" : ""}`);
   head.status.title =
     request.status === "finished" && request.finishReason ? word("finished", request.finishReason) : "";
   say(head.doing, now ? (now.isPrefill ? `prefill ${now.num}` : `decode ${now.num}`) : "");

@@ -2,6 +2,7 @@
 
 import { element as make, put } from "../../look/element.ts";
 import type { Recording } from "../../model/recording.ts";
+import type { RequestRecord } from "../../model/requests.ts";
 import type { Scene } from "../../model/scene.ts";
 import type { StepFacts } from "../step_facts.ts";
 import type { ViewHost } from "../view.ts";
@@ -20,15 +21,19 @@ export type SaidElement = HTMLElement & { saying?: string };
 // Before this step. One that this side does not have is not in its way.
 export function hasEnded({ scene, facts }: { scene: Scene; facts: StepFacts }, id: number) {
   const request = scene.requests.get(id);
-  return !request || (request.status === "finished" && !facts.finished.has(id));
+  return !request || isOver(request, facts);
+}
+
+// Finished before this step, and no connector reads or writes its blocks any more.
+function isOver(request: RequestRecord, facts: StepFacts) {
+  return request.status === "finished" && !request.isHolding && !facts.finished.has(request.id);
 }
 
 // The oldest waiting or running requests, and the last ones that ended.
 export function shownRequests(scene: Scene, facts: StepFacts) {
   const open: number[] = [],
     ended: number[] = []; // those who ended before this step come last, a line each
-  for (const [id, request] of scene.requests)
-    (request.status === "finished" && !facts.finished.has(id) ? ended : open).push(id);
+  for (const [id, request] of scene.requests) (isOver(request, facts) ? ended : open).push(id);
   const byId = (a: number, b: number) => a - b,
     shown = [...open.slice(0, MAX_OPEN).sort(byId), ...ended.slice(-MAX_ENDED).sort(byId)];
   return { shown, numHidden: Math.max(0, open.length - MAX_OPEN) };

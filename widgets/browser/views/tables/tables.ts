@@ -199,7 +199,7 @@ class Tables {
     if (!request || !known) return;
     const isEnded = this.isEnded(id),
       isUnfolded = this.isUnfolded(id);
-    row.classList.toggle("le-tables-ended", request.status === "finished");
+    row.classList.toggle("le-tables-ended", request.status === "finished" && !request.isHolding);
     paintHead(row.head, this, id);
     this.folding.paint(row.fold, isUnfolded);
     row.body.hidden = row.said.hidden = isEnded;

@@ -29,6 +29,7 @@ class WhyDrawer {
   heading = element("h4", "le-why-question");
   again = element("button", "le-button le-why-again");
   answer = element("p", "le-why-answer");
+  names = element("p", "le-why-names"); // what the engine itself calls the requests
   chain = element("ol", "le-why-chain");
   sheet = element("div", "le-why-sheet");
   offered?: Question[];
@@ -53,7 +54,7 @@ class WhyDrawer {
     this.answer.setAttribute("role", "status");
     this.chain.addEventListener("click", (event) => this.onLink(event));
     this.element.addEventListener("keydown", (event) => this.onKey(event));
-    this.sheet.append(this.heading, this.again, this.answer, this.chain);
+    this.sheet.append(this.heading, this.again, this.answer, this.names, this.chain);
     this.element.append(this.questions, this.sheet);
     this.showNothing();
   }
@@ -189,7 +190,7 @@ class WhyDrawer {
 
   showAnswer(answer: Answer | null | undefined, note = "") {
     if (!answer || typeof answer.answer !== "string") return this.show("Why?", "No answer came back.", []);
-    this.show(answer.question, note ? `${answer.answer} (${note})` : answer.answer, answer.links || []);
+    this.show(answer.question, note ? `${answer.answer} (${note})` : answer.answer, answer.links || [], answer.names);
   }
 
   showNothing() {
@@ -199,11 +200,13 @@ class WhyDrawer {
 
   // -- the answer
 
-  show(question: string, answer: string, links: AnswerLink[]) {
+  show(question: string, answer: string, links: AnswerLink[], names = "") {
     clearTimeout(this.patience);
     this.sheet.removeAttribute("aria-busy");
     write(this.heading, question);
     write(this.answer, answer);
+    write(this.names, names);
+    this.names.hidden = !names;
     this.element.classList.toggle("le-why-rests", !question);
     this.links = links;
     this.chain.classList.toggle(
@@ -266,9 +269,10 @@ class WhyDrawer {
   }
 }
 
-function seamLine({ seam, reason }: AnswerLink) {
+function seamLine({ seam, reason, place }: AnswerLink) {
   const line = element("div", "le-why-seam");
   line.append(element("code", "", seam), element("span", "", reason ? ` ${reason}` : ""));
+  if (place) line.append(element("span", "le-why-place", ` ${place}`));
   return line;
 }
 

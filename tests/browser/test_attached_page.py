@@ -1,0 +1,166 @@
+"""The page of `labengine attach --page`: recorded streams of vLLM, replayed through real sockets, in a browser."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page
+
+from browser.chromium import new_context
+from browser.frames import FRAME
+from browser.page_watch import PageWatch
+from browser.screenshots import keep
+from labengine.stream.page.server import PageServer
+from labengine.stream.ranks import Ranks, attach_ranks
+from replaying import ReplayedTap
+from waiting import wait_until
+
+LONG = "chatcmpl-8f3a2b9c1d4e5f60718293a4b5c6d7e8"
+HOSTILE = "<img src=x onerror=document.title='broken'>\u202eid"
+pytestmark = pytest.mark.browser
+
+SEEDS = (2, 5)
+
+
+class Served:
+    """Replayed taps, the server that follows them, and its page."""
+
+    def __init__(self, page: Page, server: PageServer, ranks: Ranks, taps: list[ReplayedTap]) -> None:
+        self.page, self.server, self.ranks, self.taps = page, server, ranks, taps
+        self.watch = PageWatch(page, server.address)
+        page.goto(server.address)
+        for number in range(len(taps)):
+            self.until(number)
+
+    def dashboard(self, number: int) -> Locator:
+        return self.page.locator(".labengine-dashboard").nth(number)
+
+    def data(self, name: str, number: int = 0) -> str:
+        self.page.evaluate(FRAME)
+        return self.dashboard(number).get_attribute(f"data-{name}") or ""
+
+    def until(self, number: int = 0) -> None:
+        """Wait until a dashboard has what its engine has done."""
+        stream, tap = self.ranks.streams[number], self.taps[number]
+        wait_until(lambda: stream.reader._next == tap.num_sent, "the messages that were sent")
+        wait_until(lambda: self.data("end", number) == str(stream.timeline.end), "the newest event in the page")
+
+
+@contextmanager
+def served(
+    browser: Browser, folder: Path, seeds: tuple[int, ...], names: dict[int, str] | None = None, **options: object
+) -> Iterator[Served]:
+    with ExitStack() as all_of:
+        made = (ReplayedTap(folder / "tap", seed, rank, names) for rank, seed in enumerate(seeds))
+        taps = [all_of.enter_context(tap) for tap in made]
+        ranks = all_of.enter_context(attach_ranks(f"unix:{folder / 'tap'}"))
+        server = all_of.enter_context(PageServer(ranks.streams))
+        page = all_of.enter_context(new_context(browser, **options)).new_page()
+        shown = Served(page, server, ranks, taps)
+        yield shown
+        assert shown.watch.complaints() == []
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", 390)])
+def test_it_follows_scrubs_back_and_is_asked(
+    scheme: str, width: int, browser: Browser, tmp_path: Path, artifacts: Path
+) -> None:
+    options = {"color_scheme": scheme, "viewport": {"width": width, "height": 900}}
+    with served(browser, tmp_path, SEEDS[:1], **options) as shown:
+        shown.taps[0].send(40)
+        shown.until()
+        newest = shown.data("step")
+        assert int(newest) == shown.ranks.streams[0].fold().step > 10 and shown.data("moment") == shown.data("end")
+        assert shown.page.title().startswith("labengine: vllm 0.32.0 · rank 0 · no-weights · ")
+        assert shown.dashboard(0).locator(".le-title").inner_text() == shown.ranks.streams[0].title
+        shown.dashboard(0).press("PageUp")
+        wait_until(lambda: shown.data("step") != newest, "an earlier step")
+        back = shown.data("moment")
+        shown.taps[0].send(10)
+        shown.until()
+        assert shown.data("moment") == back, "the reader's moment stays while events come"
+        shown.dashboard(0).press("End")
+        wait_until(lambda: shown.data("moment") == shown.data("end"), "the newest moment")
+        shown.page.locator(".le-tables [data-block]").first.click()
+        shown.page.get_by_role("tab", name="Why?").click()
+        shown.page.locator(".le-why button", has_text="ref count").first.click()
+        answer = shown.page.locator(".le-why-answer")
+        answer.wait_for()
+        assert "table entr" in answer.inner_text()
+        assert "BlockPool." in shown.page.locator(".le-why").inner_text(), "vLLM's own method"
+        place = shown.page.locator(".le-why-place").first.inner_text()
+        assert re.fullmatch(r"vllm/v1/core/block_pool\.py, line \d+, vllm 0\.32\.0", place.strip())
+        assert shown.page.evaluate("document.documentElement.scrollWidth") <= width
+        keep(shown.page, artifacts / f"attached_{scheme}_{width}.png")
+
+
+def test_requests_have_vllms_names_beside_their_letters(browser: Browser, tmp_path: Path, artifacts: Path) -> None:
+    names = {number: f"{LONG}-{number}" for number in range(100)} | {1: HOSTILE}
+    with served(browser, tmp_path, SEEDS[:1], names, viewport={"width": 1440, "height": 900}) as shown:
+        title = shown.page.title()
+        shown.taps[0].send(12)
+        shown.until()
+        page, state = shown.page, shown.ranks.streams[0].fold()
+        request = next(i for i in state.requests if i != 1)
+        for number in (request, 1):
+            row = page.locator(f'.le-tables-head[data-request="{number}"] .le-tables-name')
+            assert row.get_attribute("title") == names[number].replace("\u202e", "·")
+            assert row.inner_text().startswith(names[number][:13] + "…")
+        page.locator(f'.le-tables-head[data-request="{request}"] .le-badge').hover()
+        tip = page.locator(".le-tip")
+        wait_until(lambda: f"= {names[request]}" in tip.inner_text(), "the tooltip has the id")
+        page.get_by_role("tab", name="Log").click()
+        page.get_by_label("block or request").fill("B")
+        line = page.locator(".le-log-line").first
+        wait_until(lambda: line.inner_text().endswith("B = <img src=x on…n'>·id"), "the line of B has its id")
+        page.locator(f'.le-tables-head[data-request="{request}"] .le-badge').click()
+        page.get_by_role("tab", name="Why?").click()
+        page.locator(".le-why-names", has_text=f"= {names[request]}").wait_for()
+        keep(page, artifacts / "attached_names.png")
+        assert page.title() == title and page.locator("img").count() == 0
+
+
+def test_two_ranks_are_shown_side_by_side_each_with_its_own_moment(
+    browser: Browser, tmp_path: Path, artifacts: Path
+) -> None:
+    with served(browser, tmp_path, SEEDS, viewport={"width": 1440, "height": 900}) as shown:
+        for number, tap in enumerate(shown.taps):
+            tap.send(30 + number)
+            shown.until(number)
+        boxes = [shown.dashboard(number).bounding_box() for number in (0, 1)]
+        assert boxes[0] and boxes[1] and boxes[0]["y"] == boxes[1]["y"] and boxes[0]["x"] < boxes[1]["x"]
+        for number in (0, 1):
+            stream = shown.ranks.streams[number]
+            assert shown.data("step", number) == str(stream.fold().step)
+            assert f"rank {number}" in shown.dashboard(number).locator(".le-title").inner_text()
+        shown.dashboard(1).press("PageUp")
+        wait_until(lambda: shown.data("moment", 1) != shown.data("end", 1), "an earlier moment of rank 1")
+        assert shown.data("moment", 0) == shown.data("end", 0)
+        keep(shown.page, artifacts / "attached_two_ranks.png")
+
+
+def test_the_end_of_the_command_is_reported_and_what_came_stays(browser: Browser, tmp_path: Path) -> None:
+    with served(browser, tmp_path, SEEDS[:1]) as shown:
+        shown.taps[0].send(20)
+        shown.until()
+        shown.server.close()
+        message = shown.page.locator(".le-message", has_text="The command that serves this page has ended")
+        message.wait_for()
+        end = shown.data("end")
+        shown.dashboard(0).press("PageUp")
+        wait_until(lambda: shown.data("moment") != end, "an earlier moment")
+        assert all("ERR_CONNECTION_REFUSED" in complaint for complaint in shown.watch.complaints())
+        shown.watch.forget()
+
+
+def test_a_connection_that_was_cut_is_made_again(browser: Browser, tmp_path: Path) -> None:
+    with served(browser, tmp_path, SEEDS[:1]) as shown:
+        (name,) = shown.server.pages._open
+        shown.server.pages.closed(name)
+        shown.taps[0].send(20)
+        shown.until()
+        assert name not in shown.server.pages._open
