@@ -150,8 +150,8 @@ def num_free() -> Exercise:
     """Predict: the free blocks after each of three steps."""
     return exercise(
         "why-blocks/num-free",
-        "A's answer will have three tokens, and has one. B has just arrived, and is done after one. How many blocks are "
-        "free after the next step? (Blocks have 4 tokens.)",
+        "A's answer will have three tokens, and has one. B has just arrived, and is done after one. How many blocks "
+        "are free after the next step? (Blocks have 4 tokens.)",
         play=_two_arrive,
         truth=_num_free_after,
         about="number",
