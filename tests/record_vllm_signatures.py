@@ -20,7 +20,7 @@ from zipfile import ZipFile
 
 from pip._internal.commands.download import DownloadCommand
 from pip._internal.models.link import Link
-from pip._internal.network.lazy_wheel import LazyZipOverHTTP
+from pip._internal.network import lazy_wheel
 
 if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "vllm_tap")]
@@ -56,7 +56,7 @@ class Index:
 
     @contextmanager
     def _wheel(self, link: Link) -> Iterator[ZipFile]:
-        with LazyZipOverHTTP(link.url_without_fragment, self._session) as file, ZipFile(file) as wheel:
+        with lazy_wheel.LazyZipOverHTTP(link.url_without_fragment, self._session) as file, ZipFile(file) as wheel:
             yield wheel
 
 

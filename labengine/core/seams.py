@@ -171,6 +171,11 @@ For a late load Scheduler.take_arrived emits BlocksLoaded and LoadFailed, for a 
 
 A variant is the event's `reason`, or "tail" for the BlockCached of a block that is not full."""
 
+OF_RECORDINGS = frozenset(
+    {"RequestReleased", "FreeDeferred", "BlockPinned", "BlockUnpinned", "BlockCopied", "HashesMoved"}
+)
+"""Kinds of events that only a recording of another engine has: no part of labengine decides them."""
+
 
 class Decider(NamedTuple):
     """The effective definition of a method; str() gives, for example, WrongTouch.touch."""
@@ -220,9 +225,10 @@ def _deciders(parts: Parts, event: Event | str) -> Iterator[Decider]:
 
 
 def deciding_methods(event: Event | str) -> tuple[str, ...]:
-    """Return the entry of DECIDED_BY for an event, its variant included, or for a kind."""
+    """Return the entry of DECIDED_BY for an event, its variant included, or for a kind; empty for OF_RECORDINGS."""
     kind = event if isinstance(event, str) else f"{type(event).__name__}:{_variant(event)}"
-    return DECIDED_BY.get(kind) or DECIDED_BY[kind.partition(":")[0]]
+    plain = kind.partition(":")[0]
+    return () if plain in OF_RECORDINGS else DECIDED_BY.get(kind) or DECIDED_BY[plain]
 
 
 def _variant(event: Event) -> str:

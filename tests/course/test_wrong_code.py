@@ -173,7 +173,7 @@ def test_none_that_comes_from_somewhere_is_not_taken_for_a_missing_return(name: 
     assert result.state == "wrong" and "is a `return` with a value missing?" not in result.text
 
 
-def test_a_missing_return_is_told_and_not_taken_for_an_empty_function() -> None:
+def test_a_missing_return_is_named_and_not_taken_for_an_empty_function() -> None:
     def chain(token_ids: list[int], block_size: int) -> None:
         hashes = []
         for token_id in token_ids:
@@ -198,7 +198,7 @@ def test_a_missing_return_is_told_and_not_taken_for_an_empty_function() -> None:
         lambda self, request, skipped: bool(self.running) and self.running[-1].num_computed_tokens == 0,
     ],
 )
-def test_a_request_that_waits_for_strangers_is_told(waits: Callable[..., bool]) -> None:
+def test_a_request_that_waits_for_strangers_is_named(waits: Callable[..., bool]) -> None:
     result = labengine.exercise("late-merge/wait-a-step").check(named("skips", waits))
     assert result.state == "wrong" and "This request shares nothing with the others, and waited." in result.text
 

@@ -1,4 +1,4 @@
-"""Live: the tap on vLLM 0.32's own schedulers; the fold of its events equals vLLM's state after each update.
+"""Live: the tap on schedulers of each vLLM that it knows; the fold of its events equals vLLM's state after each update.
 
 LABENGINE_VLLM_PYTHON=path/to/vllm/bin/python pytest tests/differential/test_tap_vllm.py
 """
@@ -17,6 +17,7 @@ from differential.tapped import TappedRun
 from differential.vllm_process import VARIABLE, VERSION, VllmProcess, named_interpreter
 from labengine import events as ev
 from labengine.conformance.checks import violations_of
+from labengine_vllm.engine import KNOWN_VERSIONS
 
 NUM_WORKLOADS = 30
 NUM_SWEEP_WORKLOADS = 1000
@@ -27,7 +28,7 @@ def vllm() -> Iterator[VllmProcess]:
     python = named_interpreter()
     if python is None:
         pytest.skip(f"set {VARIABLE} to an interpreter with vLLM {VERSION}; its recorded streams were read")
-    with VllmProcess(python) as process:
+    with VllmProcess(python, KNOWN_VERSIONS) as process:
         yield process
 
 
@@ -120,7 +121,9 @@ def count_rejections(events: Iterable[ev.Event]) -> int:
 
 
 def test_the_recorded_streams_are_what_vllm_does_now(vllm: VllmProcess) -> None:
-    """They were recorded with this tap."""
+    """They were recorded with this tap, on the release whose version and lines their headers name."""
+    if not vllm.version.startswith(VERSION + "."):
+        pytest.skip(f"the streams are of vLLM {VERSION}")
     connected = vllm_streams.read(vllm_streams.CONNECTOR_PATH)
     for workload, items in (*islice(vllm_streams.read(), 4), *islice(connected, 4)):
         now = [vllm_streams.timeless(item) for item in vllm.run_tapped(workload)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -23,9 +24,9 @@ class VllmError(Exception):
 
 
 class VllmProcess:
-    """Answers one workload at a time; a context manager."""
+    """Answers one workload at a time; a context manager. versions: accepted releases, without the patch level."""
 
-    def __init__(self, python: str) -> None:
+    def __init__(self, python: str, versions: Sequence[str] = (VERSION,)) -> None:
         command = [python, "-m", "differential.vllm_upstream"]
         pipe = subprocess.PIPE
         try:
@@ -33,9 +34,10 @@ class VllmProcess:
         except OSError as error:
             raise VllmError(f"{VARIABLE} must name a Python interpreter; {python} does not start: {error}") from error
         self.version = str(self._read()["vllm"])
-        if not self.version.startswith(VERSION + "."):
+        if not self.version.startswith(tuple(f"{version}." for version in versions)):
             self.close()
-            raise VllmError(f"{VARIABLE} must name an interpreter with vLLM {VERSION}; {python} has {self.version}")
+            wanted = " or ".join(versions)
+            raise VllmError(f"{VARIABLE} must name an interpreter with vLLM {wanted}; {python} has {self.version}")
 
     def run_ops(self, workload: dict[str, Any]) -> list[dict[str, Any]]:
         """What vLLM's KVCacheManager gives and holds after each op."""

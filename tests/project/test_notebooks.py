@@ -140,5 +140,5 @@ def test_its_drawings_are_what_the_script_draws() -> None:
     spec.loader.exec_module(script)
     drawn = {name: draw() for name, draw in script.PICTURES.items()}
     assert drawn == {path.name: path.read_text(encoding="utf-8") for path in (FOLDER / "pictures").iterdir()}
-    text = (FOLDER / "00_why_blocks.ipynb").read_text(encoding="utf-8")
+    text = "".join(path.read_text(encoding="utf-8") for path in FOLDER.glob("*.ipynb"))
     assert all(f"](pictures/{name})" in text for name in drawn)

@@ -69,7 +69,12 @@ FIELD_TERMS = {
 }
 """Identifiers of the field, of a library or of the platform that contain such a word."""
 
-LIBRARY_NAMES = {"ast": {"level"}, "hypothesis": {"given", "shrink"}, "pytest": {"allow_module_level"}}
+LIBRARY_NAMES = {
+    "ast": {"level"},
+    "hypothesis": {"given", "shrink"},
+    "pip._internal.network": {"LazyZipOverHTTP"},
+    "pytest": {"allow_module_level"},
+}
 """Names of a library, allowed in Python files that import it."""
 
 EXEMPT = ("labengine/deprecated.py", "tests/project/test_vocabulary.py", "tests/test_deprecated.py")

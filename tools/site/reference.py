@@ -11,6 +11,7 @@ SUBJECTS = {
         "compare",
         "open",
         "attach",
+        "attach_ranks",
         "kv_events",
         "conform",
         "doctor",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-KNOWN_VERSIONS = ("0.32",)
+KNOWN_VERSIONS = ("0.30", "0.31", "0.32")
 """Releases of vLLM with which the tap was held against vLLM's own state."""
 
 METHODS: dict[str, dict[str, str]] = {
