@@ -126,7 +126,7 @@ class FunctionExercise(Exercise):
             return f"`{call}` {outcome.problem}; right is {_short(expected)}."
         if outcome.changed:
             return f"`{call}` changes its argument `{outcome.changed}`: the caller's table is not the same afterwards."
-        if type(outcome.value) is not type(expected):
+        if not _is_same_type(outcome.value, expected):
             kinds = f"{type(outcome.value).__name__}, and {type(expected).__name__} is wanted"
             return f"`{call}` returns {_short(outcome.value)}: that is {kinds} ({_short(expected)})."
         return f"`{call}` returns {_short(outcome.value)}; right is {_short(expected)}."
@@ -183,15 +183,19 @@ def _line_of(error: Exception) -> str:
 def _is_equal(one: CallOutcome, other: CallOutcome) -> bool:
     if one.problem or other.problem:
         return one.problem.partition(":")[0] == other.problem.partition(":")[0]
-    is_same_type = type(one.value) is type(other.value)
-    return is_same_type and one.changed == other.changed and _same(one.value, other.value)
+    return one.changed == other.changed and _is_same_type(one.value, other.value) and _same(one.value, other.value)
+
+
+def _is_same_type(one: Any, other: Any) -> bool:
+    """True for two values of one type, and for a list and a tuple."""
+    return type(one) is type(other) or (isinstance(one, list | tuple) and isinstance(other, list | tuple))
 
 
 def _same(one: Any, other: Any) -> bool:
     """Compare values of a reader's code: floats up to rounding; what cannot be compared is different."""
     if isinstance(one, float) and isinstance(other, float):
         return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12)
-    if isinstance(one, list | tuple) and type(one) is type(other):
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
         return len(one) == len(other) and all(map(_same, one, other))
     try:
         return bool(one == other)

@@ -77,11 +77,13 @@ class ProgressTable(Mapping[str, Attempts]):
 
     @property
     def table(self) -> TextTable | None:
-        """A row per exercise; None without any."""
+        """A row per exercise, with a column of scores if there is a score; None without any."""
         if not self.attempts:
             return None
         rows = [(name, *_cells(one)) for name, one in sorted(self.attempts.items())]
-        return TextTable([("exercise", "passed", "tries", "hints", "solution", "score"), *rows])
+        rows = [("exercise", "passed", "tries", "hints", "solution", "score"), *rows]
+        has_scores = any(one.score is not None for one in self.attempts.values())
+        return TextTable(rows if has_scores else [row[:-1] for row in rows])
 
     def __repr__(self) -> str:
         return "\n".join(str(part) for part in (self.headline, self.table, self.note) if part)

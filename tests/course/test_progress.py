@@ -26,6 +26,15 @@ def test_tries_hints_and_solutions_are_counted(progress_file: Path) -> None:
     assert [path.name for path in progress_file.parent.iterdir()] == ["progress.json"]
 
 
+def test_a_column_of_scores_is_there_only_with_a_score() -> None:
+    note_check("a", is_passed=True)
+    table = labengine.progress().table
+    assert table is not None and {len(row) for row in table.rows} == {5} and table.rows[0][-1] == "solution"
+    note_check("b", is_passed=True, run=("Mine", 12))
+    table = labengine.progress().table
+    assert table is not None and [row[-1] for row in table.rows] == ["score", "", "12"]
+
+
 def test_the_newest_runs_are_kept() -> None:
     for score in range(20):
         note_check("a", is_passed=False, run=("Mine", score))

@@ -10,6 +10,8 @@ import pytest
 import labengine
 from labengine.core.nano_vllm import NanoBlockPool
 from labengine.core.prefix_cache import MergePolicy
+from labengine.core.request import Request
+from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.course.exercises.your_own_policy import KeepWhatComesBack
 from labengine_widgets.compare.view import CompareView
 
@@ -54,6 +56,21 @@ def test_a_function_that_is_wrong(answer: Any, said: str) -> None:
     result = exercise.check(answer)
     assert result.state == "wrong" and said in result.text
     assert "<b>" not in result._repr_html_().replace("<b>✗</b>", "")
+
+
+def test_a_list_is_as_good_as_a_tuple() -> None:
+    exercise: Any = labengine.exercise("first-light/peak")
+
+    def peak_and_after(num_tokens: int, block_size: int, num_copies: int) -> list[int]:
+        return list(exercise.right_answer(num_tokens, block_size, num_copies))
+
+    def one_too_many(num_tokens: int, block_size: int, num_copies: int) -> list[int]:
+        return [number + 1 for number in peak_and_after(num_tokens, block_size, num_copies)]
+
+    assert exercise.check(peak_and_after) and exercise.show(peak_and_after)
+    assert "is wanted" not in exercise.check(one_too_many).text
+    assert "right is (" in exercise.check(one_too_many).text
+    assert "that is int, and tuple is wanted" in exercise.check(lambda *sizes: 3).text
 
 
 class Loops(MergePolicy):
@@ -203,6 +220,37 @@ def test_a_request_that_waits_for_strangers_is_named(waits: Callable[..., bool])
     assert result.state == "wrong" and "This request shares nothing with the others, and waited." in result.text
 
 
+def choosing(choose_victim: Callable[..., Any]) -> type:
+    return type("LeastComputed", (TokenBudgetScheduler,), {"choose_victim": choose_victim})
+
+
+def takes_out(self: TokenBudgetScheduler, request: Request) -> Request:
+    victim = min(reversed(self.running), key=lambda one: one.num_computed_tokens)
+    self.running.remove(victim)
+    return victim
+
+
+@pytest.mark.parametrize(
+    "choose_victim", [lambda self, request: self.running.pop(), lambda self, request: self.running.pop(0), takes_out]
+)
+def test_a_victim_that_is_taken_out_of_the_list_is_told(choose_victim: Callable[..., Any]) -> None:
+    exercise = labengine.exercise("continuous-batching/victim")
+    result = exercise.check(choosing(choose_victim))
+    assert result.state == "wrong" and "`choose_victim` only chooses" in result.text
+    assert len(result.pictures) == 2, "a run that has ended is drawn at its end"
+    shown = exercise.show(choosing(choose_victim))
+    assert isinstance(shown, CompareView)
+    shown.close()
+
+
+@pytest.mark.parametrize(
+    "key", [lambda one: len(one.token_ids), lambda one: len(one.block_tables[0]), lambda one: one.num_prompt_tokens]
+)
+def test_fewest_computed_is_not_fewest_known_or_fewest_blocks(key: Callable[[Request], int]) -> None:
+    answer = choosing(lambda self, request: min(reversed(self.running), key=key))
+    assert labengine.exercise("continuous-batching/victim").check(answer).state == "wrong"
+
+
 @pytest.mark.parametrize("answer", [Raises, Corrupts, MergePolicy])
 def test_show_draws_both_engines_also_where_the_answer_is_wrong(answer: type) -> None:
     shown = labengine.exercise(KEEP).show(answer)
@@ -304,6 +352,16 @@ def test_a_step_without_a_prediction_reveals_too_and_can_be_asked_again() -> Non
     exercise.again()
     assert exercise.answer(exercise._right_answers()[0]).state == "blank"
     assert exercise.check()
+
+
+def test_the_last_step_alone_right_is_told_as_right() -> None:
+    exercise: Any = labengine.exercise("why-blocks/num-free")
+    first, last = exercise._right_answers()
+    assert exercise.check(first + 1).state == "wrong"
+    result = exercise.check(last)
+    assert result.state == "wrong" and "1 of 2 right: this step is, an earlier one was not." in result.text
+    exercise.again()
+    assert exercise.check(first).state == "blank" and exercise.check(last)
 
 
 class PlainSet(KeepWhatComesBack):

@@ -32,9 +32,16 @@ def _always_a_partial_one(num_tokens: int, block_size: int, num_copies: int) -> 
     return num_copies * (num_full + 1), num_full + num_copies
 
 
+def _always_a_partial_one_at_the_peak(num_tokens: int, block_size: int, num_copies: int) -> tuple[int, int]:
+    return num_copies * (num_tokens // block_size + 1), peak_and_after(num_tokens, block_size, num_copies)[1]
+
+
 def _shares_from_the_start(num_tokens: int, block_size: int, num_copies: int) -> tuple[int, int]:
     after = peak_and_after(num_tokens, block_size, num_copies)[1]
     return after, after
+
+
+_NO_PARTIAL_ONE = "Where the prompt fills its last block exactly, there is no partly filled one."
 
 
 def peak() -> Exercise:
@@ -56,7 +63,8 @@ def peak() -> Exercise:
                 _merges_everything,
                 "Only full blocks have a hash. A partly filled block stays with its request, which will write into it.",
             ),
-            (_always_a_partial_one, "Where the prompt fills its last block exactly, there is no partly filled one."),
+            (_always_a_partial_one, _NO_PARTIAL_ONE),
+            (_always_a_partial_one_at_the_peak, _NO_PARTIAL_ONE),
             (
                 _shares_from_the_start,
                 "The merge comes after the computing: in the middle of the step each copy has blocks of its own.",
@@ -186,6 +194,10 @@ def _without_decodes(step: RevealedStep) -> int:
     return _num_computed(step) - 2
 
 
+def _all_of_c(step: RevealedStep) -> int:
+    return len(step.before.requests[2].token_ids)
+
+
 def latecomer() -> Exercise:
     """Predict: the tokens that the next step computes."""
     return exercise(
@@ -203,6 +215,10 @@ def latecomer() -> Exercise:
         ],
         mistakes=[
             (_complete_prompt, "C need not compute what it finds in the prefix map."),
+            (
+                _all_of_c,
+                "That is C's whole prompt. C need not compute what it finds in the prefix map; and A and B go on.",
+            ),
             (_without_decodes, "A and B go on in the same step: each of them computes one token, too."),
         ],
     )

@@ -198,6 +198,14 @@ def _position_of_b(step: RevealedStep) -> int:
     return step.before.requests[1].num_computed_tokens
 
 
+def _behind_the_newest(step: RevealedStep) -> int:
+    return _slot_of_b(step) + 1
+
+
+def _right_place_in_the_first_block(step: RevealedStep) -> int:
+    return step.before.requests[1].block_tables[0][0] * 4 + _position_of_b(step) % 4
+
+
 def which_slot() -> Exercise:
     """Predict: the slot that a decode writes."""
     return exercise(
@@ -216,6 +224,14 @@ def which_slot() -> Exercise:
         mistakes=[
             (_slot_after, "That would be right if B's blocks lay side by side. Look at the second entry of its table."),
             (_position_of_b, "That is the position in B's text. Which block of the pool is it in?"),
+            (
+                _behind_the_newest,
+                "One too far: B's newest token is known, and not written yet. It is the one to write.",
+            ),
+            (
+                _right_place_in_the_first_block,
+                "The place in the block is right. Which entry of B's table is the block?",
+            ),
         ],
     )
 

@@ -27,6 +27,7 @@ def _full_house(lab: Lab) -> None:
     ):
         lab.add(text, max_tokens=12, ignore_eos=True)
     lab.run(until=lambda lab: len(lab.snapshot().free_queue) == 0)
+    lab.add("Who waits for all of them", max_tokens=4, ignore_eos=True)
     while not _is_about_to_preempt(lab):
         lab.step()
 
@@ -45,7 +46,8 @@ def preempted() -> Exercise:
     """Predict: the request that is preempted."""
     return exercise(
         "continuous-batching/preempted",
-        "Three requests run, every block is used, and in the next step they need more. Which request is preempted?",
+        "A, B and C run, and D waits. Every block is used, and in the next step those that run need more. Which "
+        "request is preempted?",
         play=_full_house,
         truth=_preempted,
         about="request",
@@ -59,7 +61,12 @@ def preempted() -> Exercise:
             (
                 lambda step: 0,
                 "A is the oldest. If the oldest were preempted, no request could be sure to come to its end.",
-            )
+            ),
+            (
+                lambda step: 1,
+                "When it is B's turn, no block is free. But B is not the youngest of those that run.",
+            ),
+            (lambda step: 3, "D came last, but it waits, and has no block that it could give back."),
         ],
     )
 
@@ -80,6 +87,18 @@ def _everything(step: RevealedStep) -> int:
 
 def _all_but_the_newest(step: RevealedStep) -> int:
     return _num_again(step) - 1
+
+
+def _all_that_was_full(step: RevealedStep) -> int:
+    return (_everything(step) - 1) % 4 + 1
+
+
+def _found_fewer(num_blocks: int) -> Callable[[RevealedStep], int]:
+    """Return the mistake of somebody who finds that many blocks fewer than there are."""
+    return lambda step: _num_again(step) + 4 * num_blocks
+
+
+_MORE_ARE_LEFT = "More of C's blocks are left. Go through the prefix map: which entries hold C's tokens?"
 
 
 def again() -> Exercise:
@@ -103,6 +122,9 @@ def again() -> Exercise:
                 _all_but_the_newest,
                 "One more: the newest token was sampled in the last step before the preemption, and has no KV yet.",
             ),
+            (_all_that_was_full, "A block that C gave back has been reused since: it is not in the map any more."),
+            (_found_fewer(1), _MORE_ARE_LEFT),
+            (_found_fewer(2), _MORE_ARE_LEFT),
         ],
     )
 
@@ -138,6 +160,17 @@ class _FewestBlocks(TokenBudgetScheduler):
 class _TakesTheYoungestOut(TokenBudgetScheduler):
     def choose_victim(self, request: Request) -> Request:
         return self.running.pop()
+
+
+class _TakesTheOldestOut(TokenBudgetScheduler):
+    def choose_victim(self, request: Request) -> Request:
+        return self.running.pop(0)
+
+
+class _Sorts(TokenBudgetScheduler):
+    def choose_victim(self, request: Request) -> Request:
+        self.running.sort(key=lambda one: one.num_computed_tokens)
+        return self.running[0]
 
 
 class _TakesItOut(LeastComputed):
@@ -197,6 +230,8 @@ def victim() -> Exercise:
             (_FewestKnown, "A prompt that is cut has many tokens, and few of them may be computed: count those."),
             (_FewestBlocks, "Two requests with as many blocks may have computed more tokens and fewer: count tokens."),
             (_TakesTheYoungestOut, _ONLY_CHOOSES),
+            (_TakesTheOldestOut, _ONLY_CHOOSES),
+            (_Sorts, _ONLY_CHOOSES),
             (_TakesItOut, _ONLY_CHOOSES),
         ],
         num_blocks=9,

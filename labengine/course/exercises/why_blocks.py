@@ -32,6 +32,10 @@ def _forgets_offset(table: list[int], position: int, block_size: int) -> int:
     return table[position // block_size] * block_size
 
 
+def _forgets_the_size(table: list[int], position: int, block_size: int) -> int:
+    return table[position // block_size] + position % block_size
+
+
 def slot() -> Exercise:
     """Fill in: from a position to its slot."""
     return exercise(
@@ -54,6 +58,7 @@ def slot() -> Exercise:
                 "earlier.",
             ),
             (_forgets_offset, "That is the first slot of the right block. The token is further in: by how much?"),
+            (_forgets_the_size, "You add a block's id and an offset. How many slots are in front of that block?"),
         ],
     )
 
