@@ -233,7 +233,7 @@ def takes_out(self: TokenBudgetScheduler, request: Request) -> Request:
 @pytest.mark.parametrize(
     "choose_victim", [lambda self, request: self.running.pop(), lambda self, request: self.running.pop(0), takes_out]
 )
-def test_a_victim_that_is_taken_out_of_the_list_is_told(choose_victim: Callable[..., Any]) -> None:
+def test_a_victim_that_is_taken_out_of_the_list_gets_its_sentence(choose_victim: Callable[..., Any]) -> None:
     exercise = labengine.exercise("continuous-batching/victim")
     result = exercise.check(choosing(choose_victim))
     assert result.state == "wrong" and "`choose_victim` only chooses" in result.text
@@ -354,7 +354,7 @@ def test_a_step_without_a_prediction_reveals_too_and_can_be_asked_again() -> Non
     assert exercise.check()
 
 
-def test_the_last_step_alone_right_is_told_as_right() -> None:
+def test_a_right_last_step_after_a_wrong_one_is_reported_as_right() -> None:
     exercise: Any = labengine.exercise("why-blocks/num-free")
     first, last = exercise._right_answers()
     assert exercise.check(first + 1).state == "wrong"
