@@ -274,7 +274,7 @@ class ModelRunner:
         early, self._sampled = self._sampled, None
         with interrupts_allowed(), self._device_made_current(), advice_when_full(self.kv_tensors):
             if early is not None and early.plan is plan and early.logits is logits:
-                return read(early.tokens, plan.sampling)
+                return read(early.tokens, plan.sampling, logits)
             return sample(logits, plan.sampling, self._forward.argmax(logits))
 
     @torch.inference_mode()
@@ -288,7 +288,7 @@ class ModelRunner:
             return None
         if (kind.forward, kind.sample) != (ModelRunner.forward, ModelRunner.sample):
             return None
-        if asks_the_host(plan.sampling, self.vocab_size):
+        if asks_the_host(plan.sampling, logits):
             return None
         return SampledEarly(plan, logits, sample_on_device(logits, plan.sampling, self._forward.argmax(logits)))
 

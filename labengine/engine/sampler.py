@@ -32,17 +32,21 @@ def sample(logits: Tensor, requests: Sequence[ScheduledRequest], argmax: Tensor 
 
     best: a result of greedy_on_device for these logits, if there is one.
     """
-    return read(sample_on_device(logits, requests, argmax), requests) if requests else []
+    return read(sample_on_device(logits, requests, argmax), requests, logits) if requests else []
 
 
 def sample_on_device(logits: Tensor, requests: Sequence[ScheduledRequest], argmax: Tensor | None = None) -> Tensor:
     """Return the tokens, and under them whether their logits are finite: int [2, rows] on the device.
 
-    The host does not wait, unless a request uses top-p without top-k.
+    The host does not wait, unless asks_the_host says so.
     """
-    cut, uncut = _hot_rows(requests, logits.shape[1])
+    vocab_size = logits.shape[1]
+    cut, uncut = _hot_rows(requests, vocab_size)
     if argmax is None and uses_kernels(logits):
-        sampled, uncut = triton_sampler.sample(logits, _draws(requests, uncut, logits.device)), []
+        few = [row for row in cut if _has_few_candidates(requests[row].sampling, vocab_size)]
+        draws = _draws(requests, uncut, few, logits)
+        sampled = triton_sampler.sample(logits, draws, cuts=bool(few))
+        cut, uncut = sorted({*cut} - {*few}), []
     else:
         sampled = greedy_on_device(logits) if argmax is None else argmax.long()
     for rows in _batches((cut, uncut), logits):
@@ -52,13 +56,16 @@ def sample_on_device(logits: Tensor, requests: Sequence[ScheduledRequest], argma
 
 
 def uses_kernels(logits: Tensor) -> bool:
-    """Return True where Triton's kernels take the argmax, and draw the rows that neither top-k nor top-p cuts."""
+    """Return True where Triton's kernels take the argmax, and draw; all but rows with a very large top-k."""
     is_suitable = logits.is_cuda and logits.dtype == torch.float32 and logits.stride(1) == 1
     return is_suitable and triton_sampler.refusal(logits.device) is None
 
 
-def asks_the_host(requests: Sequence[ScheduledRequest], vocab_size: int) -> bool:
-    """Return True if sample_on_device has to wait for the device: a row has top-p without top-k."""
+def asks_the_host(requests: Sequence[ScheduledRequest], logits: Tensor) -> bool:
+    """Return True if sample_on_device has to wait for the device: torch draws a row with top-p without top-k."""
+    if uses_kernels(logits):
+        return False
+    vocab_size = logits.shape[1]
     settings = (request.sampling for request in requests if request.sampling.temperature > 0)
     return any(_cuts(s, vocab_size) and (s.top_k or vocab_size) >= vocab_size for s in settings)
 
@@ -74,8 +81,11 @@ def greedy_on_device(logits: Tensor) -> Tensor:
     return torch.stack((logits.argmax(dim=-1), logits.amax(dim=-1).isfinite().long()))
 
 
-def read(sampled: Tensor, requests: Sequence[ScheduledRequest]) -> list[int]:
-    """Wait for a result of sample_on_device. Raises FloatingPointError for NaN or infinity."""
+def read(sampled: Tensor, requests: Sequence[ScheduledRequest], logits: Tensor) -> list[int]:
+    """Wait for a result of sample_on_device for these logits. Raises FloatingPointError for NaN or infinity.
+
+    Rows for which top-p needs more tokens than the kernels have put in order are drawn here.
+    """
     tokens, is_finite = sampled.tolist()
     broken = [str(request.request_id) for request, finite in zip(requests, is_finite, strict=True) if not finite]
     if broken:
@@ -83,6 +93,12 @@ def read(sampled: Tensor, requests: Sequence[ScheduledRequest]) -> list[int]:
             f"logits of request {', '.join(broken)} hold NaN or infinity: the KV it read, or the weights, are broken "
             "(with float16, try bfloat16 or float32)"
         )
+    more = [row for row, state in enumerate(is_finite) if state == triton_sampler.MORE]
+    for rows in _batches((more,), logits):
+        index = _to_device(rows, torch.int64, logits.device)
+        drawn = draw(logits[index], [requests[row] for row in rows]).tolist()
+        for row, token in zip(rows, drawn, strict=True):
+            tokens[row] = token
     return list(tokens)
 
 
@@ -212,14 +228,28 @@ def _batches(kinds: Iterable[list[int]], logits: Tensor) -> Iterator[list[int]]:
         yield from (rows[start : start + size] for start in range(0, len(rows), size))
 
 
-def _draws(requests: Sequence[ScheduledRequest], rows: Sequence[int], device: torch.device) -> Tensor | None:
-    """Return temperatures and uniform numbers of these rows, 0 for others: float64 [2, requests]; None for no rows."""
+def _draws(
+    requests: Sequence[ScheduledRequest], uncut: Sequence[int], cut: Sequence[int], logits: Tensor
+) -> Tensor | None:
+    """Return temperatures, uniform numbers, top-k and top-p of these rows, 0 for others; None for no rows.
+
+    float64 [4, requests]; see triton_sampler.sample.
+    """
+    rows, vocab_size = [*uncut, *cut], logits.shape[1]
     if not rows:
         return None
-    numbers = np.zeros((2, len(requests)))
+    numbers = np.zeros((4, len(requests)))
     numbers[0, rows] = [requests[row].sampling.temperature for row in rows]
     numbers[1, rows] = uniforms([requests[row].seed for row in rows], [requests[row].end for row in rows])
-    return _to_device(numbers, torch.float64, device)
+    numbers[2, cut] = [min(requests[row].sampling.top_k or vocab_size, vocab_size) for row in cut]
+    numbers[3, cut] = [requests[row].sampling.top_p or 1.0 for row in cut]
+    return _to_device(numbers, torch.float64, logits.device)
+
+
+def _has_few_candidates(sampling: SamplingParams, vocab_size: int) -> bool:
+    """Return True for top-k within the room of the kernels' candidates, and for top-p alone."""
+    top_k = sampling.top_k or vocab_size
+    return top_k <= triton_sampler.ROOM or top_k >= vocab_size
 
 
 def _to_device(values: Sequence[object] | NDArray[np.float64], dtype: torch.dtype, device: torch.device) -> Tensor:

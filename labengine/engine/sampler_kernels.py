@@ -4,6 +4,8 @@
     weigh_kernel    one program per row and chunk of a drawn row: the sum of its tokens' weights
     choose_kernel   one program per row: the largest logit's token, or the chunk under the number and its token there
 
+Rows with top-k or top-p have two more, in sampler_cut_kernels.py.
+
 Logits are read once for a greedy row, and twice and one chunk for a drawn one. Weights are sampler.py's, in float64
 and relative to the row's largest logit: drawn is the token that torch would draw, up to the order of float64 sums.
 """
@@ -45,14 +47,26 @@ def survey_kernel(logits, maxima, places, row_stride, size, num_chunks, CHUNK: t
 
 
 @triton.jit
-def weigh_kernel(logits, maxima, draws, sums, row_stride, size, num_chunks, CHUNK: tl.constexpr, PADDED: tl.constexpr):
-    """Write the sum of one chunk's weights, unless the row is greedy.
+def weigh_kernel(
+    logits,
+    maxima,
+    draws,
+    sums,
+    row_stride,
+    size,
+    num_chunks,
+    num_rows,
+    CHUNK: tl.constexpr,
+    PADDED: tl.constexpr,
+):
+    """Write the sum of one chunk's weights, unless the row is greedy, or its top-k needs no such sums.
 
-    draws: float64 [2, rows], temperatures (0 for greedy rows) and numbers in [0, 1).
+    draws: see choose_kernel.
     """
     chunk, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
     temperature = tl.load(draws + row)
-    if temperature > 0:
+    top_k = tl.load(draws + 2 * num_rows + row)
+    if (temperature > 0) & ((top_k == 0) | (top_k >= size)):
         other = tl.arange(0, PADDED)
         maximum = tl.load(maxima + row * num_chunks + other, mask=other < num_chunks, other=float("-inf"))
         token = chunk * CHUNK + tl.arange(0, CHUNK)
@@ -77,7 +91,9 @@ def choose_kernel(
 ):
     """Write one row's token, and whether its logits are finite, into sampled, int64 [2, rows].
 
-    draws, sums: None when all rows are greedy.
+    draws: float64 [4, rows], temperatures (0 for greedy rows), numbers in [0, 1), top-k and top-p; top-k is 0 for a row
+    that is not cut, and the row's size or more for one without top-k. A cut row's token is left to cut_kernel. draws,
+    sums: None when all rows are greedy.
     """
     row = tl.program_id(0).to(tl.int64)
     chunk = tl.arange(0, PADDED)
@@ -87,7 +103,7 @@ def choose_kernel(
     selected = tl.load(places + row * num_chunks + fullest)
     if draws is not None:
         temperature = tl.load(draws + row)
-        if temperature > 0:
+        if (temperature > 0) & (tl.load(draws + 2 * num_rows + row) == 0):
             summed = tl.load(sums + row * num_chunks + chunk, mask=exists, other=0.0)
             ends = tl.cumsum(summed, 0)
             goal = tl.load(draws + num_rows + row) * tl.sum(summed, 0)

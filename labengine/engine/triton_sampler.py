@@ -1,4 +1,4 @@
-"""Greedy and drawn tokens by labengine's Triton kernels: two launches for a batch, three if any row is drawn.
+"""Tokens by labengine's Triton kernels: two launches for greedy rows, three for drawn ones, five with top-k or top-p.
 
 They move 2.1 times the bytes of drawn logits; torch's ops for the same tokens are 24, and move 27 times these bytes.
 """
@@ -15,7 +15,15 @@ from labengine.engine.trial_launch import launch_refusal
 
 CHUNK = 2048
 """Logits of one program."""
-NUM_WARPS = 4
+OPTIONS = {"num_warps": 4, "enable_fp_fusion": False}
+BLOCK = 4096
+"""Logits that the one program of a cut row takes at a time."""
+COLLECTING = {"num_warps": 16, "enable_fp_fusion": False}
+CUTTING = {"num_warps": 8, "enable_fp_fusion": False}
+ROOM = 1024
+"""Candidates of a row with top-k or top-p: a larger top-k is for torch."""
+MORE = 2
+"""Under a row's token: top-p reaches beyond its candidates, and torch has to draw."""
 MIN_CAPABILITY = (7, 5)
 
 
@@ -31,11 +39,12 @@ def refusal(device: torch.device) -> str | None:
     return _trial(device)
 
 
-def sample(logits: Tensor, draws: Tensor | None) -> Tensor:
-    """Return one token per row, and under it whether the row's logits are finite: int64 [2, rows].
+def sample(logits: Tensor, draws: Tensor | None, *, cuts: bool = False) -> Tensor:
+    """Return one token per row, and under it whether the row's logits are finite, or MORE: int64 [2, rows].
 
-    logits: float32 [rows, vocab_size], a row's numbers contiguous. draws: float64 [2, rows], the rows' temperatures, 0
-    for greedy, and a number in [0, 1) for each; None when all rows are greedy.
+    logits: float32 [rows, vocab_size], a row's numbers contiguous. draws: float64 [4, rows], the rows' temperatures, 0
+    for greedy, a number in [0, 1) for each, top-k (0 for rows that are not cut, vocab_size where there is only top-p;
+    else at most ROOM) and top-p; None when all rows are greedy. cuts: a row is cut by top-k or top-p.
     """
     from labengine.engine.sampler_kernels import choose_kernel, survey_kernel, weigh_kernel
 
@@ -46,22 +55,44 @@ def sample(logits: Tensor, draws: Tensor | None) -> Tensor:
     places = torch.empty(num_rows, num_chunks, dtype=torch.int32, device=logits.device)
     sums = None if draws is None else torch.empty(num_rows, num_chunks, dtype=torch.float64, device=logits.device)
     sampled = torch.empty(2, num_rows, dtype=torch.int64, device=logits.device)
-    cut = {"CHUNK": CHUNK, "num_warps": NUM_WARPS}
-    padded = 1 << (num_chunks - 1).bit_length()
+    cut = {"CHUNK": CHUNK, **OPTIONS}
+    padded = _padded(num_chunks)
     survey_kernel[num_chunks, num_rows](logits, maxima, places, *sizes, **cut)
     if draws is not None:
-        weigh_kernel[num_chunks, num_rows](logits, maxima, draws, sums, *sizes, PADDED=padded, **cut)
+        weigh_kernel[num_chunks, num_rows](logits, maxima, draws, sums, *sizes, num_rows, PADDED=padded, **cut)
     choose_kernel[(num_rows,)](logits, maxima, places, draws, sums, sampled, *sizes, num_rows, PADDED=padded, **cut)
+    if cuts and draws is not None and sums is not None:
+        _cut(logits, maxima, draws, sums, sampled)
     return sampled
+
+
+def _cut(logits: Tensor, maxima: Tensor, draws: Tensor, sums: Tensor, sampled: Tensor) -> None:
+    """Draw the rows with top-k or top-p, from their likeliest tokens."""
+    from labengine.engine.sampler_cut_kernels import collect_kernel, cut_kernel
+
+    (num_rows, size), num_chunks = logits.shape, maxima.shape[1]
+    candidates = torch.empty(num_rows, ROOM, dtype=torch.int64, device=logits.device)
+    counts = torch.empty(num_rows, dtype=torch.int32, device=logits.device)
+    sizes, cut = (size, num_chunks, num_rows), {"PADDED": _padded(num_chunks), "ROOM": ROOM}
+    row_stride = logits.stride(0)
+    collect_kernel[(num_rows,)](
+        logits, maxima, draws, candidates, counts, row_stride, *sizes, BLOCK=BLOCK, **cut, **COLLECTING
+    )
+    cut_kernel[(num_rows,)](candidates, counts, draws, sums, sampled, *sizes, **cut, **CUTTING)
+
+
+def _padded(num_chunks: int) -> int:
+    return 1 << (num_chunks - 1).bit_length()
 
 
 @cache
 def _trial(device: torch.device) -> str | None:
-    """Return why a greedy and a drawn row fail."""
+    """Return why a greedy row, a drawn one and one with top-k fail."""
 
     def launch() -> None:
-        logits = torch.zeros(2, 3, device=device)
-        for draws in (None, torch.tensor([[0.0, 1.0], [0.0, 0.5]], dtype=torch.float64, device=device)):
-            sample(logits, draws)
+        logits = torch.zeros(3, 3, device=device)
+        numbers = [[0.0, 1.0, 1.0], [0.0, 0.5, 0.5], [0.0, 0.0, 2.0], [1.0, 1.0, 1.0]]
+        sample(logits, None)
+        sample(logits, torch.tensor(numbers, dtype=torch.float64, device=device), cuts=True)
 
     return launch_refusal(device, launch)

@@ -39,7 +39,7 @@ needs_triton()
 
 CPU = torch.device("cpu")
 CASES = ("attention", "ops", "ops_models", "model", "sampler")
-MORE_CASES = ("attention", "model")
+MORE_CASES = ("attention", "model", "sampler")
 """Those with cases for the sweep alone."""
 GRAPHS = "graphs"
 """Where there is a GPU, test_cuda.py has real graphs."""

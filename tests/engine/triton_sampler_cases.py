@@ -8,18 +8,21 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from triton.runtime.interpreter import InterpreterBuilder
+from triton.language import standard
+from triton.runtime.interpreter import InterpreterBuilder, ReduceOps
 
 from engine.plan_builder import Dealer
 from engine.triton_device import DEVICE
 from labengine.config import SamplingParams
 from labengine.core.step_plan import ScheduledRequest
-from labengine.engine import sampler, sampler_kernels, triton_sampler
+from labengine.engine import sampler, sampler_cut_kernels, sampler_kernels, triton_sampler
 from labengine.engine.attention.triton import is_interpreted
+from sampling import sampled
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
 """numpy's, of infinities and NaN that belong to the cases."""
@@ -32,6 +35,20 @@ def on_any_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The interpreter's tensors are on a CPU."""
     monkeypatch.setattr(sampler, "uses_kernels", lambda logits: True)
     yield
+
+
+@pytest.fixture(autouse=True)
+def sorts_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sort reduces by xor. The interpreter knows other functions, and calls this one for each number: for minutes."""
+    reduce_by_calls = ReduceOps.generic_reduce
+
+    def reduce(self: Any, values: Any) -> Any:
+        if self.combine_fn is not standard._xor_combine:
+            return reduce_by_calls(self, values)
+        found = np.bitwise_xor.reduce(values[0].handle.data, axis=self.axis, keepdims=self.keep_dims)
+        return self.to_tensor(found, values[0].dtype)
+
+    monkeypatch.setattr(ReduceOps, "generic_reduce", reduce)
 
 
 def requests_of(*settings: SamplingParams, random: Random) -> list[ScheduledRequest]:
@@ -74,11 +91,7 @@ def test_the_same_tokens_as_torch(size: int, seed: int, monkeypatch: pytest.Monk
     num_rows = random.choice([1, 7, 16])
     logits = some_logits(random, num_rows, size)
     temperatures = [0.0, 0.3, 1.0, 1.0, 4.0, 1e30, 1e-30, 5e-324]
-    cuts = [(None, None), (None, None), (None, None), (3, None), (None, 0.8)]
-    settings = []
-    for _ in range(num_rows):
-        top_k, top_p = random.choice(cuts)
-        settings.append(SamplingParams(temperature=random.choice(temperatures), top_k=top_k, top_p=top_p))
+    settings = [SamplingParams(temperature=random.choice(temperatures)) for _ in range(num_rows)]
     requests = requests_of(*settings, random=random)
     assert sampler.sample(logits.to(DEVICE), requests) == by_torch(logits, requests, monkeypatch)
 
@@ -92,7 +105,7 @@ def test_many_draws_from_a_flat_vocabulary(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def drawn(logits: Tensor, temperature: float, number: float) -> int:
-    draws = torch.tensor([[temperature], [number]], dtype=torch.float64, device=DEVICE)
+    draws = torch.tensor([[temperature], [number], [0.0], [0.0]], dtype=torch.float64, device=DEVICE)
     return int(triton_sampler.sample(logits.unsqueeze(0).to(DEVICE), draws)[0, 0])
 
 
@@ -106,21 +119,95 @@ def test_a_number_on_an_edge_draws_no_token_of_weight_0() -> None:
 
 def test_one_row_draws_the_same_among_others() -> None:
     random = Random(3)
-    logits = torch.randn(5, 3000, generator=torch.Generator().manual_seed(3)).to(DEVICE)
-    requests = requests_of(
-        *[SamplingParams(temperature=temperature) for temperature in (1.0, 0.0, 2.0, 0.5, 1.0)], random=random
-    )
+    logits = torch.randn(6, 3000, generator=torch.Generator().manual_seed(3)).to(DEVICE)
+    cut = SamplingParams(temperature=1.0, top_k=40, top_p=0.9)
+    settings = [*(SamplingParams(temperature=temperature) for temperature in (1.0, 0.0, 2.0, 0.5, 1.0)), cut]
+    requests = requests_of(*settings, random=random)
     together = sampler.sample(logits, requests)
-    assert [sampler.sample(logits[row : row + 1], requests[row : row + 1])[0] for row in range(5)] == together
+    assert [sampler.sample(logits[row : row + 1], requests[row : row + 1])[0] for row in range(6)] == together
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
+# -- top-k and top-p ---------------------------------------------------------------------------------------------------
+
+CUTS = [(1, None), (2, 0.5), (50, None), (50, 0.9), (1023, None), (1024, 0.999), (1025, None), (3000, 0.5)]
+CUTS += [(None, None), (None, 0.1), (None, 0.9), (None, 0.999), (None, 1 - 2**-53), (10**6, 0.7)]
+SIZES = [(1,), (2,), (700,), (1024,), (1025,), (4096,), (4097,), (9001,)]
+
+
+@pytest.mark.parametrize(("size",), sampled(SIZES, {(1025,), (9001,)}))
+def test_cut_rows_draw_what_torch_draws(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All kinds of logits, and of cuts: within the candidates, beyond them, and too large for them."""
+    random = Random(f"cut {size}")
+    num_rows = len(CUTS)
+    logits = some_logits(random, num_rows, size)
+    settings = [
+        SamplingParams(temperature=random.choice([0.3, 1.0, 1.0, 2.0, 1e-30, 1e30]), top_k=top_k, top_p=top_p)
+        for top_k, top_p in CUTS
+    ]
+    requests = requests_of(*settings, random=random)
+    assert sampler.sample(logits.to(DEVICE), requests) == by_torch(logits, requests, monkeypatch)
+
+
+def cut_row(logits: Tensor, top_k: int, top_p: float, number: float) -> tuple[int, int]:
+    """Return the token of temperature 1 and the state under it."""
+    draws = torch.tensor([[1.0], [number], [top_k], [top_p]], dtype=torch.float64, device=DEVICE)
+    token, state = triton_sampler.sample(logits.unsqueeze(0).to(DEVICE), draws, cuts=True)[:, 0].tolist()
+    return token, state
+
+
+@pytest.mark.parametrize("num_larger", [0, 3])
+def test_of_many_equal_logits_the_lower_ids_are_kept(num_larger: int) -> None:
+    """More than there is room for: the search ends at a single value, and takes some of its tokens."""
+    logits = torch.full((5000,), 2.0)
+    logits[4990 : 4990 + num_larger] = 2.001
+    top_k = 7
+    tokens = {cut_row(logits, top_k, 1.0, (place + 0.5) / top_k)[0] for place in range(top_k)}
+    assert tokens == {*range(4990, 4990 + num_larger), *range(top_k - num_larger)}
+
+
+def test_top_p_that_needs_more_than_the_candidates_is_left_to_torch() -> None:
+    """Equal tokens: of 5,000 a tenth is among the candidates, and a half is not."""
+    logits = torch.zeros(5000)
+    assert cut_row(logits, 5000, 0.1, 0.5) == (250, 1)
+    assert cut_row(logits, 5000, 0.5, 0.5)[1] == triton_sampler.MORE
+    requests = requests_of(SamplingParams(temperature=1.0, top_p=0.5), random=Random(0))
+    assert not sampler.asks_the_host(requests, logits.unsqueeze(0)), "it is found out when the tokens are read"
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-3, 1.0, 30.0, 1e30])
+def test_candidates_are_the_first_tokens_in_order(scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the scale: digits of a distance's bits are looked at until few enough tokens are within."""
+    logits = torch.randn(1, 9000, generator=torch.Generator().manual_seed(1)) * scale
+    listed: list[tuple[Tensor, Tensor]] = []
+
+    class Noted:
+        def __getitem__(self, grid: tuple[int, ...]) -> Any:
+            def launch(candidates: Tensor, counts: Tensor, *args: Any, **kwargs: Any) -> None:
+                listed.append((candidates.clone(), counts.clone()))
+
+            return launch
+
+    monkeypatch.setattr(sampler_cut_kernels, "cut_kernel", Noted())
+    for top_k in (1, 100, 1024, 9000):
+        cut_row(logits[0], top_k, 0.5, 0.5)
+        candidates, counts = listed.pop()
+        count = int(counts[0])
+        shifted = logits - logits.amax()
+        in_order = sampler._in_order(shifted, count)[0].tolist()
+        assert min(top_k, triton_sampler.ROOM // 2) <= count <= triton_sampler.ROOM
+        assert sorted((candidates[0, :count] & 0xFFFFFFFF).tolist()) == sorted(in_order)
+
+
+# -- broken logits -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("temperature", "top_k"), [(0.0, None), (1.0, None), (1.0, 20)])
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 @pytest.mark.parametrize("place", [0, 2047, 2048, 2499])
-def test_broken_logits_name_the_request(temperature: float, value: float, place: int) -> None:
+def test_broken_logits_name_the_request(temperature: float, top_k: int | None, value: float, place: int) -> None:
     logits = torch.randn(3, 2500, device=DEVICE)
     logits[1, place] = value
-    requests = requests_of(*[SamplingParams(temperature=temperature)] * 3, random=Random(0))
+    requests = requests_of(*[SamplingParams(temperature=temperature, top_k=top_k)] * 3, random=Random(0))
     tokens, is_finite = sampler.sample_on_device(logits, requests).tolist()
     assert is_finite == [1, 0, 1] and all(0 <= token < 2500 for token in tokens)
     with pytest.raises(FloatingPointError, match="logits of request 1 hold NaN or infinity"):
@@ -178,14 +265,15 @@ def launches(logits: Tensor, requests: list[ScheduledRequest], monkeypatch: pyte
     """Return the torch ops and the kernels of a batch."""
     launched: list[str] = []
     with monkeypatch.context() as patch, TorchOps() as ops:
-        for name in ("survey_kernel", "weigh_kernel", "choose_kernel"):
-            patch.setattr(sampler_kernels, name, Counted(getattr(sampler_kernels, name), launched))
+        for module in (sampler_kernels, sampler_cut_kernels):
+            for name in [name for name in vars(module) if name.endswith("_kernel")]:
+                patch.setattr(module, name, Counted(getattr(module, name), launched))
         sampler.sample_on_device(logits, requests)
     return [*ops.names, *launched]
 
 
 def test_launches_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two for greedy rows alone; with drawn rows three, and a copy of their numbers."""
+    """Two for greedy rows alone; with drawn rows three, and a copy of their numbers; with top-k or top-p five."""
     logits = torch.randn(4, 5000, device=DEVICE)
     greedy, warm = SamplingParams(), SamplingParams(temperature=1.0)
     random = Random(0)
@@ -196,15 +284,25 @@ def test_launches_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
         found = launches(logits, requests_of(*settings, random=random), monkeypatch)
         assert found[-3:] == ["survey_kernel", "weigh_kernel", "choose_kernel"]
         assert {*found[:-3]} <= {"_to_copy", "_pin_memory", "copy_"} and len(found) <= 6
+    cut = [greedy, warm, SamplingParams(temperature=1.0, top_k=9), SamplingParams(temperature=1.0, top_p=0.2)]
+    found = launches(logits, requests_of(*cut, random=random), monkeypatch)
+    assert found[-5:] == ["survey_kernel", "weigh_kernel", "choose_kernel", "collect_kernel", "cut_kernel"]
+    assert {*found[:-5]} <= {"_to_copy", "_pin_memory", "copy_"} and len(found) <= 8
 
 
 if is_interpreted():  # it is the interpreter that counts
 
-    @pytest.mark.parametrize(("temperature", "most"), [(0.0, 1.01), (1.0, 2.06)])
-    def test_bytes_of_a_row(temperature: float, most: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize(
+        ("temperature", "top_k", "top_p", "most"),
+        [(0.0, None, None, 1.01), (1.0, None, None, 2.06), (1.0, 50, None, 3.1), (1.0, None, 0.5, 5.1)],
+    )
+    def test_bytes_of_a_row(
+        temperature: float, top_k: int | None, top_p: float | None, most: float, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """Of Qwen's 151,936 logits a greedy row reads each once, a drawn one twice, and a chunk.
 
-        What is left is a few hundredths: each chunk reads the maxima of its row.
+        What is left is a few hundredths: each chunk reads the maxima of its row. A row with top-k reads them three
+        times, when one histogram is enough, as here; with top-p once more for the weights, and for a second histogram.
         """
         num_bytes = 0
 
@@ -219,8 +317,8 @@ if is_interpreted():  # it is the interpreter that counts
 
             monkeypatch.setattr(InterpreterBuilder, name, counted)
 
-        logits = torch.randn(1, 151_936)
-        requests = requests_of(SamplingParams(temperature=temperature), random=Random(0))
+        logits = 3 * torch.randn(1, 151_936, generator=torch.Generator().manual_seed(2))
+        requests = requests_of(SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p), random=Random(0))
         counting("create_masked_load")
         counting("create_masked_store")
         sampler.sample_on_device(logits, requests)
