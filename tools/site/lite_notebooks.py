@@ -27,7 +27,7 @@ LEFT_OUT = """\
 
 WORDS = """\
 The same words three times; C was allowed only four tokens. And there are more merges than the three you watched: \
-the requests went on alike, so the blocks they filled while writing were equal too, and were merged as soon as they \
+the requests went on alike, so the blocks that their answers filled were equal too, and were merged as soon as they \
 were full."""
 NUMBERS = """\
 Three different texts: the simulated model's tokens depend on the request, so there are no merges after the three that \
