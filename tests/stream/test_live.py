@@ -66,8 +66,9 @@ def test_it_begins_with_the_engines_state_and_follows(stream: LiveStream, engine
     assert stream.fold().step == 1 and "Live from a vLLM scheduler" in stream.note
     assert "It begins before step 2: vLLM had run before" in stream.note
     steps(stream, engine, 12)
+    wait_until(lambda: len(stream.timeline.of_kind(ev.StepEnded)) == 12, "the end of the last step")
     fold = stream.fold()
-    assert fold.step == 13 and len(stream.timeline.of_kind(ev.StepEnded)) == 12 and not stream.violations
+    assert fold.step == 13 and not stream.violations
     tokens = {name: request._all_token_ids for name, request in engine.scheduler.requests.items()}
     assert {stream.request_names[i]: r.token_ids for i, r in fold.requests.items() if r.status != "finished"} == tokens
     assert "looks up its prompt" in str(stream.why(request=f"r{engine.num_requests - 1}"))
