@@ -147,6 +147,10 @@ class PairViewSource(Protocol):
         """True while both step by themselves."""
 
     @property
+    def is_going_back(self) -> bool:
+        """True while both sides are rewound or reset: one of them may be there before the other."""
+
+    @property
     def has_follow_up(self) -> bool:
         """True while the follow-up command is available."""
 

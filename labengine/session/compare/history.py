@@ -96,11 +96,12 @@ class PairHistory:
         if self._pair.labs and not self._pair.lockstep.is_behind:
             self._steps_for(step)
         self._runs.pause()
-        with self._pair.lock, self._runs.rewinds.counted():
+        with self._pair.lock:
             self._pair.complete()
             steps = self._steps_for(step)
-            for lab, to in zip(self._pair.labs, steps, strict=True):
-                self._rewind_one(lab, to, step)
+            with self._pair.going_back(), self._runs.rewinds.counted():
+                for lab, to in zip(self._pair.labs, steps, strict=True):
+                    self._rewind_one(lab, to, step)
             self._pair.follow_ups.note_rewound(steps[0])
             self._pair.begin_aligned()
 

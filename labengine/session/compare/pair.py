@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from labengine.config import ConfigError
@@ -38,7 +39,7 @@ class SidePair:
         self.timelines: tuple[Timeline, Timeline] = timeline_of(left), timeline_of(right)
         self.is_live = session_of(left) is not None and session_of(right) is not None
         """False where a side is an opened trace."""
-        self.is_closed = False
+        self.is_closed = self.is_going_back = False
         self.lock = FairLock()
         self.lockstep = Lockstep(_live(left, right) if self.is_live else ())
         self.follow_ups = follow_ups
@@ -143,6 +144,19 @@ class SidePair:
             )
         self._num_known_requests = counts[0]
 
+    # -- going back ----------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def going_back(self) -> Iterator[None]:
+        """Mark that both sides go back: until begin_aligned() nothing is to be told of them, except after an error."""
+        self.is_going_back = True
+        try:
+            yield
+        except BaseException:
+            self.is_going_back = False
+            self._on_progress()
+            raise
+
     # -- progress ------------------------------------------------------------------------------------------------------
 
     @property
@@ -163,7 +177,7 @@ class SidePair:
 
         as_they_are: they need not be after the same step.
         """
-        self._num_known_requests = 0
+        self._num_known_requests, self.is_going_back = 0, False
         lead = self._lead
         shorter = self.lockstep.sides[0 if lead < 0 else 1].lab.session.stepper.engine
         self._ahead_before, self._drift = 0, lead if as_they_are or shorter.scheduler.is_idle else 0

@@ -122,7 +122,8 @@ class PairRuns:
         with self._pair.lock:
             self._pair.lockstep.forget()
             self._pair.follow_ups = FollowUps()
-            self._pair.lockstep.do(lambda lab: lab.reset())
+            with self._pair.going_back():
+                self._pair.lockstep.do(lambda lab: lab.reset())
             self._pair.begin_aligned()
 
     def _step_in_background(self) -> bool:

@@ -68,6 +68,11 @@ class ComparisonViewSource:
         return self._runs.is_running
 
     @property
+    def is_going_back(self) -> bool:
+        """True while both sides are rewound or reset: one of them may be there before the other."""
+        return self._pair.is_going_back
+
+    @property
     def has_follow_up(self) -> bool:
         """True while the follow-up can be asked for."""
         return self._history.has_follow_up

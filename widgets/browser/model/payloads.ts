@@ -179,6 +179,7 @@ export interface ComparePayload {
   from: number;
   first: number;
   starts: [number, number];
+  generations: [number, number];
   captions: PairRow[];
   opening: [string, string];
   first_difference: number | null;

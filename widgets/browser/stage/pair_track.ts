@@ -31,6 +31,7 @@ export class PairTrack {
   rows: PairRow[] = [];
   base = 0; // the number of the caption before the first row
   starts: [number, number] = [0, 0]; // the moments (left, right) at `base`
+  generations: [number, number] = [0, 0]; // of the recordings that the captions are about
   spans: { step: number; start: number }[] = [];
   firstDifference: number | null = null; // the position before the first caption that differs
   whyDifferent: Answer | null = null;
@@ -58,9 +59,10 @@ export class PairTrack {
       if (payload.first > this.base) this.rows.splice(0, payload.first - this.base);
       this.rows.push(...payload.captions);
     }
-    const { first, starts, guide, questions, names, roles = ["", ""], title } = payload;
+    const { first, starts, generations, guide, questions, names, roles = ["", ""], title } = payload;
     this.base = first;
     this.starts = starts;
+    this.generations = generations;
     this.firstDifference = payload.first_difference;
     this.whyDifferent = payload.why_different;
     this.guide = guide;
@@ -87,6 +89,11 @@ export class PairTrack {
     const starts = this.sides.map((side) => (side.hasRecording ? side.recording.start : 0));
     if (starts.every((start, side) => start <= this.starts[side])) return this.base;
     return Math.max(...starts.map((start, side) => this.positionAt(side, start)));
+  }
+
+  // False for captions about recordings that a rewind or a reset has ended, or about new ones that are still to come.
+  get isCurrent() {
+    return this.sides.every((side, i) => side.hasRecording && side.recording.header.generation === this.generations[i]);
   }
 
   // Events have come on both sides that no caption is about.

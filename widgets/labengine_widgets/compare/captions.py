@@ -239,6 +239,7 @@ class PairDocument:
             "from": start,
             "first": captions.first,
             "starts": captions.starts,
+            "generations": captions.generations,
             "captions": [caption.row() for caption in captions.captions[start - captions.first :]],
             "opening": captions.opening(),
             "first_difference": difference and difference.number,

@@ -47,7 +47,7 @@ class PairLink(BrowserLink):
     def _send_new(self) -> None:
         self._is_pending = False
         with self._guard:
-            first = self.document.grow()
+            first = None if self.compared.is_going_back else self.document.grow()
             if first is None:
                 return
             payload = self.document.payload(first) | {"is_followed": self.feeds[1].is_following}
@@ -72,7 +72,8 @@ class PairLink(BrowserLink):
 
     def _send_all(self, view: str) -> None:
         with self._guard:
-            self.document.grow()
+            if not self.compared.is_going_back:
+                self.document.grow()
             self.send({"type": "compare", "side": 0, "view": view}, [dumps(self.document.payload())])
 
     def _post_command(self, feed: Feed, content: dict[str, Any]) -> Future[Any]:

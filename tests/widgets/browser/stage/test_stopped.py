@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 import labengine
+from labengine.events import BlockAllocated, RequestAdded, StepStarted
 from labengine.scenarios import bug
 from labengine.session.compare.comparison import Comparison
 from labengine_widgets.compare.alignment import aligned
@@ -97,6 +100,38 @@ def test_the_view_goes_where_python_says_on_both_sides() -> None:
         marked = [page.page.locator(f".le-column[data-side='{side}'] .le-selected") for side in "01"]
         comparison.goto(1)
         page.until("the choice on both sides", lambda: all(one.count() for one in marked))
+
+    show_comparison(check, comparison)
+
+
+def test_a_rewind_that_takes_its_time_is_followed_to_its_end() -> None:
+    comparison = bug("nano-vllm-219").compare()
+    comparison.follow_up()
+
+    def check(page: ComparePage) -> None:
+        page.press("End")
+        page.until("the end", lambda: page.data("step") == "4 4")
+        for lab in (comparison.left, comparison.right):
+            lab.hooks.subscribe(lambda event: time.sleep(0.04), RequestAdded, StepStarted, BlockAllocated)
+        comparison.rewind(1)
+        sent = [(content["type"], content.get("side")) for content, _ in page.widget.outbox]
+        for side in (0, 1):
+            assert ("more", side) in sent[sent.index(("full", side)) :], "the way back comes in pieces"
+        page.until("the way back", lambda: page.data("step") == "1 1" and page.data("used") == "8 5")
+
+    show_comparison(check, comparison)
+
+
+def test_a_run_during_a_play_ends_at_its_own_end() -> None:
+    comparison = asked()
+
+    def check(page: ComparePage) -> None:
+        page.page.locator(".labengine").evaluate("(root) => { root.stage.setSpeed(0.5); }")
+        comparison.next_phase()
+        page.until("the play", lambda: page.data("playing") == "true")
+        comparison.run()
+        page.until("the end", lambda: page.data("step") == "3 3" and page.data("position") == page.data("end"))
+        assert page.data("playing") == "false", "the play would go back to its own end"
 
     show_comparison(check, comparison)
 

@@ -19,7 +19,6 @@ export class Columns {
   heads: HTMLElement;
   columns: Column[];
   body: HTMLElement;
-  revealed?: number;
 
   constructor(stage: PairStage) {
     this.stage = stage;
@@ -84,14 +83,12 @@ export class Columns {
 
   // The rows of the requests that the caption is about are scrolled into view, and nothing else moves.
   reveal() {
-    const { stage } = this,
-      { track, position } = stage;
-    if (position === this.revealed) return;
-    this.revealed = position;
-    const row = track.row(position),
+    const { track, position, sides } = this.stage,
+      row = track.row(position),
       before = track.row(position - 1)?.[0] ?? track.starts;
     if (!row) return;
-    stage.sides.forEach(({ recording }, side) => {
+    sides.forEach(({ recording }, side) => {
+      if (!this.columns[side].isToReveal(position)) return;
       const requests = new Set<number>();
       for (let i = Math.max(before[side], recording.start); i < Math.min(row[0][side], recording.end); i++) {
         const request = recording.field(i, "request_id");
@@ -114,6 +111,7 @@ export class Column {
   panels: Panel[];
   queue: HTMLElement;
   overflow: Overflow[];
+  revealed?: number; // the position whose requests were scrolled into view
 
   constructor(stage: PairStage, side: Side, isShown: () => boolean, choose: () => void) {
     this.stage = stage;
@@ -144,6 +142,14 @@ export class Column {
 
   paintOverflow() {
     for (const one of this.overflow) one.paint();
+  }
+
+  // Once for each position, when the tables show it: a slow view is painted a frame later than the rest.
+  isToReveal(position: number) {
+    const isPainted = this.panels[0].shown.from === this.side.moment;
+    if (!isPainted || position === this.revealed) return false;
+    this.revealed = position;
+    return true;
   }
 
   reveal(requests: number[]) {

@@ -53,7 +53,7 @@ export function layCompare(anyStage: Stage, root: HTMLElement) {
   });
   stage.on("more", () => course.catchUp());
   stage.on("quiet", () => {
-    if (stage.isReady && stage.track.isShort) stage.resync();
+    if (stage.isReady && (stage.track.isShort || !stage.track.isCurrent)) stage.resync();
   });
   stage.on("position", ({ position }) => course.goTo(position ?? stage.track.end));
   stage.open([

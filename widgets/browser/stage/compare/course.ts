@@ -27,26 +27,30 @@ export class Course {
   take(payload: ComparePayload) {
     const { stage } = this,
       { track } = stage,
-      { end, lastCaption } = track,
+      { end, lastCaption, generations } = track,
       isFollowing = this.isAlong;
     if (!track.hear(payload)) return stage.inbox.resyncSurely();
     if (!stage.isReady) return;
-    const isAnew = payload.from === payload.first;
-    if (isAnew && lastCaption) this.wanted = null; // it was about captions that are gone
+    const isAnew = payload.from === payload.first,
+      isOfOthers = payload.generations.some((generation, i) => generation !== generations[i]);
+    if (isOfOthers && lastCaption) this.wanted = track.lastCaption; // the engines have gone back
     if (isAnew || !lastCaption) return this.settle();
     const isPlayed = !payload.is_running && !isRunsEnd(stage, payload);
     this.ahead = isFollowing ? { from: Math.min(end, payload.from), isPlayed } : null;
     this.catchUp();
   }
 
-  // Sets the first position: the first guided stop, the first difference, or the newest caption.
+  // Sets the first position: the first guided stop, the first difference, or the newest caption. Events of new
+  // recordings wait for the captions about them, and these for the events.
   settle() {
     const { stage } = this,
       { track, sides } = stage;
     for (const side of sides) side.reference = sides[1 - side.index].scene;
+    if (!track.isCurrent) return;
+    if (this.hasSettled) this.goWhereWanted();
     if (!track.lastCaption || stage.isPlaying) return;
     if (!this.hasSettled) this.put(track.guided[0]?.[1] ?? track.differsAt ?? track.end);
-    else if (this.isAlong) {
+    else if (this.isAlong && this.wanted === null) {
       stage.player.stop();
       this.put((track.guide.length && track.nextStop(stage.position)) || track.end); // a story goes stop by stop
       if (isAlong(stage.mode) && track.end < track.lastCaption)
@@ -70,7 +74,7 @@ export class Course {
 
   goWhereWanted() {
     const { stage, wanted } = this;
-    if (wanted === null || !stage.isReady || wanted > stage.track.end) return;
+    if (wanted === null || !stage.isReady || !stage.track.isCurrent || wanted > stage.track.end) return;
     this.wanted = this.ahead = null;
     stage.moveTo(wanted);
   }
@@ -81,11 +85,14 @@ export class Course {
     const { stage, ahead } = this,
       { track } = stage;
     stage.changed();
-    if (!ahead || !stage.isReady || track.end < track.lastCaption) return;
+    if (!ahead || !stage.isReady || !track.isCurrent || track.end < track.lastCaption) return;
     this.ahead = null;
     const from = Math.min(Math.max(track.first, ahead.from), track.end);
     if (ahead.isPlayed) stage.player.play(from, track.nextStop(from) ?? track.end);
-    else stage.go(track.end, false, true);
+    else {
+      stage.player.stop(); // its end lies behind
+      stage.go(track.end, false, true);
+    }
     stage.emit("captions");
   }
 }

@@ -30,9 +30,10 @@ export class Overflow {
   paint() {
     const { view, noun } = this,
       below = view.scrollHeight - view.clientHeight - view.scrollTop > 3,
-      right = view.scrollWidth - view.clientWidth - view.scrollLeft > 3;
-    put(this.element, "hidden", !below && !right);
-    if (!below && !right) return;
+      right = view.scrollWidth - view.clientWidth - view.scrollLeft > 3,
+      before = [view.scrollTop > 3 && "↑", view.scrollLeft > 3 && "←"].filter(Boolean).join(" ");
+    put(this.element, "hidden", !below && !right && !before);
+    if (this.element.hidden) return;
     const frame = view.getBoundingClientRect(),
       boxes = this.itemsIn(view)
         .map((item) => item.getBoundingClientRect())
@@ -45,16 +46,18 @@ export class Overflow {
         right ? "more →" : "",
       ]
         .filter(Boolean)
-        .join("  ") || "more ↓",
+        .join("  ") || `more ${below ? "↓" : before}`,
     );
-    put(this.element, "title", "scrolls on");
+    put(this.element, "title", below || right ? "scrolls on" : "scrolls back");
   }
 
-  // A frame's height on, or its width.
+  // A frame's height on, or its width; from the end back to the beginning.
   scroll() {
     const { view } = this,
-      isBelow = view.scrollHeight - view.clientHeight - view.scrollTop > 3;
+      isBelow = view.scrollHeight - view.clientHeight - view.scrollTop > 3,
+      isRight = view.scrollWidth - view.clientWidth - view.scrollLeft > 3;
     if (isBelow) view.scrollTop += Math.max(20, view.clientHeight - 20);
-    else view.scrollLeft += Math.max(60, view.clientWidth - 60);
+    else if (isRight) view.scrollLeft += Math.max(60, view.clientWidth - 60);
+    else view.scrollTop = view.scrollLeft = 0;
   }
 }
