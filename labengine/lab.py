@@ -68,6 +68,7 @@ class Lab:
     edition: whose decisions to take ("labengine", "vllm", "nano-vllm" ...). parts: replaces single decisions.
     runner: a subclass of ModelRunner, which replaces decisions below the plan (a real model only); see docs/engine.md.
     external: a tier outside the pool that keeps full blocks: "host" (memory), "disk", a folder, or a Connector.
+    max_model_len: tokens of a request at most, prompt and answer together; None: as many as the model supports.
     watermark, long_prefill_token_threshold, retention_interval, hash_block_size: see EngineConfig; all off.
     dtype, device: None picks float32 on a CPU and bfloat16 on CUDA.
     attention: its backend ("cpu", "triton", "flash_attn", "torch"); None picks the fastest possible, see status().
@@ -100,6 +101,7 @@ class Lab:
         cuda_graphs: bool = True,
         max_num_seqs: int = 16,
         max_num_batched_tokens: int = 2048,
+        max_model_len: int | None = None,
         watermark: float = 0.0,
         long_prefill_token_threshold: int = 0,
         retention_interval: int | None = None,
@@ -127,6 +129,7 @@ class Lab:
             cuda_graphs=cuda_graphs,
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
+            max_model_len=max_model_len,
             watermark=watermark,
             long_prefill_token_threshold=long_prefill_token_threshold,
             retention_interval=retention_interval,

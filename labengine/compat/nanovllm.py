@@ -15,7 +15,7 @@ from os import PathLike
 from time import perf_counter
 from typing import Any
 
-from labengine.config import ConfigError
+from labengine.config import ConfigError, checked_int
 from labengine.events import RequestAdded, RequestFinished, RequestScheduled, StepStarted
 from labengine.lab import Lab
 from labengine.session.settings import refuse_unknown
@@ -99,6 +99,17 @@ def _as_int(block_hash: str) -> int:
 DEFAULT_NUM_BLOCKS = 32
 """Pool size for num_kvcache_blocks=-1. (nano-vLLM fills the GPU.)"""
 
+
+def _supported_len(model: str | PathLike[str], asked: int) -> int:
+    """Return max_model_len, or what the model supports where that is less. Raises ConfigError for an unknown model."""
+    if model == "simulated":
+        return asked
+    from labengine.engine.model_config import ModelConfig
+    from labengine.engine.sources import model_path
+
+    return min(checked_int("max_model_len", asked, 2), ModelConfig.load(model_path(model)).max_model_len)
+
+
 Outputs = list[tuple[int, list[int]]]
 """(request id, generated token ids) of finished requests."""
 
@@ -121,8 +132,9 @@ SamplingParams = NanoSamplingParams  # the name that scripts import; labengine.S
 class LLM:
     """An engine with nano-vLLM's methods: add_request, step, is_finished, generate, scheduler.block_manager.
 
-    model: a directory, or a name that labengine knows. enforce_eager: no CUDA graphs. gpu_memory_utilization and
-    max_model_len are accepted and change nothing here: the pool has num_kvcache_blocks blocks.
+    model: a directory, or a name that labengine knows. enforce_eager: no CUDA graphs. max_model_len: tokens of a
+    request at most, and as there no more than the model supports; a longer request is refused. gpu_memory_utilization
+    is accepted and changes nothing here: the pool has num_kvcache_blocks blocks.
     Raises ConfigError for more than one device.
     """
 
@@ -157,6 +169,7 @@ class LLM:
             edition=self.edition if edition is None else edition,
             max_num_batched_tokens=max_num_batched_tokens,
             max_num_seqs=max_num_seqs,
+            max_model_len=_supported_len(model, max_model_len),
             dtype=dtype,
             device=device,
             cuda_graphs=not enforce_eager,

@@ -10,7 +10,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from labengine.config import ConfigError, EngineConfig, checked_text, checked_token_ids
+from labengine.config import ConfigError, EngineConfig, checked_int, checked_text, checked_token_ids
 from labengine.engine.runner import Runner
 from labengine.engine.simulated import SimulatedRunner, WordTokenizer
 from labengine.engine.torch_threads import load_torch
@@ -73,9 +73,19 @@ class LoadedModel(ABC):
     def checked_ids(self, token_ids: Sequence[int]) -> list[int]:
         """Return the ids. Raises ConfigError for ids that the model does not know."""
 
+    @property
     @abstractmethod
+    def max_model_len(self) -> int | None:
+        """Positions of a request, at most; None: any number."""
+
     def refuse_too_long(self, num_prompt_tokens: int, max_tokens: int) -> None:
-        """Raise ConfigError when the positions exceed the model's maximum."""
+        """Raise ConfigError when the positions exceed the maximum."""
+        limit = self.max_model_len
+        if limit is not None and num_prompt_tokens + max_tokens > limit:
+            raise ConfigError(
+                f"a prompt of {num_prompt_tokens} tokens with max_tokens={max_tokens} goes beyond the {limit} "
+                f"positions of {self.name}: shorten the prompt or lower max_tokens"
+            )
 
     @abstractmethod
     def kv(self, block_id: int, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -100,9 +110,10 @@ class LoadedModel(ABC):
 class SimulatedModel(LoadedModel):
     """A model without weights: tokens are a pure function of request and position. Words are tokens."""
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: EngineConfig, max_model_len: int | None = None) -> None:
         self.name = "simulated"
         self.config = config
+        self._max_model_len = None if max_model_len is None else checked_int("max_model_len", max_model_len, 2)
         self.runner = SimulatedRunner()
         self._tokenizer = WordTokenizer()
 
@@ -120,8 +131,10 @@ class SimulatedModel(LoadedModel):
         """Return the ids: any non-negative integers."""
         return checked_token_ids(token_ids)
 
-    def refuse_too_long(self, num_prompt_tokens: int, max_tokens: int) -> None:
-        """Accept any length."""
+    @property
+    def max_model_len(self) -> int | None:
+        """What was asked for: there are no weights that would set a limit."""
+        return self._max_model_len
 
     def kv(self, block_id: int, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Raise ConfigError: there is no KV."""
@@ -130,7 +143,7 @@ class SimulatedModel(LoadedModel):
     def sibling(self, config: EngineConfig, options: ModelOptions) -> SimulatedModel:
         """Return a model with the same words and the same next tokens."""
         _refuse_for_simulated(options)
-        other = SimulatedModel(config)
+        other = SimulatedModel(config, options.max_model_len)
         other.runner, other._tokenizer = self.runner, self._tokenizer
         return other
 
@@ -184,14 +197,10 @@ class RealModel(LoadedModel):
         """Return the ids. Raises ConfigError for ids outside the vocabulary."""
         return checked_token_ids(token_ids, self.runner.vocab_size)
 
-    def refuse_too_long(self, num_prompt_tokens: int, max_tokens: int) -> None:
-        """Raise ConfigError for positions beyond the model's training."""
-        limit = self.runner.max_model_len
-        if num_prompt_tokens + max_tokens > limit:
-            raise ConfigError(
-                f"a prompt of {num_prompt_tokens} tokens with max_tokens={max_tokens} goes beyond the {limit} "
-                f"positions of {self.name}: shorten the prompt or lower max_tokens"
-            )
+    @property
+    def max_model_len(self) -> int:
+        """The runner's."""
+        return self.runner.max_model_len
 
     def kv(self, block_id: int, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return copies, which later steps do not change."""
@@ -202,7 +211,7 @@ class RealModel(LoadedModel):
     def sibling(self, config: EngineConfig, options: ModelOptions) -> RealModel:
         """Return a model with the same weights and tokenizer. Raises ConfigError when a second pool does not fit."""
         block_size = _single_block_size(config)
-        limits = config.max_num_seqs, config.max_num_batched_tokens
+        limits = config.max_num_seqs, config.max_num_batched_tokens, options.max_model_len
         runner = self.runner.sibling(options.num_blocks, block_size, *limits)
         other = RealModel(self.name, self._directory, config, runner)
         if "tokenizer" in vars(self):
@@ -228,6 +237,7 @@ class ModelOptions:
     attention: str | None = None
     cuda_graphs: bool = True
     runner: type[ModelRunner] | None = None
+    max_model_len: int | None = None
 
 
 def load_model(model: str | PathLike[str], config: EngineConfig, options: ModelOptions) -> LoadedModel:
@@ -237,7 +247,7 @@ def load_model(model: str | PathLike[str], config: EngineConfig, options: ModelO
     """
     if model == "simulated":
         _refuse_for_simulated(options)
-        return SimulatedModel(config)
+        return SimulatedModel(config, options.max_model_len)
     block_size = _single_block_size(config)
     from labengine.engine.sources import model_path
 
@@ -251,6 +261,7 @@ def load_model(model: str | PathLike[str], config: EngineConfig, options: ModelO
         block_size=block_size,
         max_num_seqs=config.max_num_seqs,
         max_num_batched_tokens=config.max_num_batched_tokens,
+        max_model_len=options.max_model_len,
         dtype=options.dtype,
         device=options.device,
         attention=options.attention,

@@ -30,6 +30,7 @@ from labengine.engine.model import PagedModel
 from labengine.engine.model_config import ModelConfig
 from labengine.engine.pool import PoolPlan
 from labengine.engine.sampler import asks_the_host, read, sample, sample_on_device, sampling_line
+from labengine.engine.step_limits import StepLimits, checked_model_len
 from labengine.engine.step_tensors import StepStaging, StepTensors
 from labengine.engine.torch_threads import load_torch
 from labengine.engine.trial_memory import largest_plans, most_bytes
@@ -68,6 +69,7 @@ class ModelRunner:
         weights: Weights,
         kv: KVTensors,
         pool: PoolPlan,
+        limits: StepLimits,
         reasons: Mapping[str, str],
     ) -> None:
         """reasons: for device, dtype and others, readable lines by name."""
@@ -75,7 +77,7 @@ class ModelRunner:
         self.kv_tensors = kv
         self.groups = pool.groups
         self._forward = forward
-        self._weights, self._pool = weights, pool
+        self._weights, self._pool, self._limits = weights, pool, limits
         self._reasons = {**reasons, "kv_pool": pool.reason}
         if kv.device.type == "cuda":
             self._reasons["sampling"] = sampling_line(kv.device)
@@ -93,6 +95,7 @@ class ModelRunner:
         block_size: int,
         max_num_seqs: int = 16,
         max_num_batched_tokens: int = 2048,
+        max_model_len: int | None = None,
         dtype: str | torch.dtype | None = None,
         device: str | torch.device | None = None,
         attention: str | None = None,
@@ -104,7 +107,8 @@ class ModelRunner:
         them for both.
 
         num_blocks None is as many as fit (see pool_size.py): on a CPU what max_num_seqs requests can use, on a GPU by a
-        trial of the largest steps, of max_num_seqs requests and max_num_batched_tokens. dtype None is
+        trial of the largest steps, of max_num_seqs requests and max_num_batched_tokens. max_model_len: positions of a
+        request, at most; None: those that the model supports. dtype None is
         float32 on a CPU and bfloat16 on a GPU that has it (see device.py); device None is a GPU where there is one;
         attention None is the fastest backend that can (see backend_choice.py). Without cuda_graphs every step runs
         module by module.
@@ -114,6 +118,8 @@ class ModelRunner:
             raise ConfigError(f"attention={attention!r}: {cls.__name__} brings its own attention, leave it out")
         files = ModelFiles(model_dir)
         config = ModelConfig.load(model_dir)
+        max_model_len = checked_model_len(max_model_len, config.max_model_len, model_dir.name)
+        limits = StepLimits(max_num_seqs, max_num_batched_tokens, max_model_len)
         torch_device, device_reason = choose_device(device)
         torch_dtype, dtype_reason = choose_dtype(dtype, torch_device, fits_float16=config.fits_float16)
         with torch.device("meta"):
@@ -121,7 +127,6 @@ class ModelRunner:
         check_weights(model, model_dir)
         pool = PoolPlan.planned(config, torch_device, torch_dtype, block_size, num_blocks, cls.attention or attention)
         reasons = {"device": device_reason, "dtype": dtype_reason}
-        limits = max_num_seqs, max_num_batched_tokens
         if torch_device.type == "cpu":
             reasons["torch_threads"] = load_torch()
         key = (files.identities, torch_device, torch_dtype, cuda_graphs, pool.backend.name)
@@ -138,54 +143,56 @@ class ModelRunner:
 
     @on_the_host
     def sibling(
-        self, num_blocks: int | None, block_size: int, max_num_seqs: int, max_num_batched_tokens: int = 2048
+        self,
+        num_blocks: int | None,
+        block_size: int,
+        max_num_seqs: int,
+        max_num_batched_tokens: int = 2048,
+        max_model_len: int | None = None,
     ) -> Self:
-        """Return another runner on the same weights, with KV of its own. Raises ConfigError when it does not fit."""
+        """Return another runner on the same weights, with KV of its own. Raises ConfigError as load."""
+        max_model_len = checked_model_len(max_model_len, self.model.config.max_model_len, "the model")
+        limits = StepLimits(max_num_seqs, max_num_batched_tokens, max_model_len)
         weights, attention = self._weights, self.attention or self._pool.backend.name
         pool = PoolPlan.planned(weights.model.config, weights.device, weights.dtype, block_size, num_blocks, attention)
         pool = replace(pool, attention_reason=self._pool.attention_reason)
-        return self._on(weights, pool, (max_num_seqs, max_num_batched_tokens), self._reasons, self._forward)
+        return self._on(weights, pool, limits, self._reasons, self._forward)
 
     @classmethod
     def _on(
         cls,
         weights: Weights,
         pool: PoolPlan,
-        limits: tuple[int, int],
+        limits: StepLimits,
         reasons: Mapping[str, str],
         like: Forward | None = None,
     ) -> Self:
-        """Return a runner on loaded weights. like: another runner's forward, to share its buffers.
-
-        limits: a step's requests and tokens.
-        """
-        config, (max_num_seqs, _) = weights.model.config, limits
+        """Return a runner on loaded weights. like: another runner's forward, to share its buffers."""
+        config = weights.model.config
         if pool.num_blocks is None:
             is_gpu = weights.device.type == "cuda"
             step_bytes = cls._step_bytes(weights, pool, limits, reasons) if is_gpu else 0
-            pool = pool.sized(max_num_seqs, config.max_model_len, step_bytes)
+            pool = pool.sized(limits, step_bytes)
         assert pool.num_blocks is not None
         heads = (config.num_kv_heads, config.head_dim)
         kv = KVTensors(pool.num_blocks, pool.layer_groups, pool.block_size, *heads, weights.dtype, weights.device)
-        num_graphed = max_num_seqs if weights.cuda_graphs else 0
         forward = choose_forward(
-            weights.model, kv, pool.groups, pool.backend, pool.attention_reason, num_graphed, like, cls.static_step,
-            cls.recorder(kv.device),
+            weights.model, kv, pool.groups, pool.backend, pool.attention_reason,
+            limits if weights.cuda_graphs else None, like, cls.static_step, cls.recorder(kv.device),
         )  # fmt: skip
-        return cls(forward, weights, kv, pool, reasons)
+        return cls(forward, weights, kv, pool, limits, reasons)
 
     @classmethod
-    def _step_bytes(cls, weights: Weights, pool: PoolPlan, limits: tuple[int, int], reasons: Mapping[str, str]) -> int:
+    def _step_bytes(cls, weights: Weights, pool: PoolPlan, limits: StepLimits, reasons: Mapping[str, str]) -> int:
         """Return what a runner needs beside weights and pool: graphs, and the largest forward pass and sampling."""
-        max_model_len = weights.model.config.max_model_len
-        pool = pool.for_trial(max_model_len)
+        pool = pool.for_trial(limits.max_model_len)
         assert pool.num_blocks is not None
 
         made: list[ModelRunner] = []
 
         def take_largest_steps() -> None:
             made.append(runner := cls._on(weights, pool, limits, reasons))
-            for plan in largest_plans(pool.groups, *limits, max_model_len):
+            for plan in largest_plans(pool.groups, limits):
                 with suppress(FloatingPointError):  # of a prompt without meaning; of the steps only the memory matters
                     runner.sample(plan, runner.forward(plan))
 
@@ -234,8 +241,8 @@ class ModelRunner:
 
     @property
     def max_model_len(self) -> int:
-        """Positions that the model supports."""
-        return self.model.config.max_model_len
+        """Positions of a request at most: those that were asked for, or that the model supports."""
+        return self._limits.max_model_len
 
     @property
     def vocab_size(self) -> int:
@@ -246,6 +253,8 @@ class ModelRunner:
         """Return readable lines on model, device, dtype, attention and KV pool, each with its reason."""
         pool = f"{self._pool_line()} ({self._reasons['kv_pool']})"
         own = {} if type(self) is ModelRunner else {"runner": f"{type(self).__name__}, a subclass of ModelRunner"}
+        if self.max_model_len < self.model.config.max_model_len:
+            own["max_model_len"] = f"{self.max_model_len} of {self.model.config.max_model_len} positions (asked for)"
         return {"model": self._model_line(), **own, **self._reasons, **self._forward.describe(), "kv_pool": pool}
 
     def forward(self, plan: StepPlan) -> Tensor:

@@ -12,6 +12,7 @@ from labengine.engine.backend_choice import choose_attention
 from labengine.engine.kv_tensors import bytes_of_a_block
 from labengine.engine.model_config import ModelConfig
 from labengine.engine.pool_size import fitting_blocks, require_memory, trial_blocks
+from labengine.engine.step_limits import StepLimits
 
 
 @dataclass(frozen=True)
@@ -54,13 +55,13 @@ class PoolPlan:
         num_blocks = trial_blocks(self.block_size, self.block_bytes, self.device, max_model_len)
         return replace(self, num_blocks=num_blocks, reason="for a trial")
 
-    def sized(self, max_num_seqs: int, max_model_len: int, step_bytes: int = 0) -> PoolPlan:
+    def sized(self, limits: StepLimits, step_bytes: int = 0) -> PoolPlan:
         """Return the plan with a number of blocks.
 
         On a CPU at most what max_num_seqs requests of max_model_len tokens can use. step_bytes: see fitting_blocks.
         """
         if self.num_blocks is not None:
             return self
-        enough = max_num_seqs * len(self.groups) * -(-max_model_len // self.block_size)
+        enough = limits.max_num_seqs * len(self.groups) * -(-limits.max_model_len // self.block_size)
         num_blocks, reason = fitting_blocks(self.block_size, self.block_bytes, self.device, enough, step_bytes)
         return replace(self, num_blocks=num_blocks, reason=reason)

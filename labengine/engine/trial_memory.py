@@ -8,22 +8,22 @@ import torch
 
 from labengine.config import ConfigError, GroupSpec, SamplingParams
 from labengine.core.step_plan import ScheduledRequest, SlotRun, StepPlan
+from labengine.engine.step_limits import StepLimits
 
 WITH_TOP_P = SamplingParams(temperature=1.0, top_p=1 - 1e-12)
 """The settings whose sampling needs the most memory: torch puts nearly all tokens in order, on any device."""
 
 
-def largest_plans(
-    groups: Sequence[GroupSpec], max_num_seqs: int, max_num_batched_tokens: int, max_model_len: int
-) -> list[StepPlan]:
+def largest_plans(groups: Sequence[GroupSpec], limits: StepLimits) -> list[StepPlan]:
     """Return a step of one long prompt, one in which as many prompts as possible share the tokens, and one of decodes.
 
     All positions are in block 0 of the pool: of the steps only the memory matters.
     """
-    num_prompts = min(max_num_seqs, max_num_batched_tokens)
+    num_tokens, longest = limits.max_num_batched_tokens, limits.max_model_len
+    num_prompts = min(limits.max_num_seqs, num_tokens)
     return [
-        _plan(groups, [min(max_num_batched_tokens, max_model_len)]),
-        _plan(groups, [min(max_num_batched_tokens // num_prompts, max_model_len)] * num_prompts),
+        _plan(groups, [min(num_tokens, longest)]),
+        _plan(groups, [min(num_tokens // num_prompts, longest)] * num_prompts),
         _plan(groups, [1] * num_prompts),
     ]
 

@@ -10,7 +10,7 @@ from os import PathLike
 from re import compile as pattern
 from typing import TYPE_CHECKING, Any, Literal
 
-from labengine.config import ConfigError, EngineConfig, GroupSpec, checked_bool, is_single_int, shown
+from labengine.config import ConfigError, EngineConfig, GroupSpec, checked_bool, checked_int, is_single_int, shown
 from labengine.core.connector import Connector
 from labengine.core.editions import edition as edition_named
 from labengine.core.editions import refuse_recorded
@@ -76,6 +76,7 @@ class LabSettings:
     cuda_graphs: bool = True
     max_num_seqs: int = 16
     max_num_batched_tokens: int = 2048
+    max_model_len: int | None = None
     watermark: float = 0.0
     long_prefill_token_threshold: int = 0
     retention_interval: int | None = None
@@ -96,6 +97,8 @@ class LabSettings:
         if self.check not in (True, False, "stop"):
             raise ConfigError(f'check must be True, False or "stop", got {shown(self.check)}')
         checked_bool("cuda_graphs", self.cuda_graphs)
+        if self.max_model_len is not None:
+            checked_int("max_model_len", self.max_model_len, 2)
         _require_name("dtype", self.dtype, "dtype", '"float32", "bfloat16", "float16", torch.float32 ...')
         _require_name("device", self.device, "device", '"cpu", "cuda" or "cuda:1"')
         _require_name("attention", self.attention, "", '"cpu", "triton", "flash_attn" or "torch"')
@@ -135,7 +138,15 @@ class LabSettings:
 
     def model_options(self) -> ModelOptions:
         """The options of the model alone."""
-        return ModelOptions(self.asked_blocks, self.dtype, self.device, self.attention, self.cuda_graphs, self.runner)
+        return ModelOptions(
+            self.asked_blocks,
+            self.dtype,
+            self.device,
+            self.attention,
+            self.cuda_graphs,
+            self.runner,
+            self.max_model_len,
+        )
 
     def changed(self) -> dict[str, Any]:
         """Return the keywords that differ from their defaults, in the order of Lab's own."""

@@ -33,6 +33,12 @@ def test_sizes_start_at_one(name: str) -> None:
         Lab("simulated", **{name: 0})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("length", [1, 0, -3, 2.5, True, "64"])
+def test_a_request_has_room_for_a_prompt_and_an_answer(length: Any) -> None:
+    with pytest.raises(ConfigError, match="max_model_len must be"):
+        Lab("simulated", max_model_len=length)
+
+
 @pytest.mark.parametrize(("misspelt", "meant"), [("num_block", "num_blocks"), ("blocksize", "block_size")])
 def test_an_unknown_keyword_of_lab_names_the_nearest(misspelt: str, meant: str) -> None:
     with pytest.raises(TypeError, match=rf"Lab\(\) has no keyword '{misspelt}'; did you mean '{meant}'\?"):

@@ -52,7 +52,7 @@ GOOD: dict[str, Any] = {
 TAKES: dict[str, tuple[object, ...]] = {
     **dict.fromkeys(("at", "until", "edition", "parts", "step", "next_token", "hooks", "top_p", "overlap"), (None,)),
     **dict.fromkeys(("groups", "external", "attention", "window", "kind", "next_victim", "runner"), (None,)),
-    **dict.fromkeys(("max_blocks", "seed", "top_k", "retention_interval"), (None, *INTS)),
+    **dict.fromkeys(("max_blocks", "seed", "top_k", "retention_interval", "max_model_len"), (None, *INTS)),
     **dict.fromkeys(("num_steps", "max_tokens", "max_num_seqs", "max_num_batched_tokens", "block_size"), INTS),
     **dict.fromkeys(("long_prefill_token_threshold", "block", "layer", "block_id"), INTS),
     **dict.fromkeys(("cuda_graphs", "charts", "check", "ignore_eos"), (True,)),

@@ -15,6 +15,7 @@ from labengine.core.step_plan import StepPlan
 from labengine.engine import model_runner, pool_size
 from labengine.engine.model_runner import ModelRunner
 from labengine.engine.pool_size import fitting_blocks, free_memory, left_to_cgroup, require_memory, trial_blocks
+from labengine.engine.step_limits import StepLimits
 from labengine.engine.trial_memory import most_bytes
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda:1")
@@ -143,12 +144,13 @@ def test_a_trial_that_does_not_fit_says_what_to_lower(memory: FakeMemory) -> Non
 
 
 @pytest.mark.parametrize(("limits", "lengths"), [
-    ((4, 64), [[64], [16] * 4, [1] * 4]),
-    ((3, 10**4), [[512], [512] * 3, [1] * 3]),
-    ((16, 5), [[5], [1] * 5, [1] * 5]),
+    ((4, 64, 512), [[64], [16] * 4, [1] * 4]),
+    ((3, 10**4, 512), [[512], [512] * 3, [1] * 3]),
+    ((3, 10**4, 100), [[100], [100] * 3, [1] * 3]),
+    ((16, 5, 512), [[5], [1] * 5, [1] * 5]),
 ])  # fmt: skip
 def test_the_largest_steps_are_steps_that_a_runner_takes(
-    limits: tuple[int, int], lengths: list[list[int]], memory: FakeMemory, tiny_gemma: Path
+    limits: tuple[int, int, int], lengths: list[list[int]], memory: FakeMemory, tiny_gemma: Path
 ) -> None:
     """On the pool of a trial, which is gone after it; the weights stay, for the runner that follows."""
     taken: list[list[int]] = []
@@ -162,8 +164,8 @@ def test_the_largest_steps_are_steps_that_a_runner_takes(
     runner = Trial.load(tiny_gemma, num_blocks=64, block_size=4, device="cpu", attention="torch")
     weights, pool = runner._weights, runner._pool
     runner._discard()
-    pool_bytes = -(-runner.max_model_len // 4) * pool.block_bytes
-    assert Trial._step_bytes(weights, pool, limits, {}) == 27 * MIB - pool_bytes
+    pool_bytes = -(-limits[2] // 4) * pool.block_bytes
+    assert Trial._step_bytes(weights, pool, StepLimits(*limits), {}) == 27 * MIB - pool_bytes
     assert taken == lengths
     assert weights.user is None and not weights.model.norm.weight.is_meta
 

@@ -12,6 +12,7 @@ from labengine.engine.forward.graphs import CudaRecorder, GraphedForward, Record
 from labengine.engine.forward.static_step import StaticStep
 from labengine.engine.kv_tensors import KVTensors
 from labengine.engine.model import PagedModel
+from labengine.engine.step_limits import StepLimits
 
 
 def choose_forward(
@@ -20,14 +21,14 @@ def choose_forward(
     groups: Sequence[GroupSpec],
     backend: AttentionBackend,
     reason: str,
-    max_num_seqs: int,
+    limits: StepLimits | None,
     like: Forward | None = None,
     static_step: type[StaticStep] = StaticStep,
     recorder: Recorder | None = None,
 ) -> Forward:
     """Return a native program for the CPU's kernels, graphs for decodes on a GPU, else module by module.
 
-    max_num_seqs: requests of the largest graph; 0 for no graphs. like: another runner's forward on these weights.
+    limits: of the steps that graphs are for; None for no graphs. like: another runner's forward on these weights.
     static_step: the graphs' static tensors. recorder: records decodes on any device; None: CUDA graphs.
     """
     if backend.name == "cpu":
@@ -35,8 +36,8 @@ def choose_forward(
 
         return NativeForward(model, kv, groups, reason, like if isinstance(like, NativeForward) else None)
     eager = EagerForward(model, kv, backend, reason)
-    if not max_num_seqs or (recorder is None and refusal(kv.device, backend) is not None):
+    if limits is None or (recorder is None and refusal(kv.device, backend) is not None):
         return eager
-    longest = longest_context(model.config.max_model_len, groups, kv.num_blocks)
+    longest = longest_context(limits.max_model_len, groups, kv.num_blocks)
     recorder = recorder or CudaRecorder(kv.device)
-    return GraphedForward(eager, groups, longest, max_num_seqs, recorder, kv.device, static_step)
+    return GraphedForward(eager, groups, longest, limits.max_num_seqs, recorder, kv.device, static_step)
