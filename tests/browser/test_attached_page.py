@@ -89,8 +89,7 @@ def test_it_follows_scrubs_back_and_is_asked(
         shown.page.get_by_role("tab", name="Why?").click()
         shown.page.locator(".le-why button", has_text="ref count").first.click()
         answer = shown.page.locator(".le-why-answer")
-        answer.wait_for()
-        assert "table entr" in answer.inner_text()
+        wait_until(lambda: answer.count() and "table entr" in answer.inner_text(), "the answer")
         assert "BlockPool." in shown.page.locator(".le-why").inner_text(), "vLLM's own method"
         place = shown.page.locator(".le-why-place").first.inner_text()
         assert re.fullmatch(r"vllm/v1/core/block_pool\.py, line \d+, vllm 0\.32\.0", place.strip())
