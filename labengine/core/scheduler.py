@@ -6,7 +6,7 @@ from collections import OrderedDict, deque
 from collections.abc import Sequence
 from typing import Final
 
-from labengine.config import ConfigError, EngineConfig
+from labengine.config import ConfigError, EngineConfig, shown
 from labengine.core.connector import Connector
 from labengine.core.external_loads import ExternalLoads
 from labengine.core.journal import Journal
@@ -224,8 +224,11 @@ class Scheduler:
     def _preempt_for_blocks(self, victim: Request) -> None:
         """Preempt a request whose blocks are needed.
 
-        Raises RuntimeError if it keeps them: the caller would never end.
+        Raises RuntimeError if it keeps them: the caller would never end; TypeError for what is no request.
         """
+        if not isinstance(victim, Request):
+            method = f"{type(self).__name__}.choose_victim"
+            raise TypeError(f"{method} has to return a request, one of self.running; it returned {shown(victim)}")
         num_held = victim.num_table_entries
         self.preempt(victim)
         if victim.num_table_entries >= num_held:

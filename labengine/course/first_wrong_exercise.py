@@ -79,7 +79,7 @@ class FirstWrongExercise(Exercise):
     def how_to_answer(self) -> str:
         """How to give an event."""
         return (
-            "Go through the run with `.show()`. Answer with an event's number, `.check(17)`; or select an event in the "
+            "Go through the run with `.show()`. Answer with an event's number, `.check(2)`; or select an event in the "
             "log of the dashboard, or stand right after it, and run `.check()`."
         )
 

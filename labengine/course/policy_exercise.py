@@ -61,6 +61,11 @@ class ScoredRun:
         return sum(self.scores)
 
 
+def numbered(names: Sequence[str]) -> list[str]:
+    """Return the names; each of several equal ones with its number: a function's name never changes."""
+    return [f"{name} {names[: at + 1].count(name)}" if names.count(name) > 1 else name for at, name in enumerate(names)]
+
+
 class PolicyExercise(WithOverride):
     """Write a policy. score: a name of SCORES, or a function of a played lab (then less is better).
 
@@ -123,7 +128,15 @@ class PolicyExercise(WithOverride):
             return wrong(head, *trace, self._fitting_hint(parts), table=self.table)
         if is_reached:
             return passed(f"Reached. {line}", table=self.table)
-        return wrong(f"Not reached yet. {line}", no_return, self._fitting_hint(parts), table=self.table)
+        hint = self._fitting_hint(parts) or self._unchanged(scored)
+        return wrong(f"Not reached yet. {line}", no_return, hint, table=self.table)
+
+    def _unchanged(self, scored: ScoredRun) -> str:
+        """Return a sentence for an override after which every workload scores what it did before."""
+        is_same = scored.scores == self.runs[0].scores
+        return (
+            f"Each workload scores what it did without {scored.name}: does it ever decide otherwise?" if is_same else ""
+        )
 
     def _trace_of_an_undone_step(self, parts: Parts) -> tuple[str, ...]:
         if self._undone is None:
@@ -145,7 +158,11 @@ class PolicyExercise(WithOverride):
         """The runs: the score on each workload, and their sum; of runs of other sessions, the sum."""
         self._score_base()
         heads = [f"workload {number}" for number in range(len(self.workloads))]
-        as_it_was, *rows = ([run.name, *(f"{score:g}" for score in run.scores), f"{run.total:g}"] for run in self.runs)
+        names = numbered([run.name for run in self.runs])
+        as_it_was, *rows = (
+            [name, *(f"{score:g}" for score in run.scores), f"{run.total:g}"]
+            for name, run in zip(names, self.runs, strict=True)
+        )
         no_scores = ["" for _ in self.workloads]
         earlier = [[f"{name} (earlier)", *no_scores, f"{score:g}"] for name, score in self._earlier]
         goal = ["to reach", *no_scores, f"{self.goal:g}"]

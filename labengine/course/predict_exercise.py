@@ -24,7 +24,7 @@ _HOW = {
     "block": "click on a block in the dashboard, or `.answer(4)` for #4",
     "request": "click on a request in the dashboard, or `.answer('B')`",
     "hash": "click on an entry of the prefix map in the dashboard, or `.answer('0:ab12')` with its first digits",
-    "number": "write a number below the picture, or `.answer(4)`",
+    "number": "write a number under the question in the picture, or `.answer(4)`",
 }
 
 

@@ -10,6 +10,7 @@ import pytest
 import labengine
 from labengine.course.base import Exercise
 from labengine.course.exercise import EXERCISES, exercise_names
+from labengine.course.first_wrong_exercise import FirstWrongExercise
 from labengine.course.predict_exercise import PredictExercise
 
 KINDS = {"Fill in": 20, "Find the first wrong event": 10, "Predict, then reveal": 20, "Make it better": 6}
@@ -61,6 +62,22 @@ def test_a_common_mistake_gets_the_hint_that_fits(name: str, place: int) -> None
     result = tried(exercise, exercise._mistaken_answers(mistake))
     assert not result and hint in result.lines
     assert not labengine.progress()[name].passed
+
+
+@pytest.mark.parametrize("name", [name for name in exercise_names() if isinstance(made(name), FirstWrongExercise)])
+def test_the_example_of_an_answer_is_none(name: str) -> None:
+    exercise = made(name)
+    assert ".check(2)" in exercise.how_to_answer and not tried(exercise, [2])
+
+
+def test_what_a_task_tells_of_a_run_is_so() -> None:
+    def broken(name: str) -> set[tuple[str, int]]:
+        exercise = made(name)
+        assert isinstance(exercise, FirstWrongExercise)
+        return {(one.rule, one.step) for one in exercise.judged.violations}
+
+    assert ("read", 3) in broken("first-light/shared-free")
+    assert ("read", 2) in broken("why-blocks/twice")
 
 
 @each_exercise

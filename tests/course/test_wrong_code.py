@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import labengine
+from labengine.core.block_pool import BlockPool
 from labengine.core.nano_vllm import NanoBlockPool
 from labengine.core.prefix_cache import MergePolicy
 from labengine.core.request import Request
@@ -18,6 +19,7 @@ from labengine_widgets.compare.view import CompareView
 pytestmark = pytest.mark.usefixtures("loops_end_soon")
 
 SLOT, KEEP, FREEING = "why-blocks/slot", "late-merge/keep-first", "reading-a-run/freeing-order"
+VICTIM, WAY = "continuous-batching/victim", "prefix-caching/in-the-way"
 
 
 def endless(*_: Any) -> int:
@@ -94,6 +96,11 @@ class Corrupts(MergePolicy):
         return (block_id + 1,)
 
 
+class ChoosesANumber(TokenBudgetScheduler):
+    def choose_victim(self, request: Request) -> Any:
+        return 15
+
+
 def named(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     function.__name__ = name
     return function
@@ -106,6 +113,7 @@ def named(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         (KEEP, Raises, ["Raises.mapped_after", "RuntimeError", "after event"]),
         (KEEP, OtherType, ["`mapped_after` has to return a tuple", "yours returned the text 'x'."]),
         (KEEP, Corrupts, ["decided by Corrupts.mapped_after", "breaks the rule"]),
+        (VICTIM, ChoosesANumber, ["ChoosesANumber.choose_victim has to return a request", "it returned 15"]),
         (KEEP, NanoBlockPool, ["hidden workloads go wrong"]),
         (KEEP, int, ["cannot be checked"]),
         (KEEP, "KeepFirst", ["cannot be checked"]),
@@ -141,6 +149,19 @@ def test_a_value_that_the_map_cannot_hold_is_named(mapped_after: Callable[..., A
     said = "`mapped_after` has to return a tuple of block ids, such as `(3,)`; yours returned "
     for result in (exercise.check(keeping(mapped_after)), exercise.show(keeping(mapped_after))):
         assert result.state == "wrong" and said + yours in result.text
+
+
+class Rarely(BlockPool):
+    def reused_first(self, block_ids: list[int]) -> list[int]:
+        return block_ids if len(block_ids) > 5 else super().reused_first(block_ids)
+
+
+def test_a_policy_that_changes_nothing_is_told_so() -> None:
+    exercise = labengine.exercise(WAY)
+    unchanged = "Each workload scores what it did without Rarely: does it ever decide otherwise?"
+    assert unchanged in exercise.check(Rarely).lines
+    assert unchanged in exercise.check(Rarely).lines
+    assert [row[0] for row in exercise.table.rows][2:4] == ["Rarely 1", "Rarely 2"]
 
 
 class Odd:

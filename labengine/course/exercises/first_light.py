@@ -238,7 +238,8 @@ def _two_and_a_stranger(lab: Lab) -> None:
     lab.add(QUESTION, max_tokens=2, ignore_eos=True)
     lab.add(QUESTION, max_tokens=5, ignore_eos=True)
     lab.step(2)
-    lab.add("A third one asks something else at last and takes what is free", max_tokens=2, ignore_eos=True)
+    stranger = "A third one asks something else at last and takes all that is free in the pool of blocks"
+    lab.add(stranger, max_tokens=3, ignore_eos=True)
     lab.step(2)
 
 
@@ -247,7 +248,7 @@ def shared_free() -> Exercise:
     return exercise(
         "first-light/shared-free",
         "One method of this engine is wrong. A and B ask the same, A is done after two tokens, B goes on, and C asks "
-        "something else. In the end B reads keys and values of C. Which event is the first that is wrong?",
+        "something else. In step 3 B reads keys and values of C. Which event is the first that is wrong?",
         broken=FreesForAll,
         play=_two_and_a_stranger,
         hints=[

@@ -152,7 +152,13 @@ def _skips_equal_ones(self: TokenBudgetScheduler, request: Request, skipped: Seq
     return any(other.token_ids == request.token_ids for other in self.running)
 
 
-_skips_new_ones.__name__ = _skips_equal_ones.__name__ = skips.__name__
+def _skips_while_answered(self: TokenBudgetScheduler, request: Request, skipped: Sequence[Request]) -> bool:
+    first = request.token_ids[: self.config.hash_block_size]
+    return any(other.token_ids[: len(first)] == first for other in self.running)
+
+
+for _mistake in (_skips_new_ones, _skips_equal_ones, _skips_while_answered):
+    _mistake.__name__ = skips.__name__
 
 
 def _skips_after_new_ones(self: TokenBudgetScheduler, request: Request, skipped: Sequence[Request]) -> bool:
@@ -211,6 +217,11 @@ def wait_a_step() -> Exercise:
             (
                 _skips_new_ones,
                 "Now everybody waits until nobody runs: the peak is low, and the steps are many.",
+            ),
+            (
+                _skips_while_answered,
+                "Whoever is being answered has its first blocks in the prefix map already: there is nothing to wait "
+                "for any more. Who has computed nothing yet?",
             ),
             (_skips_after_new_ones, "This request shares nothing with the others, and waited."),
             (

@@ -211,6 +211,15 @@ def _sees_only_a_lack(remainder: int, num_prompt_tokens: int, block_size: int) -
     return None
 
 
+def _appends_for_the_prompt(remainder: int, num_prompt_tokens: int, block_size: int) -> int | None:
+    num_blocks = -(-num_prompt_tokens // block_size)
+    for length in range(num_prompt_tokens, num_prompt_tokens + 2 * block_size + 1):
+        num_blocks += length % block_size == remainder
+        if num_blocks != -(-length // block_size):
+            return length
+    return None
+
+
 def experiment() -> Exercise:
     """Fill in: the experiment that judges a rule."""
     return exercise(
@@ -229,6 +238,11 @@ def experiment() -> Exercise:
         ],
         mistakes=[
             (_tries_one_length, "You try the first length alone. The rule may go wrong at a later one."),
+            (
+                _appends_for_the_prompt,
+                "You ask the rule about the prompt's own length, too. It has its blocks; the first new length "
+                "is one more.",
+            ),
             (
                 _sees_only_a_lack,
                 "A block that is missing is wrong, and one that is there too early is, too: this engine writes into "

@@ -140,6 +140,11 @@ def _other_way_round(one: Part, other: Part) -> Part:
     return top, one[1] * first + other[1] * second, one[2] * first + other[2] * second
 
 
+def _divides(one: Part, other: Part) -> Part:
+    top, total, out = joined(one, other)
+    return top, total, out / total
+
+
 def two_parts() -> Exercise:
     """Fill in: online softmax, two parts put together."""
     return exercise(
@@ -165,6 +170,10 @@ def two_parts() -> Exercise:
                 _adds_up,
                 "The sums were taken against different tops. That is right only where both tops are equal: scale them "
                 "first.",
+            ),
+            (
+                _divides,
+                "You divide by `total`. That is done once, when all parts are together; these may be joined again.",
             ),
             (_keeps_out, "`out` is made of the same weights as `total`, and has to be scaled in the same way."),
             (

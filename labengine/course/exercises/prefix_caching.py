@@ -252,10 +252,11 @@ def in_the_way() -> Exercise:
     """Make it better: long texts that are sent once."""
     return exercise(
         "prefix-caching/in-the-way",
-        "Short questions come again and again, and find little: in between come long documents, each of them "
-        "once, and what was used longest ago is evicted. Do better. `reused_first(self, block_ids)` gets the blocks of "
-        "one request that are being freed; return those that shall go to the *head* of the free queue, to be reused "
-        "first. The others go to its tail. `super().reused_first(block_ids)` is what the engine does now.",
+        "Short questions, of 3 blocks, come again and again, and find little: in between come long documents, of 5 "
+        "blocks, each of them once, and what was used longest ago is evicted. Do better. "
+        "`reused_first(self, block_ids)` gets the blocks of one request that are being freed; return those that shall "
+        "go to the *head* of the free queue, to be reused first. The others go to its tail. "
+        "`super().reused_first(block_ids)` is what the engine does now.",
         solution=DocumentsFirst,
         workloads=[
             _with_documents(STORY, POEM, documents=2, rounds=4),
@@ -322,8 +323,8 @@ def first_wrong() -> Exercise:
             ),
             (
                 nth_event(PrefixHit, -1),
-                "That is the mistake, but nothing has changed yet: the look-up only reports. From the next event on, "
-                "the block stands in B's table.",
+                "The mistake was made here, and the look-up only reports: the first wrong *state* is one event later, "
+                "when the block stands in B's table.",
             ),
             (
                 nth_event(ForwardRan, 2),

@@ -274,13 +274,21 @@ def _upwards_from_one(logits: Sequence[float]) -> int:
     return num_bits - 1
 
 
+def _rounds_the_rounded(logits: Sequence[float]) -> int:
+    for num_bits in range(MOST_BITS - 1, 0, -1):
+        logits = [rounded(one, num_bits) for one in logits]
+        if margin(logits) == 0:
+            return num_bits
+    return 0
+
+
 def fewer_bits() -> Exercise:
     """Fill in: the number of bits with which a vote becomes a tie."""
     return exercise(
         "rounding/too-few-bits",
         "More bits, turned round. With 24 significant bits one of the `logits` is alone in the first place. Take away "
-        "one bit after the other, and round all logits each time, with `rounded(x, num_bits)`. Return the number of "
-        "bits with which the first place is shared for the first time; 0 if that never happens.",
+        "one bit after the other, and round the original logits each time, with `rounded(x, num_bits)`. Return the "
+        "number of bits with which the first place is shared for the first time; 0 if that never happens.",
         solution=too_few_bits,
         cases=[
             ([20.0, 20.06, 3.0],),
@@ -310,6 +318,10 @@ def fewer_bits() -> Exercise:
                 _bits_behind_the_point,
                 "Significant bits count from the number's first one on, wherever the point is: near 20, five of eight "
                 "bits stand before it, and the next number is 0.125 away.",
+            ),
+            (
+                _rounds_the_rounded,
+                "You round what is rounded already, which can go up twice. Round the original logits each time.",
             ),
             (
                 _upwards_from_one,

@@ -196,8 +196,8 @@ def twice() -> Exercise:
     """Find the first wrong event: a block in two tables."""
     return exercise(
         "why-blocks/twice",
-        "One method of this engine is wrong. In the last step, A reads keys and values that B has written. Which event "
-        "is the first that is wrong?",
+        "One method of this engine is wrong. In step 2, A reads keys and values that B has written, and step 3 fails "
+        "for the same reason. Which event is the first that is wrong?",
         broken=GivesOneTwice,
         play=_a_second_arrives,
         hints=[
