@@ -38,7 +38,8 @@ export function drawCard(
   }
   if (!block.isLost) return;
   drawCutLink(context, x + w / 2 + (w < ROOMY ? 6 : 0), y + 12, w < 72 ? 0.55 : w < ROOMY ? 0.75 : 1, theme);
-  if (w >= 84 && rect.h < 64 && block.owners.length < 2 && groupsAreOne(look))
+  const room = look.isUnlike ? 110 : 94; // beside one owner, the letter and its mark
+  if (w >= room && rect.h < 64 && block.owners.length < 2 && groupsAreOne(look))
     sign(context, "lost", x + w / 2 - 8, y + rect.h - 8, theme);
 }
 
