@@ -74,7 +74,7 @@ class Prepared(NamedTuple):
     steps: list[Step]
 
 
-# -- the recorded run, over and over ------------------------------------------------------------------------------------
+# -- the recorded run, over and over -----------------------------------------------------------------------------------
 
 
 def recorded() -> Prepared:
@@ -111,7 +111,7 @@ def _shifted(message: Document, header: Document, num_steps: int, num_requests: 
     return {"e": moved, "names": names}
 
 
-# -- edition vllm -------------------------------------------------------------------------------------------------------
+# -- edition vllm ------------------------------------------------------------------------------------------------------
 
 
 def of_edition(num_requests: int) -> Prepared:
@@ -141,7 +141,7 @@ def _acts(lab: labengine.Lab, num_requests: int) -> Iterator[Document]:
             yield json.loads(dumps({"e": rows(part)}))
 
 
-# -- both ---------------------------------------------------------------------------------------------------------------
+# -- both --------------------------------------------------------------------------------------------------------------
 
 
 def _recorded_lines() -> list[Document]:

@@ -1,11 +1,11 @@
-"""A running vLLM's dashboard: from a step's arrival to its first painted frame, and frames a second, in a real Chromium.
+"""A running vLLM's dashboard: from a step's arrival to its first painted frame, and frames a second, in Chromium.
 
     python benchmarks/stream_to_pixels.py [--requests 0 16 64] [--in page notebook] [--rates 5 200] [--seconds 8]
 
 Needs Chromium (make browser). Another process sends a stream at its own pace, as the tap on vLLM sends it
-(benchmarks/replayed_stream.py): requests 0 is the longest recorded run of vLLM over and over, other numbers are requests
-that decode in edition `vllm`. `labengine attach --page` (page) or a cell of JupyterLab (notebook) shows it. All processes
-share one machine's clock.
+(benchmarks/replayed_stream.py): --requests 0 is the longest recorded run of vLLM over and over, another number has as
+many requests decode in edition `vllm`. `labengine attach --page` (page) or a cell of JupyterLab (notebook) shows it.
+All processes share one machine's clock.
 
 latency   milliseconds from the moment at which the tap's queue gets the end of a step to the first painted frame that
           shows it; and to the frame in which every view has followed, long lists too.
@@ -64,6 +64,8 @@ WATCH = """() => {
   stage.on("painted", noted(followed, slowest));
 }"""
 
+HAS_FOLLOWED = "(moment) => window.painted.at(-1)?.[0] >= moment && window.followed.at(-1)?.[0] >= moment"
+
 COUNT_BYTES = """
 window.numBytes = 0;
 const { read } = ReadableStreamDefaultReader.prototype;
@@ -117,7 +119,7 @@ class Player:
         return self._process.stdout.readline() or sys.exit("the process that sends the stream has ended")
 
 
-# -- where it is shown --------------------------------------------------------------------------------------------------
+# -- where it is shown -------------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -158,7 +160,7 @@ def in_notebook(browser: Browser, folder: Path) -> Iterator[Shown]:
 SHOWN = {"page": in_page, "notebook": in_notebook}
 
 
-# -- what is measured ---------------------------------------------------------------------------------------------------
+# -- what is measured --------------------------------------------------------------------------------------------------
 
 
 def measured(player: Player, shown: Shown, rate: float, seconds: float) -> dict[str, Any]:
@@ -166,17 +168,17 @@ def measured(player: Player, shown: Shown, rate: float, seconds: float) -> dict[
     page, before = shown.page, shown.num_bytes()
     page.evaluate("() => { window.painted.length = window.followed.length = 0; }")
     played = player.play(rate, seconds)
-    page.wait_for_timeout(REST_MS)
-    painted, followed = page.evaluate("() => [window.painted, window.followed]")
     steps, duration = played["steps"], played["seconds"]
+    page.wait_for_function(HAS_FOLLOWED, arg=steps[-1][0])
+    painted, followed = page.evaluate("() => [window.painted, window.followed]")
     begun, ended = steps[0][1] - 1000 / rate, steps[-1][1]
-    moved = [at for (_, at), (former, _) in zip(painted[1:], painted, strict=False) if former < _]
+    frames = [at for _, at in painted]
     return {
         "rate": len(steps) / duration,
         "events": (steps[-1][0] - steps[0][0]) / (len(steps) - 1),
         "first": worded(latencies(steps, painted)),
         "all": worded(latencies(steps, followed)),
-        "painted": sum(begun <= at <= ended for at in moved) / duration,
+        "painted": sum(begun <= at <= ended for at in frames) / duration,
         "socket": played["bytes"] / 1000 / duration,
         "browser": (shown.num_bytes() - before) / 1000 / duration,
     }
