@@ -40,7 +40,7 @@ VIEWPORT: Any = {"width": 1400, "height": 1200}
 WARM_UP = {"rate": 20, "seconds": 3}
 """Played before anything is measured: requests arrive, and the page has painted each of its views."""
 
-REST_MS = 1500
+PAUSE_MS = 1500
 
 # A change is painted in the frame in which it was made; that frame is over, and on its way to the screen, when the next
 # one begins. So this is an upper bound: the pixels were there up to a sixtieth of a second earlier.
@@ -213,7 +213,7 @@ def main() -> None:
                     shown = opened.enter_context(SHOWN[where](browser, folder))
                     shown.page.locator(".labengine[data-moment]").wait_for()
                     player.play(**WARM_UP)
-                    shown.page.wait_for_timeout(REST_MS)
+                    shown.page.wait_for_timeout(PAUSE_MS)
                     shown.page.evaluate(WATCH)
                     name = f"{num_requests} requests" if num_requests else "recorded run"
                     for rate in selected.rates:
