@@ -8,7 +8,7 @@ many requests decode in edition `vllm`. `labengine attach --page` (page) or a ce
 All processes share one machine's clock.
 
 latency   milliseconds from the moment at which the tap's queue gets the end of a step to the first painted frame that
-          shows it; and to the frame in which every view has followed, long lists too.
+          shows it, to the one in which the block pool does, and to the one in which every view has followed.
 rate      frames a second in which the dashboard moved on, and bytes a second on the tap's socket and to the browser.
 """
 
@@ -46,7 +46,7 @@ PAUSE_MS = 1500
 # one begins. So this is an upper bound: the pixels were there up to a sixtieth of a second earlier.
 WATCH = """() => {
   const root = document.querySelector(".labengine"), { stage } = root;
-  const painted = (window.painted = []), followed = (window.followed = []);
+  const lists = (window.frames = { first: [], pool: [], all: [] });
   const noted = (list, moment) => {
     let asked = false;
     return () => {
@@ -59,12 +59,16 @@ WATCH = """() => {
     };
   };
   const shown = () => Number(root.dataset.moment);
-  const slowest = () => Math.min(...stage.shows.filter((one) => one.isShown()).map(({ from }) => from));
-  new MutationObserver(noted(painted, shown)).observe(root, { attributes: true, attributeFilter: ["data-moment"] });
-  stage.on("painted", noted(followed, slowest));
+  const slowest = (views) => Math.min(...views.filter((one) => one.isShown()).map(({ from }) => from));
+  const pool = stage.shows.filter(({ view }) => view.element.matches(".le-pool"));
+  new MutationObserver(noted(lists.first, shown)).observe(root, { attributes: true, attributeFilter: ["data-moment"] });
+  stage.on("painted", noted(lists.pool, () => slowest(pool)));
+  stage.on("painted", noted(lists.all, () => slowest(stage.shows)));
 }"""
 
-HAS_FOLLOWED = "(moment) => window.painted.at(-1)?.[0] >= moment && window.followed.at(-1)?.[0] >= moment"
+FORGET = "() => Object.values(window.frames).forEach((list) => (list.length = 0))"
+
+HAS_FOLLOWED = "(moment) => Object.values(window.frames).every((list) => list.at(-1)?.[0] >= moment)"
 
 COUNT_BYTES = """
 window.numBytes = 0;
@@ -83,8 +87,8 @@ stream
 """
 
 LINE = (
-    "{name:>14} in the {where:<8} {rate:5.1f} steps/s, {events:4.0f} events a step: to the first frame {first}, "
-    "to all views {all}; {painted:4.1f} frames/s; {socket:6.1f} KB/s on the socket, {browser:6.1f} KB/s to the browser"
+    "{name:>12}, {where}: {rate:.1f} steps/s of {events:.0f} events; first frame {first}, pool {pool}, all views {all}; "
+    "{painted:.1f} frames/s; {socket:.1f} KB/s on the socket, {browser:.1f} KB/s to the browser"
 )
 
 
@@ -166,19 +170,17 @@ SHOWN = {"page": in_page, "notebook": in_notebook}
 def measured(player: Player, shown: Shown, rate: float, seconds: float) -> dict[str, Any]:
     """Play a stretch, and return its figures."""
     page, before = shown.page, shown.num_bytes()
-    page.evaluate("() => { window.painted.length = window.followed.length = 0; }")
+    page.evaluate(FORGET)
     played = player.play(rate, seconds)
     steps, duration = played["steps"], played["seconds"]
     page.wait_for_function(HAS_FOLLOWED, arg=steps[-1][0])
-    painted, followed = page.evaluate("() => [window.painted, window.followed]")
+    frames = page.evaluate("() => window.frames")
     begun, ended = steps[0][1] - 1000 / rate, steps[-1][1]
-    frames = [at for _, at in painted]
     return {
         "rate": len(steps) / duration,
         "events": (steps[-1][0] - steps[0][0]) / (len(steps) - 1),
-        "first": worded(latencies(steps, painted)),
-        "all": worded(latencies(steps, followed)),
-        "painted": sum(begun <= at <= ended for at in frames) / duration,
+        **{name: worded(latencies(steps, seen)) for name, seen in frames.items()},
+        "painted": sum(begun <= at <= ended for _, at in frames["first"]) / duration,
         "socket": played["bytes"] / 1000 / duration,
         "browser": (shown.num_bytes() - before) / 1000 / duration,
     }
@@ -192,7 +194,7 @@ def latencies(steps: list[tuple[int, float]], frames: list[tuple[int, float]]) -
 
 def worded(times: list[float]) -> str:
     times = sorted(times)
-    return f"{median(times):.0f} / {times[int(len(times) * 0.9)]:.0f} / {times[-1]:.0f} ms"
+    return f"{median(times):.0f} / {times[int(len(times) * 0.9)]:.0f} / {times[-1]:.0f}"
 
 
 def main() -> None:
@@ -202,7 +204,7 @@ def main() -> None:
     parser.add_argument("--rates", type=float, nargs="+", default=[5, 200])
     parser.add_argument("--seconds", type=float, default=8.0)
     selected = parser.parse_args()
-    print("latencies: median / 90 % under / worst")
+    print("milliseconds: median / 90 % under / worst")
     with tempfile.TemporaryDirectory() as base, launched() as browser:
         for where in selected.where:
             for num_requests in selected.requests:

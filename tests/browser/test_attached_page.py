@@ -51,6 +51,18 @@ SLOWEST = """() => {
   return Math.min(...shows.filter((one) => one.isShown()).map(({ from }) => from));
 }"""
 
+DEAR = """() => {
+  const { painting } = document.querySelector(".labengine").stage,
+    entry = painting.shows.find(({ view }) => view.element.matches(".le-pool"));
+  Object.assign(entry, { kind: "some", costs: { some: 0, all: 0 }, before: 0 });
+  return [0, 1e6, 0, 1e6, 1e6].map((took) => {
+    entry.took = took;
+    painting.settle(entry);
+    return entry.costs.some > 1e5;
+  });
+}"""
+"""After each of these milliseconds that the pool took to paint: is it slow?"""
+
 
 class Served:
     """Replayed taps, the server that follows them, and its page."""
@@ -169,10 +181,16 @@ def test_each_step_is_painted_and_a_gap_that_comes_is_drawn_while_the_reader_loo
         assert words == f"A gap: {gap}." and f"steps {gap.first_step} to {gap.last_step} are not known" in words
         assert "repeating-linear-gradient" in drawn.evaluate("(gap) => getComputedStyle(gap).backgroundImage")
         assert "piece 2 of 2" in page.locator(".le-title").inner_text()
+        again = page.locator(".le-why-again")
+        wait_until(lambda: "Asked before the recording began anew" in again.inner_text(), "the answer is an old one")
+        assert page.locator(".le-why-link").first.is_disabled(), "its moments are not in this recording"
         for _ in range(10):
             shown.send_one()
             assert shown.data("moment") == shown.data("end") and drawn.count() == 1, "it goes on"
         assert int(shown.data("step")) == stream.fold().step > gap.last_step
+        again.click()
+        wait_until(again.is_hidden, "the answer of this moment")
+        assert page.locator(".le-why-link").first.is_enabled()
         keep(page, artifacts / "attached_gap.png")
 
 
@@ -184,6 +202,11 @@ def test_slow_views_follow_between_two_steps(browser: Browser, tmp_path: Path, m
         for _ in range(3):
             end = shown.send_one()
             wait_until(lambda end=end: shown.page.evaluate(SLOWEST) == end, "every view shows the newest moment")
+
+
+def test_one_dear_painting_leaves_the_pool_in_every_frame(browser: Browser, tmp_path: Path) -> None:
+    with served(browser, tmp_path, SEEDS[:1]) as shown:
+        assert shown.page.evaluate(DEAR) == [False, False, False, False, True]
 
 
 def test_requests_have_vllms_names_beside_their_letters(browser: Browser, tmp_path: Path, artifacts: Path) -> None:

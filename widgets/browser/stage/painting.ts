@@ -9,12 +9,12 @@ import { motionOf } from "./motion.ts";
 import type { Visibility } from "./visibility.ts";
 
 // a view that takes less is painted in every frame; lists have yet to be laid out
-const CHEAP_MS = { canvas: 4, list: 1, all: 8 };
+const CHEAP_MS = { canvas: 8, list: 1, all: 8 };
 // of what a view's dearest painting took, from one painting to the next: most of a step's are cheap
 const MEMORY = 0.95;
 const SLOW_WAIT_MS = 40; // how long a slow view waits for the next news of a running lab, before it is painted without
 // while news of a lab come fast, slow views pause so many times as long as the last frame took that painted one of them
-const PAUSE_FACTOR = 8;
+const PAUSE_FACTOR = 4;
 const MANY = 500; // events at once, too many to point at their blocks
 // A part of the layout that is painted with every change.
 export interface Part {
@@ -32,6 +32,7 @@ export interface Shown {
   paintedAt: number;
   kind: "some" | "all"; // of the last painting
   took: number;
+  before: number; // what the painting before it took, on a canvas
 }
 
 interface PaintedStage extends StageHost {
@@ -70,6 +71,7 @@ export class Painting {
       paintedAt: 0,
       kind: "all",
       took: 0,
+      before: 0,
     };
     this.shows.push(entry);
     return entry;
@@ -198,12 +200,15 @@ export class Painting {
     entry.took = performance.now() - begun;
   }
 
-  // Views measure after all writes; the layout that this forces counts as their cost.
+  // Views measure after all writes; the layout that this forces counts as their cost. A canvas, as the pool, costs the
+  // same from one frame to the next: a single dear painting was interrupted, and leaves it in every frame.
   settle(entry: Shown) {
     const { view, kind, took, costs } = entry,
       begun = performance.now();
     view.settle?.();
-    costs[kind] = Math.max(MEMORY * costs[kind], took + performance.now() - begun);
+    const cost = took + performance.now() - begun;
+    costs[kind] = Math.max(MEMORY * costs[kind], view.canvas ? Math.min(cost, entry.before) : cost);
+    entry.before = cost;
   }
 }
 
