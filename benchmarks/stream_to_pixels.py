@@ -87,7 +87,7 @@ stream
 """
 
 LINE = (
-    "{name:>12}, {where}: {rate:.1f} steps/s of {events:.0f} events; first frame {first}, pool {pool}, all views {all}; "
+    "{name:>12}, {where}: {rate:.1f} steps/s of {events:.0f} events; first frame {first}, pool {pool}, all {all}; "
     "{painted:.1f} frames/s; {socket:.1f} KB/s on the socket, {browser:.1f} KB/s to the browser"
 )
 
