@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -62,6 +64,24 @@ DEAR = """() => {
   });
 }"""
 """After each of these milliseconds that the pool took to paint: is it slow?"""
+
+TAKE = """async (documents) => {
+  const { wire } = document.querySelector(".labengine").stage,
+    heard = [],
+    Original = DecompressionStream;
+  let begun = 0;
+  window.DecompressionStream = class extends Original {
+    constructor(format) {
+      super(format);
+      begun++;
+    }
+  };
+  wire.hear = (_content, payload) => heard.push(payload);
+  for (const bytes of documents) wire.take({ type: "more" }, [new Uint8Array(bytes)]);
+  const atOnce = begun;
+  await wire.queue;
+  return [atOnce, heard];
+}"""
 
 
 class Served:
@@ -207,6 +227,13 @@ def test_slow_views_follow_between_two_steps(browser: Browser, tmp_path: Path, m
 def test_one_dear_painting_leaves_the_pool_in_every_frame(browser: Browser, tmp_path: Path) -> None:
     with served(browser, tmp_path, SEEDS[:1]) as shown:
         assert shown.page.evaluate(DEAR) == [False, False, False, False, True]
+
+
+def test_messages_are_unpacked_at_once_and_delivered_in_order(browser: Browser, tmp_path: Path) -> None:
+    long, damaged, short = gzip.compress(json.dumps(["x"] * 10**5).encode()), b"\x1f\x8bno", gzip.compress(b"7")
+    with served(browser, tmp_path, SEEDS[:1]) as shown:
+        num_begun, heard = shown.page.evaluate(TAKE, [list(one) for one in (long, damaged, short)])
+        assert num_begun == 3 and heard == [["x"] * 10**5, 7]
 
 
 def test_requests_have_vllms_names_beside_their_letters(browser: Browser, tmp_path: Path, artifacts: Path) -> None:
