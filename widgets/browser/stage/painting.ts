@@ -12,9 +12,9 @@ import type { Visibility } from "./visibility.ts";
 const CHEAP_MS = { canvas: 8, list: 1, all: 8 };
 // of what a view's dearest painting took, from one painting to the next: most of a step's are cheap
 const MEMORY = 0.95;
-const SLOW_WAIT_MS = 40; // how long a slow view waits for the next news of a running lab, before it is painted without
+const SLOW_WAIT_MS = 60; // how long a slow view waits for the next news of a running lab, before it is painted without
 // while news of a lab come fast, slow views pause so many times as long as the last frame took that painted one of them
-const PAUSE_FACTOR = 4;
+const PAUSE_FACTOR = 8;
 const MANY = 500; // events at once, too many to point at their blocks
 // A part of the layout that is painted with every change.
 export interface Part {
