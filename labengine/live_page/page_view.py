@@ -8,6 +8,9 @@ from typing import Any
 from labengine_widgets.feed.browser_link import BrowserLink
 from labengine_widgets.feed.feed import Feed
 
+BYTES_A_SECOND = 10_000_000
+"""Upper bound of the average rate to a page: no Jupyter server is in between, which would drop messages."""
+
 Send = Callable[[dict[str, Any], list[bytes]], object]
 
 
@@ -18,7 +21,7 @@ class PageView(BrowserLink):
         self.feeds = feeds
         self._send = send
         for side, feed in enumerate(feeds):
-            feed.attach(self, side)
+            feed.attach(self, side, BYTES_A_SECOND)
 
     def send(self, content: dict[str, Any], buffers: list[bytes] | None = None) -> None:
         """Post a message to the page."""

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page
 
+import gaps
 from browser.chromium import new_context
 from browser.frames import FRAME
 from browser.page_watch import PageWatch
 from browser.screenshots import keep
+from gaps import cut_run
+from labengine.stream import live
 from labengine.stream.page.server import PageServer
 from labengine.stream.ranks import Ranks, attach_ranks
 from replaying import ReplayedTap
@@ -24,6 +30,58 @@ HOSTILE = "<img src=x onerror=document.title='broken'>\u202eid"
 pytestmark = pytest.mark.browser
 
 SEEDS = (2, 5)
+
+NOTE_PAINTED = """() => {
+  const { stage, dataset } = document.querySelector(".labengine");
+  window.painted = [];
+  stage.on("painted", () => {
+    const moment = Number(dataset.moment);
+    if (painted.at(-1) !== moment) painted.push(moment);
+  });
+}"""
+
+ALL_ARE_SLOW = """() => {
+  const { painting } = document.querySelector(".labengine").stage;
+  for (const { costs } of painting.shows) costs.some = costs.all = 1e9;
+  Object.defineProperty(painting, "slowAgainAt", { get: () => Infinity, set() {} });
+  return painting.shows.length;
+}"""
+"""As of a machine on which every view is slow, and pauses for ever while steps come fast. Returns their number."""
+
+SLOWEST = """() => {
+  const { shows } = document.querySelector(".labengine").stage;
+  return Math.min(...shows.filter((one) => one.isShown()).map(({ from }) => from));
+}"""
+
+DEAR = """() => {
+  const { painting } = document.querySelector(".labengine").stage,
+    entry = painting.shows.find(({ view }) => view.element.matches(".le-pool"));
+  Object.assign(entry, { kind: "some", costs: { some: 0, all: 0 }, before: 0 });
+  return [0, 1e6, 0, 1e6, 1e6].map((took) => {
+    entry.took = took;
+    painting.settle(entry);
+    return entry.costs.some > 1e5;
+  });
+}"""
+"""After each of these milliseconds that the pool took to paint: is it slow?"""
+
+TAKE = """async (documents) => {
+  const { wire } = document.querySelector(".labengine").stage,
+    heard = [],
+    Original = DecompressionStream;
+  let begun = 0;
+  window.DecompressionStream = class extends Original {
+    constructor(format) {
+      super(format);
+      begun++;
+    }
+  };
+  wire.hear = (_content, payload) => heard.push(payload);
+  for (const bytes of documents) wire.take({ type: "more" }, [new Uint8Array(bytes)]);
+  const atOnce = begun;
+  await wire.queue;
+  return [atOnce, heard];
+}"""
 
 
 class Served:
@@ -43,6 +101,12 @@ class Served:
         self.page.evaluate(FRAME)
         return self.dashboard(number).get_attribute(f"data-{name}") or ""
 
+    def send_one(self, number: int = 0) -> int:
+        """Send one message, and wait until the dashboard has it. Returns the newest moment."""
+        self.taps[number].send(1)
+        self.until(number)
+        return self.ranks.streams[number].timeline.end
+
     def until(self, number: int = 0) -> None:
         """Wait until a dashboard has what its engine has done."""
         stream, tap = self.ranks.streams[number], self.taps[number]
@@ -52,10 +116,15 @@ class Served:
 
 @contextmanager
 def served(
-    browser: Browser, folder: Path, seeds: tuple[int, ...], names: dict[int, str] | None = None, **options: object
+    browser: Browser,
+    folder: Path,
+    seeds: tuple[int, ...],
+    names: dict[int, str] | None = None,
+    lines: list[dict[str, Any]] | None = None,
+    **options: object,
 ) -> Iterator[Served]:
     with ExitStack() as all_of:
-        made = (ReplayedTap(folder / "tap", seed, rank, names) for rank, seed in enumerate(seeds))
+        made = (ReplayedTap(folder / "tap", seed, rank, names, lines) for rank, seed in enumerate(seeds))
         taps = [all_of.enter_context(tap) for tap in made]
         ranks = all_of.enter_context(attach_ranks(f"unix:{folder / 'tap'}"))
         server = all_of.enter_context(PageServer(ranks.streams))
@@ -95,6 +164,75 @@ def test_it_follows_scrubs_back_and_is_asked(
         assert re.fullmatch(r"vllm/v1/core/block_pool\.py, line \d+, vllm 0\.32\.0", place.strip())
         assert shown.page.evaluate("document.documentElement.scrollWidth") <= width
         keep(shown.page, artifacts / f"attached_{scheme}_{width}.png")
+
+
+def test_each_step_is_painted_and_a_gap_that_comes_is_drawn_while_the_reader_looks_back(
+    browser: Browser, tmp_path: Path, artifacts: Path
+) -> None:
+    lines, num_lost = cut_run()
+    with served(browser, tmp_path, (gaps.SEED,), lines=lines, viewport={"width": 1252, "height": 900}) as shown:
+        page, stream = shown.page, shown.ranks.streams[0]
+        page.evaluate(NOTE_PAINTED)
+        shown.taps[0].send(gaps.FIRST - 19)
+        shown.until()
+        ends = [shown.send_one() for _ in range(12)]
+        assert set(ends) <= set(page.evaluate("painted")) and ends == sorted(set(ends)), "each message is painted"
+        shown.dashboard(0).press("PageUp")
+        shown.dashboard(0).press("PageUp")
+        wait_until(lambda: shown.data("moment") != shown.data("end"), "an earlier moment")
+        back, newest = shown.data("moment"), shown.data("step")
+        for _ in range(6):
+            assert shown.send_one() > ends[-1] and (shown.data("moment"), shown.data("step")) == (back, newest)
+        page.locator(".le-tables [data-block]").first.click()
+        page.get_by_role("tab", name="Why?").click()
+        page.locator(".le-why button", has_text="ref count").first.click()
+        page.locator(".le-why-answer").wait_for()
+        assert "vllm/v1/core/" in page.locator(".le-why-place").first.inner_text()
+        assert shown.data("moment") == back and page.locator(".le-gap:visible").count() == 0
+
+        before = stream.fold().step
+        shown.send_one()
+        gap = stream.timeline.gap_before
+        assert gap is not None and (gap.first_step, gap.num_events) == (before + 1, num_lost)
+        drawn = page.locator(".le-gap:visible")
+        drawn.wait_for()
+        words = drawn.get_attribute("title") or ""
+        assert words == f"A gap: {gap}." and f"steps {gap.first_step} to {gap.last_step} are not known" in words
+        assert "repeating-linear-gradient" in drawn.evaluate("(gap) => getComputedStyle(gap).backgroundImage")
+        assert "piece 2 of 2" in page.locator(".le-title").inner_text()
+        again = page.locator(".le-why-again")
+        wait_until(lambda: "Asked before the recording began anew" in again.inner_text(), "the answer is an old one")
+        assert page.locator(".le-why-link").first.is_disabled(), "its moments are not in this recording"
+        for _ in range(10):
+            shown.send_one()
+            assert shown.data("moment") == shown.data("end") and drawn.count() == 1, "it goes on"
+        assert int(shown.data("step")) == stream.fold().step > gap.last_step
+        again.click()
+        wait_until(again.is_hidden, "the answer of this moment")
+        assert page.locator(".le-why-link").first.is_enabled()
+        keep(page, artifacts / "attached_gap.png")
+
+
+def test_slow_views_follow_between_two_steps(browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "SECONDS_OF_A_RUN", 1e9)
+    with served(browser, tmp_path, SEEDS[:1]) as shown:
+        shown.send_one()
+        assert shown.page.evaluate(ALL_ARE_SLOW) > 3 and shown.data("running") == "true"
+        for _ in range(3):
+            end = shown.send_one()
+            wait_until(lambda end=end: shown.page.evaluate(SLOWEST) == end, "every view shows the newest moment")
+
+
+def test_one_dear_painting_leaves_the_pool_in_every_frame(browser: Browser, tmp_path: Path) -> None:
+    with served(browser, tmp_path, SEEDS[:1]) as shown:
+        assert shown.page.evaluate(DEAR) == [False, False, False, False, True]
+
+
+def test_messages_are_unpacked_at_once_and_delivered_in_order(browser: Browser, tmp_path: Path) -> None:
+    long, damaged, short = gzip.compress(json.dumps(["x"] * 10**5).encode()), b"\x1f\x8bno", gzip.compress(b"7")
+    with served(browser, tmp_path, SEEDS[:1]) as shown:
+        num_begun, heard = shown.page.evaluate(TAKE, [list(one) for one in (long, damaged, short)])
+        assert num_begun == 3 and heard == [["x"] * 10**5, 7]
 
 
 def test_requests_have_vllms_names_beside_their_letters(browser: Browser, tmp_path: Path, artifacts: Path) -> None:

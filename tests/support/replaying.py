@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -18,12 +19,18 @@ from waiting import PATIENCE
 class ReplayedTap:
     """Listens in a folder as the tap on one rank does. num_sent: messages that every viewer has got, or gets first.
 
-    names: {request id: name} in place of the recorded ones.
+    names: {request id: name} in place of the recorded ones. lines: header and messages in place of the recorded run.
     """
 
-    def __init__(self, folder: Path, seed: int, rank: int = 0, names: dict[int, str] | None = None) -> None:
-        _, items = next(islice(vllm_streams.read(), seed, None))
-        header, *self._messages = (json.loads(line) for line in vllm_streams.lines_of(items))
+    def __init__(
+        self,
+        folder: Path,
+        seed: int,
+        rank: int = 0,
+        names: dict[int, str] | None = None,
+        lines: Sequence[dict[str, Any]] | None = None,
+    ) -> None:
+        header, *self._messages = lines or _recorded(seed)
         self.header = header | {"rank": rank, "stream": f"{header['stream']}-{rank}"}
         for message in self._messages if names else ():
             message["names"] = {i: (names or {}).get(int(i), name) for i, name in message.get("names", {}).items()}
@@ -74,6 +81,11 @@ class ReplayedTap:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _recorded(seed: int) -> list[dict[str, Any]]:
+    _, items = next(islice(vllm_streams.read(), seed, None))
+    return [json.loads(line) for line in vllm_streams.lines_of(items)]
 
 
 def _lines(messages: list[dict[str, Any]]) -> bytes:

@@ -15,7 +15,8 @@ from labengine import Lab
 from labengine import events as ev
 from labengine.fold import Fold
 from labengine.timeline import Timeline
-from labengine_widgets.feed import worker
+from labengine_widgets.feed import publisher, worker
+from labengine_widgets.feed.audience import BYTES_A_SECOND
 from labengine_widgets.feed.feed import Feed, feed_of
 from labengine_widgets.feed.payload import MAX_NAME, packed
 from labengine_widgets.feed.worker import PERIOD, Worker
@@ -519,3 +520,33 @@ def test_the_engines_own_ids_of_requests_are_sent_once(source: FakeViewSource, f
     assert wire.states[-1]["payload"]["names"] == []
     older = ask(feed, wire, type="older", before=source.timeline.end)
     assert [number for number, _ in older["names"]] == [0, 7]
+
+
+# -- many events, and slow ways ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("bytes_an_event", "kind"), [(8, "more"), (10**9, "full")])
+def test_views_that_are_far_behind_begin_anew_where_that_takes_fewer_bytes(
+    bytes_an_event: int,
+    kind: str,
+    source: FakeViewSource,
+    feed: Feed,
+    wire: Wire,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(publisher, "MAX_BEHIND", 20)
+    monkeypatch.setattr(publisher, "BYTES_AN_EVENT", bytes_an_event)
+    ask(feed, wire, type="resync")
+    source.say(merging_step())
+    feed.tick()
+    assert wire.messages[-1]["type"] == kind and feed.sent == 33
+
+
+def test_the_slowest_way_to_a_browser_sets_the_rate(feed: Feed) -> None:
+    assert feed.bytes_a_second == BYTES_A_SECOND
+    slow, quick = Wire(), Wire()
+    feed.attach(slow, 0, 1000)
+    feed.attach(quick, 0, 10**7)
+    assert feed.bytes_a_second == 1000
+    feed.detach(slow)
+    assert feed.bytes_a_second == BYTES_A_SECOND

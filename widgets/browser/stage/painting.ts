@@ -9,11 +9,11 @@ import { motionOf } from "./motion.ts";
 import type { Visibility } from "./visibility.ts";
 
 // a view that takes less is painted in every frame; lists have yet to be laid out
-const CHEAP_MS = { canvas: 4, list: 1, all: 8 };
+const CHEAP_MS = { canvas: 8, list: 1, all: 8 };
 // of what a view's dearest painting took, from one painting to the next: most of a step's are cheap
 const MEMORY = 0.95;
 const SLOW_WAIT_MS = 60; // how long a slow view waits for the next news of a running lab, before it is painted without
-// while a lab runs, slow views pause so many times as long as the last frame took that painted one of them
+// while news of a lab come fast, slow views pause so many times as long as the last frame took that painted one of them
 const PAUSE_FACTOR = 8;
 const MANY = 500; // events at once, too many to point at their blocks
 // A part of the layout that is painted with every change.
@@ -32,6 +32,7 @@ export interface Shown {
   paintedAt: number;
   kind: "some" | "all"; // of the last painting
   took: number;
+  before: number; // what the painting before it took, on a canvas
 }
 
 interface PaintedStage extends StageHost {
@@ -70,6 +71,7 @@ export class Painting {
       paintedAt: 0,
       kind: "all",
       took: 0,
+      before: 0,
     };
     this.shows.push(entry);
     return entry;
@@ -153,24 +155,25 @@ export class Painting {
   }
 
   // While a lab runs by itself slow views take turns, one a frame, so that the others keep their pace and none waits
-  // long.
+  // long; without pauses between two steps that are further apart than SLOW_WAIT_MS.
   // After a step taken by hand, or a jump, they come a frame later than the rest, which is seen at once.
   paintViews() {
     const shown = this.shows.filter((entry) => entry.isShown()),
       slow = shown.filter(isSlow);
-    const late = this.isHurried ? this.waiting(slow) : this.hasNews ? slow : [];
+    const { isHurried, hasNews } = this;
+    const late = isHurried ? this.waiting(slow, hasNews) : hasNews ? slow : [];
     this.hasNews = false;
     const due = shown.filter((entry) => !late.includes(entry));
     for (const entry of due) this.paintView(entry);
     for (const entry of due) this.settle(entry);
     clearTimeout(this.retryTimer);
-    if (late.length) this.retryTimer = setTimeout(() => this.changed(), this.isHurried ? SLOW_WAIT_MS : 0);
+    if (late.length) this.retryTimer = setTimeout(() => this.changed(), isHurried && hasNews ? SLOW_WAIT_MS : 0);
   }
 
   // All but the one that has waited longest, if it is time for a slow one again.
-  waiting(slow: Shown[]) {
+  waiting(slow: Shown[], hasNews: boolean) {
     const begun = performance.now();
-    if (begun < this.slowAgainAt) return slow;
+    if (hasNews && begun < this.slowAgainAt) return slow;
     const [next, ...others] = slow.sort((a, b) => a.paintedAt - b.paintedAt);
     if (next) this.rendered.port2.postMessage(begun);
     return others;
@@ -197,12 +200,15 @@ export class Painting {
     entry.took = performance.now() - begun;
   }
 
-  // Views measure after all writes; the layout that this forces counts as their cost.
+  // Views measure after all writes; the layout that this forces counts as their cost. A canvas, as the pool, costs the
+  // same from one frame to the next: a single dear painting was interrupted, and leaves it in every frame.
   settle(entry: Shown) {
     const { view, kind, took, costs } = entry,
       begun = performance.now();
     view.settle?.();
-    costs[kind] = Math.max(MEMORY * costs[kind], took + performance.now() - begun);
+    const cost = took + performance.now() - begun;
+    costs[kind] = Math.max(MEMORY * costs[kind], view.canvas ? Math.min(cost, entry.before) : cost);
+    entry.before = cost;
   }
 }
 

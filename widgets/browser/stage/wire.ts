@@ -84,14 +84,16 @@ export class Wire {
     return true;
   }
 
-  // A gzipped document takes a moment to unpack: what comes after it waits. A damaged one is left out, and missed
-  // later.
+  // A gzipped document takes a moment to unpack: what comes after it waits. All are unpacked at once, because a page
+  // that paints all the time has few moments a frame. A damaged one is left out, and missed later.
   take(content: WireContent, buffers: WireBuffer[] | undefined) {
     const bytes = buffers?.length ? bytesOf(buffers[0]) : null;
     if (!this.queue && !isZipped(bytes)) return this.deliver(content, bytes && parsed(bytes));
+    const unpacking = bytes && unpacked(bytes);
+    unpacking?.catch(() => {}); // it is reported in its turn
     const last = (this.queue = (this.queue || Promise.resolve())
       .then(async () => {
-        const payload = bytes && (await unpacked(bytes));
+        const payload = await unpacking;
         if (!this.isClosed) this.deliver(content, payload);
       })
       .catch((error) => console.warn("labengine", error))

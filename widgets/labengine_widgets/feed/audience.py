@@ -7,6 +7,9 @@ from typing import Any, Protocol
 
 from labengine_widgets.feed.payload import Payload, packed
 
+BYTES_A_SECOND = 500_000
+"""Upper bound of the average rate to a widget: a Jupyter server drops messages above a million."""
+
 
 class Viewer(Protocol):
     """A widget, as its feed sees it."""
@@ -28,14 +31,19 @@ class Audience:
     """
 
     def __init__(self) -> None:
-        self._seats: list[tuple[Viewer, int]] = []
+        self._seats: list[tuple[Viewer, int, int]] = []
 
     def __bool__(self) -> bool:
         return bool(self._seats)
 
-    def admit(self, viewer: Viewer, side: int) -> None:
+    @property
+    def bytes_a_second(self) -> int:
+        """Upper bound of the average rate, which the slowest viewer sets."""
+        return min((rate for _, _, rate in self._seats), default=BYTES_A_SECOND)
+
+    def admit(self, viewer: Viewer, side: int, bytes_a_second: int) -> None:
         """Add a viewer. side: 0, or 1 for the right half of a comparison."""
-        self._seats = [*self._seats, (viewer, side)]
+        self._seats = [*self._seats, (viewer, side, bytes_a_second)]
 
     def dismiss(self, viewer: Viewer) -> None:
         """Remove a viewer; a second time does nothing."""
@@ -43,12 +51,12 @@ class Audience:
 
     def each(self, act: Callable[[Viewer], object]) -> None:
         """Call `act` with every viewer, also with those that are removed meanwhile."""
-        for viewer, _ in self._seats:
+        for viewer, *_ in self._seats:
             act(viewer)
 
     def send(self, content: dict[str, Any], payload: Payload | None = None) -> int:
         """Send a message to every viewer; the payload is encoded once. Returns the payload bytes sent in all."""
         seats, buffers = self._seats, None if payload is None else [packed(payload)]
-        for viewer, side in seats:
+        for viewer, side, _ in seats:
             viewer.send(content | {"side": side}, buffers)
         return len(buffers[0]) * len(seats) if buffers else 0

@@ -11,10 +11,10 @@ from weakref import WeakValueDictionary
 
 from labengine import events as ev
 from labengine.timeline import Timeline
-from labengine_widgets.feed.audience import Audience, Viewer
+from labengine_widgets.feed.audience import BYTES_A_SECOND, Audience, Viewer
 from labengine_widgets.feed.late_recording import LateRecording
 from labengine_widgets.feed.messages import ANSWERS, note_moment, note_selection, reply
-from labengine_widgets.feed.payload import Payload, packed
+from labengine_widgets.feed.payload import Payload
 from labengine_widgets.feed.publisher import Publisher
 from labengine_widgets.feed.shown_state import ShownState
 from labengine_widgets.feed.states import Sent
@@ -65,10 +65,13 @@ class Feed:
 
     # -- attaching and detaching views ---------------------------------------------------------------------------------
 
-    def attach(self, viewer: Viewer, side: int = 0) -> None:
-        """Send to this widget, too, until `detach`. side: 0, or 1 if this lab is the right half of a comparison."""
+    def attach(self, viewer: Viewer, side: int = 0, bytes_a_second: int = BYTES_A_SECOND) -> None:
+        """Send to this widget, too, until `detach`. side: 0, or 1 if this lab is the right half of a comparison.
+
+        bytes_a_second: what the way to its browser takes, on average.
+        """
         with self._guard:
-            self._audience.admit(viewer, side)
+            self._audience.admit(viewer, side, bytes_a_second)
             if self._worker.is_stopped and self.view_source.is_live:
                 self._begin()
                 hooks = self.view_source.hooks
@@ -221,6 +224,11 @@ class Feed:
         return self.view_source.is_live
 
     @property
+    def bytes_a_second(self) -> int:
+        """Upper bound of the average rate of messages of state."""
+        return self._audience.bytes_a_second
+
+    @property
     def awaited_moment(self) -> int | None:
         """The recording's newest moment while a step by hand is open; None when there is no step to wait for."""
         timeline = self.timeline
@@ -314,5 +322,5 @@ class Feed:
         if self.timeline is None:
             return self._worker.calls.append(lambda: self._answer_resync(viewer, side, message))
         self._publish()
-        payload = packed(self._publisher.answer_full())
+        payload = self._publisher.answer_full()
         viewer.send({"type": "full", "side": side, "view": message.get("view")}, [payload])

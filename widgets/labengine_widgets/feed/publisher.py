@@ -17,6 +17,7 @@ from labengine_widgets.feed.payload import (
     ends_inside_step,
     engine_ids_of,
     full_payload,
+    packed,
     requests_of,
     seconds,
     status,
@@ -31,7 +32,10 @@ from labengine_widgets.view_source import ViewSource
 from labengine_widgets.words.captions import Narration
 
 MAX_BEHIND = 10_000
-"""With this many unsent events or more, the views start again from the newest ones, without those in between."""
+"""With more unsent events the views start again from the newest ones, if that takes fewer bytes than all of them."""
+
+BYTES_AN_EVENT = 8
+"""Bytes of an event in a message of many, gzipped. A full message may be large: finished requests keep their tokens."""
 
 REMINDERS = (1, 4, 16)
 """Ticks of a quiet lab after which the views get its newest moment again: the last message may have been lost."""
@@ -67,6 +71,8 @@ class Publisher:
         self._status: Payload = {}
         self._known_texts: set[int] = set()
         self._num_quiet = 0
+        self._size_of_full = 0
+        """Bytes of the newest full message."""
 
     @property
     def is_running(self) -> bool:
@@ -90,7 +96,7 @@ class Publisher:
         """Send new events. Returns False if the recording was replaced meanwhile: publish again."""
         timeline, begun = self._recording(), cpu_seconds()
         generation, end = timeline.generation, timeline.end
-        if generation != self._generation or self.end < timeline.num_dropped or end - self.end > MAX_BEHIND:
+        if generation != self._generation or self.end < timeline.num_dropped or self._is_far_behind(end):
             self._send_full(generation)
         elif end == self.end:
             self._remind()
@@ -119,12 +125,14 @@ class Publisher:
         """Note that the views save the newest state."""
         self._happened(Sending.SAVING)
 
-    def answer_full(self) -> Payload:
-        """Return the full payload for one view that asks for it, with everything that was sent."""
+    def answer_full(self) -> bytes:
+        """Return the full payload for one view that asks for it, with everything that was sent; encoded."""
         self._num_quiet = 0
         payload = self.full(self.end)
         self._know_texts(payload)
-        return payload
+        data = packed(payload)
+        self._size_of_full = len(data)
+        return data
 
     def full(self, end: int) -> Payload:
         """Return all that a view needs to begin: the newest steps, and the captions of the last one."""
@@ -142,6 +150,9 @@ class Publisher:
         return None if self._source.is_running else (moment, self.narration.opening_sentence(moment))
 
     # -- one message ---------------------------------------------------------------------------------------------------
+
+    def _is_far_behind(self, end: int) -> bool:
+        return end - self.end > max(MAX_BEHIND, self._size_of_full / BYTES_AN_EVENT)
 
     def _send_events(self, events: Sequence[ev.Event], now: tuple[int, int], begun: float) -> None:
         timeline, start = self._recording(), self.end
@@ -176,14 +187,16 @@ class Publisher:
         begun, self.end = cpu_seconds(), self._recording().end
         payload = self.full(self.end)
         self._know_texts(payload)
-        self._send_state({"type": "full", "view": None}, payload, begun)
+        self._size_of_full = self._send_state({"type": "full", "view": None}, payload, begun)
 
-    def _send_state(self, content: dict[str, Any], payload: Payload, begun: float) -> None:
+    def _send_state(self, content: dict[str, Any], payload: Payload, begun: float) -> int:
+        """Send a message to every view. Returns the bytes of its payload, over all views."""
         size = self._audience.send(content, payload)
         self.num_messages += 1
         self._num_quiet = 0
         self.num_bytes += size
         self.seconds += cpu_seconds() - begun
+        return size
 
     def _remind(self) -> None:
         """Without new events, send the newest moment now and then: a view that missed a message then asks for all."""

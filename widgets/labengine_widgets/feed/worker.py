@@ -22,9 +22,6 @@ PATIENCE = 0.1
 IDLE = 0.5
 """Seconds between two reads of a quiet lab's status, and seconds without events before the state is saved."""
 
-BYTES_A_SECOND = 500_000
-"""Upper bound of the average rate: a Jupyter server drops messages above a million."""
-
 Call = Callable[[], object]
 
 
@@ -42,6 +39,10 @@ class Job(Protocol):
     @property
     def num_bytes(self) -> int:
         """Bytes of all messages of state, over all views."""
+
+    @property
+    def bytes_a_second(self) -> int:
+        """Upper bound of the average rate of messages of state."""
 
     @property
     def awaited_moment(self) -> int | None:
@@ -186,7 +187,7 @@ class Worker:
             if not job.is_live:
                 return job.settle()
             if job.num_messages > num_messages:
-                due += max(PERIOD, (job.num_bytes - num_bytes) / BYTES_A_SECOND)
+                due += max(PERIOD, (job.num_bytes - num_bytes) / job.bytes_a_second)
                 closed.wait(max(0.0, due - time.monotonic()))
 
     def _wait_for_step(self, closed: Bell) -> None:

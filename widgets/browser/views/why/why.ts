@@ -36,6 +36,7 @@ class WhyDrawer {
   preferred?: string | null;
   question: Question | null = null; // whose answer can be asked for again
   askedAt?: number;
+  askedIn?: string; // the recording
   patience?: number;
   links!: AnswerLink[] | null;
 
@@ -70,10 +71,23 @@ class WhyDrawer {
     this.paintAge();
   }
 
+  get recording() {
+    const { lab, generation } = this.side.recording.header;
+    return `${lab} ${generation}`;
+  }
+
+  // False for an answer from before a restart, or a gap of a stream: its moments are not in this recording.
+  get isAboutThis() {
+    return this.askedIn === undefined || this.askedIn === this.recording;
+  }
+
   // An answer is about the moment at which it was asked for; after a move the question can be asked again.
   paintAge() {
-    this.again.hidden = !this.question || this.askedAt === this.moment;
-    write(this.again, this.again.hidden ? "" : `Asked at event ${this.askedAt}. Ask again here`);
+    const { isAboutThis } = this,
+      when = isAboutThis ? `at event ${this.askedAt}` : "before the recording began anew";
+    this.again.hidden = !this.question || (isAboutThis && this.askedAt === this.moment);
+    write(this.again, this.again.hidden ? "" : `Asked ${when}. Ask again here`);
+    for (const button of this.chain.querySelectorAll<HTMLButtonElement>(".le-why-link")) button.disabled = !isAboutThis;
   }
 
   // A choice made while the drawer is open is a question.
@@ -146,6 +160,7 @@ class WhyDrawer {
     clearTimeout(this.patience);
     this.question = question.answer ? null : question;
     this.askedAt = moment;
+    this.askedIn = this.recording;
     this.paintAge();
     if (question.answer) return this.showAnswer(question.answer);
     const carried = this.carried(question.subject);
@@ -245,7 +260,7 @@ class WhyDrawer {
     if (!this.links) return;
     this.links.forEach((link, i) => {
       const button = this.chain.children[i].firstElementChild as Element,
-        isHere = this.stage.sides[link.side || 0]?.moment === link.moment;
+        isHere = this.isAboutThis && this.stage.sides[link.side || 0]?.moment === link.moment;
       if (isHere) button.setAttribute("aria-current", "true");
       else button.removeAttribute("aria-current");
     });
