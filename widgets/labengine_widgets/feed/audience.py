@@ -33,8 +33,8 @@ class Audience:
     def __init__(self) -> None:
         self._seats: list[tuple[Viewer, int, int]] = []
 
-    def __bool__(self) -> bool:
-        return bool(self._seats)
+    def __len__(self) -> int:
+        return len(self._seats)
 
     @property
     def bytes_a_second(self) -> int:

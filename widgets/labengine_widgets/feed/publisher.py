@@ -187,7 +187,8 @@ class Publisher:
         begun, self.end = cpu_seconds(), self._recording().end
         payload = self.full(self.end)
         self._know_texts(payload)
-        self._size_of_full = self._send_state({"type": "full", "view": None}, payload, begun)
+        size = self._send_state({"type": "full", "view": None}, payload, begun)
+        self._size_of_full = size // max(1, len(self._audience))
 
     def _send_state(self, content: dict[str, Any], payload: Payload, begun: float) -> int:
         """Send a message to every view. Returns the bytes of its payload, over all views."""
