@@ -70,7 +70,7 @@ def test_the_example_of_an_answer_is_none(name: str) -> None:
     assert ".check(2)" in exercise.how_to_answer and not tried(exercise, [2])
 
 
-def test_what_a_task_tells_of_a_run_is_so() -> None:
+def test_what_a_task_says_of_a_run_is_so() -> None:
     def broken(name: str) -> set[tuple[str, int]]:
         exercise = made(name)
         assert isinstance(exercise, FirstWrongExercise)

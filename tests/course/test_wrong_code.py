@@ -156,7 +156,7 @@ class Rarely(BlockPool):
         return block_ids if len(block_ids) > 5 else super().reused_first(block_ids)
 
 
-def test_a_policy_that_changes_nothing_is_told_so() -> None:
+def test_a_policy_that_changes_nothing_has_a_sentence() -> None:
     exercise = labengine.exercise(WAY)
     unchanged = "Each workload scores what it did without Rarely: does it ever decide otherwise?"
     assert unchanged in exercise.check(Rarely).lines
