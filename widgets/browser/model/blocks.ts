@@ -40,7 +40,7 @@ function contentOf(scene: SceneState, id: number) {
   if (!request) return -1;
   const group = scene.homeGroup[id],
     { size } = scene.groups[group];
-  if (request.written[group] < (scene.homeIndex[id] + 1) * size) return -1;
+  if (Math.min(request.written[group], request.numTokens) < (scene.homeIndex[id] + 1) * size) return -1;
   return scene.contents.ofPrefix(group, request.prefixHash(size, scene.homeIndex[id]));
 }
 
@@ -105,6 +105,14 @@ export function noteSlots(scene: SceneState, [, id, group, start, runs]: EventRo
   request.written[group] = position;
   for (const [block] of runs) touch(scene, block);
   if (isMisplaced) noteStrays(scene, request, table, size, start, runs);
+}
+
+// Notes a token that has become known after its slot was written, as asynchronous scheduling has it.
+export function noteToken(scene: SceneState, request: RequestRecord, position: number) {
+  request.tables.forEach((table, group) => {
+    const block = table[Math.floor(position / scene.groups[group].size)];
+    if (position < request.written[group] && block !== undefined) touch(scene, block);
+  });
 }
 
 // [[position, slot it went to, slot where it will be looked for]], where the two differ (nano-vLLM PR 71).

@@ -1,6 +1,6 @@
 // What each kind of event does to a scene. Rows are [kind, ...fields], fields in the order of event_rows.ts.
 
-import { noteSlots, touch } from "./blocks.ts";
+import { noteSlots, noteToken, touch } from "./blocks.ts";
 import type { EventRows } from "./event_rows.ts";
 import type { AnyRow, EventKind, Transfer } from "./events.ts";
 import type { RequestStatus } from "./payloads.ts";
@@ -273,8 +273,10 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
   },
 
   TokenSampled(scene, [, id, token]) {
-    scene.own(id).append(token);
+    const request = scene.own(id);
+    request.append(token);
     scene.sampled.set(id, token);
+    noteToken(scene, request, request.numTokens - 1);
   },
 
   ViolationFound(scene, [, , , , blocks]) {

@@ -168,13 +168,19 @@ class Scene:
         return tuple(sorted({group for owner in owners for group in self._held[owner].get(block_id, ())}))
 
     def content(self, block_id: int) -> int:
-        """Return the number of a block's content; -1 while it is not full, and for an id that no block has."""
+        """Return the number of a block's content; -1 while it is not full, and for an id that no block has.
+
+        -1 also while its tokens are not known: with asynchronous scheduling KV is written before its token is sampled.
+        """
         if not self.is_block(block_id):
             return -1
         if keys := self.fold.block_keys[block_id]:
             return self.contents.of_hash(keys[0])
         home = self._home_of(block_id)
         if home is None or not self.fold.ref_counts[block_id] or self._fill(block_id) < self._size(home):
+            return -1
+        request_id, _, index = home
+        if len(self.fold.requests[request_id].token_ids) < (index + 1) * self._size(home):
             return -1
         return self.contents.of_prefix(self._prefix(home))
 
@@ -348,6 +354,13 @@ class Scene:
                 self._strays.setdefault(stray // size, {})[stray % size] = content
                 self._also_changed.add(stray // size)
 
+    def _note_sampled(self, event: ev.TokenSampled) -> None:
+        """Note the token of a slot that is written already."""
+        for group, table in enumerate(self.fold.requests[event.request_id].block_tables):
+            index = event.position // self.fold.groups[group].block_size
+            if event.position < self._written.get((event.request_id, group), 0) and index < len(table):
+                self._also_changed.add(table[index])
+
     def _note_hit(self, event: ev.PrefixHit) -> None:
         for group, ids in enumerate(event.block_ids):
             self._written[event.request_id, group] = event.num_tokens
@@ -402,6 +415,7 @@ class Scene:
         ev.BlockAllocated: _note_place,
         ev.BlockTouched: _note_place,
         ev.SlotsWritten: _note_slots,
+        ev.TokenSampled: _note_sampled,
         ev.PrefixHit: _note_hit,
         ev.BlocksLoaded: _note_loaded,
         ev.BlocksSaved: _note_saved,

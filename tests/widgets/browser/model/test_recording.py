@@ -168,11 +168,15 @@ COPIES: list[ev.Event] = [
 """A hit inside a block that goes on in a copy, hashes that move, and frees that wait."""
 
 
+@pytest.mark.parametrize("is_async", [False, True])
 @pytest.mark.parametrize("number", range(3))
-def test_what_a_connector_does_is_folded_alike(page: ModelPage, number: int) -> None:
-    """Recorded on vLLM: loads that come late and fail, blocks held after the end, pins, frees that wait."""
+def test_what_a_connector_does_is_folded_alike(page: ModelPage, number: int, is_async: bool) -> None:
+    """Recorded on vLLM: loads that come late and fail, blocks held after the end, pins, frees that wait.
+
+    With asynchronous scheduling KV is written before its token is known.
+    """
     runs = vllm_streams.read(vllm_streams.CONNECTOR_PATH)
-    items = [items for workload, items in runs if not workload["async"]][number]
+    items = [items for workload, items in runs if workload["async"] is is_async][number]
     run = TappedRun()
     assert run.take(items) is None
     events = run.reader.pieces[0].timeline.events()[:700]
