@@ -10,7 +10,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from labengine.config import ConfigError, EngineConfig, checked_int, checked_text, checked_token_ids
+from labengine.config import ConfigError, EngineConfig, checked_text, checked_token_ids
 from labengine.engine.runner import Runner
 from labengine.engine.simulated import SimulatedRunner, WordTokenizer
 from labengine.engine.torch_threads import load_torch
@@ -113,7 +113,7 @@ class SimulatedModel(LoadedModel):
     def __init__(self, config: EngineConfig, max_model_len: int | None = None) -> None:
         self.name = "simulated"
         self.config = config
-        self._max_model_len = None if max_model_len is None else checked_int("max_model_len", max_model_len, 2)
+        self._max_model_len = max_model_len
         self.runner = SimulatedRunner()
         self._tokenizer = WordTokenizer()
 

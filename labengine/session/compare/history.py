@@ -102,8 +102,8 @@ class PairHistory:
             with self._pair.going_back(), self._runs.rewinds.counted():
                 for lab, to in zip(self._pair.labs, steps, strict=True):
                     self._rewind_one(lab, to, step)
-            self._pair.follow_ups.note_rewound(steps[0])
-            self._pair.begin_aligned()
+                self._pair.follow_ups.note_rewound(steps[0])
+                self._pair.begin_aligned()
 
     def _rewind_one(self, lab: LiveSide, to: int, step: int) -> None:
         try:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from labengine.config import ConfigError
+from labengine.engine.interrupts import interrupts_deferred
 from labengine.session.compare.lockstep import Act, FollowUps, Lockstep, progress
 from labengine.session.compare.sides import (
     LiveSide,
@@ -148,14 +149,14 @@ class SidePair:
 
     @contextmanager
     def going_back(self) -> Iterator[None]:
-        """Mark that both sides go back: until begin_aligned() nothing is to be told of them, except after an error."""
-        self.is_going_back = True
+        """Mark that both sides go back: views hear of them at the end, also of an error's or an interrupt's."""
         try:
+            self.is_going_back = True
             yield
-        except BaseException:
-            self.is_going_back = False
-            self._on_progress()
-            raise
+        finally:
+            with interrupts_deferred():
+                self.is_going_back = False
+                self._on_progress()
 
     # -- progress ------------------------------------------------------------------------------------------------------
 
@@ -177,7 +178,7 @@ class SidePair:
 
         as_they_are: they need not be after the same step.
         """
-        self._num_known_requests, self.is_going_back = 0, False
+        self._num_known_requests = 0
         lead = self._lead
         shorter = self.lockstep.sides[0 if lead < 0 else 1].lab.session.stepper.engine
         self._ahead_before, self._drift = 0, lead if as_they_are or shorter.scheduler.is_idle else 0

@@ -124,7 +124,7 @@ class PairRuns:
             self._pair.follow_ups = FollowUps()
             with self._pair.going_back():
                 self._pair.lockstep.do(lambda lab: lab.reset())
-            self._pair.begin_aligned()
+                self._pair.begin_aligned()
 
     def _step_in_background(self) -> bool:
         """Take one step of the background run, during which both labs count as running."""

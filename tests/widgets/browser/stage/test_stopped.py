@@ -122,6 +122,22 @@ def test_a_rewind_that_takes_its_time_is_followed_to_its_end() -> None:
     show_comparison(check, comparison)
 
 
+def test_a_way_back_that_is_interrupted_at_its_end_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    comparison = asked()
+    comparison.run()
+
+    def check(page: ComparePage) -> None:
+        def interrupt(step: int) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(comparison._pair.follow_ups, "note_rewound", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            comparison.rewind(1)
+        page.until("the way back", lambda: page.data("step") == "1 1" and page.data("used") == "8 5")
+
+    show_comparison(check, comparison)
+
+
 def test_a_run_during_a_play_ends_at_its_own_end() -> None:
     comparison = asked()
 
