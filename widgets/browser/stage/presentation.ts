@@ -35,16 +35,22 @@ export class Presentation {
   begin() {
     const { root } = this.stage;
     root.classList.add(PRESENTING);
-    root.requestFullscreen?.().catch(() => {});
+    root.requestFullscreen?.().then(
+      () => !this.isOn && this.leaveScreen(), // ended while the browser was asked
+      () => {},
+    );
     this.stage.repaint();
   }
 
   end() {
     if (!this.isOn) return;
-    const { root } = this.stage;
-    root.classList.remove(PRESENTING);
-    if (document.fullscreenElement === root) void document.exitFullscreen();
+    this.stage.root.classList.remove(PRESENTING);
+    this.leaveScreen();
     this.stage.repaint();
+  }
+
+  leaveScreen() {
+    if (document.fullscreenElement === this.stage.root) void document.exitFullscreen();
   }
 
   // To the end of the next step: a recorded one, or at the newest moment one that the lab takes now.

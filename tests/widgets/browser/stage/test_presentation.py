@@ -31,6 +31,13 @@ TILE = """(block) => {
   const { left, right, top, bottom } = shows.find(({ view }) => view.tileOf).view.tileOf(block);
   return [left + 0.3 * (right - left), top + 0.6 * (bottom - top)];
 }"""
+IS_WINDOWED = "() => document.fullscreenElement === null"
+TWICE = """async () => {
+  const root = document.querySelector(".labengine");
+  const isChanged = new Promise((tell) => document.addEventListener("fullscreenchange", tell, { once: true }));
+  for (const _ of [1, 2]) root.dispatchEvent(new KeyboardEvent("keydown", { key: "f", bubbles: true }));
+  await isChanged;
+}"""
 SELECTION = "() => document.querySelector('.labengine').stage.selection"
 
 
@@ -63,7 +70,11 @@ def test_a_key_fills_the_screen_and_another_one_takes_the_next_step() -> None:
         page.answer()
         assert lab.snapshot().step == 3
         page.press("f")
+        page.page.wait_for_function(IS_WINDOWED)
         assert page.page.evaluate(SEEN) == before and len(before["panels"]) == 4
+        page.page.evaluate(TWICE)
+        page.page.wait_for_function(IS_WINDOWED)
+        assert page.page.evaluate(SEEN) == before, "ended before the browser had given the screen"
 
     def run(pages: BarePages) -> None:
         with _ticked(), pages.lent(1440, 900) as bare:
@@ -96,6 +107,7 @@ def test_two_engines_take_the_next_step_together() -> None:
         assert page.data("step") == "2 2", "a step that is recorded is shown"
         assert [lab.snapshot().step for lab in labs] == [2, 2]
         page.press("Escape")
+        page.page.wait_for_function(IS_WINDOWED)
         assert page.page.evaluate(SEEN) == before and len(before["panels"]) == 8
 
     show_comparison(check, comparison)
