@@ -1,12 +1,12 @@
 """How the engine grows: with the batch, the context, the pool, and the share of a prompt that is cached.
 
-    python benchmarks/growth.py [--rounds 3] [--vllm PYTHON] [--out FILE] [--quick]
+    python benchmarks/growth.py [--rounds 3] [--vllm PYTHON] [--transformers] [--dtype bfloat16] [--out FILE] [--quick]
 
-SmolLM2 in bf16. Batch 1 to 256 (contexts of 128 tokens), context 128 to 8,192 (one request) and hits of 0 to 100 % of
-a prompt of 1,024 tokens: labengine and, where it is given, vLLM, in turns, beside what the machine's limits of the same
-round allow at best (see engine/floors.py). Pool of 1,000 to 100,000 blocks, full of cached content: the bookkeeping
-alone, in thread CPU time, and a real step with blocks of 4 as far as memory allows. Medians of the rounds; --out keeps
-all of them as JSON.
+SmolLM2. Batch 1 to 256 (contexts of 128 tokens), context 128 to 8,192 (one request) and hits of 0 to 100 % of a prompt
+of 1,024 tokens: labengine and, where they are asked for, vLLM and transformers' generate(), which keeps no prefix, in
+turns, beside what the machine's limits of the same round allow at best (see engine/floors.py). Pool of 1,000 to 100,000
+blocks, full of cached content: the bookkeeping alone, in thread CPU time, and a real step with blocks of 4 as far as
+memory allows. Medians of the rounds; --out keeps all of them as JSON.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 sys.path.insert(1, str(Path(__file__).resolve().parent / "engine"))
 
 from cases import random_prompts
-from floors import Machine, ModelShape, step_seconds
+from floors import Machine, ModelShape, machine_of, step_seconds
 from limits import Limits
 from machine import facts, headline
 from peers import Peer, started, worker_options
@@ -41,10 +41,20 @@ POOLS = (1_000, 3_000, 10_000, 30_000, 100_000)
 Curve = dict[int, float]
 
 
+KEEP_NOTHING = ("generate",)
+"""Engines without a prefix cache: they gain nothing from a prompt's first run."""
+
+
+def warm(peer: Peer, prompts: list[list[int]]) -> None:
+    """Have the engine keep the prompts, if it does."""
+    if peer.engine not in KEEP_NOTHING:
+        peer.generate(prompts, 1)
+
+
 def decode_rate(peer: Peer, batch: int, round_number: str) -> float:
-    """Tokens per second of a decoding batch; the prompts are cached, so that the difference is all decoding."""
+    """Tokens per second of a decoding batch: the difference to a run that ends with the first token."""
     prompts = random_prompts(batch, 129, f"{round_number} batch {batch}")
-    peer.generate(prompts, 1)
+    warm(peer, prompts)
     first, complete = peer.seconds(prompts, 1), peer.seconds(prompts, 1 + NEW)
     return batch * NEW / max(1e-9, complete - first)
 
@@ -57,7 +67,7 @@ def prefill_rate(peer: Peer, context: int, round_number: str) -> float:
 def token_milliseconds(peer: Peer, context: int, round_number: str) -> float:
     """Per token of one request that decodes at a context."""
     prompts = random_prompts(1, context, f"{round_number} context {context}")
-    peer.generate(prompts, 1)
+    warm(peer, prompts)
     first, complete = peer.seconds(prompts, 1), peer.seconds(prompts, 1 + NEW)
     return (complete - first) / NEW * 1e3
 
@@ -68,7 +78,7 @@ def first_token_milliseconds(peer: Peer, share: int, round_number: str) -> float
     [others] = random_prompts(1, 1040, f"{round_number} rest {share}")
     cached = 1024 * share // 100
     if cached:
-        peer.generate([base[:cached] + others[:1]], 4)
+        warm(peer, [base[:cached] + others[:1]])
     return peer.seconds([base[:cached] + others[cached:]], 1) * 1e3
 
 
@@ -132,13 +142,14 @@ def measured(selected: argparse.Namespace) -> dict[str, Any]:
     """All curves of all rounds, ready for JSON."""
     shape, limits = ModelShape.of(model_path(selected.model)), Limits(selected.threads)
     pythons = {"ours": sys.executable} | ({"vllm": selected.vllm} if selected.vllm else {})
+    pythons |= {"generate": sys.executable} if selected.transformers else {}
     points = {curve: points[::3] if selected.quick else points for curve, (_, points, _) in CURVES.items()}
     peers = started(pythons, worker_options(selected, 256, MAX_LENGTH, 80_000), [(random_prompts(16, 128, "warm"), 4)])
     rounds, fastest = [], []
     try:
         for round_number in range(selected.rounds):
             found = limits.measure()
-            machine = Machine(found["read"] * 1e9, found["bf16"] * 1e9, 2)
+            machine = machine_of(found, selected.dtype)
             fastest.append({curve: {"limit": values} for curve, values in floors(shape, machine).items()})
             rounds.append(one_round(round_number, peers, points))
             print(f"round {round_number + 1} of {selected.rounds} done", flush=True)
@@ -149,6 +160,7 @@ def measured(selected: argparse.Namespace) -> dict[str, Any]:
     return {
         "kind": "growth",
         "machine": facts(selected.threads),
+        "dtype": selected.dtype,
         "names": {peer.engine: peer.name for peer in peers} | {"limit": "the machine's limit"},
         "titles": {curve: title for curve, (_, _, title) in CURVES.items()},
         "curves": {curve: engines | medians(fastest)[curve] for curve, engines in medians(rounds).items()},
@@ -159,7 +171,7 @@ def measured(selected: argparse.Namespace) -> dict[str, Any]:
 
 def show(found: dict[str, Any]) -> None:
     """Markdown."""
-    print(f"\n{headline(found['machine'])}; smollm2, bfloat16\n")
+    print(f"\n{headline(found['machine'])}; smollm2, {found['dtype']}\n")
     for curve, columns in found["curves"].items():
         print(table(found["titles"][curve], columns, found["names"]))
     pool = found["pool"]["bookkeeping"] | {"a real decode step of 16, blocks of 4, ms": found["pool"]["step"]}
@@ -171,10 +183,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--vllm", default=os.environ.get("LABENGINE_VLLM_PYTHON"))
+    parser.add_argument("--transformers", action="store_true", help="generate() beside them")
+    parser.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float32"))
     parser.add_argument("--out", type=Path, help="keep every round as JSON")
     parser.add_argument("--quick", action="store_true", help="one round, every third point")
     selected = parser.parse_args()
-    selected.model, selected.dtype = "smollm2", "bfloat16"
+    selected.model = "smollm2"
     selected.rounds = 1 if selected.quick else selected.rounds
     found = measured(selected)
     show(found)

@@ -26,7 +26,7 @@ from typing import Any
 sys.path.insert(1, str(Path(__file__).resolve().parent.parent))
 
 from cases import CASES, Figures, Settings, cached_length, figures, warm_up
-from floors import Machine, ModelShape
+from floors import ModelShape, machine_of
 from floors import limits as limits_of
 from gguf_file import gguf_of
 from limits import NAMES, Limits
@@ -72,12 +72,6 @@ def one_round(number: int, peers: list[Peer], settings: Settings) -> dict[str, F
             peer = peers[(round_number + number) % len(peers)]
             found[peer.engine] |= case(peer, settings, f"round {number}")
     return found
-
-
-def machine_of(measured: Figures, dtype: str) -> Machine:
-    """The limits that count for a dtype."""
-    rate, size = ("fp32", 4) if dtype == "float32" else ("bf16", 2)
-    return Machine(measured["read"] * 1e9, measured[rate] * 1e9, size)
 
 
 def agreement(peers: list[Peer], model: str) -> dict[str, int]:

@@ -44,6 +44,12 @@ class Machine:
     bytes_per_element: int
 
 
+def machine_of(measured: dict[str, float], dtype: str) -> Machine:
+    """The limits of Limits.measure() that count for a dtype."""
+    rate, size = ("fp32", 4) if dtype == "float32" else ("bf16", 2)
+    return Machine(measured["read"] * 1e9, measured[rate] * 1e9, size)
+
+
 def step_seconds(shape: ModelShape, machine: Machine, requests: Iterable[tuple[int, int]]) -> float:
     """One step, of (new tokens, context after them) per request, each of which samples one token.
 
