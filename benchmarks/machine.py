@@ -73,7 +73,9 @@ def _processor() -> str:
     fastest = next(
         (flag for flag in ("amx_bf16", "avx512_bf16", "avx512f", "avx2") if flag in flags), platform.machine()
     )
-    return f"{models[0] if models else platform.machine()} ({fastest})"
+    held = os.environ.get("LABENGINE_CPU")
+    held_to = f", held to {held}" if held else ""
+    return f"{models[0] if models else platform.machine()} ({fastest}{held_to})"
 
 
 def _version(package: str) -> str:

@@ -37,8 +37,8 @@ def test_a_late_reader_gets_all_by_the_replay_and_records_it(tmp_path: Path, top
     with publisher.running():
         place = f"kv:{publisher.endpoint}"
         with cast(LivePrefixes, labengine.kv_events(place, replay=publisher.replay, record=out)) as prefixes:
-            wait_until(lambda: prefixes.stream.num_batches == len(BATCHES))
-            assert prefixes.is_connected and prefixes.stream.num_replayed == len(BATCHES)
+            wait_until(lambda: prefixes.stream.num_replayed == len(BATCHES))
+            assert prefixes.is_connected and prefixes.stream.num_batches == len(BATCHES)
     assert prefixes.notes == [] and len(prefixes.chains()) == len(BATCHES) and not prefixes.is_connected
     assert out.stat().st_mode & 0o777 == 0o600
     assert str(labengine.kv_events(out)) == str(prefixes)
