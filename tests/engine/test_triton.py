@@ -39,8 +39,6 @@ needs_triton()
 
 CPU = torch.device("cpu")
 CASES = ("attention", "ops", "ops_models", "model", "sampler")
-MORE_CASES = ("attention", "model", "sampler")
-"""Those with cases for the sweep alone."""
 GRAPHS = "graphs"
 """Where there is a GPU, test_cuda.py has real graphs."""
 
@@ -77,7 +75,7 @@ def test_interpreted(project_root: Path) -> None:
 @pytest.mark.sweep
 @pytest.mark.timeout(1800)
 def test_interpreted_in_every_combination(project_root: Path) -> None:
-    run_cases(project_root, *MORE_CASES, interpreted=True, only="sweep")
+    run_cases(project_root, *CASES, interpreted=True, only="sweep")
     run_cases(project_root, GRAPHS, interpreted=True, only="not sweep", names="not llama")
 
 

@@ -132,8 +132,8 @@ LENGTHS = [52, 9, 22, 2]
 STEPS = [[19, 5, 0, 0], [4, 1, 21, 1], [1, 1, 1, 1], [28, 1, 0, 0]]
 
 
-MIXED = {(1, 5), (3, 1), (16, None), (256, 33)}
-"""Each block size and each window once."""
+MIXED = {(3, 1), (256, 33)}
+"""Blocks smaller and larger than a tile, with the shortest and the longest window."""
 
 
 @pytest.mark.parametrize(("block_size", "window"), sampled(product([1, 3, 16, 256], [None, 1, 5, 33]), MIXED))
@@ -151,8 +151,8 @@ def test_few_tiles_are_cut_into_spans(block_size: int, window: int | None) -> No
     assert largest_error(texts, backend, steps) < TOLERANCES[torch.float32]
 
 
-TILES = {(HEADS[0], torch.float32), (HEADS[2], torch.bfloat16), (HEADS[4], torch.float16)}
-"""The smallest, the most and the widest heads; each precision once."""
+TILES = {(HEADS[0], torch.float32), (HEADS[2], torch.bfloat16)}
+"""The smallest heads in full precision, the most heads in half."""
 
 
 @pytest.mark.parametrize(("heads", "dtype"), sampled(product(HEADS, TOLERANCES), TILES), ids=str)
@@ -165,7 +165,7 @@ def test_tiles_as_they_are(heads: Heads, dtype: torch.dtype) -> None:
     assert largest_error(texts, decoding, [[1, 0], [1, 0]]) < TOLERANCES[dtype]
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", [pytest.param(torch.float16, marks=pytest.mark.sweep), torch.bfloat16], ids=str)
 def test_windows_in_tiles_as_they_are(dtype: torch.dtype) -> None:
     texts = Texts.deal([301, 40], group_of(16, 100), HEADS[3], dtype)
     assert largest_error(texts, backend_for(texts), [[150, 39], [150, 1], [1, 0]]) < TOLERANCES[dtype]

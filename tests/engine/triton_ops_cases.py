@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 import torch
 from torch import Tensor
@@ -13,6 +15,7 @@ from labengine.engine.kv_tensors import LayerKV
 from labengine.engine.modules import OffsetRMSNorm, RMSNorm
 from labengine.engine.ops.triton_ops import add_rms_norm, gated, rotate_and_write, rotate_heads
 from labengine.engine.rope import Rotation
+from sampling import sampled
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 EPS = 1e-6
@@ -83,11 +86,21 @@ def test_rotate_heads(num_heads: int, head_dim: int, dtype: torch.dtype, normed:
     assert torch.equal(qkv[:, 0], expected[:, 0]) and torch.equal(qkv[:, -2:], expected[:, -2:])
 
 
-@pytest.mark.parametrize("normed", ["no norm", "weight", "1+weight"])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize(("num_heads", "num_kv_heads", "head_dim"), [(9, 3, 64), (16, 8, 128), (1, 1, 256), (3, 1, 80)])
+SHAPES = [(9, 3, 64), (16, 8, 128), (1, 1, 256), (3, 1, 80)]
+NORMS = ("no norm", "weight", "1+weight")
+WRITTEN = {
+    (SHAPES[0], torch.float32, "no norm"),
+    (SHAPES[1], torch.bfloat16, "weight"),
+    (SHAPES[2], torch.float16, "1+weight"),
+    (SHAPES[3], torch.bfloat16, "1+weight"),
+}
+"""Each shape, each precision and each norm."""
+
+
+@pytest.mark.parametrize(("shape", "dtype", "normed"), sampled(product(SHAPES, DTYPES, NORMS), WRITTEN), ids=str)
 @torch.inference_mode()
-def test_rotate_and_write(num_heads: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype, normed: str) -> None:
+def test_rotate_and_write(shape: tuple[int, int, int], dtype: torch.dtype, normed: str) -> None:
+    num_heads, num_kv_heads, head_dim = shape
     """To the bit what rotation and write give one after the other; slots of other tokens keep their NaN."""
     total = num_heads + 2 * num_kv_heads
     heads = random(5, total + 2, head_dim, dtype=dtype)[:, 1:-1]

@@ -26,6 +26,8 @@ from labengine.engine.rope import Rotation
 from labengine.engine.step_tensors import step_tensors
 from labengine.engine.weights import load_weights
 
+FAMILIES = [pytest.param("llama", marks=pytest.mark.sweep), "qwen3", "gemma3"]
+
 
 class ModelAndPools:
     """A model and a pool of its own for each kind of ops."""
@@ -69,7 +71,7 @@ class ModelAndPools:
         return torch.cat(found)
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3"])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_a_model_with_tritons_ops(family: str, tiny_model: Callable[..., Path]) -> None:
     model = ModelAndPools(tiny_model(family, num_hidden_layers=2))
     expected = model.logits(TorchOps())
@@ -78,7 +80,7 @@ def test_a_model_with_tritons_ops(family: str, tiny_model: Callable[..., Path]) 
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3"])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_one_launch_a_layer_rotates_and_writes(
     family: str, tiny_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
