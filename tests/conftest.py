@@ -23,6 +23,7 @@ import pytest
 from checkout import ROOT
 from ctrl_c import python_handles_sigint
 from labengine.engine import endless
+from labengine_vllm.outbox import Outbox
 from waiting import PATIENCE
 
 if TYPE_CHECKING:
@@ -47,6 +48,14 @@ def steps_may_take_long() -> Iterator[None]:
     """No step counts as endless after half a second, as long as a slow machine may take; their own tests set less."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(endless, "PATIENCE_S", PATIENCE)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def taps_write_to_the_end() -> Iterator[None]:
+    """A tap that is closed waits until its files are written, not for two seconds only."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Outbox.close, "__defaults__", (PATIENCE,))
         yield
 
 

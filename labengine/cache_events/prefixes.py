@@ -44,7 +44,8 @@ class CachedPrefixes:
     @property
     def notes(self) -> list[str]:
         """What the stream lacks or contradicts, in sentences."""
-        return [*self._about_end(), *_about_stream(self.stream), *_about_cache(self.cache)]
+        with self._held_still():
+            return [*self._about_end(), *_about_stream(self.stream), *_about_cache(self.cache)]
 
     def chains(self, limit: int | None = None) -> list[Chain]:
         """Return the prefixes, those with most cached blocks first, each after the one that it continues."""

@@ -80,8 +80,10 @@ def _searched(task: Task, seconds: float) -> list[Found | SearchCounts]:
 
 def in_processes(tasks: Sequence[Task], seconds: float) -> Iterator[Message]:
     """Search in forked processes, which know every class and every patch of this one. Ends with the last of them."""
-    searchers = [_Searcher(number, task, seconds) for number, task in enumerate(tasks)]
+    searchers: list[_Searcher] = []
     try:
+        for number, task in enumerate(tasks):
+            searchers.append(_Searcher(number, task, seconds))
         while open_ones := [one for one in searchers if one.is_open]:
             ready = wait([one.connection for one in open_ones], timeout=0.5)
             for one in open_ones:

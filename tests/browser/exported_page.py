@@ -13,6 +13,12 @@ from browser.chromium import new_context
 from browser.frames import FRAME, painted_data
 from browser.page_watch import PageWatch
 
+# The focus comes last: after all recordings, and what is said of two of them.
+STANDS = """() => {
+  const root = document.querySelector(".labengine");
+  return root?.dataset.used !== undefined && document.activeElement === root;
+}"""
+
 
 class ExportedPage:
     """The page and its text."""
@@ -25,7 +31,8 @@ class ExportedPage:
         page.on("request", lambda request: self._urls.append(request.url))
         self.watch = PageWatch(page, "file:///")
         page.goto(path.as_uri())
-        page.wait_for_function("() => document.querySelector('.labengine')?.dataset.used !== undefined")
+        page.wait_for_function(STANDS)
+        page.evaluate(FRAME)
         self._url = path.as_uri()
 
     def _dismiss(self, dialog: Dialog) -> None:

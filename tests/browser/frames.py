@@ -6,22 +6,41 @@ from typing import Any
 
 from playwright.sync_api import Locator
 
-FRAME = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
-"""Returns when what was received and pressed before is on the screen."""
+_FRAMES = "await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))));"
+"""The second one's size observers have run, too."""
+MAX_LATER = 50
+"""Looks at what is painted later. A view that cannot be painted, as in a hidden tab, is not waited for any longer."""
 
-_AFTER = (
-    "async ({}) => {{ {}; await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))); }}"
-)
-_DATA = """async (root, name) => {
+# Long messages are unpacked first. A slow view is painted a frame or more after the rest; a view that comes into sight,
+# when the browser has said so. While a lab runs, or a play, there is always more to come.
+_ALL = f"""
+  const isLate = ({{ isShown, pending: {{ all, queue, tier, blocks, requests, keys }} }}) =>
+    isShown() && (all || queue || tier || blocks.size + requests.size + keys.size > 0);
+  const isBehind = ({{ stage }}) => {{
+    const canPaint = stage?.isReady && stage.visibility?.isVisible,
+      isAtRest = canPaint && !stage.isPlaying && !stage.sides.some(({{ status }}) => status.running);
+    return isAtRest && (stage.painting.isDirty || stage.painting.shows.some(isLate));
+  }};
+  const roots = [...document.querySelectorAll(".labengine")];
+  await Promise.all(roots.map(({{ stage }}) => stage?.wire?.queue));
+  {_FRAMES}
+  for (let i = 0; i < {MAX_LATER} && roots.some(isBehind); i++) {_FRAMES}
+"""
+
+FRAME = f"async () => {{ {_ALL} }}"
+"""Returns when what was received and pressed before is on the screen, in slow views too."""
+
+_DATA = f"""async (root, name) => {{
   root.scrollIntoViewIfNeeded();
-  await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+  for (let i = 0; i < {MAX_LATER} && root.stage?.visibility?.isOnPage === false; i++) {_FRAMES}
+  {_ALL}
   return root.dataset[name];
-}"""
+}}"""
 
 
 def then_painted(arguments: str, statement: str) -> str:
     """Return a function of the page that does something and returns when it is on the screen."""
-    return _AFTER.format(arguments, statement)
+    return f"async ({arguments}) => {{ {statement}; {_ALL} }}"
 
 
 def press(root: Locator, *keys: str) -> None:

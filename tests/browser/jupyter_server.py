@@ -13,7 +13,9 @@ import subprocess
 import sys
 import time
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from waiting import PATIENCE, wait_until
@@ -123,10 +125,12 @@ class JupyterServer:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a port below those that Linux deals out: until the server has it, no other process is given it."""
+    while True:
+        port = Random().randrange(11_000, 32_000)  # Chromium refuses 10080
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def _die_with_parent() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from playwright.sync_api import Locator
 
+from browser.frames import painted_data
 from browser.lab_page import LabPage
 
 
@@ -12,7 +13,8 @@ def dashboard(lab: LabPage, which: int = 0) -> Locator:
 
 
 def painted(lab: LabPage, name: str, which: int = 0) -> str:
-    return dashboard(lab, which).get_attribute(f"data-{name}") or ""
+    """What a data attribute says after the next paint; the dashboard is scrolled into sight."""
+    return str(painted_data(dashboard(lab, which), name) or "")
 
 
 def wait_painted(lab: LabPage, name: str, value: str, which: int = 0) -> None:

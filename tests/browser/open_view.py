@@ -11,6 +11,9 @@ from browser.frames import FRAME, painted_data, press
 from browser.lab_page import LabPage
 
 PLAY_FAST = "(root) => { root.stage.player.speed = 50; }"
+HAS_CAPTIONS = "({ stage: { track } }) => track.isCurrent && track.lastCaption > 0"
+"""They come after the recordings, and say where the view begins."""
+
 INK = """(canvas) => {
   const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height), shades = new Set();
   for (let i = 0; i < data.length; i += 4)
@@ -35,6 +38,13 @@ class OpenView:
         """Wait for a data attribute."""
         self.notebook.wait_for(f"{name} {value!r}", lambda: self.data(name) == value)
 
+    def go_to_end(self, lab: str = "lab") -> None:
+        """Go to the newest moment that the kernel's lab of this name has, once it has come: later news are played."""
+        end = printed(self.notebook, f"{lab}.timeline.end")
+        self.until("end", end)
+        self.press("End")
+        self.until("moment", end)
+
     def press(self, *keys: str) -> None:
         """Press keys with the widget focused."""
         self.root.scroll_into_view_if_needed()
@@ -54,13 +64,14 @@ class OpenView:
 
     def click_block(self, block_id: int, *, on_count: bool = False) -> None:
         """Click a cell of the pool, or the ref count in its corner; pools of 12 in rows of 4, of 32 in rows of 8."""
-        box = self.root.locator("canvas.le-pool").bounding_box()
+        canvas = self.root.locator("canvas.le-pool")
+        box = canvas.bounding_box()
         assert box is not None
         columns, rows = {12: (4, 3), 32: (8, 4)}[self.num_blocks]
         width, height = min(152.0, box["width"] / columns), min(126.0, box["height"] / rows)
         x, y = (block_id % columns) * width, (block_id // columns) * height
         x, y = (x + width - 14, y + 14) if on_count else (x + width / 2, y + height / 2)
-        self.page.mouse.click(box["x"] + x, box["y"] + y)
+        canvas.click(position={"x": x, "y": y})
         self.page.evaluate(FRAME)
 
     @property
@@ -74,7 +85,11 @@ class OpenView:
 
 
 class OpenComparison(OpenView):
-    """Two labs side by side."""
+    """Two labs side by side, at least one caption long."""
+
+    def __init__(self, notebook: LabPage, cell: int, which: int = 0) -> None:
+        super().__init__(notebook, cell, which)
+        notebook.wait_for("the captions of both sides", lambda: self.root.evaluate(HAS_CAPTIONS))
 
     @property
     def words(self) -> str:

@@ -19,9 +19,10 @@ for first in (1, 1, 40):
 lab.run()
 """
 INK = """() => getComputedStyle(document.querySelector(".labengine-plot .gtitle")).fill"""
-WIDTHS = """() => {
-  const cell = document.querySelector(".labengine-plot");
-  return [cell, cell.querySelector(".main-svg")].map((one) => one.getBoundingClientRect().width);
+IS_AS_WIDE_AS_ITS_CELL = """() => {
+  const cell = document.querySelector(".labengine-plot"),
+    [outer, inner] = [cell, cell.querySelector(".main-svg")].map((one) => one.getBoundingClientRect().width);
+  return Math.abs(outer - inner) < 30;
 }"""
 PATH = """() => document.querySelector(".labengine-plot .scatterlayer .js-line")?.getAttribute("d")?.length || 0"""
 
@@ -34,10 +35,10 @@ def test_charts_live_and_follow_the_theme(lab_page: LabPage) -> None:
     before = lab_page.page.evaluate(PATH)
     lab_page.run_cell(1)
     lab_page.wait_for("the lines to grow", lambda: lab_page.page.evaluate(PATH) > before + 40)
-    widths = lab_page.page.evaluate(WIDTHS)
-    assert abs(widths[0] - widths[1]) < 30, f"the figure is as wide as its cell: {widths}"
+    lab_page.page.wait_for_function(IS_AS_WIDE_AS_ITS_CELL)
     saved = lab_page.page.locator('[data-labengine-picture="plot"]')
-    assert saved.count() == 1 and not saved.is_visible(), "the picture for a saved notebook hides behind the figure"
+    assert saved.count() == 1
+    lab_page.wait_for("the picture for a saved notebook to hide behind the figure", saved.is_hidden)
     light = lab_page.page.evaluate(INK)
     lab_page.screenshot("charts_light", lab_page.page.locator(".labengine-plot"))
     lab_page.set_theme("JupyterLab Dark")

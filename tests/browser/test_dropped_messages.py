@@ -87,6 +87,9 @@ print(json.dumps(dict(step=snapshot.step, end=lab.timeline.end, ref_counts=ref_c
                   if request.status == "running"))))
 """
 
+MOMENT = """() => document.querySelector(".labengine").stage.sides[0].moment"""
+"""The one that is painted: the recording's end comes earlier."""
+
 PICTURE = """() => {
   const { stage } = document.querySelector(".labengine"), [{ scene, recording }] = stage.sides;
   const running = [...scene.requests.values()].filter(({ status }) => status === "running");
@@ -126,7 +129,7 @@ def lines(lab: LabPage, source: str) -> list[str]:
 def the_page_shows_what_the_lab_is_in(lab: LabPage) -> dict[str, Any]:
     state: dict[str, Any] = json.loads(lines(lab, STATE)[-1])
     assert sum(state["ref_counts"]) > 0 and state["step"] > 10
-    lab.wait_for("the lab's moment", lambda: lab.page.evaluate(PICTURE)["end"] == state["end"])
+    lab.wait_for("the lab's moment", lambda: lab.page.evaluate(MOMENT) == state["end"])
     assert lab.page.evaluate(PICTURE) == state
     return state
 

@@ -68,7 +68,8 @@ def test_cells_run_while_the_engine_runs_and_pause_answers(real_lab: LabPage) ->
     dashboard(real_lab).get_by_role("button", name="Pause").click()
     wait_painted(real_lab, "running", "false")
     state = "lab.is_running, lab.check(), lab.stats().num_sampled_tokens"
-    first, step = printed(real_lab, state), painted(real_lab, "step")
+    first, step = printed(real_lab, state), printed(real_lab, "lab.snapshot().step")
+    wait_painted(real_lab, "step", step)
     assert first.startswith("False [] ")
     assert (printed(real_lab, state), painted(real_lab, "step")) == (first, step), "a paused lab takes no steps"
 

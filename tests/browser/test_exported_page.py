@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
 import labengine
 from browser.chromium import new_context
@@ -201,10 +201,10 @@ def test_charts_are_drawn_by_the_plotly_that_the_page_carries(
     path = comparison.export_html(tmp_path / "charts.html", charts=True)
     assert path.stat().st_size < 4000 * KB
     with opened(browser, path) as page:
-        page.page.wait_for_function("() => document.querySelectorAll('.labengine-plot .main-svg').length >= 2")
-        assert page.page.locator(".labengine-plot").count() == 2
-        text = page.page.locator(".labengine-plot").first.text_content() or ""
-        assert "Blocks in use" in text and "nano-vllm" in text
+        plots = page.page.locator(".labengine-plot", has=page.page.locator(".main-svg"))
+        expect(plots).to_have_count(2)
+        for text in ("Blocks in use", "nano-vllm"):
+            expect(plots.first).to_contain_text(text)
 
 
 def test_an_opened_trace_is_exported_too(browser: Browser, comparison: Comparison, tmp_path: Path) -> None:

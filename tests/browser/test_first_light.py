@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from browser.frames import FRAME
+from browser.frames import FRAME, painted_data
 from browser.lab_page import LabPage
 from browser.lab_pages import LabPages
 from browser.live_dashboard import dashboard, painted, wait_painted
@@ -110,7 +110,6 @@ def test_the_notebook_runs_in_a_restarted_kernel(at_first_step: LabPage) -> None
     )
     for selector, which, lost, used in pictures:
         root = lab_page.page.locator(selector).nth(which)
-        root.scroll_into_view_if_needed()  # one out of sight paints nothing
         for name, value in (("lost", lost), ("used", used)):
             what = f"{selector}: {name} {value}"
-            lab_page.wait_for(what, lambda: root.get_attribute(f"data-{name}") == value)  # noqa: B023
+            lab_page.wait_for(what, lambda: painted_data(root, name) == value)  # noqa: B023

@@ -99,7 +99,7 @@ def test_in_a_view(browser: Browser, view_source: HostileViewSource, tmp_path: P
         go_through(page)
         must_be_text(page)
         if view in ("tables", "log", "step"):
-            assert "window.pwned" in page.page.locator(f".le-{view}-panel").inner_text()
+            expect(page.page.locator(f".le-{view}-panel")).to_contain_text("window.pwned", use_inner_text=True)
 
 
 def test_in_the_dashboard_and_the_pages_own_words(

@@ -14,7 +14,7 @@ def test_219_is_shown_by_keyboard_alone(lab_page: LabPage) -> None:
     lab_page.run_cell(0)
     lab_page.run_cell(1)
     assert lab_page.errors() == []
-    assert lab_page.cell(1).locator("b", has_text="The claim holds.").count() == 1
+    lab_page.cell(1).locator("b", has_text="The claim holds.").wait_for()
     view = OpenComparison(lab_page, 1)
     assert view.data("stop") == "0" and view.data("used") == "0 0"
     stops = [(view.next_stop(), view.data("used"), view.data("lost")) for _ in range(5)]

@@ -63,12 +63,14 @@ def test_a_widget_runs_in_this_environment_and_hears_a_click(lab: LabPage) -> No
 
 
 def test_both_themes_are_seen(lab: LabPage) -> None:
-    colours = {}
-    for name in ("JupyterLab Dark", "JupyterLab Light"):
-        lab.set_theme(name)
-        lab.screenshot(f"lab-opens-{name.split()[-1].lower()}")
-        colours[name] = button(lab, 6).evaluate("element => getComputedStyle(element).backgroundColor")
-    assert len(set(colours.values())) == 2, colours
+    colour = lambda: button(lab, 6).evaluate("element => getComputedStyle(element).backgroundColor")  # noqa: E731
+    light = colour()
+    lab.set_theme("JupyterLab Dark")
+    lab.wait_for("another colour", lambda: colour() != light)
+    lab.screenshot("lab-opens-dark")
+    lab.set_theme("JupyterLab Light")
+    lab.wait_for("the first colour again", lambda: colour() == light)
+    lab.screenshot("lab-opens-light")
 
 
 def test_restarting_starts_afresh(lab: LabPage) -> None:
@@ -99,7 +101,9 @@ def test_an_uncaught_error_and_a_foreign_request_are_noticed(lab_page: LabPage) 
     lab_page.open_cells("1 + 1")
     lab_page.page.evaluate("() => { setTimeout(() => { throw new Error('lost block'); }); }")
     lab_page.page.evaluate("() => fetch('http://example.invalid/cdn.js').catch(() => 0)")
-    lab_page.wait_for("both complaints", lambda: lab_page.watch.page_errors and lab_page.watch.foreign_requests)
+    watch = lab_page.watch
+    has_all = lambda: watch.page_errors and watch.foreign_requests and watch.console_errors  # noqa: E731
+    lab_page.wait_for("both complaints, and the console's word on the request", has_all)
     assert "lost block" in lab_page.watch.page_errors[0]
     assert lab_page.watch.foreign_requests == ["http://example.invalid/cdn.js"]
     lab_page.watch.forget()

@@ -12,6 +12,7 @@ from browser.chromium import new_context
 from browser.frames import FRAME
 from browser.page_watch import PageWatch
 from browser.static_server import served
+from browser.steady_clock import STEADY_CLOCK, WATCH_PLAYS
 from labengine.scenarios import bug
 from tools.site import live_page as site
 
@@ -69,6 +70,7 @@ def unfit_on_a_phone(page: Page) -> list[str]:
     assert size is not None
     page.set_viewport_size({"width": 390, "height": 844})
     page.locator(".labengine.le-is-phone").wait_for()
+    page.evaluate(FRAME)
     found: list[str] = page.evaluate(UNFIT)
     page.set_viewport_size(size)
     page.locator(".labengine:not(.le-is-phone)").wait_for()
@@ -91,7 +93,7 @@ def test_the_front_becomes_live_and_a_session_of_ones_own_has_a_link(browser: Br
         page.wait_for_url("**copies=2&step=1")
         seen = facts_before_the_merge(page)
         page.wait_for_url("**copies=2&step=1&moment=*")
-        link = page.url
+        link = page.evaluate("() => location.href")  # page.url may still be the one before
     with opened(browser, link) as other:
         until_live(other)
         until(other, step="1", used="8")
@@ -116,8 +118,10 @@ def add_step_and_ask(page: Page) -> None:
         page.get_by_label("copies", exact=True).fill("1")
         page.get_by_role("button", name="Add", exact=True).click()
         page.locator(".le-badge").nth(number - 1).wait_for()
+    page.evaluate(STEADY_CLOCK)
+    page.locator(".labengine").evaluate(WATCH_PLAYS)
     page.get_by_role("button", name="Step", exact=True).click()
-    until(page, step="1", playing="true")
+    page.wait_for_function("() => window.plays.some(([isPlaying]) => isPlaying === 'true')")
     page.locator(".labengine").press("End")
     until(page, step="1", used="5", peak="8", playing="false")
     page.locator('.le-tables [data-block="0"]').first.click()

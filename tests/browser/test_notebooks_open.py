@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Locator
 
+from browser.frames import painted_data
 from browser.lab_page import LabPage
 from browser.open_view import PLAY_FAST
 from browser.screenshots import ARE_KEPT
@@ -30,10 +31,9 @@ def run_to_the_end(lab: LabPage, start: int) -> None:
 
 
 def seen(lab: LabPage, view: Locator, **data: str) -> None:
-    """Bring a view into sight (out of sight nothing is painted) and wait until its data attributes are these."""
-    view.scroll_into_view_if_needed()
+    """Wait until a view's data attributes are these."""
     for name, value in data.items():
-        lab.wait_for(f"{name} {value}", lambda n=name, v=value: view.get_attribute(f"data-{n}") == v)  # type: ignore[misc]
+        lab.wait_for(f"{name} {value}", lambda n=name, v=value: painted_data(view, n) == v)  # type: ignore[misc]
 
 
 def pictures(lab: LabPage, name: str, of: Locator) -> None:
@@ -59,11 +59,11 @@ def test_10_the_picture_goes_where_the_cells_go(lab_page: LabPage) -> None:
     selected = view.locator(".le-queue-seat.le-selected")
     lab_page.wait_for("the chosen block in the queue", lambda: selected.get_attribute("data-block") == "1")
     assert "3" in (selected.text_content() or ""), "number 3 in the line, as the next cell says"
-    assert is_inside(view.locator(".le-queue-view"), selected), "in a low panel, too"
+    lab_page.wait_for("it, in a low panel, too", lambda: is_inside(view.locator(".le-queue-view"), selected))
     pictures(lab_page, "06-chosen", view)
     at = run_to(lab_page, "with lab.break_on", at + 1)
     seen(lab_page, view, step="3")
-    assert "#1" in (view.get_attribute("data-sentence") or "")
+    lab_page.wait_for("the event", lambda: "#1" in painted_data(view, "sentence"))
     at = run_to(lab_page, "both.show()", at + 1)
     both = lab_page.cell(at).locator(".le-compare")
     seen(lab_page, both, step="1 1")

@@ -46,11 +46,13 @@ def test_a_saved_notebook_shows_pictures_where_no_kernel_makes_them_live(
     kept.write_bytes(saved.read_bytes())
 
     lab_page.open(kept)
-    for cell in cells:
+    for cell in cells:  # Jupyter's own words, behind the picture, come once it has asked the new kernel
+        lab_page.cell(cell).locator(".jp-OutputArea", has_text="model not found").wait_for()
         picture = lab_page.cell(cell).locator("[data-labengine-picture] img")
         picture.scroll_into_view_if_needed()
         lab_page.wait_for("the picture", picture.is_visible)
-        assert picture.evaluate("(one) => one.complete && one.naturalWidth > 100")
+        is_drawn = lambda one=picture: one.evaluate("(one) => one.complete && one.naturalWidth > 100")  # noqa: E731
+        lab_page.wait_for("the whole picture", is_drawn)
         text = lab_page.cell(cell).locator(".jp-OutputArea").inner_text()
         assert WORDS in text and "model not found" not in text
     lab_page.screenshot("reopened")

@@ -17,6 +17,12 @@ from tools.site.links import wrong_in
 
 pytestmark = pytest.mark.sweep
 
+IS_AS_HIGH_AS_ITS_RUN = """() => {
+  const frame = document.querySelector("iframe.run");
+  return frame.clientHeight >= frame.contentDocument.body.scrollHeight;
+}"""
+"""The page gives its frame another height a moment after the run in it has changed its own."""
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -79,10 +85,7 @@ def test_a_notebooks_run_scrubs_in_its_page(browser: Browser, address: str, widt
         expect(lab).to_have_attribute("data-used", "0 0")
         frame.get_by_role("button", name="Next").click()
         expect(lab).not_to_have_attribute("data-used", "0 0")
-        height = page.locator("iframe.run").first.evaluate(
-            "frame => frame.clientHeight - frame.contentDocument.body.scrollHeight"
-        )
-        assert height >= 0, "the frame is as high as what it shows"
+        page.wait_for_function(IS_AS_HIGH_AS_ITS_RUN)
 
 
 def test_a_run_wears_the_pages_colours(browser: Browser, address: str) -> None:

@@ -19,6 +19,10 @@ SLIDE = """(root, [which, value]) => {
   slider.value = value;
   slider.dispatchEvent(new Event("input", { bubbles: true }));
 }"""
+HAS_CAPTIONS = """({ stage: { track, position } }) => {
+  const { start, end } = track.span(position);
+  return track.captions.covers(start, end);
+}"""
 STEPS, MOMENTS = 0, 1
 """The two sliders."""
 
@@ -28,8 +32,8 @@ def dashboard(notebook: LabPage) -> OpenView:
     """A new lab after three steps with two equal prompts, shown by %lab start; at the newest moment."""
     view = shown(notebook, START)
     notebook.execute(STEP)
-    view.press("End")
-    view.until("step", "3")
+    view.go_to_end()
+    assert view.data("step") == "3"
     return view
 
 
@@ -43,6 +47,7 @@ def test_one_scrubs_through_steps_and_through_the_moments_of_a_step(dashboard: O
     slide(view, STEPS, 1)
     view.until("step", "1")
     assert (view.data("used"), view.data("peak")) == ("5", "8")
+    view.notebook.wait_for("the captions of step 1", lambda: view.root.evaluate(HAS_CAPTIONS))
     used = []
     for moment in range(1, int(view.data("numFrames")) + 1):
         slide(view, MOMENTS, moment)
@@ -108,7 +113,7 @@ def test_the_magics_look_at_any_moment_and_the_views_go_along(dashboard: OpenVie
         view.until("step", step)
     notebook.execute("%lab goto 1 3")
     view.until("step", "1")
-    assert int(view.data("frame")) < int(view.data("numFrames"))
+    assert view.root.evaluate("({ dataset }) => Number(dataset.frame) < Number(dataset.numFrames)")
     assert printed(notebook, "lab.snapshot().step") == "3", "the engine has not moved"
     assert notebook.errors() == []
 
@@ -123,8 +128,7 @@ def test_rewind_brings_the_engine_back_and_fork_goes_another_way(dashboard: Open
     forked = OpenView(notebook, notebook.execute("%lab fork 0 --edition nano-vllm"))
     forked.until("step", "0")
     notebook.execute("fork.step()")
-    forked.until("playing", "false")
-    forked.press("End")
+    forked.go_to_end("fork")
     assert (forked.data("used"), forked.data("lost"), forked.data("step")) == ("8", "3", "1")
     assert (view.data("step"), view.data("lost")) == ("3", "0"), "the first lab is as it was"
     assert notebook.errors() == []

@@ -14,6 +14,7 @@ for _ in range(2):
 lab.step()
 lab.show()
 """
+NUM_SELECTS = "({ stage }) => stage.inbox.heard.num_selects"
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +29,10 @@ def dashboard(notebook: LabPage) -> OpenView:
 @pytest.fixture
 def at_the_end(dashboard: OpenView) -> OpenView:
     """The dashboard at the newest moment, nothing selected."""
-    dashboard.notebook.execute("lab.selection = None")
+    notebook = dashboard.notebook
+    notebook.execute("lab.selection = None")
+    num_selects = printed(notebook, "lab.feed.shown.num_selects")
+    notebook.wait_for("the view to hear of it", lambda: str(dashboard.root.evaluate(NUM_SELECTS)) == num_selects)
     dashboard.press("End")
     dashboard.until("used", "5")
     return dashboard

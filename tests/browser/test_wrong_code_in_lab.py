@@ -39,8 +39,8 @@ def wrong(notebook: LabPage) -> OpenView:
     notebook.execute(FIRST)
     notebook.execute(WRONG)
     assert notebook.errors() == []
-    view.press("End")
-    view.until("step", "3")
+    view.go_to_end()
+    assert view.data("step") == "3"
     return view
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import cast
@@ -18,7 +19,7 @@ from labengine.cache_events.places import publishers
 from labengine.cache_events.recording import EventRecorder
 from labengine.config import ConfigError
 from labengine.trace.parsing import TraceError
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 
 BATCHES = [payload(stored([number], [number] * 4), at=1000.0 + number) for number in range(1, 9)]
 
@@ -39,6 +40,7 @@ def test_a_late_reader_gets_all_by_the_replay_and_records_it(tmp_path: Path, top
         with cast(LivePrefixes, labengine.kv_events(place, replay=publisher.replay, record=out)) as prefixes:
             wait_until(lambda: prefixes.stream.num_replayed == len(BATCHES))
             assert prefixes.is_connected and prefixes.stream.num_batches == len(BATCHES)
+        assert prefixes.wait(PATIENCE)
     assert prefixes.notes == [] and len(prefixes.chains()) == len(BATCHES) and not prefixes.is_connected
     assert out.stat().st_mode & 0o777 == 0o600
     assert str(labengine.kv_events(out)) == str(prefixes)
@@ -59,10 +61,16 @@ def test_batches_that_were_missed_are_asked_for_after_a_silence(
     assert prefixes.notes == []
 
 
-def test_an_engine_that_connects_is_met_by_binding(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        endpoint = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+@pytest.fixture
+def endpoint() -> Iterator[str]:
+    """A port that nobody else gets meanwhile: a socket holds it and does not listen; ZeroMQ shares such a port."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        yield f"tcp://127.0.0.1:{held.getsockname()[1]}"
+
+
+def test_an_engine_that_connects_is_met_by_binding(tmp_path: Path, endpoint: str) -> None:
     publisher = Publisher(tmp_path, BATCHES)
     with cast(LivePrefixes, labengine.kv_events(f"kv:bind:{endpoint}")) as prefixes:
         assert "no batch has come" in str(prefixes)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import _thread
 import multiprocessing
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from importlib import import_module
 from itertools import islice
 from typing import Any
 
@@ -34,6 +36,7 @@ from labengine.finder.random_search import RandomSearch
 from labengine.finder.report import SearchReport
 from labengine.finder.scopes import large_scopes, small_scopes
 from labengine.finder.suspects import base_of, suspects_of
+from labengine.finder.workers import Message
 
 ONE_SCOPE = small_scopes()[:1]
 TINY = (replace(ONE_SCOPE[0], max_tokens=(1,)),)
@@ -146,9 +149,17 @@ def test_parts_with_a_scheduler_and_little_else_are_made_from_our_own_edition() 
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_ctrl_c_ends_a_search_with_a_report(workers: int) -> None:
-    press = threading.Timer(0.5, _thread.interrupt_main)
-    press.start()
+def test_ctrl_c_ends_a_search_with_a_report(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    module: Any = import_module("labengine.finder.find")
+    press, messages = threading.Timer(0.5, _thread.interrupt_main), module._messages
+
+    def messages_and_a_press(*arguments: Any) -> Iterator[Message]:
+        for number, message in enumerate(messages(*arguments)):
+            if number == 0:  # earlier, the search has not begun on a slow machine
+                press.start()
+            yield message
+
+    monkeypatch.setattr(module, "_messages", messages_and_a_press)
     report = find("labengine", kinds=GRAVE, workers=workers, show_progress=False, seconds=60)
     assert isinstance(report, SearchReport) and report.seconds < 60
     assert multiprocessing.active_children() == []

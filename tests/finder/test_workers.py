@@ -78,8 +78,11 @@ def stop_after(seconds: float, target: Any, *arguments: Any) -> None:
     target(*arguments)
 
 
-def stopping(monkeypatch: pytest.MonkeyPatch, module: Any, *, is_continued: bool = True) -> list[int]:
-    """Have each process that a module starts stop, and perhaps go on after a second; return their ids."""
+def stopping(monkeypatch: pytest.MonkeyPatch, module: Any, seconds: float, *, is_continued: bool = True) -> list[int]:
+    """Have each process that a module starts stop after so much processor time; return their ids.
+
+    is_continued: they go on after a second.
+    """
     stopped: list[int] = []
 
     def go_on(pid: int) -> None:
@@ -91,7 +94,7 @@ def stopping(monkeypatch: pytest.MonkeyPatch, module: Any, *, is_continued: bool
             os.kill(pid, signal.SIGCONT)
 
     def start(target: Any, *arguments: Any) -> Any:
-        process = forked(stop_after, 0.1 if module is workers else 0.0, target, *arguments)
+        process = forked(stop_after, seconds, target, *arguments)
         threading.Thread(target=go_on, args=(process.pid,)).start()
         return process
 
@@ -102,7 +105,7 @@ def stopping(monkeypatch: pytest.MonkeyPatch, module: Any, *, is_continued: bool
 
 @pytest.mark.usefixtures("impatient")
 def test_a_searcher_that_gets_no_time_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    stopped = stopping(monkeypatch, workers)
+    stopped = stopping(monkeypatch, workers, 0.1)
     report = searched("labengine", max_workloads=60)
     assert isinstance(report, SearchReport) and report.exhausted == ("two requests",)
     assert len(stopped) == 2 and report.seconds > 1 and not report.remarks
@@ -110,7 +113,7 @@ def test_a_searcher_that_gets_no_time_is_no_finding(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.usefixtures("impatient")
 def test_a_workload_that_is_played_alone_and_gets_no_time_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    stopped = stopping(monkeypatch, alone)
+    stopped = stopping(monkeypatch, alone, 0.0)
     case = Case(TINY[0], (TINY[0].adds[0], TakeStep()))
     started = time.monotonic()
     assert alone.judged_alone(case, Judgement(suspects_of("labengine", "labengine"), GRAVE), started + 600) is None
@@ -119,7 +122,7 @@ def test_a_workload_that_is_played_alone_and_gets_no_time_is_no_finding(monkeypa
 
 def test_a_searcher_that_stays_stopped_ends_with_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "SILENCE_S", 0.3)
-    stopping(monkeypatch, workers, is_continued=False)
+    stopping(monkeypatch, workers, 0.01, is_continued=False)  # soon: starved, it computes little in a second
     report = searched("labengine", seconds=1)
     assert isinstance(report, SearchReport)
     assert report.remarks == ("One searcher had not come to its end at the end of the search.",)

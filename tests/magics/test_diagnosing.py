@@ -9,7 +9,7 @@ from magic_notebook import Notebook
 
 
 def test_the_lab_is_examined_and_the_diagnosis_stored(started: Notebook, tmp_path: Path) -> None:
-    started.printed("%lab run")
+    started.printed("%lab run --wait")
     assert "A hit ends after a multiple of" in started.printed("%lab doctor --twice")
     diagnosis = started.shell.user_ns["diagnosis"]
     assert isinstance(diagnosis, Diagnosis)

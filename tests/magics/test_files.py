@@ -18,7 +18,7 @@ from labengine.stream.ranks import Ranks
 from magic_notebook import Notebook
 from replaying import ReplayedTap
 from streams import TappedEngine, quick_sockets, tapped
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 
 
 def test_a_session_is_saved_and_opened(started: Notebook, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_attach_follows_a_running_engine_and_lets_the_former_go(
     assert isinstance(former, LiveStream) and former.is_connected
     notebook.value(f"%lab attach unix:{tmp_path / 'tap'}")
     now = notebook.value("trace")
-    assert now is not former and not former.is_connected and now.is_connected
+    assert now is not former and former.wait(PATIENCE) and now.is_connected
     now.close()
     engine.scheduler.shutdown()
 
@@ -101,7 +101,7 @@ def test_attach_shows_all_ranks_side_by_side(notebook: Notebook, tmp_path: Path)
         assert notebook.run("%lab show").error is None
         assert "without --piece and --rank" in notebook.refused(f"%lab attach {place} --ranks --rank 1")
         notebook.value(f"%lab attach {place} --rank 1")
-        assert not any(stream.is_connected for stream in ranks.streams)
+        assert all(stream.wait(PATIENCE) for stream in ranks.streams)
         notebook.value("trace").close()
 
 
@@ -116,6 +116,6 @@ def test_attach_shows_the_prefixes_of_kv_events_and_lets_the_former_go(notebook:
         with EventRecorder(path, live.stream.sources):
             pass
         notebook.value(f"%lab attach {path}")
-        assert not live.is_connected and type(notebook.value("trace")) is CachedPrefixes
+        assert live.wait(PATIENCE) and type(notebook.value("trace")) is CachedPrefixes
     assert "--rank are for the tap" in notebook.refused(f"%lab attach {path} --rank 1")
     assert "--replay is for KV events" in notebook.refused(f"%lab attach {tmp_path} --replay tcp://a:1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from magic_notebook import START, Notebook
@@ -23,11 +24,18 @@ def test_the_full_walk_on_the_real_model(notebook: Notebook) -> None:
     assert "step 1 of " in notebook.printed("%lab goto 1") and notebook.printed("%lab check") == "all invariants hold\n"
 
 
-def test_in_a_kernel_cells_run_while_the_engine_runs_and_tab_completes(jupyter_dirs: dict[str, str]) -> None:
-    from jupyter_client.manager import start_new_kernel
+def test_in_a_kernel_cells_run_while_the_engine_runs_and_tab_completes(
+    jupyter_dirs: dict[str, str], tmp_path: Path
+) -> None:
+    from jupyter_client.manager import KernelManager
 
-    manager, client = start_new_kernel()
+    # on files: ports that are free now may be another process's before the kernel has started
+    manager = KernelManager(transport="ipc", ip=str(tmp_path / "kernel"))
+    manager.start_kernel()
+    client = manager.client()
+    client.start_channels()
     try:
+        client.wait_for_ready(timeout=PATIENCE)
 
         def run(code: str) -> dict[str, Any]:
             printed: list[str] = []

@@ -18,7 +18,7 @@ def verdict_of(notebook: Notebook) -> RunVerdict:
 
 
 def test_two_requests_of_the_lab(started: Notebook) -> None:
-    started.printed("%lab run")
+    started.printed("%lab run --wait")
     started.printed("%lab judge A b")
     assert verdict_of(started).kind == "equal" and verdict_of(started).names == ("request A", "request B")
 

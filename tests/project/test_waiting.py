@@ -16,7 +16,6 @@ SLEEP = re.compile(r"(?<!between=lambda: )(?<![\w.])[\w.]*\bwait_for_timeout\(")
 FOR_PICTURES = {
     "browser/test_219_in_lab.py",
     "browser/test_first_light.py",
-    "browser/test_manners_in_lab.py",
     "browser/test_views_in_lab.py",
     "widgets/compare/compare_page.py",
 }

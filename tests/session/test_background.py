@@ -24,6 +24,8 @@ class Work:
         self.may_step = threading.Event()
         """While it is cleared, a step that has begun does not end."""
         self.may_step.set()
+        self.is_held_up = False
+        """True once a step has begun after may_step was cleared."""
         self.error: BaseException | None = None
 
     def step(self) -> bool:
@@ -32,6 +34,7 @@ class Work:
         if not self.left:
             return False
         self.num_begun += 1
+        self.is_held_up = not self.may_step.is_set()
         assert self.may_step.wait(PATIENCE)
         time.sleep(0.0001)  # other threads need not ask for the interpreter
         self.left, self.num_done = self.left - 1, self.num_done + 1
@@ -98,6 +101,8 @@ def test_it_starts_again_when_there_is_work_again(background: Background, work: 
 
 
 def test_start_and_pause_from_many_threads(background: Background, work: Work) -> None:
+    of_others = {*threading.enumerate()}
+
     def start_and_pause() -> None:
         for _ in range(20):
             background.start()
@@ -106,7 +111,7 @@ def test_start_and_pause_from_many_threads(background: Background, work: Work) -
     assert on_many_threads(start_and_pause) == []
     background.pause()
     assert not background.is_running
-    assert sum(thread.name == "labengine" and thread.is_alive() for thread in threading.enumerate()) == 1
+    assert sum(thread.name == "labengine" for thread in {*threading.enumerate()} - of_others) == 1
 
 
 def test_there_is_one_thread_however_many_ask_first(background: Background) -> None:
@@ -119,8 +124,7 @@ def test_pause_waits_for_the_step_under_way_and_no_longer(background: Background
     background.start()
     wait_until(lambda: work.num_done >= 1)
     work.may_step.clear()
-    begun = work.num_begun
-    wait_until(lambda: work.num_begun > begun, "a step under way")
+    wait_until(lambda: work.is_held_up, "a step under way")
     begun = work.num_begun
     pause = threading.Thread(target=background.pause, daemon=True)
     pause.start()

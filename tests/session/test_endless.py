@@ -13,7 +13,7 @@ import pytest
 
 from ctrl_c import press_ctrl_c_in_main_thread
 from endless_parts import EndlessStore, EndlessTouch, switch
-from interrupting import assert_nothing_held, labengine_threads, python_takes_ctrl_c
+from interrupting import assert_no_thread_is_left, assert_nothing_held, python_takes_ctrl_c
 from labengine import Parts, compare
 from labengine.check.watch import Watch, WatchedRunner
 from labengine.core.step_plan import StepPlan
@@ -42,7 +42,7 @@ def soon_impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
     switch.is_on = False
     assert_nothing_held()
-    assert not labengine_threads()
+    assert_no_thread_is_left()
 
 
 def lab_with(kind: str) -> Lab:

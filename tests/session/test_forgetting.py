@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import tracemalloc
 from contextlib import suppress
 from pathlib import Path
@@ -128,6 +129,7 @@ def growth(lab: Lab) -> float:
             for k in range(20):
                 lab.add(token_ids=[i, k, 3], max_tokens=1)
             lab.run()
+        gc.collect()
         memory.append(tracemalloc.get_traced_memory()[0])
     return (memory[1] - memory[0]) / 400
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 
 import labengine
+from interrupting import assert_no_thread_is_left, note_threads_of_others
 from labengine.config import ConfigError
 from labengine.events import BlockMerged, StepEnded
 from labengine.lab import Lab
@@ -60,7 +60,8 @@ def test_a_picture_shows_its_moment_in_every_form(lab: Lab) -> None:
 def test_nothing_that_the_lab_does_moves_it(lab: Lab) -> None:
     view = lab.view("pool", at=1)
     assert isinstance(view, View)
-    before, threads = (words(view), seen(view)), threading.active_count()
+    before = words(view), seen(view)
+    note_threads_of_others()
     lab.goto(3)
     lab.run()
     lab.rewind(2)
@@ -69,7 +70,7 @@ def test_nothing_that_the_lab_does_moves_it(lab: Lab) -> None:
     lab.step()
     lab.close()
     assert (words(view), seen(view)) == before
-    assert threading.active_count() <= threads
+    assert_no_thread_is_left()
 
 
 def test_the_lab_does_not_follow_the_picture(lab: Lab) -> None:

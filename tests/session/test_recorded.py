@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 import labengine
+from interrupting import assert_no_thread_is_left, labengine_threads, note_threads_of_others
 from labengine.config import ConfigError
 from labengine.lab import Lab
 from labengine.session.saved.trace import Trace
@@ -231,11 +231,13 @@ def test_without_a_recording_there_is_nowhere_to_go() -> None:
 
 
 def test_a_closed_lab_is_its_recording(lab: Lab, tmp_path: Path) -> None:
+    note_threads_of_others()
     before, listening = lab.show(), sum(map(len, lab.hooks.values()))
     lab.view("charts")
-    threads = threading.active_count()
+    assert labengine_threads()
     lab.close()
-    assert threading.active_count() < threads and sum(map(len, lab.hooks.values())) < listening + 2
+    assert_no_thread_is_left()
+    assert sum(map(len, lab.hooks.values())) < listening + 2
     assert lab.show() is before and before.comm is not None
     views = [lab.view("pool", "queue"), lab.view("map"), lab.view("charts")]
     data = [view._repr_mimebundle_()[0] for view in [*views, lab]]  # type: ignore[attr-defined]

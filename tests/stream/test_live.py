@@ -14,10 +14,10 @@ import labengine
 from fake_vllm import FakeRequest
 from labengine import events as ev
 from labengine.__main__ import main
-from labengine.stream import live, live_reader
+from labengine.stream import listing, live, live_reader
 from labengine.stream.live import LiveStream
 from streams import BROKEN_OFF, TappedEngine, break_off, quick_sockets
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 from widgets.feed.wire import Wire
 
 
@@ -25,6 +25,8 @@ from widgets.feed.wire import Wire
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     quick_sockets(monkeypatch, tmp_path)
     monkeypatch.setattr("labengine_vllm.tap.SECONDS_BETWEEN_KEYFRAMES", 0.0)
+    monkeypatch.setattr(live, "SECONDS_OF_A_RUN", PATIENCE)
+    monkeypatch.setattr(listing, "SECONDS_TO_CONNECT", PATIENCE)
 
 
 @pytest.fixture
@@ -48,8 +50,14 @@ def stream(engine: TappedEngine, tmp_path: Path) -> Iterator[LiveStream]:
 
 
 def caught_up(stream: LiveStream, engine: TappedEngine) -> None:
-    """Wait until the stream has the engine's newest step."""
-    wait_until(lambda: stream.fold().step == engine.tap.recorder.step, "the newest step")
+    """Wait until the stream has all of the engine's newest step: later events would move its views on."""
+
+    def has_all() -> bool:
+        with stream._held_still():
+            return stream.reader._next == engine.tap._num_sent
+
+    wait_until(has_all, "the newest step")
+    assert stream.fold().step == engine.tap.recorder.step
 
 
 def steps(stream: LiveStream, engine: TappedEngine, num_steps: int) -> None:
@@ -66,7 +74,7 @@ def test_it_begins_with_the_engines_state_and_follows(stream: LiveStream, engine
     assert stream.fold().step == 1 and "Live from a vLLM scheduler" in stream.note
     assert "It begins before step 2: vLLM had run before" in stream.note
     steps(stream, engine, 12)
-    wait_until(lambda: len(stream.timeline.of_kind(ev.StepEnded)) == 12, "the end of the last step")
+    assert len(stream.timeline.of_kind(ev.StepEnded)) == 12
     fold = stream.fold()
     assert fold.step == 13 and not stream.violations
     tokens = {name: request._all_token_ids for name, request in engine.scheduler.requests.items()}
@@ -85,6 +93,11 @@ def test_it_scrubs_back_while_it_goes_on(stream: LiveStream, engine: TappedEngin
     assert stream.timeline.state(moment).snapshot() == state.snapshot() and stream.fold().step == 9
 
 
+def end_of(payload: dict[str, Any]) -> int:
+    """The moment up to which a message tells events."""
+    return int(payload["start"]) + len(payload["events"])
+
+
 def test_views_are_sent_each_step_and_refuse_commands(stream: LiveStream, engine: TappedEngine) -> None:
     wire = Wire()
     stream.feed.attach(wire)
@@ -93,8 +106,9 @@ def test_views_are_sent_each_step_and_refuse_commands(stream: LiveStream, engine
     with pytest.raises(labengine.ConfigError, match="step: this is vLLM's own scheduler"):
         source.post("step").result()
     steps(stream, engine, 2)
-    wait_until(lambda: stream.feed.sent == stream.timeline.end)
-    assert wire.states and wire.states[-1]["status"]["running"] and not stream.feed.failures
+    wait_until(lambda: wire.states and end_of(wire.states[-1]["payload"]) == stream.timeline.end)
+    assert stream.feed.sent == stream.timeline.end
+    assert wire.states[-1]["status"]["running"] and not stream.feed.failures
     stream.feed.detach(wire)
 
 
@@ -185,7 +199,7 @@ def test_closing_leaves_no_thread_and_the_engine_alone(stream: LiveStream, engin
     assert readers()
     stream.close()
     stream.close()
-    assert not readers() and not stream.is_connected and "It was let go here." in stream.note
+    assert stream.wait(PATIENCE) and not readers() and not stream.is_connected and "It was let go here." in stream.note
     engine.waits_for(False)
     engine.step()
     assert stream.fold().step == 3 and engine.tap.is_attached and not engine.tap._is_observing
@@ -193,21 +207,21 @@ def test_closing_leaves_no_thread_and_the_engine_alone(stream: LiveStream, engin
 
 def test_it_says_how_it_ended(stream: LiveStream, engine: TappedEngine) -> None:
     engine.scheduler.shutdown()
-    assert stream.wait(10.0) and stream.note.endswith("It ends because the engine was shut down.")
+    assert stream.wait(PATIENCE) and stream.note.endswith("It ends because the engine was shut down.")
     assert not stream.is_connected and not readers()
 
 
 def test_a_killed_engine_differs_from_one_that_ended(stream: LiveStream, engine: TappedEngine) -> None:
     (viewer,) = engine.outbox._viewers.values()
     viewer.connection.shutdown(2)
-    assert stream.wait(10.0) and "vLLM was killed, or a tunnel was closed" in stream.note
+    assert stream.wait(PATIENCE) and "vLLM was killed, or a tunnel was closed" in stream.note
     assert stream.fold().step == 1
 
 
 def test_a_stream_that_is_damaged_ends_with_a_sentence(stream: LiveStream, engine: TappedEngine) -> None:
     engine.tap.recorder.rows.append((1, 77))
     engine.step()
-    assert stream.wait(10.0) and "Reading it ended" in stream.note and "does not add up at message" in stream.note
+    assert stream.wait(PATIENCE) and "Reading it ended" in stream.note and "does not add up at message" in stream.note
 
 
 def test_an_engine_that_says_nothing_is_abandoned(
@@ -296,7 +310,8 @@ def test_the_command_records_until_it_is_interrupted(
     printed = capsys.readouterr().out
     assert "recording until Ctrl-C" in printed and "run.piece1.lab: piece 1, which ended at a gap" in printed
     assert labengine.open(out).fold().step == 7 and labengine.open(tmp_path / "run.piece1.lab").fold().step == 4
-    assert (tmp_path / "run.html").exists() and not readers()
+    assert (tmp_path / "run.html").exists()
+    wait_until(lambda: not readers(), "the end of reading")
 
 
 def test_the_command_shows_the_moment_without_recording(

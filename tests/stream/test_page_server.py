@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
 from collections.abc import Iterator
 from gzip import decompress
 from http.client import HTTPConnection, HTTPResponse
@@ -200,7 +199,7 @@ def test_closing_ends_the_pages_and_leaves_no_thread(tap: ReplayedTap, tmp_path:
         page.read()
         assert page.read() == b"", "the connection has ended"
         wait_until(lambda: not stream.feed.is_sending, "the end of the page's view")
-        assert "labengine-page" not in {thread.name for thread in threading.enumerate()}
+        wait_until(lambda: not server._thread.is_alive(), "the end of the server")
     with pytest.raises(OSError):
         asked(server, "")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from threading import Event
+from threading import Event, Lock
 from typing import TYPE_CHECKING
 
 from labengine.core.connector import BlockKV, BlockTransfer, Connector, KVAccess, LoadError
@@ -23,14 +23,16 @@ class Faulty(ConnectorWrapper):
         super().__init__(inner)
         self.times = times
         self.num_faults = 0
+        self._guard = Lock()
 
     def describe(self) -> str:
         """Return the inner connector's line, and this one's fault."""
         return f"{super().describe()}; {self.fault}"
 
     def _fails_now(self) -> bool:
-        fails = self.times is None or self.num_faults < self.times
-        self.num_faults += fails
+        with self._guard:  # loads may run on several threads
+            fails = self.times is None or self.num_faults < self.times
+            self.num_faults += fails
         return fails
 
 

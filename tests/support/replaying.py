@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from threading import Thread
+from threading import Lock, Thread
 from types import TracebackType
 from typing import Any, Self
 
@@ -36,6 +36,8 @@ class ReplayedTap:
             message["names"] = {i: (names or {}).get(int(i), name) for i, name in message.get("names", {}).items()}
         self.num_sent = 1
         self._viewers: list[socket.socket] = []
+        self._guard = Lock()
+        """Held while a viewer gets what was sent before: what is sent next comes to it, too."""
         folder.mkdir(mode=0o700, exist_ok=True)
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.bind(str(folder / f"rank{rank}-{seed}-replayed.sock"))
@@ -50,11 +52,12 @@ class ReplayedTap:
 
     def send(self, num_messages: int | None = None) -> None:
         """Send so many further messages, or all of them."""
-        end = len(self._messages) if num_messages is None else self.num_sent + num_messages
-        new, self.num_sent = self._messages[self.num_sent : end], min(end, len(self._messages))
-        for viewer in self._viewers:
-            with suppress(OSError):  # it only asked which engine this is, or has gone
-                viewer.sendall(_lines(new))
+        with self._guard:
+            end = len(self._messages) if num_messages is None else self.num_sent + num_messages
+            new, self.num_sent = self._messages[self.num_sent : end], min(end, len(self._messages))
+            for viewer in self._viewers:
+                with suppress(OSError):  # it only asked which engine this is, or has gone
+                    viewer.sendall(_lines(new))
 
     def close(self) -> None:
         """End the connections."""
@@ -70,7 +73,7 @@ class ReplayedTap:
                 viewer, _ = self._socket.accept()
             except OSError:
                 return
-            with suppress(OSError):
+            with self._guard, suppress(OSError):
                 viewer.sendall(_lines([self.header, *self._messages[: self.num_sent]]))
                 self._viewers.append(viewer)
 

@@ -12,11 +12,11 @@ import labengine
 import labengine_vllm
 from fake_vllm import FakeRequest, FakeScheduler
 from labengine.session.saved.trace import Trace
-from labengine_vllm import broadcast, places
+from labengine_vllm import broadcast, places, viewer
 from labengine_vllm import tap as taps
 from labengine_vllm.broadcast import Broadcast
 from labengine_vllm.tap import Tap
-from waiting import wait_until
+from waiting import PATIENCE, join, wait_until
 
 
 def without_rate_limits(patch: pytest.MonkeyPatch) -> None:
@@ -26,8 +26,9 @@ def without_rate_limits(patch: pytest.MonkeyPatch) -> None:
 
 
 def quick_sockets(patch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Have idle engines looked at often, and secrets kept below a folder."""
+    """Have idle engines looked at often, secrets kept below a folder, and slow viewers admitted."""
     patch.setattr(broadcast, "POLL_SECONDS", 0.002)
+    patch.setattr(viewer, "SECONDS_TO_ADMIT", PATIENCE)
     patch.setenv(places.SECRETS, str(folder / "secrets"))
 
 
@@ -71,6 +72,11 @@ class TappedEngine:
             self.scheduler.add_request(FakeRequest(f"r{self.num_requests}", list(range(6)), 5))
             self.num_requests += 1
         self.scheduler.update_from_output(self.scheduler.schedule(), None)
+
+    def shut_down(self) -> None:
+        """Shut the scheduler down, and wait until the viewers have got the end: the tap itself waits two seconds."""
+        self.scheduler.shutdown()
+        join(self.outbox._thread)
 
     def waits_for(self, has_audience: bool) -> None:
         wait_until(lambda: self.outbox.has_audience is has_audience)

@@ -65,7 +65,7 @@ class End:
 def tapped(tmp_path: Path) -> Iterator[TappedEngine]:
     engine = TappedEngine(f"unix:{tmp_path / 'tap'}")
     yield engine
-    engine.scheduler.shutdown()
+    engine.shut_down()
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_a_port_asks_for_its_secret_first(tmp_path: Path) -> None:
     assert not engine.outbox.has_audience
     right.socket.sendall(noted["secret"].encode() + b"\n")
     assert right.line()["format"] == "labengine stream"
-    engine.scheduler.shutdown()
+    engine.shut_down()
     assert "end" in right.until(lambda line: "end" in line)[-1] and not file.exists()
 
 
@@ -218,10 +218,9 @@ def test_a_viewer_that_never_reads_loses_its_place_and_nobody_waits(
     monkeypatch.setattr(viewer, "MAX_WAITING_BYTES", 20_000)
     monkeypatch.setattr("labengine_vllm.tap.SECONDS_BETWEEN_CHECKS", 1e9)
     slow, quick = End(path), End(path)
-    tapped.waits_for(True)
-    tapped.step()
-    slow_one = next(iter(tapped.outbox._viewers.values()))
-    wait_until(lambda: slow_one.is_following, between=tapped.step)
+    viewers = tapped.outbox._viewers
+    wait_until(lambda: [one.is_following for one in list(viewers.values())] == [True, True], "both to follow")
+    slow_one = next(iter(viewers.values()))
     while slow_one.is_following:
         tapped.step()
         quick.until(lambda line: line.get("e", [[0]])[-1][0] == 1)  # up to the step's end
@@ -275,8 +274,8 @@ def test_the_socket_of_a_killed_engine_is_removed_by_the_next_one(tmp_path: Path
     living = TappedEngine(f"unix:{folder}")
     other = TappedEngine(f"unix:{folder}")
     assert len(list(folder.iterdir())) == 2 and not (folder / "rank0-1-dead.sock").exists()
-    living.scheduler.shutdown()
-    other.scheduler.shutdown()
+    living.shut_down()
+    other.shut_down()
     assert not list(folder.iterdir())
 
 

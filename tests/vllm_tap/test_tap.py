@@ -31,7 +31,7 @@ from labengine_vllm.outbox import Outbox
 from labengine_vllm.tap import Tap
 from labengine_vllm.wrapping import Wrapping
 from streams import BROKEN_OFF, break_off, opened, tapped, without_rate_limits
-from waiting import PATIENCE
+from waiting import PATIENCE, wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -319,8 +319,8 @@ def test_a_writer_that_does_not_write_never_blocks_the_engine(tmp_path: Path) ->
     assert run_fake(scheduler) == UNTAPPED  # and not one message was written by then
     may_write.set()
     scheduler.add_request(FakeRequest("last", [5, 6, 7], 3))
-    while not outbox.has_room():
-        pass
+    mailbox = outbox._mailbox
+    wait_until(lambda: mailbox._num_taken == mailbox._num_put, "the writer to have room for all that follows")
     for _ in range(3):
         scheduler.update_from_output(scheduler.schedule(), None)
     trace = opened(tmp_path, scheduler)

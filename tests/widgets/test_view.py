@@ -56,11 +56,15 @@ def test_both_are_view_sources(source: FakeViewSource) -> None:
 
 
 def post_command(dashboard: View, **content: Any) -> dict[str, Any]:
-    """Send a command as the browser does, and wait for its answer."""
-    number = len(dashboard.wire.of_type("answer"))
+    """Send a command as the browser does, and wait for its answer; what others have sent may be answered meanwhile."""
+
+    def answers() -> list[dict[str, Any]]:
+        return [answer for answer in dashboard.wire.of_type("answer") if answer["view"] == "v"]
+
+    number = len(answers())
     dashboard._receive(dashboard, {"type": "command", "view": "v", "side": 0, **content}, [])
-    wait_until(lambda: len(dashboard.wire.of_type("answer")) > number, "an answer")
-    return dashboard.wire.of_type("answer")[-1]
+    wait_until(lambda: len(answers()) > number, "an answer")
+    return answers()[-1]
 
 
 def test_commands_are_posted_and_answered(dashboard: Dashboard, source: FakeViewSource) -> None:
@@ -145,14 +149,17 @@ def test_nonsense_from_the_browser_is_ignored(dashboard: Dashboard, source: Fake
 def test_a_saved_notebook_keeps_the_last_step_and_its_words(dashboard: Dashboard, source: FakeViewSource) -> None:
     assert saved_step(dashboard) == 0
     source.say(merging_step())
-    wait_until(lambda: saved_step(dashboard) == 1, "the saved state")
+    wait_until(lambda: heard(saved(dashboard), []).end == source.timeline.end, "the saved state")
     kept = saved(dashboard)
+    assert saved_step(dashboard) == 1
     assert heard(kept, []).state().snapshot() == source.fold().snapshot()
     assert len(kept["captions"]) == 19 and kept["header"]["code"] == {}
 
 
 def test_nothing_is_saved_until_the_lab_rests(dashboard: Dashboard, source: FakeViewSource) -> None:
     source.is_running = True
+    statuses = lambda: [message["status"] for message in dashboard.wire.of_type("status")]  # noqa: E731
+    wait_until(lambda: any(status["running"] for status in statuses()), "its status: what was before is saved")
     source.say(merging_step())
     wait_until(lambda: dashboard.wire.of_type("more"), "the step")
     assert saved_step(dashboard) == 0
@@ -183,7 +190,7 @@ def test_close_leaves_nothing_behind(source: FakeViewSource) -> None:
     dashboard.close()
     dashboard.close()
     assert {kind: len(s) for kind, s in source.hooks.items()} == listeners
-    assert set(threading.enumerate()) <= threads
+    wait_until(lambda: set(threading.enumerate()) <= threads, "the end of the thread")
     assert dashboard.comm is None
 
 

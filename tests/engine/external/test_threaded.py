@@ -52,6 +52,12 @@ def hanging() -> Iterator[Hangs]:
     store.release()
 
 
+def begin_to_hang(late: Threaded, store: Hangs, request_id: int, pool: TensorPool) -> None:
+    """Load block 1 for a request; no load that begins later can come before it, and hang in its place."""
+    late.start_load_kv(chain(1, request_id=request_id), pool)
+    wait_until(lambda: store.num_faults == 1, "the load to hang")
+
+
 def test_blocks_arrive_bit_by_bit_through_the_callers_thread(store: KVStore) -> None:
     late, pool = Threaded(store), OwnThreadPool()
     saved(late, [1, 2], pool)
@@ -116,7 +122,7 @@ def test_what_hung_is_missing_until_it_is_saved_again(hanging: Hangs) -> None:
 def test_others_get_through_while_one_hangs(hanging: Hangs) -> None:
     late, pool = Threaded(hanging, timeout_s=PATIENCE), OwnThreadPool()
     saved(late, [1, 2], pool)
-    late.start_load_kv(chain(1, request_id=1), pool)
+    begin_to_hang(late, hanging, 1, pool)
     late.start_load_kv(chain(2, request_id=2), pool)
     assert outcome(late, pool) == ({2}, set())
     assert late.save_kv(chain(3), pool) == tuple(chain(3))
@@ -125,9 +131,9 @@ def test_others_get_through_while_one_hangs(hanging: Hangs) -> None:
 
 
 def test_a_cancelled_load_never_writes_even_if_it_has_finished(hanging: Hangs) -> None:
-    late, pool = Threaded(hanging), OwnThreadPool()
+    late, pool = Threaded(hanging, timeout_s=PATIENCE), OwnThreadPool()
     saved(late, [1, 2], pool)
-    late.start_load_kv(chain(1, request_id=1), pool)
+    begin_to_hang(late, hanging, 1, pool)
     late.start_load_kv(chain(2, request_id=2), pool)
     late.wait(PATIENCE)
     for request_id in (1, 2):  # the one hangs, the other has loaded
@@ -139,7 +145,7 @@ def test_a_cancelled_load_never_writes_even_if_it_has_finished(hanging: Hangs) -
 
 
 def test_a_request_that_loads_anew_is_not_served_by_its_old_load(hanging: Hangs) -> None:
-    late, pool = Threaded(hanging), OwnThreadPool()
+    late, pool = Threaded(hanging, timeout_s=PATIENCE), OwnThreadPool()
     saved(late, [1, 2], pool)
     late.start_load_kv([transfer(1, block_id=8)], pool)
     late.cancel(0)
@@ -153,7 +159,7 @@ def test_waiting_ends_when_a_load_finishes_or_is_cancelled_or_at_the_timeout(han
     late, pool = Threaded(hanging, timeout_s=PATIENCE), OwnThreadPool()
     assert waited(late, PATIENCE) < SOON_S  # nothing is on its way
     saved(late, [1, 2], pool)
-    late.start_load_kv(chain(1, request_id=1), pool)
+    begin_to_hang(late, hanging, 1, pool)
     assert 0.04 < waited(late, 0.05) < SOON_S
     assert late.get_finished(pool) == (set(), set())
     late.timeout_s = 0.1

@@ -32,7 +32,7 @@ def sleep(seconds):
     raise AssertionError(f"retries after {seconds} s")
 
 time.sleep = sleep
-hub.ANSWER_SECONDS = 3.0
+hub.ANSWER_SECONDS = float(sys.argv[2])
 try:
     print(model_path(sys.argv[1]))
 except Exception as error:
@@ -110,10 +110,10 @@ def hub(tiny_llama: Path, tmp_path: Path) -> Iterator[Hub]:
         server.shutdown()
 
 
-def look_up(name: str, home: Path, root: Path, **environment: str) -> str:
-    """What model_path gives or says, in a process whose hub is the one in `environment`."""
+def look_up(name: str, home: Path, root: Path, *, patience: float = PATIENCE, **environment: str) -> str:
+    """What model_path gives or says, in a process whose hub is the one in `environment` and has so many seconds."""
     settings = {"HF_HOME": str(home), "HF_HUB_OFFLINE": "0", "PATH": "", **environment}
-    command = [sys.executable, "-c", CODE, name]
+    command = [sys.executable, "-c", CODE, name, str(patience)]
     done = subprocess.run(command, cwd=root, env=settings, capture_output=True, text=True, check=True, timeout=PATIENCE)
     return done.stdout.strip()
 
@@ -159,7 +159,7 @@ def test_without_a_network_it_is_said_at_once(
 def test_a_silent_hub_times_out(tmp_path: Path, project_root: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        said = look_up(MODEL, tmp_path / "home", project_root, HF_ENDPOINT=endpoint)
+        said = look_up(MODEL, tmp_path / "home", project_root, patience=3.0, HF_ENDPOINT=endpoint)
     assert said.startswith("SourceError") and "timed out" in said
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 
 from ctrl_c import press_ctrl_c
 from driving import ALL_EDITIONS, TOKEN_BUDGET_EDITIONS, difference
+from interrupting import assert_no_thread_is_left, note_threads_of_others
 from labengine.config import ConfigError
 from labengine.core.editions import edition
 from labengine.core.parts import Parts
@@ -164,11 +164,12 @@ def test_an_edition_that_is_done_earlier_does_not_wait_for_the_next_input() -> N
 
 
 def test_a_request_that_never_fits_the_fork_is_named_and_this_lab_stays(lab: Lab) -> None:
-    threads = threading.active_count()
+    note_threads_of_others()
     with pytest.raises(ConfigError, match="needs 3 blocks, and the pool has 2") as refused:
         lab.fork(num_blocks=2)
     assert "The fork was given up after 0 of 3 steps; this lab is as it was." in refused.value.__notes__
-    assert lab.step() and threading.active_count() == threads
+    assert lab.step()
+    assert_no_thread_is_left()
 
 
 @pytest.mark.parametrize(

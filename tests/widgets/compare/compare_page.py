@@ -9,7 +9,7 @@ from typing import Any
 
 from browser.bare_pages import BROWSER, BarePage, BarePages
 from browser.frames import FRAME, painted_data, press
-from browser.open_view import PLAY_FAST
+from browser.open_view import HAS_CAPTIONS, PLAY_FAST
 from browser.screenshots import ARE_KEPT, keep
 from checkout import ROOT
 from labengine.session.compare.comparison import Comparison
@@ -42,8 +42,15 @@ async ([source, saved, arrangement, hasKernel, early]) => {
   };
   window.unmount = widget.render({ model, el: document.getElementById("cell") });
   for (const [message, buffers] of early) window.emit(message, buffers);
+  await document.querySelector(".labengine").stage.wire.queue;
 }
 """
+
+EMIT = """async ([message, buffers]) => {
+  window.emit(message, buffers);
+  await document.querySelector(".labengine").stage.wire.queue;
+}"""
+"""A long message is gzipped, and unpacking it takes its time."""
 
 PLACES = """
 () => Object.fromEntries([...document.querySelectorAll(
@@ -87,8 +94,9 @@ class ComparePage:
         source = base64.b64encode(esm().encode()).decode()
         arrangement = self.widget.arrangement
         self.page.evaluate(MOUNT, [source, _texts(saved), arrangement, self.has_kernel, list(early)])
-        self.until("the comparison", lambda: self.data("position") is not None)
-        self.page.locator(".labengine").evaluate(PLAY_FAST)
+        root = self.page.locator(".labengine")
+        self.until("the comparison", lambda: self.data("position") is not None and root.evaluate(HAS_CAPTIONS))
+        root.evaluate(PLAY_FAST)
 
     # -- carrying ------------------------------------------------------------------------------------------------------
 
@@ -101,7 +109,7 @@ class ComparePage:
         while self.widget.outbox:
             content, buffers = self.widget.outbox.popleft()
             self.carried.append((content, _texts(buffers)))
-            self.page.evaluate("([message, buffers]) => window.emit(message, buffers)", list(self.carried[-1]))
+            self.page.evaluate(EMIT, list(self.carried[-1]))
 
     def until(self, what: str, holds: Callable[[], object]) -> None:
         def carried() -> None:

@@ -43,10 +43,17 @@ async ([source, saved]) => {
   };
   window.unmount = widget.render({ model, el: document.getElementById("cell") });
   window.numListeners = () => heard.length;
+  await document.querySelector(".labengine").stage.wire.queue;
 }
 """
 MOVE = then_painted("at", "document.querySelector('.labengine').stage.moveTo(at)")
-EMIT = then_painted("[content, payload]", "window.emit(content, payload)")
+EMIT = then_painted(
+    "[content, payload]",
+    "window.emit(content, payload); await document.querySelector('.labengine')?.stage.wire.queue",
+)
+"""A long message is gzipped, and unpacking it takes its time."""
+
+PLAY_SLOWLY = "() => { document.querySelector('.labengine').stage.player.speed = 1e-3; }"
 WALK = """
 async ([moments, scripts]) => {
   const root = document.querySelector(".labengine"), seen = [];
@@ -145,6 +152,10 @@ class View:
         """The engine takes a step by hand; the play is skipped."""
         self.say(events)
         self.press("Escape")
+
+    def play_slowly(self) -> None:
+        """Plays that begin now last until a test ends them, however slow the machine."""
+        self.page.evaluate(PLAY_SLOWLY)
 
     def move_to(self, moment: int) -> None:
         """Show a moment."""

@@ -77,6 +77,7 @@ def test_each_leads_to_its_why() -> None:
             assert view.page.evaluate(SELECTED) == {"kind": "event", "id": number}
             assert view.page.evaluate(OPEN) == "why"
         view.page.locator("[data-anchor='row:1:0:3'] .le-violated").click()
+        view.painted()  # the drawer is scrolled into view, and the sign with it
         assert view.page.evaluate(SELECTED) == {"kind": "event", "id": first + 1}
         view.page.mouse.click(*view.page.evaluate(SIGN, 0))
         assert view.page.evaluate(SELECTED) == {"kind": "event", "id": first}

@@ -38,6 +38,7 @@ class ExercisePage(View):
         self.feed = self.lab.feed
         self.feed.attach(self)
         self.mount()
+        self.play_slowly()
         self.settled()
         self.answer()
 

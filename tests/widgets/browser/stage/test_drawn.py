@@ -81,6 +81,7 @@ def test_the_frame_keeps_its_size_and_the_cells_their_places() -> None:
             assert places() == before
         for width in (700, 1300):
             view.page.evaluate("(width) => (document.getElementById('cell').style.width = width + 'px')", width)
+            view.painted()
             assert view.page.locator(".labengine").bounding_box()["height"] == 670
             assert view.page.evaluate(OVERFLOW) == 0
             for button in ("Add", "Step", "Phase", "Run", "Reset"):

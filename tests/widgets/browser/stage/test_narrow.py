@@ -57,6 +57,7 @@ def test_a_dashboard_with_a_failed_step(width: int) -> None:
         assert FAILED.message in view.text(".le-alarm-words")
         assert view.page.evaluate(CUT, ".le-alarm-words, .le-sentence, .le-score") == []
         view.page.locator(".le-pin").click()
+        view.painted()
         assert wrong_places(view.page.evaluate(BOXES, PARTS), view.page.evaluate(RIGHT)) == []
 
     show_dashboard(check, STORY)

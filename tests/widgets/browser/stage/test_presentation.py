@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from browser.bare_pages import BROWSER, BarePages
+from browser.frames import FRAME
 from labengine.course.predict_exercise import PredictExercise
 from labengine.lab import Lab
 from labengine.scenarios import bug
@@ -31,6 +32,7 @@ TILE = """(block) => {
   const { left, right, top, bottom } = shows.find(({ view }) => view.tileOf).view.tileOf(block);
   return [left + 0.3 * (right - left), top + 0.6 * (bottom - top)];
 }"""
+FILLS_SCREEN = "() => document.fullscreenElement === document.querySelector('.labengine')"
 IS_WINDOWED = "() => document.fullscreenElement === null"
 TWICE = """async () => {
   const root = document.querySelector(".labengine");
@@ -39,6 +41,13 @@ TWICE = """async () => {
   await isChanged;
 }"""
 SELECTION = "() => document.querySelector('.labengine').stage.selection"
+
+
+def seen(page: ExercisePage | ComparePage, condition: str) -> Any:
+    """What is seen once the browser has given the screen, or has it back, and all is painted in its new size."""
+    page.page.wait_for_function(condition)
+    page.page.evaluate(FRAME)
+    return page.page.evaluate(SEEN)
 
 
 def test_a_key_fills_the_screen_and_another_one_takes_the_next_step() -> None:
@@ -50,7 +59,7 @@ def test_a_key_fills_the_screen_and_another_one_takes_the_next_step() -> None:
     def check(page: ExercisePage) -> None:
         before = page.page.evaluate(SEEN)
         page.press("f")
-        assert page.page.evaluate(SEEN) == {
+        assert seen(page, FILLS_SCREEN) == {
             "panels": ["Block pool", "Block tables"],
             "fills": True,
             "isCut": False,
@@ -70,11 +79,9 @@ def test_a_key_fills_the_screen_and_another_one_takes_the_next_step() -> None:
         page.answer()
         assert lab.snapshot().step == 3
         page.press("f")
-        page.page.wait_for_function(IS_WINDOWED)
-        assert page.page.evaluate(SEEN) == before and len(before["panels"]) == 4
+        assert seen(page, IS_WINDOWED) == before and len(before["panels"]) == 4
         page.page.evaluate(TWICE)
-        page.page.wait_for_function(IS_WINDOWED)
-        assert page.page.evaluate(SEEN) == before, "ended before the browser had given the screen"
+        assert seen(page, IS_WINDOWED) == before, "ended before the browser had given the screen"
 
     def run(pages: BarePages) -> None:
         with _ticked(), pages.lent(1440, 900) as bare:
@@ -92,7 +99,7 @@ def test_two_engines_take_the_next_step_together() -> None:
     def check(page: ComparePage) -> None:
         before = page.page.evaluate(SEEN)
         page.press("f")
-        assert page.page.evaluate(SEEN) == {
+        assert seen(page, FILLS_SCREEN) == {
             "panels": ["Block tables", "Block pool"] * 2,
             "fills": True,
             "isCut": False,
@@ -107,7 +114,6 @@ def test_two_engines_take_the_next_step_together() -> None:
         assert page.data("step") == "2 2", "a step that is recorded is shown"
         assert [lab.snapshot().step for lab in labs] == [2, 2]
         page.press("Escape")
-        page.page.wait_for_function(IS_WINDOWED)
-        assert page.page.evaluate(SEEN) == before and len(before["panels"]) == 8
+        assert seen(page, IS_WINDOWED) == before and len(before["panels"]) == 8
 
     show_comparison(check, comparison)

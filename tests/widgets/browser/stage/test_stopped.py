@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import time
+from functools import partial
 
 import pytest
 
 import labengine
-from labengine.events import BlockAllocated, RequestAdded, StepStarted
+from browser.open_view import PLAY_FAST
+from labengine.events import StepStarted
 from labengine.scenarios import bug
 from labengine.session.compare.comparison import Comparison
 from labengine_widgets.compare.alignment import aligned
-from widgets.browser.stage.dashboard_page import View, show_dashboard
+from waiting import wait_until
+from widgets.browser.stage.dashboard_page import PLAY_SLOWLY, View, show_dashboard
 from widgets.compare.compare_page import ComparePage, show_comparison
 from widgets.story_219 import merging_step
 
@@ -111,12 +113,20 @@ def test_a_rewind_that_takes_its_time_is_followed_to_its_end() -> None:
     def check(page: ComparePage) -> None:
         page.press("End")
         page.until("the end", lambda: page.data("step") == "4 4")
-        for lab in (comparison.left, comparison.right):
-            lab.hooks.subscribe(lambda event: time.sleep(0.04), RequestAdded, StepStarted, BlockAllocated)
+
+        def pieces(side: int) -> list[str]:
+            """What every view hears of the side's events, and the test has not carried yet."""
+            messages = [content for content, _ in page.widget.outbox.copy() if content.get("view") is None]
+            kinds = [message["type"] for message in messages if message.get("side") == side]
+            return [kind for kind in kinds if kind in ("full", "more")]
+
+        for side, lab in enumerate((comparison.left, comparison.right)):
+            begins = partial(wait_until, partial(pieces, side), "the beginning of the way back")
+            lab.hooks.subscribe(lambda event, begins=begins: begins(), StepStarted)
         comparison.rewind(1)
-        sent = [(content["type"], content.get("side")) for content, _ in page.widget.outbox]
         for side in (0, 1):
-            assert ("more", side) in sent[sent.index(("full", side)) :], "the way back comes in pieces"
+            wait_until(lambda side=side: pieces(side)[1:], "the rest of it: the way back comes in pieces")
+            assert pieces(side)[:2] == ["full", "more"]
         page.until("the way back", lambda: page.data("step") == "1 1" and page.data("used") == "8 5")
 
     show_comparison(check, comparison)
@@ -142,10 +152,11 @@ def test_a_run_during_a_play_ends_at_its_own_end() -> None:
     comparison = asked()
 
     def check(page: ComparePage) -> None:
-        page.page.locator(".labengine").evaluate("(root) => { root.stage.setSpeed(0.5); }")
+        page.page.evaluate(PLAY_SLOWLY)
         comparison.next_phase()
         page.until("the play", lambda: page.data("playing") == "true")
         comparison.run()
+        page.page.locator(".labengine").evaluate(PLAY_FAST)
         page.until("the end", lambda: page.data("step") == "3 3" and page.data("position") == page.data("end"))
         assert page.data("playing") == "false", "the play would go back to its own end"
 

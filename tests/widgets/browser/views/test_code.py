@@ -42,6 +42,13 @@ ARM = """
 }
 """
 
+# At once: after a second and a half the kernel is called busy.
+CHOOSE_AND_LOOK = """(selection) => {
+  window.mounted.stage.select(selection);
+  const [sheet, answer] = [".le-why-sheet", ".le-why-answer"].map((name) => document.querySelector(name));
+  return [answer.textContent, sheet.getAttribute("aria-busy")];
+}"""
+
 # An image made now has failed to load: so has any that was made before it.
 IMAGE_FAILS = "() => new Promise((done) => { Object.assign(new Image(), { onerror: done, src: 'x' }); })"
 
@@ -77,6 +84,11 @@ def until(mounted: MountedView, selector: str, text: str) -> None:
     mounted.page.wait_for_function(script, arg=[selector, text])
 
 
+def answered(mounted: MountedView, question: str) -> None:
+    """Waits for the answer to a question: it is shown without one at first."""
+    until(mounted, ".le-why-sheet:not([aria-busy]) .le-why-question", question)
+
+
 # -- why ---------------------------------------------------------------------------------------------------------------
 
 
@@ -94,7 +106,7 @@ def test_a_choice_is_a_question_and_its_links_lead_to_their_moments() -> None:
     def check(mounted: MountedView) -> None:
         armed(mounted, OVERWRITTEN, NANO_VLLM)
         choose(mounted, "block", 0)
-        until(mounted, ".le-why-question", "Why is #0 lost?")
+        answered(mounted, "Why is #0 lost?")
         assert "A still reads #0, but no new request can find it" in mounted.text(".le-why-answer")
         assert mounted.texts(".le-why-number") == ["20", "25"]
         assert mounted.texts(".le-why-seam code") == ["MergePolicy.mapped_after"], "a seam is told once"
@@ -116,7 +128,7 @@ def test_a_ref_count_shows_what_it_adds_up_from() -> None:
     def check(mounted: MountedView) -> None:
         armed(mounted, MERGED, NANO_VLLM_243)
         choose(mounted, "block", 0)
-        until(mounted, ".le-why-question", "Why is #0's ref count 2?")
+        answered(mounted, "Why is #0's ref count 2?")
         assert mounted.texts(".le-why-change") == ["+1", "+1"]
         assert mounted.texts(".le-why-seam code")[1] == "LateMerge.merge_target"
         mounted.picture("count")
@@ -128,14 +140,14 @@ def test_requests_hashes_and_events_have_questions() -> None:
     def check(mounted: MountedView) -> None:
         armed(mounted, OVERWRITTEN, NANO_VLLM)
         choose(mounted, "request", 1)
-        until(mounted, ".le-why-question", "Why did B hit nothing?")
+        answered(mounted, "Why did B hit nothing?")
         key = mounted.page.evaluate("() => window.mounted.side.scene.block(4).keys[0]")
         choose(mounted, "hash", key)
-        until(mounted, ".le-why-question", "lead to #4?")
+        answered(mounted, "lead to #4?")
         choose(mounted, "event", 25)
-        until(mounted, ".le-why-question", "Why did this happen: #4 is full")
+        answered(mounted, "Why did this happen: #4 is full")
         mounted.page.get_by_role("button", name="next in the free queue").click()
-        until(mounted, ".le-why-question", "Why is #8 next to be allocated?")
+        answered(mounted, "Why is #8 next to be allocated?")
         asked = mounted.page.evaluate(
             "() => window.asked.map(({ type, subject }) => [type, subject.kind, subject.about])"
         )
@@ -150,7 +162,7 @@ def test_by_keyboard_alone() -> None:
         armed(mounted, MERGED, NANO_VLLM_243)
         mounted.page.locator(".le-why-ask").first.focus()
         mounted.page.keyboard.press("Enter")
-        until(mounted, ".le-why-question", "Why did this happen")
+        answered(mounted, "Why did this happen")
         for key in ("ArrowDown", "ArrowDown", "ArrowUp", "Enter"):
             mounted.page.keyboard.press(key)
         number = int(mounted.texts(".le-why-number")[0])
@@ -162,9 +174,7 @@ def test_by_keyboard_alone() -> None:
 def test_a_busy_kernel_is_reported_and_waited_for() -> None:
     def check(mounted: MountedView) -> None:
         armed(mounted, MERGED, NANO_VLLM_243, "hanging")
-        choose(mounted, "block", 0)
-        assert mounted.text(".le-why-answer") == "Asking …"
-        assert mounted.page.locator(".le-why-sheet").get_attribute("aria-busy") == "true"
+        assert mounted.page.evaluate(CHOOSE_AND_LOOK, {"kind": "block", "id": 0}) == ["Asking …", "true"]
         until(mounted, ".le-why-answer", "The kernel is busy")
         late = Why("Why?", "At last.", (Link(3, 2, "it happened"),)).to_dict()
         mounted.page.evaluate("(answer) => window.answerNow(answer)", late)
@@ -182,7 +192,8 @@ def test_a_late_answer_to_an_older_question_is_dropped() -> None:
         choose(mounted, "block", 4)
         mounted.page.evaluate("(answer) => window.first(answer)", Why("Old?", "Too late.").to_dict())
         mounted.page.evaluate(FRAME)
-        assert mounted.text(".le-why-question") == "Why is #4 free?" and mounted.text(".le-why-answer") == "Asking …"
+        assert mounted.text(".le-why-question") == "Why is #4 free?" and mounted.text(".le-why-answer") != "Too late."
+        assert mounted.page.locator(".le-why-sheet").get_attribute("aria-busy") == "true", "its own is still to come"
 
     show_view(check, "why", MERGED)
 
