@@ -90,10 +90,11 @@ static inline vec rounded_bf16(vec x) {
   return load_bf16(narrow);
 }
 #else
-/* To nearest, ties to even: the upper half of each lane's bits. NaN stays NaN. */
+/* To nearest, ties to even: the upper half of each lane's bits. NaN stays NaN: here it comes from a bf16 or from the
+   processor, so that its lower half is 0 and carries nothing into the upper one. */
 static inline words rounded_bits(vec x) {
-  words bits = (words)x, is_nan = (words)(x != x), rounded = bits + 0x7fff + (bits >> 16 & 1);
-  return (rounded & ~is_nan) | ((bits | 0x400000) & is_nan);
+  words bits = (words)x;
+  return bits + 0x7fff + (bits >> 16 & 1);
 }
 static inline vec rounded_bf16(vec x) { return (vec)(rounded_bits(x) & 0xffff0000); }
 static inline void store_bf16(bf16 *to, vec x) {
