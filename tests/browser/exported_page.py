@@ -14,7 +14,7 @@ from browser.frames import FRAME, painted_data
 from browser.page_watch import PageWatch
 
 # The focus comes last: after all recordings, and what is said of two of them.
-STANDS = """() => {
+IS_COMPLETE = """() => {
   const root = document.querySelector(".labengine");
   return root?.dataset.used !== undefined && document.activeElement === root;
 }"""
@@ -31,7 +31,7 @@ class ExportedPage:
         page.on("request", lambda request: self._urls.append(request.url))
         self.watch = PageWatch(page, "file:///")
         page.goto(path.as_uri())
-        page.wait_for_function(STANDS)
+        page.wait_for_function(IS_COMPLETE)
         page.evaluate(FRAME)
         self._url = path.as_uri()
 

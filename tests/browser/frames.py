@@ -8,7 +8,7 @@ from playwright.sync_api import Locator
 
 _FRAMES = "await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))));"
 """The second one's size observers have run, too."""
-MAX_LATER = 50
+MAX_LOOKS = 50
 """Looks at what is painted later. A view that cannot be painted, as in a hidden tab, is not waited for any longer."""
 
 # Long messages are unpacked first. A slow view is painted a frame or more after the rest; a view that comes into sight,
@@ -24,7 +24,7 @@ _ALL = f"""
   const roots = [...document.querySelectorAll(".labengine")];
   await Promise.all(roots.map(({{ stage }}) => stage?.wire?.queue));
   {_FRAMES}
-  for (let i = 0; i < {MAX_LATER} && roots.some(isBehind); i++) {_FRAMES}
+  for (let i = 0; i < {MAX_LOOKS} && roots.some(isBehind); i++) {_FRAMES}
 """
 
 FRAME = f"async () => {{ {_ALL} }}"
@@ -32,7 +32,7 @@ FRAME = f"async () => {{ {_ALL} }}"
 
 _DATA = f"""async (root, name) => {{
   root.scrollIntoViewIfNeeded();
-  for (let i = 0; i < {MAX_LATER} && root.stage?.visibility?.isOnPage === false; i++) {_FRAMES}
+  for (let i = 0; i < {MAX_LOOKS} && root.stage?.visibility?.isOnPage === false; i++) {_FRAMES}
   {_ALL}
   return root.dataset[name];
 }}"""
