@@ -1,6 +1,6 @@
 """The memory of a process with a lab in it, beside the sum that it must hold: weights and KV pool.
 
-    python benchmarks/process_memory.py [--dtype bfloat16 float32] [--num-blocks 4096] [--labs 1 2] [--listen]
+    python benchmarks/process_memory.py [--dtype bfloat16 float32] [--num-blocks 1024] [--labs 1 2] [--listen]
 
 The labs of each row live in a process of their own. It says its resident memory after importing labengine and torch,
 with the labs loaded, and after their pools were written full. What grew is compared with the weights in the dtype
@@ -81,7 +81,7 @@ def row(dtype: str, num_blocks: int, num_labs: int, is_listened_to: bool) -> str
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dtype", nargs="+", default=[*BYTES], choices=[*BYTES])
-    parser.add_argument("--num-blocks", type=int, default=4096)
+    parser.add_argument("--num-blocks", type=int, default=1024)
     parser.add_argument("--labs", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--listen", action="store_true")
     parser.add_argument("--worker", nargs=4, help=argparse.SUPPRESS)

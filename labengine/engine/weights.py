@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from labengine.config import ConfigError
 from labengine.engine.fingerprint import ModelFiles
+from labengine.engine.mapped_memory import mapped_empty
 from labengine.engine.model import FAMILIES, PagedModel
 from labengine.engine.model_files.tensor_files import DTYPES, StoredTensor, StoredTensors, open_tensors
 from labengine.engine.modules import Linear
@@ -63,7 +64,9 @@ def _stacked(sources: Sequence[StoredTensor], dtype: torch.dtype, device: torch.
     A copy: tensors that stay mapped to the file would crash the process if someone rewrote it.
     """
     ends = list(accumulate(source.shape[0] for source in sources))
-    stacked = torch.empty(ends[-1], *sources[0].shape[1:], dtype=dtype, device=device)
+    shape = (ends[-1], *sources[0].shape[1:])
+    is_on_cpu = device.type == "cpu"
+    stacked = mapped_empty(shape, dtype) if is_on_cpu else torch.empty(shape, dtype=dtype, device=device)
     for end, source in zip(ends, sources, strict=True):
         stacked[end - source.shape[0] : end].copy_(source.read())
     return stacked
@@ -126,8 +129,8 @@ def _check_tied(model: PagedModel, tensors: StoredTensors) -> None:
 
 
 def _check_finite(filled: Tensor, sources: Sequence[StoredTensor]) -> None:
-    """Check for NaN and infinity. (A finite sum has finite terms: one pass, without a tensor of booleans.)"""
-    if torch.isfinite(filled.sum(dtype=torch.float32)) or filled.isfinite().all():
+    """Check for NaN and infinity. (The least and the largest number show both: one pass, without another tensor.)"""
+    if all(extreme.isfinite() for extreme in filled.aminmax()):
         return
     for source in sources:
         if not source.read().isfinite().all():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import mmap
 import os
 import sys
 from concurrent.futures import Executor
@@ -15,6 +14,7 @@ from threading import Lock
 import torch
 from torch import Tensor
 
+from labengine.engine.mapped_memory import mapped_bytes
 from labengine.engine.native.compile import CompileError, compiled_image, find_compilers, image_name, require_posix
 from labengine.engine.native.image import ImageError, ImageFolder, cached_images, installed_images, open_image
 from labengine.engine.native.instruction_set import instruction_set_name
@@ -124,20 +124,9 @@ class PackedMemory:
         num_bytes = num_elements * dtype.itemsize
         padded_bytes = -(-num_bytes // CACHE_LINE) * CACHE_LINE
         if padded_bytes > self._remaining.numel():
-            self._remaining = _mapping(max(padded_bytes, MAPPING_BYTES))
+            self._remaining = mapped_bytes(max(padded_bytes, MAPPING_BYTES))
         taken, self._remaining = self._remaining[:num_bytes], self._remaining[padded_bytes:]
         return taken.view(dtype)
-
-
-def _mapping(num_bytes: int) -> Tensor:
-    """Map memory in huge pages: fewer page look-ups make reading some percent faster.
-
-    Untouched pages take no memory.
-    """
-    memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        memory.madvise(mmap.MADV_HUGEPAGE)
-    return torch.frombuffer(memory, dtype=torch.uint8)
 
 
 SUFFIXES = {torch.float32: "f32", torch.bfloat16: "bf16"}

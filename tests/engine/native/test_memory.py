@@ -1,14 +1,18 @@
-"""Memory for packed weights: aligned, disjoint, and kept while any piece is in use."""
+"""Memory for packed weights: aligned, disjoint, and kept while any piece is in use; and what a process holds in all."""
 
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
 import weakref
 from itertools import pairwise
 
 import pytest
 import torch
 
+from labengine.engine import mapped_memory
 from labengine.engine.native import library as module
 from labengine.engine.native.library import PackedMemory
 
@@ -33,13 +37,13 @@ def test_pieces_are_aligned_and_do_not_overlap(monkeypatch: pytest.MonkeyPatch) 
 def test_a_mapping_goes_with_its_last_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[weakref.ref[object]] = []
 
-    class Mapping(module.mmap.mmap):
+    class Mapping(mapped_memory.mmap.mmap):
         def __new__(cls, *args: object, **kwargs: object) -> Mapping:
             mapping = super().__new__(cls, *args, **kwargs)  # type: ignore[arg-type]
             kept.append(weakref.ref(mapping))
             return mapping
 
-    monkeypatch.setattr(module.mmap, "mmap", Mapping)
+    monkeypatch.setattr(mapped_memory.mmap, "mmap", Mapping)
     memory = PackedMemory()
     first, second = memory.take(10, torch.float32).fill_(1), memory.take(10, torch.float32).fill_(2)
     del memory, first
@@ -48,3 +52,21 @@ def test_a_mapping_goes_with_its_last_piece(monkeypatch: pytest.MonkeyPatch) -> 
     del second
     gc.collect()
     assert kept[0]() is None
+
+
+LOADS = """
+import psutil, torch, labengine
+from labengine.engine.model_runner import ModelRunner
+(torch.ones(64, 64) @ torch.ones(64, 64)).sum()
+before = psutil.Process().memory_info().rss
+settings = {"num_blocks": 16, "block_size": 16, "device": "cpu", "dtype": torch.bfloat16}
+runner = ModelRunner.load(labengine.model_path("smollm2"), **settings)
+print((psutil.Process().memory_info().rss - before) / 2**20)
+"""
+
+
+def test_nothing_is_kept_of_weights_that_are_packed() -> None:
+    """257 MiB of bf16 are packed, 64 of them are the end of the last mapping at most; nothing else is large."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "2"}
+    said = subprocess.run([sys.executable, "-c", LOADS], env=environment, check=True, capture_output=True, text=True)
+    assert 250 < float(said.stdout) < 345

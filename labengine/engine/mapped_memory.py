@@ -1,0 +1,34 @@
+"""Memory that goes back to the system with its last tensor. malloc may keep what was freed, hundreds of megabytes."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Sequence
+from math import prod
+
+import torch
+from torch import Tensor
+
+LARGE = 2**18
+"""Bytes of a tensor that is worth a mapping of its own."""
+
+
+def mapped_bytes(num_bytes: int) -> Tensor:
+    """Return uninitialized bytes in huge pages: fewer page look-ups make reading some percent faster.
+
+    Untouched pages take no memory.
+    """
+    if not hasattr(mmap, "MAP_ANONYMOUS"):  # Windows
+        return torch.empty(num_bytes, dtype=torch.uint8, device="cpu")
+    memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(memory, dtype=torch.uint8)
+
+
+def mapped_empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """Return an uninitialized tensor on the CPU; a large one goes back to the system when nothing refers to it."""
+    num_bytes = prod(shape) * dtype.itemsize
+    if num_bytes < LARGE:
+        return torch.empty(*shape, dtype=dtype, device="cpu")
+    return mapped_bytes(num_bytes).view(dtype).view(*shape)
