@@ -16,11 +16,17 @@ LARGE = 2**18
 def mapped_bytes(num_bytes: int) -> Tensor:
     """Return uninitialized bytes in huge pages: fewer page look-ups make reading some percent faster.
 
-    Untouched pages take no memory.
+    Untouched pages take no memory. Raises MemoryError where the system has not so many left.
     """
     if not hasattr(mmap, "MAP_ANONYMOUS"):  # Windows
         return torch.empty(num_bytes, dtype=torch.uint8, device="cpu")
-    memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    try:
+        memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError(
+            f"the system has no {num_bytes / 2**20:,.0f} MiB left for weights ({error}); "
+            "close other labs and programs, or choose a smaller model or dtype='bfloat16'"
+        ) from error
     if hasattr(mmap, "MADV_HUGEPAGE"):
         memory.madvise(mmap.MADV_HUGEPAGE)
     return torch.frombuffer(memory, dtype=torch.uint8)

@@ -13,6 +13,7 @@ import labengine
 from kv_batches import SOURCE, Publisher, messages, payload, stored
 from labengine.__main__ import main
 from labengine.cache_events import live
+from labengine.cache_events import prefixes as module_of_prefixes
 from labengine.cache_events.live import LivePrefixes
 from labengine.cache_events.places import PublisherPlace as Endpoint
 from labengine.cache_events.places import publishers
@@ -193,3 +194,15 @@ def test_a_file_that_ends_in_a_line_is_read_to_there(tmp_path: Path) -> None:
     path.write_text(path.read_text()[:-10])
     prefixes = labengine.kv_events(path)
     assert prefixes.stream.num_batches == len(BATCHES) - 1 and "ends in the middle of a line" in prefixes.notes[0]
+
+
+def test_notes_are_read_while_the_stream_is_held_still(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefixes = labengine.kv_events(recorded(tmp_path / "run.kvevents"))
+    held: list[bool] = []
+
+    def about(stream: object) -> list[str]:
+        held.append(prefixes._guard._is_owned())
+        return []
+
+    monkeypatch.setattr(module_of_prefixes, "_about_stream", about)
+    assert prefixes.notes == [] and held == [True]

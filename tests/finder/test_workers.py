@@ -120,6 +120,23 @@ def test_a_workload_that_is_played_alone_and_gets_no_time_is_no_finding(monkeypa
     assert stopped and time.monotonic() - started > 1
 
 
+def test_ctrl_c_while_searchers_start_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Any] = []
+
+    def forked(*arguments: Any) -> Any:
+        if started:
+            raise KeyboardInterrupt
+        started.append(original(*arguments))
+        return started[0]
+
+    original = workers.forked
+    monkeypatch.setattr(workers, "forked", forked)
+    report = searched("labengine", seconds=600)
+    assert isinstance(report, SearchReport) and not report.exhausted
+    [process] = started
+    assert not process.is_alive()
+
+
 def test_a_searcher_that_stays_stopped_ends_with_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "SILENCE_S", 0.3)
     stopping(monkeypatch, workers, 0.01, is_continued=False)  # soon: starved, it computes little in a second

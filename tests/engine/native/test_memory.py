@@ -54,6 +54,15 @@ def test_a_mapping_goes_with_its_last_piece(monkeypatch: pytest.MonkeyPatch) -> 
     assert kept[0]() is None
 
 
+def test_a_system_without_memory_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(mapped_memory.mmap, "mmap", full)
+    with pytest.raises(MemoryError, match=r"no 4 MiB left for weights .*; close other labs"):
+        mapped_memory.mapped_empty((1024, 1024), torch.float32)
+
+
 LOADS = """
 import psutil, torch, labengine
 from labengine.engine.model_runner import ModelRunner
