@@ -15,6 +15,7 @@ Only the main thread receives signals. In other threads all functions here do no
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import _thread
 import math
 import signal
@@ -32,8 +33,8 @@ from labengine.engine.safe_points import is_safe_point
 Handler = Callable[[int, FrameType | None], Any]
 
 # The C functions, without the conversion to enums around them: each is a single instruction, never interrupted inside.
-_set_handler: Callable[[int, Any], Any] = getattr(signal.signal, "__wrapped__", signal.signal)
-_get_handler: Callable[[int], Any] = getattr(signal.getsignal, "__wrapped__", signal.getsignal)
+_set_handler: Callable[[int, Any], Any] = _signal.signal
+_get_handler: Callable[[int], Any] = _signal.getsignal
 _SIGINT = int(signal.SIGINT)
 _MAIN = threading.main_thread().ident or 0
 _nudge: Callable[[], object] = (

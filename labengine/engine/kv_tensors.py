@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from labengine.engine.mapped_memory import mapped_zeros
 from labengine.engine.pool_size import require_memory
 
 
@@ -47,7 +48,10 @@ class KVTensors:
         self.num_bytes = num_blocks * block_bytes
         require_memory(num_blocks, block_size, block_bytes, device)
         shape, num_tensors = (2, num_blocks, block_size, num_kv_heads, head_dim), max(self._tensor_of_layer) + 1
-        self._tensors = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(num_tensors)]
+        self._tensors = [
+            mapped_zeros(shape, dtype) if device.type == "cpu" else torch.zeros(shape, dtype=dtype, device=device)
+            for _ in range(num_tensors)
+        ]
 
     def release(self) -> None:
         """Free the pool's memory."""

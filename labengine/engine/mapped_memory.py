@@ -1,4 +1,5 @@
-"""Memory that goes back to the system with its last tensor. malloc may keep what was freed, hundreds of megabytes."""
+"""Memory in huge pages that goes back to the system with its last tensor. malloc may keep what was freed, hundreds of
+megabytes."""
 
 from __future__ import annotations
 
@@ -14,27 +15,27 @@ LARGE = 2**18
 
 
 def mapped_bytes(num_bytes: int) -> Tensor:
-    """Return uninitialized bytes in huge pages: fewer page look-ups make reading some percent faster.
+    """Return zeros in huge pages: fewer page look-ups make reading some percent faster.
 
     Untouched pages take no memory. Raises MemoryError where the system has not so many left.
     """
     if not hasattr(mmap, "MAP_ANONYMOUS"):  # Windows
-        return torch.empty(num_bytes, dtype=torch.uint8, device="cpu")
+        return torch.zeros(num_bytes, dtype=torch.uint8, device="cpu")
     try:
         memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
         raise MemoryError(
-            f"the system has no {num_bytes / 2**20:,.0f} MiB left for weights ({error}); "
-            "close other labs and programs, or choose a smaller model or dtype='bfloat16'"
+            f"the system has no {num_bytes / 2**20:,.0f} MiB left ({error}); close other labs and programs, "
+            "or choose a smaller model, fewer blocks or dtype='bfloat16'"
         ) from error
     if hasattr(mmap, "MADV_HUGEPAGE"):
         memory.madvise(mmap.MADV_HUGEPAGE)
     return torch.frombuffer(memory, dtype=torch.uint8)
 
 
-def mapped_empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """Return an uninitialized tensor on the CPU; a large one goes back to the system when nothing refers to it."""
+def mapped_zeros(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """Return zeros on the CPU; a large tensor goes back to the system when nothing refers to it."""
     num_bytes = prod(shape) * dtype.itemsize
     if num_bytes < LARGE:
-        return torch.empty(*shape, dtype=dtype, device="cpu")
+        return torch.zeros(*shape, dtype=dtype, device="cpu")
     return mapped_bytes(num_bytes).view(dtype).view(*shape)

@@ -267,7 +267,7 @@ class ModelRunner:
             return torch.empty(0, self.vocab_size, device=self.kv_tensors.device)
         with interrupts_allowed(), self._device_made_current(), advice_when_full(self.kv_tensors):
             logits = self._forward(self.step_tensors(plan))
-            self._sampled = self._sampled_early(plan, logits)
+            self._sampled = self._sampled_early(plan, logits) if self.is_asynchronous else None
             return logits
 
     def step_tensors(self, plan: StepPlan) -> StepTensors:
@@ -277,7 +277,6 @@ class ModelRunner:
         """
         return self._staging.step_tensors(plan)
 
-    @torch.inference_mode()
     def sample(self, plan: StepPlan, logits: Tensor) -> list[int]:
         """Return one token id per request of plan.sampling. Raises FloatingPointError for NaN logits."""
         early, self._sampled = self._sampled, None
@@ -293,7 +292,7 @@ class ModelRunner:
         None where `forward` or `sample` is overridden, and may change the logits; and where sampling needs the host.
         """
         kind = type(self)
-        if not (self.is_asynchronous and plan.sampling):
+        if not plan.sampling:
             return None
         if (kind.forward, kind.sample) != (ModelRunner.forward, ModelRunner.sample):
             return None

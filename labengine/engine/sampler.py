@@ -48,7 +48,9 @@ def sample_on_device(logits: Tensor, requests: Sequence[ScheduledRequest], argma
         sampled = triton_sampler.sample(logits, draws, cuts=bool(few))
         cut, uncut = sorted({*cut} - {*few}), []
     else:
-        sampled = greedy_on_device(logits) if argmax is None else argmax.long()
+        sampled = greedy_on_device(logits) if argmax is None else argmax
+    if (cut or uncut) and sampled.dtype != torch.int64:
+        sampled = sampled.long()
     for rows in _batches((cut, uncut), logits):
         index = _to_device(rows, torch.int64, logits.device)
         sampled[0, index] = draw(logits[index], [requests[row] for row in rows])

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-Ints = NDArray[np.int32]
+Numbers = Sequence[int] | NDArray[np.int32]
 
 ALIGNMENT = 64
 """Numbers, 256 bytes: kernels load 16 bytes at a time from where an array begins."""
@@ -37,11 +37,12 @@ class StagedMemory:
         pinned = self._device.type == "cuda"
         host = torch.zeros(num_numbers + prod(shape), dtype=torch.int32, device="cpu", pin_memory=pinned)
         on_device = torch.zeros_like(host, device=self._device) if self._is_copied else host
-        written: Ints = host.numpy()
+        written: NDArray[np.int32] = host.numpy()
         tables, seen = written[num_numbers:].reshape(shape), on_device[num_numbers:].view(shape)
         # All or none: there is no call in between, so no interrupt can come between them.
         self._host, self._on_device, self._written = host, on_device, written
         self._num_numbers, self.tables, self._tables_on_device = num_numbers, tables, seen
+        self._views, self._table_views = ([], []), {}
 
     def has_room(self, lengths: Sequence[int], num_rows: int, width: int) -> bool:
         """Return True if `reserve` would change nothing."""
@@ -58,21 +59,29 @@ class StagedMemory:
         has_rows, _, has_width = self.tables.shape
         return [(sum(map(aligned, lengths)), self._num_numbers), (num_rows, has_rows), (width, has_width)]
 
-    def sent(self, arrays: Sequence[Ints], num_rows: int) -> list[Tensor]:
+    def sent(self, arrays: Sequence[Numbers], num_rows: int) -> list[Tensor]:
         """Write the arrays, copy them and the first rows of the tables to the device, and return them there."""
-        starts = [self._num_numbers]
-        for array in arrays:
-            starts.append(starts[-1] - aligned(len(array)))
-        for start, array in zip(starts[1:], arrays, strict=True):
-            self._written[start : start + len(array)] = array
+        lengths = [len(array) for array in arrays]
+        starts, end = [], self._num_numbers
+        for array, length in zip(arrays, lengths, strict=True):
+            end -= aligned(length)
+            self._written[end : end + length] = array
+            starts.append(end)
         if self._is_copied:
-            first, last = starts[-1], self._num_numbers + num_rows * self.tables[0].size
-            self._on_device[first:last].copy_(self._host[first:last], non_blocking=True)
-        return [self._on_device[start : start + len(array)] for start, array in zip(starts[1:], arrays, strict=True)]
+            last = self._num_numbers + num_rows * self.tables[0].size
+            self._on_device[end:last].copy_(self._host[end:last], non_blocking=True)
+        if self._views[0] != lengths:
+            views = [self._on_device[start : start + length] for start, length in zip(starts, lengths, strict=True)]
+            self._views = lengths, views
+        return self._views[1]
 
     def table(self, number: int, num_rows: int, width: int) -> Tensor:
         """Return one table's first rows and columns on the device; its rows are strided."""
-        return self._tables_on_device[:num_rows, number, :width]
+        shape, view = self._table_views.get(number, (None, None))
+        if view is None or shape != (num_rows, width):
+            view = self._tables_on_device[:num_rows, number, :width]
+            self._table_views[number] = (num_rows, width), view
+        return view
 
 
 def aligned(length: int) -> int:

@@ -1,15 +1,18 @@
 """A StepPlan as tensors, for the model and the attention backends, and the staging memory that fills them.
 
-Staging: int32 host memory, filled by numpy, copied to the device as one piece. No loop runs over tokens. Unchanged
+Staging: int32 host memory, copied to the device as one piece. Loops run over requests, numpy over tokens. Unchanged
 values are not written again: a request's row of the block table is compared with its last content, and a decode that
 opens no block costs one comparison.
+
+Little happens here for a decode, because all of it is slow: the weights that a step reads on a CPU have driven Python,
+numpy and torch out of its caches, so that a call takes ten times as long as in a loop of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import accumulate, chain, pairwise
 
 import numpy as np
 import torch
@@ -17,7 +20,7 @@ from torch import Tensor
 
 from labengine.config import GroupSpec
 from labengine.core.step_plan import ScheduledRequest, SlotRun, StepPlan
-from labengine.engine.staged_memory import Ints, StagedMemory
+from labengine.engine.staged_memory import Numbers, StagedMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,23 +172,21 @@ class StepStaging:
 
     def _expanded(self, plan: StepPlan) -> StepTensors:
         scheduled = plan.scheduled
-        query_lens = np.array([request.num_tokens for request in scheduled], dtype=np.int32)
-        starts = np.array([request.start for request in scheduled], dtype=np.int32)
-        ends = np.cumsum(query_lens, dtype=np.int32)
-        samples = np.array([request.samples for request in scheduled], dtype=bool)
-        contexts = starts + query_lens
-        token_ids = np.fromiter(chain.from_iterable(r.token_ids for r in scheduled), np.int32, plan.num_tokens)
-        positions = expand_runs(starts, query_lens)
-        query_starts = np.concatenate((np.zeros(1, np.int32), ends))
-        slots = [self._slots(scheduled, group) for group in range(len(self._groups))]
-        arrays = token_ids, positions, query_starts, contexts, (ends - 1)[samples], *slots
+        query_lens = tuple(request.num_tokens for request in scheduled)
+        context_lens = tuple(request.end for request in scheduled)
+        ends = list(accumulate(query_lens))
+        token_ids = list(chain.from_iterable(request.token_ids for request in scheduled))
+        positions = expand_runs([request.start for request in scheduled], query_lens)
+        sample_rows = [end - 1 for end, request in zip(ends, scheduled, strict=True) if request.samples]
+        slots = [self._slots(scheduled, group, len(token_ids)) for group in range(len(self._groups))]
+        arrays = token_ids, positions, [0, *ends], context_lens, sample_rows, *slots
         widths = self._fill_tables(scheduled, [len(array) for array in arrays])
         sent = self._memory.sent(arrays, len(scheduled))
         return StepTensors(
             token_ids=sent[0],
             positions=sent[1],
-            query_lens=tuple(query_lens.tolist()),
-            context_lens=tuple(contexts.tolist()),
+            query_lens=query_lens,
+            context_lens=context_lens,
             query_starts=sent[2],
             contexts=sent[3],
             sample_rows=sent[4],
@@ -212,10 +213,10 @@ class StepStaging:
             tables.fill(self._memory, scheduled)
         return widths
 
-    def _slots(self, scheduled: Sequence[ScheduledRequest], group: int) -> Ints:
+    def _slots(self, scheduled: Sequence[ScheduledRequest], group: int, num_tokens: int) -> Numbers:
         runs = [run for request in scheduled for run in request.slot_runs[group]]
         slots = slots_of_runs(runs, self._groups[group].block_size)
-        if len(slots) != sum(request.num_tokens for request in scheduled):
+        if len(slots) != num_tokens:
             raise ValueError(f"slot_runs of group {group} do not cover the scheduled tokens: {len(slots)} slots")
         return slots
 
@@ -225,16 +226,19 @@ def step_tensors(plan: StepPlan, groups: Sequence[GroupSpec], device: torch.devi
     return StepStaging(groups, device).step_tensors(plan)
 
 
-def expand_runs(starts: Ints, lengths: Ints) -> Ints:
+def expand_runs(starts: Sequence[int], lengths: Sequence[int]) -> Numbers:
     """Return the ranges [start, start + length) one after the other.
 
     expand_runs([7, 2], [2, 3]) gives [7, 8, 2, 3, 4].
     """
-    before = np.cumsum(lengths, dtype=np.int32) - lengths
-    return np.repeat(starts - before, lengths) + np.arange(lengths.sum(), dtype=np.int32)
+    if all(length == 1 for length in lengths):  # decodes
+        return starts
+    firsts, counts = np.array((starts, lengths), dtype=np.int32)
+    before = np.cumsum(counts, dtype=np.int32) - counts
+    return np.repeat(firsts - before, counts) + np.arange(counts.sum(), dtype=np.int32)
 
 
-def slots_of_runs(runs: Sequence[SlotRun], block_size: int) -> Ints:
-    """Return the slots of consecutive runs: int32 [sum of their lengths]."""
-    block_ids, offsets, lengths = np.array(runs, dtype=np.int32).reshape(-1, 3).T
-    return expand_runs(block_ids * block_size + offsets, lengths)
+def slots_of_runs(runs: Sequence[SlotRun], block_size: int) -> Numbers:
+    """Return the slots of consecutive runs: as many as their lengths add up to."""
+    starts = [block_id * block_size + offset for block_id, offset, _ in runs]
+    return expand_runs(starts, [length for _, _, length in runs])

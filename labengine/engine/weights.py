@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from labengine.config import ConfigError
 from labengine.engine.fingerprint import ModelFiles
-from labengine.engine.mapped_memory import mapped_empty
+from labengine.engine.mapped_memory import mapped_zeros
 from labengine.engine.model import FAMILIES, PagedModel
 from labengine.engine.model_files.tensor_files import DTYPES, StoredTensor, StoredTensors, open_tensors
 from labengine.engine.modules import Linear
@@ -66,7 +66,7 @@ def _stacked(sources: Sequence[StoredTensor], dtype: torch.dtype, device: torch.
     ends = list(accumulate(source.shape[0] for source in sources))
     shape = (ends[-1], *sources[0].shape[1:])
     is_on_cpu = device.type == "cpu"
-    stacked = mapped_empty(shape, dtype) if is_on_cpu else torch.empty(shape, dtype=dtype, device=device)
+    stacked = mapped_zeros(shape, dtype) if is_on_cpu else torch.empty(shape, dtype=dtype, device=device)
     for end, source in zip(ends, sources, strict=True):
         stacked[end - source.shape[0] : end].copy_(source.read())
     return stacked

@@ -39,6 +39,10 @@ class NativeForward:
         self._step = Step()
         self._buffers = [aligned_empty(0, buffer.dtype) for buffer in self._program.buffers]
         self._scratch = aligned_empty(0, torch.uint8)
+        self._rows_of_buffers: tuple[int, int] = (0, 0)
+        """Tokens and sampling rows that the pointers to buffers are for."""
+        self._views: dict[int, Tensor] = {}
+        """What was returned of buffers, by number."""
         self._last_logits: tuple[Tensor | None, int] = (None, 0)
 
     def __call__(self, step: StepTensors) -> Tensor:
@@ -57,7 +61,9 @@ class NativeForward:
     def argmax(self, logits: Tensor) -> Tensor | None:
         """Return the last step's argmax tokens; see Forward."""
         last, version = self._last_logits
-        return self._rows(self._program.argmax).T if logits is last and logits._version == version else None
+        if logits is not last or logits._version != version:
+            return None
+        return self._view(self._program.argmax, (2, self._step.num_sampling))
 
     def describe(self) -> dict[str, str]:
         """Return lines on kernels and threads."""
@@ -71,19 +77,22 @@ class NativeForward:
 
     def release(self, *, keeps_weights: bool = False) -> None:
         """Release the buffers and the ops; packed weights are released with the last program that uses them."""
-        self._ops, self._buffers, self._last_logits = program_of([]), [], (None, 0)
+        self._ops, self._buffers, self._views, self._last_logits = program_of([]), [], {}, (None, 0)
         self._scratch = aligned_empty(0, torch.uint8)
         self._program.release()
 
     def _logits(self) -> Tensor:
-        logits = self._rows(self._program.logits)
+        logits = self._view(self._program.logits, (self._step.num_sampling, self._program.logits.width))
         self._last_logits = logits, logits._version
         return logits
 
-    def _rows(self, buffer: Buffer) -> Tensor:
-        """Return a buffer's rows of the last step's sampling rows."""
-        rows = self._step.num_sampling
-        return self._buffers[buffer.number][: rows * buffer.width].view(rows, buffer.width)
+    def _view(self, buffer: Buffer, shape: tuple[int, int]) -> Tensor:
+        """Return the buffer's first numbers in that shape: the same tensor as before, unless someone changed it."""
+        view = self._views.get(buffer.number)
+        if view is None or view.shape != shape or view.data_ptr() != self._step.buffers[buffer.number]:
+            view = self._buffers[buffer.number][: shape[0] * shape[1]].view(shape)
+            self._views[buffer.number] = view
+        return view
 
     def _point_at(self, step: StepTensors) -> None:
         native = self._step
@@ -99,11 +108,14 @@ class NativeForward:
 
     def _make_room(self) -> None:
         native = self._step
-        for buffer in self._program.buffers:
-            needed = buffer.width * (native.num_sampling if buffer.is_sampling else native.num_tokens)
-            if needed > self._buffers[buffer.number].numel():
-                self._buffers[buffer.number] = aligned_empty(needed, buffer.dtype)
-            native.buffers[buffer.number] = self._buffers[buffer.number].data_ptr()
+        if self._rows_of_buffers != (native.num_tokens, native.num_sampling):
+            self._rows_of_buffers = 0, 0
+            for buffer in self._program.buffers:
+                needed = buffer.width * (native.num_sampling if buffer.is_sampling else native.num_tokens)
+                if needed > self._buffers[buffer.number].numel():
+                    self._buffers[buffer.number] = aligned_empty(needed, buffer.dtype)
+                native.buffers[buffer.number] = self._buffers[buffer.number].data_ptr()
+            self._rows_of_buffers = native.num_tokens, native.num_sampling
         needed = self._team.scratch_bytes(self._ops, native)
         if needed > self._scratch.numel():
             self._scratch = aligned_empty(needed, torch.uint8)

@@ -59,8 +59,8 @@ def test_a_system_without_memory_is_reported(monkeypatch: pytest.MonkeyPatch) ->
         raise OSError(12, "Cannot allocate memory")
 
     monkeypatch.setattr(mapped_memory.mmap, "mmap", full)
-    with pytest.raises(MemoryError, match=r"no 4 MiB left for weights .*; close other labs"):
-        mapped_memory.mapped_empty((1024, 1024), torch.float32)
+    with pytest.raises(MemoryError, match=r"no 4 MiB left .*; close other labs"):
+        mapped_memory.mapped_zeros((1024, 1024), torch.float32)
 
 
 LOADS = """

@@ -129,13 +129,13 @@ def test_argmax(vocab_size: int, tiny_model: Callable[..., Path]) -> None:
     logits[3, -1] = torch.inf
     logits[4, :-1] = -torch.inf
     logits[5] = -torch.inf
-    out = torch.empty(7, 2, dtype=torch.int32)
+    out = torch.empty(2, 7, dtype=torch.int32)
     step = Step(num_sampling=7)
     step.buffers[0], step.buffers[1] = logits.data_ptr(), out.data_ptr()
     team(1).run(torch.float32, program_of([Op(kind=OpKind.ARGMAX, in_=0, out=1, n=vocab_size)]), step)
     wanted = greedy_on_device(logits)
-    assert out[:, 1].tolist() == wanted[1].tolist() == [1, 1, 0, 0, 1, 0, 1]
-    assert [int(t) for t, fine in out if fine] == [int(t) for t, fine in wanted.T if fine]
+    assert out[1].tolist() == wanted[1].tolist() == [1, 1, 0, 0, 1, 0, 1]
+    assert [int(t) for t, fine in out.T if fine] == [int(t) for t, fine in wanted.T if fine]
 
 
 def test_logits_that_somebody_changed_are_sampled_anew(tiny_llama: Path) -> None:

@@ -35,7 +35,9 @@ static Argmax argmax_of(const float *logits, int64_t size) {
 static void op_argmax(const Op *op, const Step *step, Team *team, int member) {
   (void)member;
   const float *logits = step->buffers[op->in];
-  Argmax *out = step->buffers[op->out];
-  for (long row = take_task(team); row < step->num_sampling; row = take_task(team))
-    out[row] = argmax_of(logits + row * op->n, op->n);
+  int32_t *tokens = step->buffers[op->out], *are_finite = tokens + step->num_sampling;
+  for (long row = take_task(team); row < step->num_sampling; row = take_task(team)) {
+    Argmax found = argmax_of(logits + row * op->n, op->n);
+    tokens[row] = found.token, are_finite[row] = found.is_finite;
+  }
 }

@@ -1,6 +1,15 @@
 /* Attention of a step's queries to the cache: prompts in tiles, decodes alone or, if long, in parts. */
 #include "attention_plan.h"
 
+/* Where the processor has no product of bf16, numbers become floats before they are multiplied. */
+#if defined(IS_BF16) && !defined(HAS_BF16_INSTRUCTION)
+#define INNER(x) x##_f32
+typedef float NAME(Inner); /* a number as it is multiplied */
+#else
+#define INNER(x) NAME(x)
+typedef REAL NAME(Inner);
+#endif
+
 /* The queries of one row for one kv head, [group][head_dim]. */
 static inline const REAL *NAME(queries_at)(const Op *op, const Step *step, int64_t row, int64_t head) {
   int64_t heads = op->num_heads + 2 * op->num_kv_heads;
@@ -53,3 +62,4 @@ static void NAME(op_attend)(const Op *op, const Step *step, Team *team, int memb
   barrier(team);
   NAME(join_parts)(op, step, cut, team, parts);
 }
+#undef INNER

@@ -49,25 +49,31 @@ static inline Reading reading_in(const Op *op, float *memory, int64_t head) {
   return (Reading){memory + head * sum_width(op), maximum + head, maximum + op->num_heads + head};
 }
 
-/* Turn scores into weights in place: [heads][SOME_KEYS]. */
-INLINED void weigh_keys(int heads, float (*scores)[SOME_KEYS], int64_t count, Reading reading, float rescale[MAX_ROWS]) {
-  Range all = {0, round_up(count, LANES)};
+#endif
+
+typedef float NAME(Scores)[SOME_HEADS][SOME_KEYS];
+typedef NAME(Inner) NAME(Weights)[SOME_HEADS][SOME_KEYS];
+
+/* Turn scores into weights. */
+INLINED void NAME(weigh_keys)(int heads, NAME(Scores) scores, int64_t count, Reading reading, float rescale[MAX_ROWS],
+                              NAME(Weights) weights) {
+  Range all = {0, round_up(count, WEIGHED)};
   for (int head = 0; count < all.end && head < heads; head++) mask(scores[head], all, (Range){0, count});
   update_maximum(scores[0], SOME_KEYS, heads, all, reading.maximum, rescale);
   for (int head = 0; head < heads; head++) {
-    float sum = sum_of(weigh_f32(scores[head], scores[head], all, reading.maximum[head]));
+    float sum = sum_of(NAME(weigh)(scores[head], weights[head], all, reading.maximum[head]));
     reading.total[head] = reading.total[head] * rescale[head] + sum;
   }
 }
-#endif
 
 /* Scores of LANES keys for some heads. is_full: a head fills its vectors; otherwise there is a call in the
    inner loop, and no sum would stay in a register. */
 INLINED void NAME(score_keys)(const int heads, const int is_full, const Op *op, const REAL *queries, const REAL *keys,
                               const int64_t *places, const int64_t *next, vec *scores) {
-  vec sums[SOME_HEADS][LANES];
+  enum { STEPS = LANES / KEYS_AT_ONCE };
+  vec sums[SOME_HEADS][STEPS];
   int64_t size = op->head_dim;
-  for (int key = 0; key < LANES; key += KEYS_AT_ONCE) {
+  for (int first = 0; first < STEPS; first++) {
     vec sum[KEYS_AT_ONCE][SOME_HEADS] = {};
     for (int64_t i = 0; i < size; i += LANES * NAME(GRAIN)) {
       int64_t bytes = is_full ? VECTOR_BYTES : (size - i) * sizeof(REAL);
@@ -76,38 +82,46 @@ UNROLL(4)
       for (int head = 0; head < heads; head++) query[head] = (NAME(grains))load_bytes(queries + head * size + i, bytes);
 UNROLL(4)
       for (int k = 0; k < KEYS_AT_ONCE; k++) {
-        NAME(grains) grains = (NAME(grains))load_bytes(keys + places[key + k] + i, bytes);
-        fetch_line(keys + next[key + k] + i);
+        NAME(grains) grains = (NAME(grains))load_bytes(keys + places[first + k * STEPS] + i, bytes);
+        fetch_line(keys + next[first + k * STEPS] + i);
 UNROLL(4)
         for (int head = 0; head < heads; head++) sum[k][head] = NAME(dot)(sum[k][head], query[head], grains);
       }
     }
 UNROLL(4)
-    for (int k = 0; k < KEYS_AT_ONCE; k++)
+    for (int head = 0; head < heads; head++) {
+      vec of_head[KEYS_AT_ONCE];
 UNROLL(4)
-      for (int head = 0; head < heads; head++) sums[head][key + k] = sum[k][head];
+      for (int k = 0; k < KEYS_AT_ONCE; k++) of_head[k] = sum[k][head];
+      sums[head][first] = fold(of_head, KEYS_AT_ONCE, LANES / 2);
+    }
   }
 UNROLL(4)
-  for (int head = 0; head < heads; head++) scores[head] = sums_of(sums[head]) * (op->scale * LOG2_E);
+  for (int head = 0; head < heads; head++) scores[head] = fold(sums[head], STEPS, STEPS / 2) * (op->scale * LOG2_E);
 }
 
 /* Add weighted values to the sums of some heads, in some vectors of columns; `left` columns remain. */
 INLINED void NAME(add_values)(const int heads, const int vectors, const REAL *values, int64_t left, const Keys *keys,
-                              const int64_t *next, float (*weights)[SOME_KEYS], const float *rescale, float *sums,
+                              const int64_t *next, NAME(Weights) weights, const float *rescale, float *sums,
                               int64_t width) {
-  vec sum[SOME_HEADS][4];
+  vec sum[SOME_HEADS][4], value[4];
 UNROLL(4)
   for (int head = 0; head < heads; head++)
 UNROLL(4)
     for (int i = 0; i < vectors; i++) sum[head][i] = load_f32(sums + head * width + i * LANES) * rescale[head];
-  for (int64_t key = 0; key < keys->count; key++)
+  for (int64_t key = 0; key < keys->count; key += INNER(GRAIN)) {
+    NAME(weave_all)(vectors, values, keys->places + key, left, value);
+UNROLL(2)
+    for (int k = 0; k < INNER(GRAIN); k++)
 UNROLL(4)
-    for (int i = 0; i < vectors; i++) {
-      vec value = NAME(load_part)(values + keys->places[key] + i * LANES, left);
-      if (i * VECTOR_BYTES % 64 == 0) fetch_line(values + next[key] + i * LANES);
+      for (int i = 0; i < vectors * LANES; i += 64 / sizeof(REAL)) fetch_line(values + next[key + k] + i);
 UNROLL(4)
-      for (int head = 0; head < heads; head++) sum[head][i] += weights[head][key] * value;
+    for (int head = 0; head < heads; head++) {
+      INNER(grains) weight = INNER(spread)(weights[head] + key);
+UNROLL(4)
+      for (int i = 0; i < vectors; i++) sum[head][i] = INNER(dot)(sum[head][i], weight, (INNER(grains))value[i]);
     }
+  }
 UNROLL(4)
   for (int head = 0; head < heads; head++)
 UNROLL(4)
@@ -118,13 +132,15 @@ UNROLL(4)
 INLINED void NAME(read_with)(const int heads, const int is_full, const Op *op, const REAL *queries, int64_t offset,
                              const Keys *keys, const int64_t *next, Reading reading) {
   const REAL *all_keys = (const REAL *)op->keys + offset, *values = (const REAL *)op->values + offset;
-  float weights[SOME_HEADS][SOME_KEYS], rescale[MAX_ROWS];
+  NAME(Scores) all_scores;
+  NAME(Weights) weights;
+  float rescale[MAX_ROWS];
   for (int64_t key = 0; key < keys->count; key += LANES) {
     vec scores[SOME_HEADS];
     NAME(score_keys)(heads, is_full, op, queries, all_keys, keys->places + key, next + key, scores);
-    for (int head = 0; head < heads; head++) store_f32(weights[head] + key, scores[head]);
+    for (int head = 0; head < heads; head++) store_f32(all_scores[head] + key, scores[head]);
   }
-  weigh_keys(heads, weights, keys->count, reading, rescale);
+  NAME(weigh_keys)(heads, all_scores, keys->count, reading, rescale, weights);
   int64_t i = 0, size = op->head_dim, width = sum_width(op);
   for (; i + 4 * LANES <= size; i += 4 * LANES)
     NAME(add_values)(heads, 4, values + i, LANES, keys, next, weights, rescale, reading.sums + i, width);

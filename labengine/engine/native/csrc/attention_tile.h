@@ -8,14 +8,6 @@
 #include "attention_plan.h"
 #include "packing.h"
 
-#if defined(IS_BF16) && !defined(HAS_BF16_INSTRUCTION)
-#define INNER(x) x##_f32
-typedef float NAME(Inner); /* a number as it is multiplied */
-#else
-#define INNER(x) NAME(x)
-typedef REAL NAME(Inner);
-#endif
-
 typedef struct {
   const Op *op;
   const Share *share;
@@ -203,4 +195,3 @@ static void NAME(attend_tile)(const Op *op, const Step *step, const Share *share
   }
   NAME(end_tile)(&tile, step);
 }
-#undef INNER

@@ -65,6 +65,11 @@ static inline void widen_row(const bf16 *row, float *to, int64_t count) {
   for (int64_t i = 0; i < count; i += LANES) store_part_f32(to + i, load_part_bf16(row + i, count - i), count - i);
 }
 
+INLINED void weave_all_f32(const int vectors, const float *rows, const int64_t *places, int64_t left, vec *woven) {
+UNROLL(4)
+  for (int i = 0; i < vectors; i++) woven[i] = weave_f32(rows + i * LANES, places, left);
+}
+
 #if defined(HAS_BF16_INSTRUCTION)
 static inline void pack_columns_bf16(const bf16 *const rows[LANES], int64_t count, vec *to, int64_t stride) {
   pack_grains((const char *const *)rows, count * sizeof **rows, to, stride);
@@ -73,6 +78,26 @@ static inline void pack_row_bf16(const bf16 *row, bf16 *to, int64_t count) { mem
 static inline vec weave_bf16(const bf16 *rows, const int64_t *places, int64_t count) {
   words first = (words)load_part_bf16(rows + places[0], count), second = (words)load_part_bf16(rows + places[1], count);
   return (vec)(first >> 16 | second);
+}
+/* Two vectors of grains from complete rows. */
+INLINED void weave_two(const bf16 *first, const bf16 *second, vec *woven) {
+#if defined(__AVX512F__)
+  __m512i a = _mm512_loadu_si512(first), b = _mm512_loadu_si512(second);
+  words grains = lane_numbers() * 0x10001 + 0x200000;
+  woven[0] = (vec)_mm512_permutex2var_epi16(a, (__m512i)grains, b);
+  woven[1] = (vec)_mm512_permutex2var_epi16(a, (__m512i)(grains + 0x100010), b);
+#else
+  uint16x8_t a = vld1q_u16(first), b = vld1q_u16(second);
+  woven[0] = (vec)vzip1q_u16(a, b);
+  woven[1] = (vec)vzip2q_u16(a, b);
+#endif
+}
+/* An even number of vectors is complete. */
+INLINED void weave_all_bf16(const int vectors, const bf16 *rows, const int64_t *places, int64_t left, vec *woven) {
+  if (vectors % 2) woven[0] = weave_bf16(rows, places, left);
+UNROLL(4)
+  for (int i = 0; i + 2 <= vectors; i += 2)
+    weave_two(rows + places[0] + i * LANES, rows + places[1] + i * LANES, woven + i);
 }
 #else
 /* Numbers become floats, which is exact: a grain is one of them. */
@@ -88,5 +113,9 @@ UNROLL(16)
 static inline void pack_row_bf16(const bf16 *row, float *to, int64_t count) { widen_row(row, to, count); }
 static inline vec weave_bf16(const bf16 *rows, const int64_t *places, int64_t count) {
   return load_part_bf16(rows + places[0], count);
+}
+INLINED void weave_all_bf16(const int vectors, const bf16 *rows, const int64_t *places, int64_t left, vec *woven) {
+UNROLL(4)
+  for (int i = 0; i < vectors; i++) woven[i] = weave_bf16(rows + i * LANES, places, left);
 }
 #endif

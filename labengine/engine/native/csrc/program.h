@@ -13,7 +13,7 @@ typedef enum {
   LINEAR,    /* out = in [rows, k] x packed `weight` [n, k] transposed, finished as `finish` says */
   ROTATE,      /* queries and keys in `in` normed (if weights) and rotated by `other`; keys and values to their slots */
   ATTEND,    /* out = attention of the queries in `in` over the cache */
-  ARGMAX,      /* out[row] = token of the highest of n logits, and whether they are finite: int32 [sampling, 2] */
+  ARGMAX,      /* out = tokens of the highest of n logits, then whether they are finite: int32 [2, sampling] */
 } OpKind;
 
 typedef enum {

@@ -231,13 +231,18 @@ UNROLL(16)
       }
 }
 
-/* Return a vector whose lane i is the sum of vectors[i]. Overwrites them. */
-INLINED vec sums_of(vec vectors[LANES]) {
+/* The sums of neighbouring runs of `size` lanes: a's in the even runs, b's in the odd ones. */
+INLINED vec paired_runs(vec a, vec b, int size) {
+  words lane = lane_numbers(), from_b = (words)((lane & size) != 0) & LANES;
+  return shuffle(a, b, lane | from_b) + shuffle(a, b, (lane ^ size) | from_b);
+}
+
+/* Add up runs of `size` lanes, then of half of that, and so on, until one of `count` vectors is left. All are constants. */
+INLINED vec fold(vec *vectors, int count, int size) {
 UNROLL(4)
-  for (int size = LANES / 2; size > 0; size /= 2)
+  for (; count > 1; count /= 2, size /= 2)
 UNROLL(8)
-    for (int i = 0; i < size; i++)
-      vectors[i] = even_runs(vectors[i], vectors[i + size], size) + odd_runs(vectors[i], vectors[i + size], size);
+    for (int i = 0; i < count / 2; i++) vectors[i] = paired_runs(vectors[i], vectors[i + count / 2], size);
   return vectors[0];
 }
 
