@@ -60,7 +60,7 @@ class Limits:
 
     def measure(self, tries: int = 7) -> Figures:
         """GB/s and GFLOP/s."""
-        seconds = min(self._fastest(lambda: self._read(streams), tries) for streams in STREAMS)  # noqa: B023
+        seconds = min(self._fastest(lambda: self.read(streams), tries) for streams in STREAMS)  # noqa: B023
         found = {"read": NUM_BYTES / seconds / 1e9}
         found["fp32_matmul"] = self._matmul(torch.float32, tries)
         found["bf16_matmul"] = self._matmul(torch.bfloat16, tries)
@@ -68,7 +68,8 @@ class Limits:
             found[dtype] = max(self._in_registers(loop, tries), found[f"{dtype}_matmul"])
         return found
 
-    def _read(self, streams: int) -> None:
+    def read(self, streams: int) -> None:
+        """Read NUM_BYTES with all threads, each in so many streams."""
         if self._loops is None:
             self._memory.sum()
             return

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
+from types import TracebackType
 
 import torch
 
 from labengine.engine.kv_tensors import KVTensors
 
 
-@contextmanager
-def advice_when_full(kv: KVTensors) -> Iterator[None]:
-    """Raise torch.OutOfMemoryError with the pool's size and with what to lower, in place of torch's own."""
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        raise torch.OutOfMemoryError(
-            f"{kv.device} has too little memory for this step: the KV pool holds {kv.num_bytes / 2**30:,.1f} GiB in "
-            f"{kv.num_blocks} blocks; give a smaller num_blocks, max_num_batched_tokens or max_num_seqs ({error})"
-        ) from error
+class AdviceWhenFull(AbstractContextManager[None]):
+    """Raises torch.OutOfMemoryError with the pool's size and with what to lower, in place of torch's own."""
+
+    def __init__(self, kv: KVTensors) -> None:
+        self._kv = kv
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, torch.OutOfMemoryError):
+            kv = self._kv
+            raise torch.OutOfMemoryError(
+                f"{kv.device} has too little memory for this step: the KV pool holds {kv.num_bytes / 2**30:,.1f} GiB "
+                f"in {kv.num_blocks} blocks; give a smaller num_blocks, max_num_batched_tokens or max_num_seqs "
+                f"({error})"
+            ) from error

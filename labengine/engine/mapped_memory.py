@@ -1,5 +1,4 @@
-"""Memory in huge pages that goes back to the system with its last tensor. malloc may keep what was freed, hundreds of
-megabytes."""
+"""Memory in huge pages, which goes back to the system with its last tensor: malloc may keep what was freed."""
 
 from __future__ import annotations
 

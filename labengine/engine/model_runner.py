@@ -23,7 +23,7 @@ from labengine.engine.forward import Forward
 from labengine.engine.forward.choice import choose_forward
 from labengine.engine.forward.graphs import Recorder
 from labengine.engine.forward.static_step import StaticStep
-from labengine.engine.full_memory import advice_when_full
+from labengine.engine.full_memory import AdviceWhenFull
 from labengine.engine.interrupts import interrupts_allowed
 from labengine.engine.kv_tensors import KVTensors
 from labengine.engine.model import PagedModel
@@ -265,7 +265,7 @@ class ModelRunner:
         """
         if not plan.scheduled:
             return torch.empty(0, self.vocab_size, device=self.kv_tensors.device)
-        with interrupts_allowed(), self._device_made_current(), advice_when_full(self.kv_tensors):
+        with interrupts_allowed(), self._device_made_current(), AdviceWhenFull(self.kv_tensors):
             logits = self._forward(self.step_tensors(plan))
             self._sampled = self._sampled_early(plan, logits) if self.is_asynchronous else None
             return logits
@@ -280,7 +280,7 @@ class ModelRunner:
     def sample(self, plan: StepPlan, logits: Tensor) -> list[int]:
         """Return one token id per request of plan.sampling. Raises FloatingPointError for NaN logits."""
         early, self._sampled = self._sampled, None
-        with interrupts_allowed(), self._device_made_current(), advice_when_full(self.kv_tensors):
+        with interrupts_allowed(), self._device_made_current(), AdviceWhenFull(self.kv_tensors):
             if early is not None and early.plan is plan and early.logits is logits:
                 return read(early.tokens, plan.sampling, logits)
             return sample(logits, plan.sampling, self._forward.argmax(logits))

@@ -42,7 +42,8 @@ class StagedMemory:
         # All or none: there is no call in between, so no interrupt can come between them.
         self._host, self._on_device, self._written = host, on_device, written
         self._num_numbers, self.tables, self._tables_on_device = num_numbers, tables, seen
-        self._views, self._table_views = ([], []), {}
+        self._views: list[Tensor] = []
+        self._table_views: dict[int, Tensor] = {}
 
     def has_room(self, lengths: Sequence[int], num_rows: int, width: int) -> bool:
         """Return True if `reserve` would change nothing."""
@@ -70,17 +71,17 @@ class StagedMemory:
         if self._is_copied:
             last = self._num_numbers + num_rows * self.tables[0].size
             self._on_device[end:last].copy_(self._host[end:last], non_blocking=True)
-        if self._views[0] != lengths:
-            views = [self._on_device[start : start + length] for start, length in zip(starts, lengths, strict=True)]
-            self._views = lengths, views
-        return self._views[1]
+        if [view.shape for view in self._views] != [(length,) for length in lengths]:  # else they are the last step's
+            self._views = [
+                self._on_device[start : start + length] for start, length in zip(starts, lengths, strict=True)
+            ]
+        return list(self._views)
 
     def table(self, number: int, num_rows: int, width: int) -> Tensor:
         """Return one table's first rows and columns on the device; its rows are strided."""
-        shape, view = self._table_views.get(number, (None, None))
-        if view is None or shape != (num_rows, width):
-            view = self._tables_on_device[:num_rows, number, :width]
-            self._table_views[number] = (num_rows, width), view
+        view = self._table_views.get(number)
+        if view is None or view.shape != (num_rows, width):
+            view = self._table_views[number] = self._tables_on_device[:num_rows, number, :width]
         return view
 
 

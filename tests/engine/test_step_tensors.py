@@ -202,3 +202,18 @@ def test_an_interrupted_row_is_written_anew() -> None:
     first.num_computed = 0
     assert read_entries(staging.step_tensors(plan_of(first.take(9))).groups[0], [(0, 3)]) == [[1, 2, 3]]
     assert read_entries(staging.step_tensors(plan_of(other)).groups[0], [(0, 3)]) == [[7, 8, 9]]
+
+
+def test_a_step_of_the_same_shape_has_the_same_tensors_unless_someone_reshaped_them() -> None:
+    """An override that changes a tensor's shape in place spoils its own step only."""
+    staging = StepStaging(GROUPS, CPU)
+    dealer = Dealer(100, GROUPS)
+    request = dealer.request([5] * 9)
+    staging.step_tensors(plan_of(request.take(6)))
+    first = staging.step_tensors(plan_of(request.take(1)))
+    second = staging.step_tensors(plan_of(request.take(1)))
+    assert second.positions is first.positions and second.groups[0].block_tables is first.groups[0].block_tables
+    second.positions.unsqueeze_(0)
+    second.groups[0].block_tables.squeeze_()
+    third = staging.step_tensors(plan_of(request.take(1)))
+    assert third.positions.tolist() == [8] and third.groups[0].block_tables.dim() == 2
