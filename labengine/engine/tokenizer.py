@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from labengine.config import ConfigError, checked_text
 from labengine.engine.direct_tokenizer import DirectTokenizer, direct_tokenizer, names_generic_class
+from labengine.engine.heap import give_back_freed
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -115,7 +116,9 @@ class HuggingFaceTokenizer:
 
     @cached_property
     def _loaded(self) -> DirectTokenizer | PreTrainedTokenizerBase:
-        return direct_tokenizer(self.model_dir) or self._transformers
+        loaded = direct_tokenizer(self.model_dir) or self._transformers
+        give_back_freed()
+        return loaded
 
     @cached_property
     def _transformers(self) -> PreTrainedTokenizerBase:

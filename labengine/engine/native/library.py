@@ -14,7 +14,7 @@ from threading import Lock
 import torch
 from torch import Tensor
 
-from labengine.engine.mapped_memory import mapped_bytes
+from labengine.engine.mapped_memory import mapped_bytes, mapped_zeros
 from labengine.engine.native.compile import CompileError, compiled_image, find_compilers, image_name, require_posix
 from labengine.engine.native.image import ImageError, ImageFolder, cached_images, installed_images, open_image
 from labengine.engine.native.instruction_set import instruction_set_name
@@ -203,9 +203,9 @@ def unpacked(packed_weight: Tensor, n: int, k: int, *, is_gated: bool = False) -
 
 
 def aligned_empty(num_elements: int, dtype: torch.dtype) -> Tensor:
-    """Return uninitialized CPU memory aligned to a cache line. Torch tracks writes to it (its _version counts them)."""
+    """Return CPU memory aligned to a cache line. Torch tracks writes to it (its _version counts them)."""
     spare = 64 // dtype.itemsize
     with torch.inference_mode(False):
-        memory = torch.empty(num_elements + spare, dtype=dtype, device="cpu")
+        memory = mapped_zeros((num_elements + spare,), dtype)
     offset = -memory.data_ptr() % 64 // dtype.itemsize
     return memory[offset : offset + num_elements]
