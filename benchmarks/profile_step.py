@@ -38,25 +38,35 @@ class NativeOps:
 
     def __init__(self, forward: Any, element_size: int) -> None:
         self._forward, self._element_size = forward, element_size
-        self.steps: list[Milliseconds] = []
-        self.matrices: dict[str, tuple[float, float]] = {}
-        """GB read and GFLOP multiplied per step."""
+        self._timed: list[list[tuple[str, float]]] = []
+        self._rows = 0, 0
 
     def __call__(self, step: Any) -> Any:
         logits, ops = self._forward.profile(step)
-        took: Milliseconds = defaultdict(float)
-        for name, seconds in ops:
-            took[LAYER.sub("", name)] += seconds * 1e3
-        self.steps.append(dict(took))
-        self._note_matrices(step.num_tokens, step.sample_rows.shape[0])
+        self._timed.append(ops)
+        self._rows = step.num_tokens, step.sample_rows.shape[0]
         return logits
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._forward, name)
 
-    def _note_matrices(self, num_tokens: int, num_sampling: int) -> None:
+    @property
+    def steps(self) -> list[Milliseconds]:
+        """By op, all layers together. Made afterwards: what the profile itself takes is no part of a step."""
+        steps = []
+        for ops in self._timed:
+            took: Milliseconds = defaultdict(float)
+            for name, seconds in ops:
+                took[LAYER.sub("", name)] += seconds * 1e3
+            steps.append(dict(took))
+        return steps
+
+    @property
+    def matrices(self) -> dict[str, tuple[float, float]]:
+        """GB read and GFLOP multiplied per step."""
         from labengine.engine.native.layout import OpKind
 
+        num_tokens, num_sampling = self._rows
         sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
         program = self._forward._program
         for name, op in zip(program.names, program.ops, strict=True):
@@ -64,7 +74,7 @@ class NativeOps:
                 rows = num_sampling if op.is_sampling else num_tokens
                 sums[LAYER.sub("", name)][0] += op.n * op.k * self._element_size / 1e9
                 sums[LAYER.sub("", name)][1] += 2 * rows * op.n * op.k / 1e9
-        self.matrices = {name: (read, multiplied) for name, (read, multiplied) in sums.items()}
+        return {name: (read, multiplied) for name, (read, multiplied) in sums.items()}
 
 
 def timed_steps(lab: Lab, num_steps: int) -> list[Milliseconds]:
