@@ -7,8 +7,8 @@ from engine.mutations.mutants import changes
 STAGING = changes(
     "step_tensors.py",
     "test_step_tensors.py",
-    ("the row behind the last is sampled", "(ends - 1)[samples]", "np.minimum(ends, ends[-1] - 1)[samples]"),
-    ("contexts lack the chunk", "contexts = starts + query_lens", "contexts = starts + 0 * query_lens"),
+    ("the row behind the last is sampled", "[end - 1 for end,", "[min(end, ends[-1] - 1) for end,"),
+    ("contexts lack the chunk", "tuple(request.end for request", "tuple(request.start for request"),
     (
         "a table is checked to its last whole block",
         "end = -(-request.end // block_size)",
@@ -16,7 +16,8 @@ STAGING = changes(
     ),
     ("a table of equal length counts as written", "if table != before:", "if len(table) != len(before):"),
     ("a grown array keeps what it forgot", "self._rows, self._has_null = [], []\n", "pass\n"),
-    ("offsets in blocks are forgotten", "block_ids * block_size + offsets", "block_ids * block_size"),
+    ("offsets in blocks are forgotten", "block_id * block_size + offset for", "block_id * block_size for"),
+    ("runs count as decodes if one does", "if all(length == 1", "if any(length == 1"),
 )
 WINDOW = changes(
     "step_tensors.py",
@@ -65,6 +66,16 @@ ATTENTION = changes(
         "a part ends one key early",
         "smaller_int(first + size, position + 1)",
         "smaller_int(first + size - 1, position + 1)",
+    ),
+    (
+        "what lies behind the last key is weighed",
+        "for (int head = 0; count < all.end && head < heads; head++) mask(",
+        "for (int head = 0; count < 0 && head < heads; head++) mask(",
+    ),
+    (
+        "keys of a vector change places",
+        "places[first + k * STEPS] + i, bytes",
+        "places[first * KEYS_AT_ONCE + k] + i, bytes",
     ),
 )
 SOFTMAX = changes(
