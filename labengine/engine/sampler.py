@@ -47,10 +47,10 @@ def sample_on_device(logits: Tensor, requests: Sequence[ScheduledRequest], argma
         draws = _draws(requests, uncut, few, logits)
         sampled = triton_sampler.sample(logits, draws, cuts=bool(few))
         cut, uncut = sorted({*cut} - {*few}), []
+    elif argmax is None:
+        sampled = greedy_on_device(logits)
     else:
-        sampled = greedy_on_device(logits) if argmax is None else argmax
-    if (cut or uncut) and sampled.dtype != torch.int64:
-        sampled = sampled.long()
+        sampled = argmax.to(torch.int64, copy=True) if cut or uncut else argmax
     for rows in _batches((cut, uncut), logits):
         index = _to_device(rows, torch.int64, logits.device)
         sampled[0, index] = draw(logits[index], [requests[row] for row in rows])

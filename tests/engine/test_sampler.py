@@ -42,6 +42,18 @@ def test_greedy_takes_the_likeliest_and_the_first_of_equals() -> None:
     assert sample(logits, (request(SamplingParams()), request(SamplingParams()))) == [1, 0]
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_an_argmax_that_the_forward_pass_found_is_not_changed_by_a_draw(dtype: torch.dtype) -> None:
+    argmax = torch.tensor([[1, 0], [1, 1]], dtype=dtype)
+    logits = torch.tensor([[0.0, 2.0, 1.0], [5.0, -math.inf, -math.inf]])
+    hot = request(SamplingParams(temperature=50.0))
+    found = set()
+    for seed in range(40):
+        found.add(sample(logits, (replace(hot, seed=seed), request(SamplingParams())), argmax)[0])
+        assert argmax.tolist() == [[1, 0], [1, 1]]
+    assert found == {0, 1, 2}
+
+
 def test_no_request_no_token() -> None:
     assert sample(torch.empty(0, 5), ()) == []
 
