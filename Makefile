@@ -14,7 +14,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup bundle watch site wheels runs model models browser arm lab demo test test-all test-fast pictures lint lock clean
+.PHONY: help setup bundle watch site wheels runs model models browser emulators lab demo test test-all test-fast pictures lint lock clean
 
 PYTHON ?= python3
 # The headless build needs a fifth less processor time than the whole browser for the same pages.
@@ -58,7 +58,7 @@ help:
 	@echo "  make test-all the long sweeps too, and an installation on every Python there is"
 	@echo "  make pictures the README's animation, the lesson and all pictures of docs and notebooks, made anew (a minute)"
 	@echo "  make site     site/: a lab in a web page, course, bugs, reference, for any static host (two minutes)"
-	@echo "  make wheels   dist/: wheels with kernels for Linux and macOS, and one for all else, tried without a compiler (minutes)"
+	@echo "  make wheels   dist/: wheels with kernels for Linux, macOS and Windows, one for all else, tried without a compiler (minutes)"
 	@echo "  make runs     the runs of notebooks with weights, which the site shows, recorded anew (a minute)"
 	@echo "  make lint     ruff and mypy; biome, tsc and knip for the browser half"
 	@echo "  make bundle   the browser half bundled anew, after a change in widgets/browser; make watch: after each change"
@@ -118,14 +118,17 @@ browser:
 	    echo "Install one (Debian: sudo apt-get install chromium-headless-shell fonts-dejavu-core), or name yours: make test CHROMIUM=/path/to/chromium"; \
 	    exit 1; }
 
-# Compilers for ARM, and QEMU: make test-all runs the kernels for ARM with them, and skips these tests where they are missing.
-arm:
-	@command -v qemu-aarch64-static > /dev/null && command -v aarch64-linux-gnu-gcc > /dev/null && command -v clang > /dev/null || { \
+# Compilers and emulators: make test-all runs the kernels for ARM in QEMU and those for Windows in Wine with them, and skips
+# these tests where they are missing.
+FOREIGN := qemu-user-static clang gcc-aarch64-linux-gnu libc6-dev-arm64-cross wine wine64
+emulators:
+	@command -v qemu-aarch64-static > /dev/null && command -v aarch64-linux-gnu-gcc > /dev/null && command -v clang > /dev/null \
+	    && command -v wine > /dev/null || { \
 	    [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && { \
-	    echo "arm: installing QEMU, clang and the compiler for ARM with apt-get (a minute)"; \
+	    echo "emulators: installing QEMU, Wine, clang and the compiler for ARM with apt-get (a minute)"; \
 	    export DEBIAN_FRONTEND=noninteractive; \
-	    apt-get update -qq && apt-get install -y -qq --no-install-recommends qemu-user-static clang gcc-aarch64-linux-gnu libc6-dev-arm64-cross > /dev/null; }; } \
-	    || echo "arm: goes on without QEMU, clang or the compiler for ARM; on Debian: sudo apt-get install qemu-user-static clang gcc-aarch64-linux-gnu libc6-dev-arm64-cross"
+	    apt-get update -qq && apt-get install -y -qq --no-install-recommends $(FOREIGN) > /dev/null; }; } \
+	    || echo "emulators: goes on without QEMU, Wine, clang or the compiler for ARM; on Debian: sudo apt-get install $(FOREIGN)"
 
 lab: setup model
 	@echo "lab: opening JupyterLab on notebooks/00_why_blocks.ipynb (Ctrl-C twice ends it)"
@@ -137,7 +140,7 @@ demo: setup model
 test: setup models browser
 	@$(TESTS) -m "not sweep"
 
-test-all: setup models browser arm
+test-all: setup models browser emulators
 	@EVERY_SEED=1 PICTURES=1 $(TESTS)
 
 test-fast: setup

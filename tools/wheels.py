@@ -48,6 +48,7 @@ PLATFORMS = (
     Platform("manylinux_2_28_x86_64", "x86_64-linux-gnu.2.28", "linux", X86),
     Platform("manylinux_2_28_aarch64", "aarch64-linux-gnu.2.28", "linux", ARM),
     Platform("macosx_11_0_arm64", "aarch64-macos.11.0", "darwin", ARM),
+    Platform("win_amd64", "x86_64-windows-gnu", "win32", X86),
 )
 
 
@@ -55,7 +56,7 @@ def main(arguments: list[str]) -> int:
     """Build all wheels into a folder, list them, and try this machine's. Returns 1 if it computes other tokens."""
     folder = Path(arguments[0]) if arguments else DIST
     with TemporaryDirectory(prefix="labengine-wheels-") as place:
-        python = _environment(Path(place) / "tools")
+        python = environment(Path(place) / "tools")
         wheels = list(build(python, folder.resolve(), Path(place)))
         for wheel in wheels:
             print(f"{wheel.stat().st_size / 1e6:6.2f} MB  {wheel.name}", flush=True)
@@ -65,7 +66,7 @@ def main(arguments: list[str]) -> int:
     return bool(failures)
 
 
-def _environment(folder: Path) -> Path:
+def environment(folder: Path) -> Path:
     """Make a virtual environment with the tools, under pip's own settings. Returns its Python."""
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     python = folder / "bin" / "python"
@@ -91,10 +92,15 @@ def build(python: Path, folder: Path, scratch: Path) -> Iterator[Path]:
 def compiled(python: Path, platform: Platform, instruction_set: str, scratch: Path) -> bytes:
     """Return the kernels for a set of instructions of another platform."""
     out = scratch / "kernels.so"
-    flags = [*FLAGS, "-s", "-target", platform.target, f"-mcpu={platform.processors[instruction_set]}"]
-    command = [str(python), "-m", "ziglang", "cc", *flags, str(SOURCES / "labengine.c"), "-o", str(out), "-lm"]
+    command = [*compiler(python, platform, instruction_set), str(SOURCES / "labengine.c"), "-o", str(out), "-lm"]
     subprocess.run(command, check=True)
     return out.read_bytes()
+
+
+def compiler(python: Path, platform: Platform, instruction_set: str) -> list[str]:
+    """Return the compiler's command, with the flags for a set of instructions of another platform."""
+    flags = [*FLAGS, "-s", "-target", platform.target, f"-mcpu={platform.processors[instruction_set]}"]
+    return [str(python), "-m", "ziglang", "cc", *flags]
 
 
 def with_images(python: Path, plain: Path, platform: Platform, images: dict[str, bytes], scratch: Path) -> Path:

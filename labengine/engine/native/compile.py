@@ -15,8 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from labengine.engine.native.image import folder_distrust
 from labengine.engine.native.instruction_set import processor, requested_instruction_set
+from labengine.engine.native.trust import folder_distrust
 
 SOURCES = Path(__file__).with_name("csrc")
 PROBE = Path(__file__).with_name("probe.py")
@@ -28,6 +28,8 @@ FLAGS = (
 COMPILE_SECONDS = 180
 """Ten times as long as a slow machine takes; a compiler that takes longer hangs."""
 PROBE_SECONDS = 60
+WINDOWS_EXCEPTION = 0xC0000000
+"""From here on exit statuses on Windows are exceptions that ended the process: 0xC000001D is an unknown instruction."""
 
 Command = tuple[str, ...]
 
@@ -44,9 +46,9 @@ class HungError(CompileError):
 
 
 def require_posix() -> None:
-    """Raise CompileError on a system that the kernels are not written for."""
+    """Raise CompileError on a system where the kernels are not compiled, but come with labengine's wheel."""
     if os.name != "posix":
-        raise CompileError(f"the kernels are written for Linux and macOS, not for {platform.system()}")
+        raise CompileError(f"the kernels are compiled on Linux and macOS only, not on {platform.system()}")
 
 
 def find_compilers() -> list[Command]:
@@ -123,6 +125,8 @@ def _probe(built: Path, name: str) -> None:
     status, said = _run(command, built.parent, PROBE_SECONDS, f"what {name} made of the kernels hangs")
     if status < 0:
         raise CompileError(f"what {name} made of the kernels dies: {signal.strsignal(-status)}")
+    if status >= WINDOWS_EXCEPTION:
+        raise CompileError(f"what {name} made of the kernels dies: exception {status:#x}")
     if status:
         raise CompileError(f"what {name} made of the kernels is no use: {(said.strip().splitlines() or ['?'])[-1]}")
 
@@ -140,14 +144,22 @@ def _run(command: Sequence[str], folder: Path, seconds: float, hangs: str) -> tu
         try:
             status = process.wait(seconds)
         except BaseException as error:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            _kill(process)
             process.wait()
             if isinstance(error, subprocess.TimeoutExpired):
                 raise HungError(hangs) from None
             raise
     with errors.open(encoding="utf-8", errors="replace") as said:
         return status, said.read(100_000)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End a process; on POSIX, with all that it has started."""
+    with suppress(ProcessLookupError):
+        if sys.platform == "win32":
+            process.kill()
+        else:
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def image_name(compilers: Sequence[Command] = ()) -> str:

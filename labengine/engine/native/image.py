@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from ctypes import CDLL, POINTER, c_double, c_int, c_int64, c_void_p
@@ -14,63 +15,11 @@ from tempfile import TemporaryDirectory
 from labengine.atomic_write import TEMPORARY, write_atomically
 from labengine.engine.abandoned_files import remove_abandoned
 from labengine.engine.native.layout import Op, Step, layout_difference
+from labengine.engine.native.trust import file_distrust, folder_distrust, installed_distrust
 from labengine.engine.sources.cache import cache_root
 
-
-def folder_distrust(folder: Path) -> str | None:
-    """Return why another user could put files into `folder`, or replace it; None where none could.
-
-    folder: without links (Path.resolve). Root does not count as another user. Raises OSError.
-    """
-    for place in (folder, *folder.parents):
-        status = place.stat()
-        if status.st_uid not in (os.geteuid(), 0):
-            return f"{place} belongs to another user"
-        is_sticky = bool(status.st_mode & stat.S_ISVTX) and place != folder  # in /tmp, what is mine stays mine
-        if _others_can_write(status) and not is_sticky:
-            return f"{place} can be written to by other users (chmod go-w {place})"
-    return None
-
-
-def file_distrust(status: os.stat_result) -> str | None:
-    """Return why another user could have written this file, which is in a trusted folder; None where none could."""
-    if not stat.S_ISREG(status.st_mode):
-        return "it is no regular file"
-    if status.st_uid != os.geteuid():
-        return "it belongs to another user"
-    return "it can be written to by other users" if _others_can_write(status) else None
-
-
-def _others_can_write(status: os.stat_result) -> bool:
-    for_all, for_group = status.st_mode & stat.S_IWOTH, status.st_mode & stat.S_IWGRP
-    return bool(for_all or (for_group and not _is_private(status.st_gid)))
-
-
-def _is_private(group_id: int) -> bool:
-    """Return True for a group whose only member is the user, as many systems create it."""
-    import grp
-    import pwd
-
-    try:
-        user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(group_id)
-    except KeyError:
-        return False
-    return user.pw_gid == group_id and user.pw_name == group.gr_name and set(group.gr_mem) <= {user.pw_name}
-
-
-def installed_distrust(status: os.stat_result, code: os.stat_result) -> str | None:
-    """Return why a user who cannot write the package's code could have written a file (or folder); None if none could.
-
-    code: a Python file (or folder) of the installed package, which runs in any case.
-    """
-    if status.st_uid not in (code.st_uid, os.geteuid(), 0):
-        return "it belongs to another user than the package"
-    writers, writers_of_code = (found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) for found in (status, code))
-    if writers & ~writers_of_code or (writers & stat.S_IWGRP and status.st_gid != code.st_gid):
-        return "it can be written to by more users than the package"
-    return None
-
-
+READING = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
+"""Flags of open(), as far as the system has them."""
 SUFFIXES = ("f32", "bf16")
 """Suffixes of the functions for each dtype."""
 
@@ -106,6 +55,9 @@ def _private_copy(image: bytes) -> Iterator[str]:
     The memory stays open once it is loaded: the loader identifies libraries by path, and a reused file descriptor
     would be the same path.
     """
+    if sys.platform == "win32":
+        yield str(_kept_copy(image))
+        return
     try:
         number = _sealed_memory(image)
     except (OSError, AttributeError):  # there is none on macOS, nor everywhere on Linux
@@ -119,6 +71,15 @@ def _private_copy(image: bytes) -> Iterator[str]:
     except BaseException:
         os.close(number)
         raise
+
+
+def _kept_copy(image: bytes) -> Path:
+    """Return a file in the user's cache: Windows lets nobody change, truncate or delete a library that is loaded."""
+    kept = cache_root() / "native" / f"{sha256(image).hexdigest()}.dll"
+    if not kept.is_file() or kept.read_bytes() != image:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(kept, image)
+    return kept
 
 
 def _sealed_memory(image: bytes) -> int:
@@ -203,7 +164,7 @@ class ImageFolder:
     def _read(self, file: Path) -> bytes | None:
         """Return the file's content; None if it is distrusted. The opened file is checked, not the path."""
         try:
-            number = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            number = os.open(file, READING)
             with open(number, "rb") as opened:
                 return opened.read() if self._distrust_file(os.fstat(number)) is None else None
         except OSError:

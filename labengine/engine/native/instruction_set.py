@@ -122,6 +122,8 @@ def features() -> frozenset[str]:
     """Return the processor's features as Linux names them; none where the system does not say."""
     if sys.platform == "darwin":
         return frozenset(feature for feature, name in APPLE_FEATURES.items() if _apple_has(name))
+    if sys.platform == "win32":
+        return _features_told_by_torch()
     lines = (line.partition(":") for line in processor().splitlines())
     return frozenset(name for key, _, names in lines if key.strip() in ("flags", "Features") for name in names.split())
 
@@ -138,6 +140,27 @@ def _apple_has(name: str) -> bool:
         f"hw.optional.arm.{name}".encode(), ctypes.byref(value), ctypes.byref(size), None, ctypes.c_size_t(0)
     )
     return not failed and value.value == 1
+
+
+TORCH_FEATURES = {
+    **{name: name for name in ("avx", "avx2", "f16c", "popcnt", "sse4_1", "sse4_2", "ssse3", "avx512_bf16")},
+    **{f"avx512{part}": f"avx512_{part}" for part in ("f", "bw", "cd", "dq", "vl")},
+    "bmi1": "bmi",
+    "bmi2": "bmi2",
+    "fma": "fma3",
+}
+"""Names that torch has for features that instruction sets need."""
+UNTOLD = {"ssse3": {"cx16", "lahf_lm"}, "avx2": {"movbe"}}
+"""Features that torch does not tell, which all processors have that Windows runs on, and that have the first one."""
+
+
+def _features_told_by_torch() -> frozenset[str]:
+    """Return the features that processor and system have; none where torch is older than this question."""
+    from torch import cpu
+
+    told: dict[str, object] = getattr(cpu, "get_capabilities", dict)()
+    known = {feature for feature, name in TORCH_FEATURES.items() if told.get(name)}
+    return frozenset(known.union(*(untold for feature, untold in UNTOLD.items() if feature in known)))
 
 
 def processor() -> str:

@@ -46,13 +46,17 @@ def kernels_in_use() -> Kernels:
 
 @cache
 def _opened() -> Kernels:
-    require_posix()
-    name = instruction_set_name()
     try:
-        installed = _first_usable(installed_images(), image_name())
-        return Kernels(installed or _cached_or_compiled(), name, "compiled here")
+        return _compiled_here()
     except CompileError as failure:
         return _prebuilt(failure)
+
+
+def _compiled_here() -> Kernels:
+    require_posix()
+    name = instruction_set_name()
+    installed = _first_usable(installed_images(), image_name())
+    return Kernels(installed or _cached_or_compiled(), name, "compiled here")
 
 
 def _prebuilt(failure: CompileError) -> Kernels:
@@ -143,7 +147,8 @@ class Team:
         if not self._team:
             raise MemoryError(f"there is no memory for a team of {num_threads} threads")
         self._is_taken = Lock()
-        os.register_at_fork(after_in_child=self._renew)
+        if sys.platform != "win32":
+            os.register_at_fork(after_in_child=self._renew)
 
     def run(
         self, dtype: torch.dtype, ops: ctypes.Array[Op], step: Step, seconds: ctypes.Array[c_double] | None = None

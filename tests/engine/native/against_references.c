@@ -24,8 +24,8 @@ typedef struct {
 } Numbers;
 
 static Numbers unwritten(int is_bf16, int64_t count) {
-  size_t bytes = (count * (is_bf16 ? 2 : 4) + 191) / 64 * 64;
-  void *data = aligned_alloc(64, bytes);
+  size_t bytes = count * (is_bf16 ? 2 : 4) + 128;
+  void *data = aligned_new(bytes);
   memset(data, 0xff, bytes); /* NaN in both */
   return (Numbers){is_bf16, count, data};
 }
@@ -63,7 +63,7 @@ static void run(int is_bf16, Op op, Step step, int num_threads) {
   Numbers scratch = unwritten(0, scratch_bytes(&op, 1, &step, num_threads) / 4 + 16);
   step.scratch = scratch.data;
   (is_bf16 ? run_program_bf16 : run_program_f32)(teams[num_threads], &op, 1, &step, NULL);
-  free(scratch.data);
+  aligned_free(scratch.data);
 }
 
 /* -- products -- */
@@ -116,10 +116,10 @@ static void try_product(int is_bf16, int64_t num_rows, int64_t n, int64_t k, Fin
     Numbers its = {is_bf16, n, (char *)other.data + row * n * size};
     Numbers result = product(alone, memory, its, 1, n, k, finish, 1);
     same_bits("a row of a product alone", out, row * width, result, 0, width);
-    free(result.data);
+    aligned_free(result.data);
   }
   Numbers made[] = {rows, weight, other, memory, out, beside};
-  for (int i = 0; i < 6; i++) free(made[i].data);
+  for (int i = 0; i < 6; i++) aligned_free(made[i].data);
 }
 
 /* -- attention -- */
@@ -214,10 +214,10 @@ static void try_attention(int is_bf16, Heads heads, const Request *requests, int
     Numbers its = {is_bf16, requests[r].now * width, (char *)rows.data + batch.query_starts[r] * width * (is_bf16 ? 2 : 4)};
     Numbers result = attention(heads, &alone, its, keys, values, 1);
     same_bits("a request's attention alone", out, before, result, 0, result.count);
-    free(result.data);
+    aligned_free(result.data);
   }
   Numbers made[] = {keys, values, rows, out, beside};
-  for (int i = 0; i < 5; i++) free(made[i].data);
+  for (int i = 0; i < 5; i++) aligned_free(made[i].data);
 }
 
 /* -- rows -- */

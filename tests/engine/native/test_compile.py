@@ -268,10 +268,10 @@ def test_cc_with_an_open_quote(cache: Path, monkeypatch: pytest.MonkeyPatch) -> 
         kernels.library()
 
 
-def test_there_are_none_for_windows(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_none_are_compiled_on_windows(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiling.os, "name", "nt")
     monkeypatch.setattr(compiling.platform, "system", lambda: "Windows")
-    with pytest.raises(CompileError, match="written for Linux and macOS, not for Windows"):
+    with pytest.raises(CompileError, match="compiled on Linux and macOS only, not on Windows"):
         kernels.library()
 
 

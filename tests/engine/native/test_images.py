@@ -15,7 +15,7 @@ from engine.native.fake_compilers import giving, num_calls, stub
 from labengine.engine.native import __main__ as command
 from labengine.engine.native import compile as compiling
 from labengine.engine.native import image as opening
-from labengine.engine.native import layout, probe
+from labengine.engine.native import layout, probe, trust
 from labengine.engine.native import library as kernels
 from labengine.engine.native.image import SUFFIXES, ImageError, ImageFolder, InstalledImages, open_image
 
@@ -117,11 +117,11 @@ def test_what_belongs_to_another_user_is_not_loaded(kept: Path, monkeypatch: pyt
     name = kept.name.split("-")[0]
     assert list(ImageFolder(kept.parent).images(name))
     other = os.geteuid() + 1
-    monkeypatch.setattr(opening.os, "geteuid", lambda: other)
+    monkeypatch.setattr(trust.os, "geteuid", lambda: other)
     assert not list(ImageFolder(kept.parent).images(name))
-    assert opening.file_distrust(kept.stat()) == "it belongs to another user"
+    assert trust.file_distrust(kept.stat()) == "it belongs to another user"
     if other != 1:
-        assert opening.folder_distrust(kept.parent) == f"{kept.parent} belongs to another user"
+        assert trust.folder_distrust(kept.parent) == f"{kept.parent} belongs to another user"
 
 
 def status(mode: int, owner: int, group: int = 0) -> os.stat_result:
@@ -129,22 +129,22 @@ def status(mode: int, owner: int, group: int = 0) -> os.stat_result:
 
 
 def test_a_group_is_no_other_user_where_it_is_the_users_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "_is_private", {7: True, 8: False}.get)
+    monkeypatch.setattr(trust, "_is_private", {7: True, 8: False}.get)
     me = os.geteuid()
-    assert opening.file_distrust(status(0o664, me, 7)) is None
-    assert opening.file_distrust(status(0o664, me, 8)) == "it can be written to by other users"
-    assert opening.file_distrust(status(0o666, me, 7)) == "it can be written to by other users"
-    assert opening.file_distrust(status(0o644, me, 8)) is None
+    assert trust.file_distrust(status(0o664, me, 7)) is None
+    assert trust.file_distrust(status(0o664, me, 8)) == "it can be written to by other users"
+    assert trust.file_distrust(status(0o666, me, 7)) == "it can be written to by other users"
+    assert trust.file_distrust(status(0o644, me, 8)) is None
 
 
 def test_installed_kernels_are_as_trusted_as_the_code_beside_them() -> None:
     me, other, third = os.geteuid(), os.geteuid() + 1, os.geteuid() + 2
     code = status(0o664, other, 7)
     for file in (status(0o664, other, 7), status(0o644, me, 8), status(0o444, 0, 8)):
-        assert opening.installed_distrust(file, code) is None
+        assert trust.installed_distrust(file, code) is None
     for file in (status(0o666, other, 7), status(0o664, other, 8)):
-        assert opening.installed_distrust(file, code) == "it can be written to by more users than the package"
-    assert opening.installed_distrust(status(0o644, third, 7), code) == "it belongs to another user than the package"
+        assert trust.installed_distrust(file, code) == "it can be written to by more users than the package"
+    assert trust.installed_distrust(status(0o644, third, 7), code) == "it belongs to another user than the package"
 
 
 @pytest.fixture
@@ -270,3 +270,24 @@ def test_images_of_one_name_replace_each_other(image: bytes, tmp_path: Path) -> 
     (found,) = folder.images("name")
     assert found == b"second" and list(folder.images("other")) == [b"another name's"]
     assert opening.cached_images().distrust() is None, "the cache of whoever runs the tests"
+
+
+def test_where_files_have_no_owners_none_is_distrusted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As on Windows; a folder in the place of a file is still no library."""
+    monkeypatch.setattr(trust, "HAS_OWNERS", False)
+    file, code = status(0o666, os.geteuid() + 1), status(0o644, 0)
+    assert trust.file_distrust(file) is None and trust.installed_distrust(file, code) is None
+    assert trust.folder_distrust(tmp_path) is None
+    assert trust.file_distrust(tmp_path.stat()) == "it is no regular file"
+
+
+def test_windows_loads_a_file_that_stays(image: bytes, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loaded library cannot be deleted there, so it is none of a temporary folder; what was damaged is replaced."""
+    monkeypatch.setattr(opening.sys, "platform", "win32")
+    open_image(image)
+    (kept,) = cache.iterdir()
+    assert kept.name == f"{sha256(image).hexdigest()}.dll" and kept.read_bytes() == image
+    kept.unlink()  # here it is loaded: truncating it would end this process
+    kept.write_bytes(image[:100])
+    open_image(image)
+    assert [kept] == list(cache.iterdir()) and kept.read_bytes() == image

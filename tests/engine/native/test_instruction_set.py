@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,3 +70,13 @@ def test_each_set_has_kernels_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.delenv("LABENGINE_CPU")
     requested_instruction_set.cache_clear()
     assert len({*names, compiling.image_name()}) == sum(not isa.lacking() for isa in INSTRUCTION_SETS.values()) + 1
+
+
+@pytest.mark.skipif(instruction_set.machine() != "x86_64", reason="the names are those of x86-64")
+def test_on_windows_torch_tells_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    needed = frozenset().union(*(isa.needs for isa in INSTRUCTION_SETS.values() if isa.machine == "x86_64"))
+    here = instruction_set.features() & needed
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert instruction_set.features() == here
+    monkeypatch.delattr(torch.cpu, "get_capabilities")
+    assert instruction_set.features() == frozenset(), "an older torch tells nothing, and no set is claimed"

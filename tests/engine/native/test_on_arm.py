@@ -1,6 +1,6 @@
 """The kernels in C alone against plain loops: with each compiler here, and for ARM under QEMU.
 
-The same cases everywhere: against_references.c. On Debian, with what the compilers for ARM need (`make arm`):
+The same cases everywhere: against_references.c. On Debian, with what the compilers for ARM need (`make emulators`):
 apt-get install qemu-user-static gcc-aarch64-linux-gnu libc6-dev-arm64-cross
 """
 
@@ -49,7 +49,7 @@ def built(compiler: list[str], isa: InstructionSet, folder: Path) -> str:
 def require(*programs: str) -> None:
     for program in programs:
         if shutil.which(program) is None:
-            pytest.skip(f"there is no {program} (make arm installs it on Debian)")
+            pytest.skip(f"there is no {program} (make emulators installs it on Debian)")
 
 
 def assert_passes(command: list[str]) -> None:

@@ -202,3 +202,13 @@ def test_a_mac_is_asked_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(instruction_set, "_apple_has", found.__contains__)
         assert [isa.name for isa in runnable_instruction_sets()] == names
     requested_instruction_set.cache_clear()
+
+
+def test_windows_has_only_them(
+    wheel: Path, sets: tuple[str, str], image: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is compiled there, though there is a compiler."""
+    monkeypatch.setattr(kernels, "require_posix", no_compilers)
+    monkeypatch.setattr(kernels, "find_compilers", lambda: [(giving(tmp_path, image),)])
+    assert used() == (sets[1], "from labengine's wheel")
+    assert num_calls(tmp_path) == 0

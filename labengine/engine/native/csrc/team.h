@@ -3,6 +3,7 @@
    next op is that near; then it yields its core, and only after about a millisecond it sleeps: a sleeping thread
    wakes up late, and makes the others wait until they sleep. */
 #pragma once
+#include "aligned.h"
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -124,7 +125,7 @@ static void work_together(Team *team, Work work, void *argument) {
 }
 
 Team *team_new(int num_members) {
-  Team *team = aligned_alloc(64, (sizeof(Team) + 63) / 64 * 64);
+  Team *team = aligned_new(sizeof *team);
   pthread_t *threads = calloc(num_members, sizeof *threads);
   if (!team || !threads) return NULL;
   *team = (Team){.num_members = num_members, .threads = threads};
@@ -139,7 +140,7 @@ void team_free(Team *team) {
     for (int member = 1; member < team->num_members; member++) pthread_join(team->threads[member], NULL);
   }
   free(team->threads);
-  free(team);
+  aligned_free(team);
 }
 
 /* -- the division of an op's rows: short runs, taken by any free member -- */
