@@ -20,7 +20,7 @@ from labengine.engine.attention import AttentionBackend
 from labengine.engine.device import choose_device, choose_dtype, on_the_host
 from labengine.engine.fingerprint import ModelFiles, fingerprint
 from labengine.engine.forward import Forward
-from labengine.engine.forward.choice import choose_forward
+from labengine.engine.forward.choice import choose_forward, choose_staging
 from labengine.engine.forward.graphs import Recorder
 from labengine.engine.forward.static_step import StaticStep
 from labengine.engine.full_memory import AdviceWhenFull
@@ -81,7 +81,11 @@ class ModelRunner:
         self._reasons = {**reasons, "kv_pool": pool.reason}
         if kv.device.type == "cuda":
             self._reasons["sampling"] = sampling_line(kv.device)
-        self._staging = StepStaging(self.groups, kv.device)
+        self._staging = (
+            choose_staging(forward, pool.groups, kv.device)
+            if type(self).step_tensors is ModelRunner.step_tensors
+            else StepStaging(pool.groups, kv.device)  # an override may compute with tensors: all are on the device
+        )
         self._sampled: SampledEarly | None = None
         weights.join(self)
 

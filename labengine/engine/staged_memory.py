@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
 
 import numpy as np
@@ -14,6 +15,27 @@ Numbers = Sequence[int] | NDArray[np.int32]
 
 ALIGNMENT = 64
 """Numbers, 256 bytes: kernels load 16 bytes at a time from where an array begins."""
+
+
+class LastCopy:
+    """The end of the last copy from pinned memory to a GPU: what the memory held until then is not to be changed."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._over = torch.cuda.Event()
+
+    @contextmanager
+    def replaced(self) -> Iterator[None]:
+        """Wait until the last copy is over; the copies of the with-block, even an interrupted one, are the last then.
+
+        The wait is usually short, because the step's tokens were read back; but a step that samples nothing is not
+        waited for.
+        """
+        self._over.synchronize()
+        try:
+            yield
+        finally:
+            self._over.record(torch.cuda.current_stream(self._device))
 
 
 class StagedMemory:

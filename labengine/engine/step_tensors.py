@@ -20,7 +20,7 @@ from torch import Tensor
 
 from labengine.config import GroupSpec
 from labengine.core.step_plan import ScheduledRequest, SlotRun, StepPlan
-from labengine.engine.staged_memory import Numbers, StagedMemory
+from labengine.engine.staged_memory import LastCopy, Numbers, StagedMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,8 @@ class GroupTensors:
 class StepTensors:
     """The step's batch: its requests' tokens one after the other, in the plan's order. All tensors are int32.
 
-    Tensors live on the device and are overwritten by the next step; tuples and numbers stay on the host.
+    Tensors live on the device, those of a decode that a graph takes on the host (see GraphStaging). They are
+    overwritten by the next step. Tuples and numbers stay on the host.
 
     token_ids, positions: [num_tokens].
     query_lens: tokens computed in this step, per request; context_lens: tokens that have KV after it.
@@ -146,29 +147,21 @@ class StagedTables:
 
 
 class StepStaging:
-    """The memory of a runner's steps. The next step overwrites a step's tensors.
-
-    Before it writes, a step waits for the copy of the one before. It is usually over, because its tokens were read
-    back; but a step that samples nothing is not waited for.
-    """
+    """The memory of a runner's steps. The next step overwrites a step's tensors."""
 
     def __init__(self, groups: Sequence[GroupSpec], device: torch.device, *, is_copied: bool | None = None) -> None:
         """is_copied: see StagedMemory."""
         self._groups = tuple(groups)
         self._memory = StagedMemory(device, len(self._groups), is_copied=is_copied)
         self._tables = [StagedTables(spec, group) for group, spec in enumerate(groups)]
-        self._device = device
-        self._copied = torch.cuda.Event() if device.type == "cuda" else None
+        self._last_copy = LastCopy(device) if device.type == "cuda" else None
 
     def step_tensors(self, plan: StepPlan) -> StepTensors:
         """Expand a plan. Raises ValueError where a table or a run is too short, or a null entry would be read."""
-        if self._copied is None:
+        if self._last_copy is None:
             return self._expanded(plan)
-        self._copied.synchronize()
-        try:
+        with self._last_copy.replaced():
             return self._expanded(plan)
-        finally:
-            self._copied.record(torch.cuda.current_stream(self._device))
 
     def _expanded(self, plan: StepPlan) -> StepTensors:
         scheduled = plan.scheduled

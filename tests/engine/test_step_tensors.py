@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from engine.late_gpu import CUDA, LateGpu
 from engine.plan_builder import Dealer, HandMadeRequest, plan_of
 from labengine.config import GroupSpec
 from labengine.engine.staged_memory import ALIGNMENT, StagedMemory
@@ -217,3 +218,40 @@ def test_a_step_of_the_same_shape_has_the_same_tensors_unless_someone_reshaped_t
     second.groups[0].block_tables.squeeze_()
     third = staging.step_tensors(plan_of(request.take(1)))
     assert third.positions.tolist() == [8] and third.groups[0].block_tables.dim() == 2
+
+
+def numbers_of(step: StepTensors) -> list[list[int]]:
+    """What a step holds, but for tables."""
+    arrays = (step.token_ids, step.positions, step.query_starts, step.contexts, step.sample_rows)
+    return [array.tolist() for array in (*arrays, *(group.slots for group in step.groups))]
+
+
+def test_a_step_is_not_written_while_the_one_before_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host is ahead of the device: a copy begins only when it is waited for, and reads what it was queued for."""
+    gpu, dealer = LateGpu(monkeypatch), Dealer(4000, GROUPS)
+    staging, requests = StepStaging(GROUPS, CUDA), [dealer.request(list(range(900))) for _ in range(5)]
+    steps: list[tuple[StepTensors, list[list[int]]]] = []
+    for number, num_tokens in ((2, 3), (5, 1), (3, 2), (5, 800), (5, 1)):  # the last but one makes the memory grow
+        plan = plan_of(*(request.take(num_tokens) for request in requests[:number]))
+        step = staging.step_tensors(plan)
+        assert all(numbers_of(before) == expected for before, expected in steps[-1:])
+        steps.append((step, numbers_of(step_tensors(plan, GROUPS, CPU))))
+    gpu.finish()
+    assert numbers_of(step) == steps[-1][1]
+
+
+def test_an_interrupted_step_has_its_copy_waited_for_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C behind the copy: the next step must not write what is being read."""
+    gpu, staging = LateGpu(monkeypatch), StepStaging(GROUPS, CUDA)
+    request = Dealer(40, GROUPS).request([5, 6, 7, 8])
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(StagedMemory, "table", interrupted)
+        staging.step_tensors(plan_of(request.take(1)))
+    ((on_device, source),) = gpu.queue
+    sent = source.tolist()
+    staging.step_tensors(plan_of(request.take(1)))
+    assert on_device.tolist() == sent

@@ -1,18 +1,22 @@
-"""The choice of the forward pass: the fastest one for the selected attention backend."""
+"""The choice of the forward pass, the fastest one for the selected attention backend, and of its steps' staging."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from labengine.config import GroupSpec
 from labengine.engine.attention import AttentionBackend
 from labengine.engine.forward import Forward
 from labengine.engine.forward.eager import EagerForward
+from labengine.engine.forward.graph_staging import GraphStaging
 from labengine.engine.forward.graphs import CudaRecorder, GraphedForward, Recorder, longest_context, refusal
 from labengine.engine.forward.static_step import StaticStep
 from labengine.engine.kv_tensors import KVTensors
 from labengine.engine.model import PagedModel
 from labengine.engine.step_limits import StepLimits
+from labengine.engine.step_tensors import StepStaging
 
 
 def choose_forward(
@@ -41,3 +45,10 @@ def choose_forward(
     longest = longest_context(limits.max_model_len, groups, kv.num_blocks)
     recorder = recorder or CudaRecorder(kv.device)
     return GraphedForward(eager, groups, longest, limits.max_num_seqs, recorder, kv.device, static_step)
+
+
+def choose_staging(forward: Forward, groups: Sequence[GroupSpec], device: torch.device) -> StepStaging | GraphStaging:
+    """Return the staging for a forward pass: graphs that copy their steps take them from the host."""
+    if isinstance(forward, GraphedForward) and forward.copies_steps:
+        return GraphStaging(groups, device, forward.takes)
+    return StepStaging(groups, device)

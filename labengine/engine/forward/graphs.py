@@ -131,12 +131,21 @@ class GraphedForward:
     @torch.inference_mode()
     def __call__(self, step: StepTensors) -> Tensor:
         """Compute a step; see Forward."""
-        static = self._static
-        if static is None or not self._recordings or not static.has_room_for(step):
+        if not self.takes(step):
             return self._eager(step)
-        static.load(step)
+        assert self._static is not None
+        self._static.load(step)
         size = self._sizes[bisect_left(self._sizes, step.num_requests)]
         return self._recordings[size]()[: step.num_requests]
+
+    def takes(self, step: StepTensors) -> bool:
+        """Return True for a step that is replayed; others run module by module."""
+        return self._static is not None and bool(self._recordings) and self._static.has_room_for(step)
+
+    @property
+    def copies_steps(self) -> bool:
+        """True if graphs copy their steps from the host to the device."""
+        return self._static is not None and self._static.is_copied and bool(self._recordings)
 
     def argmax(self, logits: Tensor) -> None:
         """Return None: the sampler computes it."""
@@ -158,7 +167,7 @@ class GraphedForward:
         vocab_size = self._eager.model.config.vocab_size
         logits = torch.empty(static.max_num_seqs, vocab_size, dtype=torch.float32, device=self._eager.kv.device)
         for size in reversed(self._sizes):
-            self._recordings[size] = recorder.record(partial(self._eager, static.rows(size), logits[:size]))
+            self._recordings[size] = recorder.record(partial(self._eager, static.recorded_rows(size), logits[:size]))
 
 
 def refusal(device: torch.device, backend: AttentionBackend) -> str | None:

@@ -2,20 +2,31 @@
 
 A step of n requests fills the first n rows. The rows after them, up to the graph's size, are padding: they write
 nothing (slot -1), read nothing (context 0), and compute token 0 at position 0 without a use.
+
+Rows are filled and padded on the host. One copy brings them to the device, where the graphs read views of the same
+layout:
+
+    [ token_ids | positions | contexts | slots of each group | row 0 of each table | row 1 of each table | ... ]
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import accumulate
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from labengine.config import GroupSpec
+from labengine.engine.staged_memory import LastCopy, aligned
 from labengine.engine.step_tensors import GroupTensors, StepTensors
 
 NOWHERE = -1
 """The slot of a padding row."""
+STRIDE = 16
+"""Table rows are multiples of this many numbers: Triton has a faster kernel for such strides."""
 
 
 class StaticStep:
@@ -24,40 +35,59 @@ class StaticStep:
     All sizes share the rows: the step of 4 requests is the first half of the step of 8.
     """
 
+    copies_always: ClassVar[bool] = False
+    """True to give host and device memory of their own on a CPU too, as on a GPU."""
+
     def __init__(self, groups: Sequence[GroupSpec], max_num_seqs: int, max_context: int, device: torch.device) -> None:
         self.max_num_seqs = max_num_seqs
         self.max_context = max_context
+        self.is_copied = self.copies_always or device.type == "cuda"
         self._num_filled = 0
         """Rows with a request; all rows after them are padding."""
-        row_numbers = torch.arange(max_num_seqs + 1, dtype=torch.int32, device=device)
-        rows = torch.zeros(3, max_num_seqs, dtype=torch.int32, device=device)
-        self._step = StepTensors(
-            token_ids=rows[0],
-            positions=rows[1],
-            query_lens=(1,) * max_num_seqs,
-            context_lens=(max_context,) * max_num_seqs,
+        widths = [self.table_width(spec) for spec in groups]
+        self._table_starts = [0, *accumulate(-(-width // STRIDE) * STRIDE for width in widths)]
+        self._num_numbers = (3 + len(groups)) * aligned(max_num_seqs)
+        size = self._num_numbers + max_num_seqs * self._table_starts[-1]
+        self._host = torch.zeros(size, dtype=torch.int32, device="cpu", pin_memory=device.type == "cuda")
+        self._step = self._over(self._host, groups)
+        for group in self._step.groups:
+            group.slots.fill_(NOWHERE)
+        self._on_device, self._recorded = self._host, self._step
+        if self.is_copied:
+            self._on_device = self._host.to(device, copy=True)
+            self._recorded = self._over(self._on_device, groups)
+        self._last_copy = LastCopy(device) if device.type == "cuda" else None
+
+    def _over(self, memory: Tensor, groups: Sequence[GroupSpec]) -> StepTensors:
+        """Return all rows as views of the host's or the device's memory."""
+        num_rows = self.max_num_seqs
+        numbers = memory[: self._num_numbers].view(-1, aligned(num_rows))[:, :num_rows]
+        tables = memory[self._num_numbers :].view(num_rows, -1)
+        row_numbers = torch.arange(num_rows + 1, dtype=torch.int32, device=memory.device)
+        return StepTensors(
+            token_ids=numbers[0],
+            positions=numbers[1],
+            query_lens=(1,) * num_rows,
+            context_lens=(self.max_context,) * num_rows,
             query_starts=row_numbers,
-            contexts=rows[2],
+            contexts=numbers[2],
             sample_rows=row_numbers[:-1],
-            groups=tuple(self._static_group(spec, device) for spec in groups),
+            groups=tuple(
+                GroupTensors(spec.block_size, spec.window, slots, tables[:, start : start + self.table_width(spec)])
+                for spec, slots, start in zip(groups, numbers[3:], self._table_starts, strict=False)
+            ),
         )
 
     def rows(self, size: int) -> StepTensors:
-        """Return the step of `size` requests, as views; its context_lens are the upper bound max_context."""
-        step = self._step
-        return StepTensors(
-            token_ids=step.token_ids[:size],
-            positions=step.positions[:size],
-            query_lens=step.query_lens[:size],
-            context_lens=step.context_lens[:size],
-            query_starts=step.query_starts[: size + 1],
-            contexts=step.contexts[:size],
-            sample_rows=step.sample_rows[:size],
-            groups=tuple(
-                GroupTensors(group.block_size, group.window, group.slots[:size], group.block_tables[:size])
-                for group in step.groups
-            ),
-        )
+        """Return the step of `size` requests, as views on the host: what `fill` and `pad` write.
+
+        Its context_lens are the upper bound max_context.
+        """
+        return _first_rows(self._step, size)
+
+    def recorded_rows(self, size: int) -> StepTensors:
+        """Return the same step on the device: what a graph of that size reads."""
+        return _first_rows(self._recorded, size)
 
     def table_width(self, spec: GroupSpec) -> int:
         """Return the columns of a group's block tables: a block for every position of the longest context."""
@@ -73,18 +103,22 @@ class StaticStep:
         )
 
     def load(self, step: StepTensors) -> None:
-        """Fill the first rows with a step that fits; rows of the step before become padding."""
-        before, now = self._num_filled, step.num_requests
-        self._num_filled = max(before, now)  # after an interrupt no filled row may count as padding
-        self.fill(step)
-        if now < before:
-            self.pad(self.rows(before), now)
-        self._num_filled = now
+        """Fill the first rows with a step that fits, and copy them to the device.
+
+        Rows of the step before become padding.
+        """
+        with self._rows_writable():
+            before, now = self._num_filled, step.num_requests
+            self._num_filled = max(before, now)  # after an interrupt no filled row may count as padding
+            self.fill(step)
+            if now < before:
+                self.pad(self.rows(before), now)
+            self._num_filled = now
+            self._send(max(before, now))
 
     def fill(self, step: StepTensors) -> None:
         """Copy a step into the first rows. Table columns behind a request's blocks keep old ids: none is read."""
         ours, count = self._step, step.num_requests
-        # One launch on a GPU for all of them.
         torch._foreach_copy_([static[:count] for static in _row_tensors(ours)], list(_row_tensors(step)))
         for group, new in zip(ours.groups, step.groups, strict=True):
             width = min(group.block_tables.shape[1], new.block_tables.shape[1])
@@ -97,11 +131,31 @@ class StaticStep:
         for group in rows.groups:
             group.slots[first:].fill_(NOWHERE)
 
-    def _static_group(self, spec: GroupSpec, device: torch.device) -> GroupTensors:
-        num_rows, width = self.max_num_seqs, self.table_width(spec)
-        slots = torch.full((num_rows,), NOWHERE, dtype=torch.int32, device=device)
-        tables = torch.zeros(num_rows, width, dtype=torch.int32, device=device)
-        return GroupTensors(spec.block_size, spec.window, slots, tables)
+    def _rows_writable(self) -> AbstractContextManager[None]:
+        """Wait until the copy of the step before is over."""
+        return nullcontext() if self._last_copy is None else self._last_copy.replaced()
+
+    def _send(self, num_rows: int) -> None:
+        """Copy all rows' numbers, and the tables of the first rows, as one piece. The host does not wait."""
+        if self.is_copied:
+            end = self._num_numbers + num_rows * self._table_starts[-1]
+            self._on_device[:end].copy_(self._host[:end], non_blocking=True)
+
+
+def _first_rows(step: StepTensors, size: int) -> StepTensors:
+    return StepTensors(
+        token_ids=step.token_ids[:size],
+        positions=step.positions[:size],
+        query_lens=step.query_lens[:size],
+        context_lens=step.context_lens[:size],
+        query_starts=step.query_starts[: size + 1],
+        contexts=step.contexts[:size],
+        sample_rows=step.sample_rows[:size],
+        groups=tuple(
+            GroupTensors(group.block_size, group.window, group.slots[:size], group.block_tables[:size])
+            for group in step.groups
+        ),
+    )
 
 
 def _row_tensors(step: StepTensors) -> Iterator[Tensor]:

@@ -19,6 +19,37 @@ STAGING = changes(
     ("offsets in blocks are forgotten", "block_id * block_size + offset for", "block_id * block_size for"),
     ("runs count as decodes if one does", "if all(length == 1", "if any(length == 1"),
 )
+LAST_COPY = changes(
+    "staged_memory.py",
+    "test_step_tensors.py",
+    ("the last copy is not waited for", "        self._over.synchronize()\n", ""),
+    (
+        "an interrupted step's copy is not noted",
+        "        try:\n            yield\n        finally:\n            self._over",
+        "        if True:\n            yield\n            self._over",
+    ),
+)
+STATIC = changes(
+    "forward/static_step.py",
+    "test_static_step.py",
+    ("rows are changed while they are copied", "nullcontext() if self._last_copy is None else", "nullcontext() or"),
+    ("a graph reads the host's rows", "_first_rows(self._recorded, size)", "_first_rows(self._step, size)"),
+    (
+        "the tables of the last row stay behind",
+        "num_rows * self._table_starts[-1]\n            self",
+        "0\n            self",
+    ),
+    ("the whole memory is sent", "        self._send(max(before, now))", "        self._send(self.max_num_seqs)"),
+    ("rows begin anywhere", "-(-width // STRIDE) * STRIDE for", "width for"),
+    ("the host waits for the copy", "[:end], non_blocking=True)", "[:end])"),
+    ("rows of the step before are not padded", "if now < before:", "if now < before - 1:"),
+)
+GRAPH_STAGING = changes(
+    "forward/graph_staging.py",
+    "test_static_step.py",
+    ("decodes are staged on the device", "if all(request.num_tokens == 1", "if all(request.num_tokens == 0"),
+    ("a step that no graph holds stays on the host", "if self._takes(step):", "if True:"),
+)
 WINDOW = changes(
     "step_tensors.py",
     "test_attention.py",
@@ -158,4 +189,19 @@ KV = changes(
     ("another dtype is taken", "or tensor.dtype != view.dtype", ""),
     ("keys are written twice", "= kv.keys[block_id], kv.values[block_id]", "= kv.keys[block_id], kv.keys[block_id]"),
 )
-SINGLE = (*STAGING, *WINDOW, *GATHER, *ATTENTION, *SOFTMAX, *ROWWISE, *LINEAR, *ARGMAX, *SAMPLER, *ROPE, *KV)
+SINGLE = (
+    *STAGING,
+    *LAST_COPY,
+    *STATIC,
+    *GRAPH_STAGING,
+    *WINDOW,
+    *GATHER,
+    *ATTENTION,
+    *SOFTMAX,
+    *ROWWISE,
+    *LINEAR,
+    *ARGMAX,
+    *SAMPLER,
+    *ROPE,
+    *KV,
+)
