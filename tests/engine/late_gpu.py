@@ -26,6 +26,7 @@ class LateGpu:
         monkeypatch.setattr(torch, "zeros", self._allocating(torch.zeros))
         monkeypatch.setattr(torch, "zeros_like", self._allocating(torch.zeros_like))
         monkeypatch.setattr(torch.Tensor, "to", self._moved)
+        monkeypatch.setattr(torch.Tensor, "pin_memory", lambda values: self._pinned_copy(values))
         monkeypatch.setattr(torch.Tensor, "copy_", self._copied())
         monkeypatch.setattr(torch.cuda, "Event", lambda: LateEvent(self))
         monkeypatch.setattr(torch.cuda, "current_stream", self._stream_of)
@@ -53,10 +54,15 @@ class LateGpu:
         assert device == CUDA
         return object()
 
+    def _pinned_copy(self, values: Tensor) -> Tensor:
+        pinned = values.clone()
+        self._pinned.append(pinned.untyped_storage().data_ptr())
+        return pinned
+
     @staticmethod
-    def _moved(values: Tensor, device: object, *, copy: bool) -> Tensor:
-        assert device == CUDA and copy
-        return values.clone()
+    def _moved(values: Tensor, device: object, *, copy: bool = False, non_blocking: bool = False) -> Tensor:
+        assert device == CUDA and (copy or non_blocking), "the host would wait for it"
+        return torch.empty_like(values).copy_(values, non_blocking=non_blocking)
 
     def _copied(self) -> Callable[..., Tensor]:
         def copy(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
@@ -68,6 +74,14 @@ class LateGpu:
             return target
 
         return copy
+
+
+class OnTheGpu(Tensor):
+    """A tensor that says that it is on the stand-in: `tensor.as_subclass(OnTheGpu)`."""
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return CUDA
 
 
 class LateEvent:

@@ -7,9 +7,15 @@ from dataclasses import replace
 import pytest
 import torch
 
+from engine.late_gpu import LateGpu, OnTheGpu
+from engine.plan_builder import Dealer, plan_of
+from labengine.config import GroupSpec
 from labengine.engine.attention import AttentionSetting
+from labengine.engine.attention.triton import Launch, TritonAttention, TritonStep
 from labengine.engine.attention.triton_tiles import Gpu, decode_shape, num_spans, prefill_shape, query_tiles
+from labengine.engine.step_tensors import StepTensors, step_tensors
 
+CPU = torch.device("cpu")
 H100 = Gpu((9, 0), 132)
 QWEN = AttentionSetting(torch.device("cuda"), torch.bfloat16, 16, 8, 128, (16,))
 
@@ -22,6 +28,35 @@ def test_tiles_cover_every_query_once_the_heaviest_first() -> None:
 def test_with_a_window_all_tiles_but_the_first_weigh_the_same() -> None:
     tiles = query_tiles([12], [12], requests=[0], queries=4, window=3)
     assert tiles.tolist() == [[0, 4], [0, 8], [0, 0]]
+
+
+def test_the_list_of_tiles_is_sent_without_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device still computes the step before: a copy from memory that is not pinned would wait for that."""
+    dealer = Dealer(400, 4)
+    chunks, decode = [dealer.request([7] * 200) for _ in range(2)], dealer.request([7])
+    mixed = step_tensors(plan_of(*(request.take(200) for request in (*chunks, decode))), [GroupSpec(4)], CPU)
+    decodes = step_tensors(plan_of(dealer.request([7]).take(1)), [GroupSpec(4)], CPU)
+    gpu, backend = LateGpu(monkeypatch), TritonAttention(replace(QWEN, device=CPU), H100)
+    launches = prepared(backend, mixed)
+    assert len(gpu.queue) == 2, "one for the prompts' tiles, and one for the decodes'"
+    gpu.finish()
+    queries = backend.prefill_shape.queries(2)
+    expected = [
+        query_tiles(mixed.query_lens, mixed.context_lens, *each, None) for each in (([0, 1], queries), ([2], 1))
+    ]
+    assert [launch.tiles.tolist() for launch in launches if launch.tiles is not None] == [
+        tiles.tolist() for tiles in expected
+    ]
+    (launch,) = prepared(backend, decodes)
+    assert launch.tiles is None and not gpu.queue
+
+
+def prepared(backend: TritonAttention, step: StepTensors) -> list[Launch]:
+    """The launches for a step on the stand-in."""
+    (group,) = step.groups
+    attention = backend.prepare(step, replace(group, slots=group.slots.as_subclass(OnTheGpu)))
+    assert isinstance(attention, TritonStep)
+    return attention._launches
 
 
 @pytest.mark.parametrize(("capability", "kib"), [((8, 0), 164), ((8, 9), 100), ((9, 0), 228), ((12, 0), 100)])

@@ -50,6 +50,36 @@ GRAPH_STAGING = changes(
     ("decodes are staged on the device", "if all(request.num_tokens == 1", "if all(request.num_tokens == 0"),
     ("a step that no graph holds stays on the host", "if self._takes(step):", "if True:"),
 )
+DEVICE = changes(
+    "device.py",
+    "test_device.py",
+    ("a GPU keeps no number", 'if device.type != "cuda" or device.index is not None:', "if True:"),
+    ("whatever the model, a T4 computes in float16", "    if fits_float16:\n", "    if True:\n"),
+)
+FLOAT16 = changes(
+    "model_config.py",
+    "test_device.py",
+    ("all models fit float16", 'return not self.model_type.startswith("gemma")', "return True"),
+    ("no model fits float16", 'return not self.model_type.startswith("gemma")', "return False"),
+)
+LAUNCHES = changes(
+    "model_runner.py",
+    "test_device.py",
+    (
+        "steps launch on the thread's device",
+        "interrupts_allowed(), self._device_made_current(), AdviceWhenFull(self.kv_tensors):\n            logits",
+        "interrupts_allowed(), AdviceWhenFull(self.kv_tensors):\n            logits",
+    ),
+)
+TILES = changes(
+    "attention/triton.py",
+    "test_triton_tiles.py",
+    (
+        "tiles are copied while the host waits",
+        "sent(torch.from_numpy(tiles), group.slots.device)",
+        "torch.from_numpy(tiles).to(group.slots.device)",
+    ),
+)
 WINDOW = changes(
     "step_tensors.py",
     "test_attention.py",
@@ -194,6 +224,10 @@ SINGLE = (
     *LAST_COPY,
     *STATIC,
     *GRAPH_STAGING,
+    *DEVICE,
+    *FLOAT16,
+    *LAUNCHES,
+    *TILES,
     *WINDOW,
     *GATHER,
     *ATTENTION,
