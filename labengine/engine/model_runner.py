@@ -21,7 +21,7 @@ from labengine.engine.device import choose_device, choose_dtype, on_the_host
 from labengine.engine.fingerprint import ModelFiles, fingerprint
 from labengine.engine.forward import Forward
 from labengine.engine.forward.choice import choose_forward, choose_staging
-from labengine.engine.forward.graphs import Recorder
+from labengine.engine.forward.graphs import Recorder, longest_context
 from labengine.engine.forward.static_step import StaticStep
 from labengine.engine.full_memory import AdviceWhenFull
 from labengine.engine.interrupts import interrupts_allowed
@@ -191,12 +191,13 @@ class ModelRunner:
         """Return what a runner needs beside weights and pool: graphs, and the largest forward pass and sampling."""
         pool = pool.for_trial(limits.max_model_len)
         assert pool.num_blocks is not None
-
+        # The pool that is sized by this trial takes up to twice the share of the trial's own.
+        longest = longest_context(limits.max_model_len, pool.groups, 2 * pool.num_blocks)
         made: list[ModelRunner] = []
 
         def take_largest_steps() -> None:
             made.append(runner := cls._on(weights, pool, limits, reasons))
-            for plan in largest_plans(pool.groups, limits):
+            for plan in largest_plans(pool.groups, limits, longest):
                 with suppress(FloatingPointError):  # of a prompt without meaning; of the steps only the memory matters
                     runner.sample(plan, runner.forward(plan))
 

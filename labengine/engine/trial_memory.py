@@ -14,28 +14,30 @@ WITH_TOP_P = SamplingParams(temperature=1.0, top_p=1 - 1e-12)
 """The settings whose sampling needs the most memory: torch puts nearly all tokens in order, on any device."""
 
 
-def largest_plans(groups: Sequence[GroupSpec], limits: StepLimits) -> list[StepPlan]:
-    """Return a step of one long prompt, one in which as many prompts as possible share the tokens, and one of decodes.
+def largest_plans(groups: Sequence[GroupSpec], limits: StepLimits, longest: int) -> list[StepPlan]:
+    """Return a step of one chunk, one in which as many chunks as possible share the tokens, and one of decodes.
 
+    longest: tokens of a request. Each context is as long: a backend may gather the keys and values that it reads.
     All positions are in block 0 of the pool: of the steps only the memory matters.
     """
-    num_tokens, longest = limits.max_num_batched_tokens, limits.max_model_len
-    num_prompts = min(limits.max_num_seqs, num_tokens)
+    num_tokens = limits.max_num_batched_tokens
+    num_chunks = min(limits.max_num_seqs, num_tokens)
     return [
-        _plan(groups, [min(num_tokens, longest)]),
-        _plan(groups, [min(num_tokens // num_prompts, longest)] * num_prompts),
-        _plan(groups, [1] * num_prompts),
+        _plan(groups, [min(num_tokens, longest)], longest),
+        _plan(groups, [min(num_tokens // num_chunks, longest)] * num_chunks, longest),
+        _plan(groups, [1] * num_chunks, longest),
     ]
 
 
-def _plan(groups: Sequence[GroupSpec], lengths: Sequence[int]) -> StepPlan:
-    return StepPlan(tuple(_prompt(groups, number, length) for number, length in enumerate(lengths)))
+def _plan(groups: Sequence[GroupSpec], lengths: Sequence[int], context: int) -> StepPlan:
+    return StepPlan(tuple(_chunk(groups, number, length, context) for number, length in enumerate(lengths)))
 
 
-def _prompt(groups: Sequence[GroupSpec], number: int, length: int) -> ScheduledRequest:
-    tables = tuple((0,) * -(-length // group.block_size) for group in groups)
+def _chunk(groups: Sequence[GroupSpec], number: int, length: int, context: int) -> ScheduledRequest:
+    """Return the last tokens of a request whose context ends with them."""
+    tables = tuple((0,) * -(-context // group.block_size) for group in groups)
     runs = tuple(_runs(length, group.block_size) for group in groups)
-    return ScheduledRequest(number, (0,) * length, 0, tables, runs, True, True, WITH_TOP_P, number)
+    return ScheduledRequest(number, (0,) * length, context - length, tables, runs, True, True, WITH_TOP_P, number)
 
 
 def _runs(length: int, block_size: int) -> tuple[SlotRun, ...]:
@@ -57,7 +59,7 @@ def most_bytes(device: torch.device, work: Callable[[], object]) -> int:
     except torch.OutOfMemoryError as error:
         raise ConfigError(
             f"the largest step does not fit into what {device} has free beside the weights: lower "
-            f"max_num_batched_tokens or max_num_seqs, or give num_blocks ({error})"
+            f"max_num_batched_tokens, max_num_seqs or max_model_len, or give num_blocks ({error})"
         ) from error
     by_torch = torch.cuda.max_memory_reserved(device) - reserved
     return by_torch + max(0, _beside_torch(device) - beside)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -13,10 +15,14 @@ from engine.plan_builder import Dealer, plan_of
 from labengine.config import ConfigError
 from labengine.core.step_plan import StepPlan
 from labengine.engine import model_runner, pool_size
+from labengine.engine.forward.graphs import RecordedForward, Recorder, RunAgain
 from labengine.engine.model_runner import ModelRunner
+from labengine.engine.pool import PoolPlan
 from labengine.engine.pool_size import fitting_blocks, free_memory, left_to_cgroup, require_memory, trial_blocks
+from labengine.engine.static_runner import StaticRunner
 from labengine.engine.step_limits import StepLimits
 from labengine.engine.trial_memory import most_bytes
+from labengine.engine.weights import Weights
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda:1")
 MIB = 2**20
@@ -103,6 +109,8 @@ class FakeMemory:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reserved, self.most, self.beside = 300 * MIB, 700 * MIB, 50 * MIB
+        self.parts: dict[str, int] = {}
+        """The most bytes that each part has needed so far: torch keeps them reserved for it."""
         parts: dict[str, object] = {
             "memory_reserved": lambda device: self.reserved,
             "max_memory_reserved": lambda device: self.most,
@@ -119,6 +127,12 @@ class FakeMemory:
         """Reserve, and forget the former peak."""
         self.reserved += num_bytes
         self.most = self.reserved
+
+    def need(self, part: str, num_bytes: int) -> None:
+        """Reserve what a part needs and has not yet."""
+        more = max(0, num_bytes - self.parts.get(part, 0))
+        self.parts[part] = self.parts.get(part, 0) + more
+        self.take(more)
 
 
 @pytest.fixture
@@ -139,7 +153,7 @@ def test_a_trial_that_does_not_fit_says_what_to_lower(memory: FakeMemory) -> Non
     def work() -> None:
         raise torch.OutOfMemoryError("tried to allocate 2.00 GiB")
 
-    with pytest.raises(ConfigError, match=r"lower max_num_batched_tokens or max_num_seqs.*2\.00 GiB"):
+    with pytest.raises(ConfigError, match=r"lower max_num_batched_tokens, max_num_seqs or max_model.*2\.00 GiB"):
         most_bytes(CUDA, work)
 
 
@@ -152,22 +166,80 @@ def test_a_trial_that_does_not_fit_says_what_to_lower(memory: FakeMemory) -> Non
 def test_the_largest_steps_are_steps_that_a_runner_takes(
     limits: tuple[int, int, int], lengths: list[list[int]], memory: FakeMemory, tiny_gemma: Path
 ) -> None:
-    """On the pool of a trial, which is gone after it; the weights stay, for the runner that follows."""
+    """With the longest contexts, on the pool of a trial, which is gone after it; the weights stay for the runner."""
     taken: list[list[int]] = []
 
     class Trial(ModelRunner):
         def forward(self, plan: StepPlan) -> Tensor:
             taken.append([request.num_tokens for request in plan.scheduled])
-            memory.take(9 * MIB)
+            assert {request.end for request in plan.scheduled} == {limits[2]}
             return super().forward(plan)
 
-    runner = Trial.load(tiny_gemma, num_blocks=64, block_size=4, device="cpu", attention="torch")
-    weights, pool = runner._weights, runner._pool
-    runner._discard()
-    pool_bytes = -(-limits[2] // 4) * pool.block_bytes
-    assert Trial._step_bytes(weights, pool, StepLimits(*limits), {}) == 27 * MIB - pool_bytes
+    weights, pool = loaded(Trial, tiny_gemma)
+    Trial._step_bytes(weights, pool, StepLimits(*limits), {})
     assert taken == lengths
     assert weights.user is None and not weights.model.norm.weight.is_meta
+
+
+def loaded(kind: type[ModelRunner], model_dir: Path) -> tuple[Weights, PoolPlan]:
+    """Weights without a runner, and a plan of a pool for them."""
+    attention = None if kind.attention else "torch"
+    runner = kind.load(model_dir, num_blocks=64, block_size=4, device="cpu", attention=attention)
+    runner._discard()
+    return runner._weights, runner._pool
+
+
+def test_what_the_largest_steps_need_is_graphs_forward_and_sampling(memory: FakeMemory, tiny_llama: Path) -> None:
+    """By torch and beside it. The bytes of each part tell the step that needs the most of it."""
+
+    class CountingRecorder(RunAgain):
+        def record(self, run: Callable[[], Tensor]) -> RecordedForward:
+            recorded = super().record(run)
+            memory.take(1000 * len(recorded()))
+            memory.beside += 10**8
+            return recorded
+
+    class Trial(StaticRunner):
+        def __init__(self, *parts: Any) -> None:
+            super().__init__(*parts)
+            memory.take(self.kv_tensors.num_bytes)
+
+        @classmethod
+        def recorder(cls, device: torch.device) -> Recorder:
+            return CountingRecorder()
+
+        def forward(self, plan: StepPlan) -> Tensor:
+            memory.need("activations", 10**5 * plan.num_tokens)
+            memory.need("gathered", 10**3 * sum(request.end for request in plan.scheduled))
+            return super().forward(plan)
+
+        def sample(self, plan: StepPlan, logits: Tensor) -> list[int]:
+            is_cut = [request.sampling.top_p is not None for request in plan.sampling]
+            memory.need("sampling", sum(is_cut))
+            return super().sample(plan, logits)
+
+    limits = StepLimits(max_num_seqs=4, max_num_batched_tokens=50, max_model_len=300)
+    weights, pool = loaded(Trial, tiny_llama)
+    graphs = 3 * 10**8 + 1000 * (4 + 2 + 1)
+    assert Trial._step_bytes(weights, pool, limits, {}) == graphs + 10**5 * 50 + 10**3 * 4 * 300 + 4
+
+
+@pytest.mark.parametrize(("free_blocks", "longest"), [(1000, 512), (40, 80), (4, 8)])
+def test_a_context_is_no_longer_than_the_pool_will_be(
+    free_blocks: int, longest: int, memory: FakeMemory, tiny_llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trial's pool takes a quarter of what is free, the lab's own at most half."""
+    ends: set[int] = set()
+
+    class Trial(ModelRunner):
+        def forward(self, plan: StepPlan) -> Tensor:
+            ends.update(request.end for request in plan.scheduled)
+            return super().forward(plan)
+
+    weights, pool = loaded(Trial, tiny_llama)
+    monkeypatch.setattr(pool_size, "free_memory", lambda device: free_blocks * pool.block_bytes)
+    Trial._step_bytes(weights, pool, StepLimits(4, 64, 512), {})
+    assert ends == {longest}
 
 
 def test_a_step_without_memory_says_what_to_lower(tiny_runner: ModelRunner, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,6 +71,25 @@ LAUNCHES = changes(
         "interrupts_allowed(), AdviceWhenFull(self.kv_tensors):\n            logits",
     ),
 )
+TRIAL = changes(
+    "model_runner.py",
+    "test_pool_size.py",
+    ("sampling is not measured", "runner.sample(plan, runner.forward(plan))", "runner.forward(plan)"),
+    (
+        "graphs are not measured",
+        "made.append(runner := cls._on(weights, pool, limits, reasons))",
+        "made.append(runner := cls._on(weights, pool, StepLimits(1, 1, 2), reasons))",
+    ),
+    ("contexts end with a trial's pool", "pool.groups, 2 * pool.num_blocks)", "pool.groups, pool.num_blocks)"),
+)
+TRIAL_PLANS = changes(
+    "trial_memory.py",
+    "test_pool_size.py",
+    ("the largest chunk is not measured", "        _plan(groups, [min(num_tokens, longest)], longest),\n", ""),
+    ("contexts begin with their chunk", "(0,) * length, context - length, tables", "(0,) * length, 0, tables"),
+    ("what is beside torch does not count", "by_torch + max(0, _beside_torch(device) - beside)", "by_torch"),
+    ("sampling is greedy", "True, True, WITH_TOP_P, number", "True, True, SamplingParams(), number"),
+)
 TILES = changes(
     "attention/triton.py",
     "test_triton_tiles.py",
@@ -227,6 +246,8 @@ SINGLE = (
     *DEVICE,
     *FLOAT16,
     *LAUNCHES,
+    *TRIAL,
+    *TRIAL_PLANS,
     *TILES,
     *WINDOW,
     *GATHER,
