@@ -22,7 +22,7 @@ class LastCopy:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._over = torch.cuda.Event()
+        self._finished = torch.cuda.Event()
 
     @contextmanager
     def replaced(self) -> Iterator[None]:
@@ -31,11 +31,11 @@ class LastCopy:
         The wait is usually short, because the step's tokens were read back; but a step that samples nothing is not
         waited for.
         """
-        self._over.synchronize()
+        self._finished.synchronize()
         try:
             yield
         finally:
-            self._over.record(torch.cuda.current_stream(self._device))
+            self._finished.record(torch.cuda.current_stream(self._device))
 
 
 class StagedMemory:

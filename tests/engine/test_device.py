@@ -52,20 +52,20 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Gpus:
 
 
 @pytest.fixture
-def chosen(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
+def selected(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
     """The devices that were chosen for models. Their memory is the host's, all else is as chosen."""
     devices: list[torch.device] = []
 
-    def device(requested: str | torch.device | None) -> tuple[torch.device, str]:
-        chosen, reason = choose_device(requested)
-        devices.append(chosen)
+    def select_device(requested: str | torch.device | None) -> tuple[torch.device, str]:
+        device, reason = choose_device(requested)
+        devices.append(device)
         return CPU, reason
 
-    def dtype(requested: str | torch.dtype | None, device: torch.device, *, fits_float16: bool) -> object:
+    def select_dtype(requested: str | torch.dtype | None, device: torch.device, *, fits_float16: bool) -> object:
         return choose_dtype(requested, devices[-1], fits_float16=fits_float16)
 
-    monkeypatch.setattr(model_runner, "choose_device", device)
-    monkeypatch.setattr(model_runner, "choose_dtype", dtype)
+    monkeypatch.setattr(model_runner, "choose_device", select_device)
+    monkeypatch.setattr(model_runner, "choose_dtype", select_dtype)
     return devices
 
 
@@ -81,7 +81,7 @@ def test_a_gpu_has_its_number_from_the_load_on(gpus: Gpus, requested: str | None
 
 @pytest.mark.parametrize("requested", ["cuda", None])
 def test_a_background_thread_launches_on_the_device_of_the_load(
-    requested: str | None, gpus: Gpus, chosen: list[torch.device], monkeypatch: pytest.MonkeyPatch
+    requested: str | None, gpus: Gpus, selected: list[torch.device], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A background thread's current device is 0, whatever the notebook has set in its own."""
     torch.cuda.set_device(1)
@@ -99,7 +99,7 @@ def test_a_background_thread_launches_on_the_device_of_the_load(
             return compute(step)
 
     monkeypatch.setattr(runner, "_forward", Noted())
-    monkeypatch.setattr(runner.kv_tensors, "device", chosen[-1])
+    monkeypatch.setattr(runner.kv_tensors, "device", selected[-1])
     lab.add(token_ids=[5, 9, 14], max_tokens=3, ignore_eos=True)
     lab.start()
     wait_until(lambda: not lab.is_running)
@@ -121,7 +121,11 @@ def test_a_background_thread_launches_on_the_device_of_the_load(
     ],
 )
 def test_a_t4_computes_in_a_dtype_that_the_model_fits(
-    family: str, line: str, tiny_model: Callable[..., Path], chosen: list[torch.device], monkeypatch: pytest.MonkeyPatch
+    family: str,
+    line: str,
+    tiny_model: Callable[..., Path],
+    selected: list[torch.device],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: T4)
     with Lab(tiny_model(family), num_blocks=24, block_size=4) as lab:
@@ -129,7 +133,7 @@ def test_a_t4_computes_in_a_dtype_that_the_model_fits(
         runner = lab.session.model.runner
         assert isinstance(runner, ModelRunner)
         assert str(runner.model.norm.weight.dtype) == f"torch.{line.split()[0]}"
-    assert chosen == [torch.device("cuda:0")]
+    assert selected == [torch.device("cuda:0")]
 
 
 @pytest.mark.parametrize(

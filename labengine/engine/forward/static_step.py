@@ -49,16 +49,16 @@ class StaticStep:
         self._num_numbers = (3 + len(groups)) * aligned(max_num_seqs)
         size = self._num_numbers + max_num_seqs * self._table_starts[-1]
         self._host = torch.zeros(size, dtype=torch.int32, device="cpu", pin_memory=device.type == "cuda")
-        self._step = self._over(self._host, groups)
+        self._step = self._views_of(self._host, groups)
         for group in self._step.groups:
             group.slots.fill_(NOWHERE)
         self._on_device, self._recorded = self._host, self._step
         if self.is_copied:
             self._on_device = self._host.to(device, copy=True)
-            self._recorded = self._over(self._on_device, groups)
+            self._recorded = self._views_of(self._on_device, groups)
         self._last_copy = LastCopy(device) if device.type == "cuda" else None
 
-    def _over(self, memory: Tensor, groups: Sequence[GroupSpec]) -> StepTensors:
+    def _views_of(self, memory: Tensor, groups: Sequence[GroupSpec]) -> StepTensors:
         """Return all rows as views of the host's or the device's memory."""
         num_rows = self.max_num_seqs
         numbers = memory[: self._num_numbers].view(-1, aligned(num_rows))[:, :num_rows]

@@ -22,11 +22,11 @@ STAGING = changes(
 LAST_COPY = changes(
     "staged_memory.py",
     "test_step_tensors.py",
-    ("the last copy is not waited for", "        self._over.synchronize()\n", ""),
+    ("the last copy is not waited for", "        self._finished.synchronize()\n", ""),
     (
         "an interrupted step's copy is not noted",
-        "        try:\n            yield\n        finally:\n            self._over",
-        "        if True:\n            yield\n            self._over",
+        "        try:\n            yield\n        finally:\n            self._finished",
+        "        if True:\n            yield\n            self._finished",
     ),
 )
 STATIC = changes(
