@@ -169,18 +169,23 @@ def test_equal_logits_keep_the_lower_ids() -> None:
 
 
 @pytest.mark.gpu
-def test_the_gpu_draws_the_same_and_the_host_does_not_wait() -> None:
+@pytest.mark.parametrize("by", ["kernels", "torch"])
+def test_the_gpu_draws_the_same_and_the_host_does_not_wait(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     logits = torch.randn(24, 5000, generator=torch.Generator().manual_seed(2)) * 4
     settings = [SamplingParams(temperature=row % 3 / 2, top_k=40 if row % 2 else None) for row in range(24)]
     requests = [request(setting, row) for row, setting in enumerate(settings)]
     on_gpu = logits.cuda()
+    # Asked before: the trial launch waits for the device, and a trial that fails would leave all of it to torch.
+    assert sampler.uses_kernels(on_gpu)
+    if by == "torch":
+        monkeypatch.setattr(sampler, "uses_kernels", lambda logits: False)
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
     try:
         sampled = sampler.sample_on_device(on_gpu, requests)
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    assert sampler.read(sampled, requests) == sample(logits, requests)
+    assert sampler.read(sampled, requests, on_gpu) == sample(logits, requests)
 
 
 def test_a_draw_depends_on_seed_position_and_logits_alone() -> None:
