@@ -30,7 +30,7 @@ def sample(logits: Tensor, requests: Sequence[ScheduledRequest], argmax: Tensor 
     """Return one token id per row of `logits`, [len(requests), vocab_size]. Raises FloatingPointError for NaN or
     infinity.
 
-    best: a result of greedy_on_device for these logits, if there is one.
+    argmax: a result of greedy_on_device for these logits, if there is one.
     """
     return read(sample_on_device(logits, requests, argmax), requests, logits) if requests else []
 
@@ -47,13 +47,16 @@ def sample_on_device(logits: Tensor, requests: Sequence[ScheduledRequest], argma
         draws = _draws(requests, uncut, few, logits)
         sampled = triton_sampler.sample(logits, draws, cuts=bool(few))
         cut, uncut = sorted({*cut} - {*few}), []
+    elif argmax is None and len(cut) + len(uncut) == len(requests):
+        sampled = _are_finite(logits).repeat(2, 1)  # all tokens are drawn below
     elif argmax is None:
         sampled = greedy_on_device(logits)
     else:
         sampled = argmax.to(torch.int64, copy=True) if cut or uncut else argmax
     for rows in _batches((cut, uncut), logits):
         index = _to_device(rows, torch.int64, logits.device)
-        sampled[0, index] = draw(logits[index], [requests[row] for row in rows])
+        selected = logits if len(rows) == len(logits) else logits[index]
+        sampled[0, index] = draw(selected, [requests[row] for row in rows])
     return sampled
 
 
@@ -80,7 +83,12 @@ def sampling_line(device: torch.device) -> str:
 
 def greedy_on_device(logits: Tensor) -> Tensor:
     """Return each row's argmax token, and under it whether the row's logits are finite: int64 [2, rows]."""
-    return torch.stack((logits.argmax(dim=-1), logits.amax(dim=-1).isfinite().long()))
+    return torch.stack((logits.argmax(dim=-1), _are_finite(logits)))
+
+
+def _are_finite(logits: Tensor) -> Tensor:
+    """Return 1 for each row without NaN and infinity, 0 for others: int64 [rows]."""
+    return logits.amax(dim=-1).isfinite().long()
 
 
 def read(sampled: Tensor, requests: Sequence[ScheduledRequest], logits: Tensor) -> list[int]:

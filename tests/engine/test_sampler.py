@@ -15,6 +15,7 @@ from labengine.config import SamplingParams
 from labengine.core.step_plan import ScheduledRequest
 from labengine.engine import sampler
 from labengine.engine.sampler import pick, sample, uniform, uniforms
+from torch_ops import TorchOps
 
 PROBABILITIES = (0.05, 0.4, 0.1, 0.25, 0.2)
 LOGITS = torch.tensor(PROBABILITIES).log()
@@ -166,6 +167,32 @@ def test_equal_logits_keep_the_lower_ids() -> None:
     assert draws(SamplingParams(temperature=1.0, top_k=2), torch.zeros(6), num_draws=60).keys() == {0, 1}
     signed_zeros = torch.tensor([-1.0, -0.0, 0.0, -0.0])
     assert draws(SamplingParams(temperature=1.0, top_k=2), signed_zeros, num_draws=60).keys() == {1, 2}
+
+
+GREEDY, WARM = SamplingParams(), SamplingParams(temperature=1.0)
+TOP_K, TOP_P = SamplingParams(temperature=1.0, top_k=50), SamplingParams(temperature=1.0, top_p=0.9)
+
+
+@pytest.mark.parametrize(
+    ("settings", "num_ops", "reads"),
+    [
+        ((GREEDY,), 8, 2.1),
+        ((WARM,), 21, 24.1),
+        ((GREEDY, WARM), 23, 15.1),
+        ((TOP_K,), 46, 36.0),
+        ((TOP_P,), 61, 110.0),
+    ],
+)
+def test_ops_of_a_batch(settings: tuple[SamplingParams, ...], num_ops: int, reads: float) -> None:
+    """As many for any number of rows. reads: bytes read and written, in times of the logits' own."""
+    for num_rows in (4, 12):
+        logits = torch.randn(num_rows, 10_000, generator=torch.Generator().manual_seed(0))
+        requests = [request(settings[row % len(settings)], row) for row in range(num_rows)]
+        with TorchOps() as ops:
+            sampler.sample_on_device(logits, requests)
+        assert len(ops.names) <= num_ops, ops.names
+        assert ops.num_bytes <= reads * logits.numel() * 4
+        assert ops.names.count("argmax") == (GREEDY in settings)
 
 
 @pytest.mark.gpu
