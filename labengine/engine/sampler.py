@@ -241,15 +241,15 @@ def _batches(kinds: Iterable[list[int]], logits: Tensor) -> Iterator[list[int]]:
 def _draws(
     requests: Sequence[ScheduledRequest], uncut: Sequence[int], cut: Sequence[int], logits: Tensor
 ) -> Tensor | None:
-    """Return temperatures, uniform numbers, top-k and top-p of these rows, 0 for others; None for no rows.
+    """Return what triton_sampler.sample draws these rows by: float64 [4, requests], 0 for others; None for no rows.
 
-    float64 [4, requests]; see triton_sampler.sample.
+    Roots of temperatures, uniform numbers, top-k and top-p.
     """
     rows, vocab_size = [*uncut, *cut], logits.shape[1]
     if not rows:
         return None
     numbers = np.zeros((4, len(requests)))
-    numbers[0, rows] = [requests[row].sampling.temperature for row in rows]
+    numbers[0, rows] = triton_sampler.roots([requests[row].sampling.temperature for row in rows])
     numbers[1, rows] = uniforms([requests[row].seed for row in rows], [requests[row].end for row in rows])
     numbers[2, cut] = [min(requests[row].sampling.top_k or vocab_size, vocab_size) for row in cut]
     numbers[3, cut] = [requests[row].sampling.top_p or 1.0 for row in cut]

@@ -124,7 +124,7 @@ def cut_kernel(
 ):
     """Write one cut row's token over what choose_kernel wrote; 2 under it if top-p reaches beyond the candidates.
 
-    sums: of the weights by chunk, for rows without top-k.
+    sums: of the weights by chunk, float32, for rows without top-k. The candidates' own weights are float64.
     """
     row = tl.program_id(0).to(tl.int64)
     top_k = tl.load(draws + 2 * num_rows + row).to(tl.int32)
@@ -134,14 +134,16 @@ def cut_kernel(
         count = tl.load(counts + row)
         key = tl.sort(tl.load(candidates + row * ROOM + rank, mask=rank < count, other=NO_TOKEN))
         distance = (key >> 32).to(tl.int32).to(tl.float32, bitcast=True)
-        weights = tl.exp((-distance).to(tl.float64) / tl.load(draws + row))
+        root = tl.load(draws + row)
+        weights = tl.exp2((-distance).to(tl.float64) * root * root)
         weights = tl.where(rank < tl.minimum(count, top_k), weights, 0.0)
         ends = tl.cumsum(weights, 0)
         total = tl.max(ends, 0)
         end = total
         if top_k >= size:
             chunk = tl.arange(0, PADDED)
-            total = tl.sum(tl.load(sums + row * num_chunks + chunk, mask=chunk < num_chunks, other=0.0), 0)
+            summed = tl.load(sums + row * num_chunks + chunk, mask=chunk < num_chunks, other=0.0)
+            total = tl.sum(summed.to(tl.float64), 0)
         top_p = tl.load(draws + 3 * num_rows + row)
         reach = tl.where(top_p < 1.0, top_p * total, float("inf"))
         kept = tl.where((rank > 0) & (ends - weights >= reach), 0.0, weights)

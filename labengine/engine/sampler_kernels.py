@@ -6,8 +6,10 @@
 
 Rows with top-k or top-p have two more, in sampler_cut_kernels.py.
 
-Logits are read once for a greedy row, and twice and one chunk for a drawn one. Weights are sampler.py's, in float64
-and relative to the row's largest logit: drawn is the token that torch would draw, up to the order of float64 sums.
+Logits are read once for a greedy row, and twice and one chunk for a drawn one. Weights are sampler.py's, relative to
+the row's largest logit, but in float32, as are the sums of chunks: many cards have a 64th of their speed in float64.
+Chunks, and the tokens of one chunk, are laid end to end in float64. So a row's token is the one that torch would draw,
+unless its number lies within a few millionths of the border between two tokens.
 """
 # Kernels are Python in form only: their arguments are pointers and constants of the compiler.
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
@@ -19,17 +21,21 @@ import triton.language as tl
 
 
 @triton.jit
-def _weights(logits, row_stride, row, token, size, largest, temperature):
-    """Return the tokens' weights, float64; 0 behind the row's end."""
+def _weights(logits, row_stride, row, token, size, largest, root):
+    """Return the tokens' weights, float32; 0 behind the row's end.
+
+    root: see triton_sampler.roots. It is finite and above 0: a distance of 0 stays 0, and an infinite one infinite.
+    """
     logit = tl.load(logits + row * row_stride + token, mask=token < size, other=float("-inf"))
-    return tl.exp((logit - largest).to(tl.float64) / temperature)
+    return tl.exp2((logit - largest) * root * root)
 
 
 @triton.jit
 def _first_above(ends, weights, index, goal):
     """Return the first index whose end exceeds the goal; without one the last. Indices of weight 0 are never selected.
 
-    Neighbours' ends may be rounded differently, and the goal may be the very end.
+    Neighbours' ends may be rounded differently, and the goal may be the very end, or beyond it: a chunk's sum and the
+    end of its tokens are rounded differently, too.
     """
     last = tl.max(tl.where(weights > 0, index, 0), 0)
     return tl.min(tl.where((weights > 0) & (ends > goal), index, last), 0)
@@ -64,13 +70,13 @@ def weigh_kernel(
     draws: see choose_kernel.
     """
     chunk, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    temperature = tl.load(draws + row)
-    top_k = tl.load(draws + 2 * num_rows + row)
-    if (temperature > 0) & ((top_k == 0) | (top_k >= size)):
+    root = tl.load(draws + row).to(tl.float32)
+    top_k = tl.load(draws + 2 * num_rows + row).to(tl.int32)
+    if (root > 0) & ((top_k == 0) | (top_k >= size)):
         other = tl.arange(0, PADDED)
         maximum = tl.load(maxima + row * num_chunks + other, mask=other < num_chunks, other=float("-inf"))
         token = chunk * CHUNK + tl.arange(0, CHUNK)
-        weights = _weights(logits, row_stride, row, token, size, tl.max(maximum, 0), temperature)
+        weights = _weights(logits, row_stride, row, token, size, tl.max(maximum, 0), root)
         tl.store(sums + row * num_chunks + chunk, tl.sum(weights, 0))
 
 
@@ -91,9 +97,9 @@ def choose_kernel(
 ):
     """Write one row's token, and whether its logits are finite, into sampled, int64 [2, rows].
 
-    draws: float64 [4, rows], temperatures (0 for greedy rows), numbers in [0, 1), top-k and top-p; top-k is 0 for a row
-    that is not cut, and the row's size or more for one without top-k. A cut row's token is left to cut_kernel. draws,
-    sums: None when all rows are greedy.
+    draws: float64 [4, rows], roots of temperatures (see triton_sampler.roots; 0 for greedy rows), numbers in [0, 1),
+    top-k and top-p; top-k is 0 for a row that is not cut, and the row's size or more for one without top-k. A cut row's
+    token is left to cut_kernel. sums: float32. draws, sums: None when all rows are greedy.
     """
     row = tl.program_id(0).to(tl.int64)
     chunk = tl.arange(0, PADDED)
@@ -102,16 +108,17 @@ def choose_kernel(
     largest, fullest = tl.max(maximum, 0, return_indices=True)
     selected = tl.load(places + row * num_chunks + fullest)
     if draws is not None:
-        temperature = tl.load(draws + row)
-        if (temperature > 0) & (tl.load(draws + 2 * num_rows + row) == 0):
-            summed = tl.load(sums + row * num_chunks + chunk, mask=exists, other=0.0)
+        root = tl.load(draws + row).to(tl.float32)
+        if (root > 0) & (tl.load(draws + 2 * num_rows + row) == 0):
+            summed = tl.load(sums + row * num_chunks + chunk, mask=exists, other=0.0).to(tl.float64)
             ends = tl.cumsum(summed, 0)
             goal = tl.load(draws + num_rows + row) * tl.sum(summed, 0)
             into = _first_above(ends, summed, chunk, goal)
             before = tl.sum(tl.where(chunk < into, summed, 0.0), 0)
             token = into * CHUNK + tl.arange(0, CHUNK)
-            weights = _weights(logits, row_stride, row, token, size, largest, temperature)
-            selected = _first_above(before + tl.cumsum(weights, 0), weights, token, goal)
+            weights = _weights(logits, row_stride, row, token, size, largest, root)
+            # In float64: in float32 a light token behind a heavy one would have no length at all.
+            selected = _first_above(tl.cumsum(weights.to(tl.float64), 0), weights, token, goal - before)
     is_finite = tl.abs(largest) < float("inf")
     tl.store(sampled + row, selected.to(tl.int64))
     tl.store(sampled + num_rows + row, is_finite.to(tl.int64))

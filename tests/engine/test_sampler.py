@@ -15,6 +15,7 @@ from labengine.config import SamplingParams
 from labengine.core.step_plan import ScheduledRequest
 from labengine.engine import sampler
 from labengine.engine.sampler import pick, sample, uniform, uniforms
+from near_draws import are_drawn, laid_out
 from torch_ops import TorchOps
 
 PROBABILITIES = (0.05, 0.4, 0.1, 0.25, 0.2)
@@ -195,6 +196,23 @@ def test_ops_of_a_batch(settings: tuple[SamplingParams, ...], num_ops: int, read
         assert ops.names.count("argmax") == (GREEDY in settings)
 
 
+@pytest.mark.parametrize("sampling", [WARM, TOP_K, SamplingParams(temperature=0.7, top_k=9, top_p=0.8)])
+def test_a_token_is_near_its_number_alone(sampling: SamplingParams) -> None:
+    """What other tests take for a draw that rounding may explain: no neighbour of the drawn token is one."""
+    logits = torch.randn(1, 60, generator=torch.Generator().manual_seed(8))
+    for seed in range(10):
+        requests = [request(sampling, seed)]
+        drawn = sample(logits, requests)
+        ids, weights = laid_out(logits[0], sampling)
+        ends = weights.cumsum(0) / weights.sum()
+        assert (ends - uniform(seed, 1)).abs().min() > 1e-4, "no number is near a border"
+        assert [token for token in range(60) if are_drawn([token], logits, requests)] == drawn
+        (place,) = (ids == drawn[0]).nonzero()[0].tolist()
+        at_the_border = float(ends[place]) - uniform(seed, 1)
+        if place + 1 < len(ids) and weights[place + 1] > 0:
+            assert are_drawn(ids[[place + 1]].tolist(), logits, requests, at_the_border * 1.01)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("by", ["kernels", "torch"])
 def test_the_gpu_draws_the_same_and_the_host_does_not_wait(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,7 +230,8 @@ def test_the_gpu_draws_the_same_and_the_host_does_not_wait(by: str, monkeypatch:
         sampled = sampler.sample_on_device(on_gpu, requests)
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    assert sampler.read(sampled, requests, on_gpu) == sample(logits, requests)
+    tokens = sampler.read(sampled, requests, on_gpu)
+    assert tokens == sample(logits, requests) if by == "torch" else are_drawn(tokens, logits, requests)
 
 
 def test_a_draw_depends_on_seed_position_and_logits_alone() -> None:

@@ -49,6 +49,11 @@ A_FEW_BYTES = 64
 """Spilled by a thread's stores and loads: ptxas trades as much for one more program per SM. A tile spills hundreds."""
 MOST_SPILLED, LEAST_DECODES = (A_FEW_BYTES, 3) if TRITON >= (3, 7) else (160, 2)
 """Per thread, and per SM. Triton 3.2 gives heads of 256 more registers: 132 bytes on sm_80, 2 programs on sm_90."""
+MOST_IN_FLOAT64 = {"survey_kernel": 0, "weigh_kernel": 8, "choose_kernel": 220, "collect_kernel": 4, "cut_kernel": 340}
+"""Instructions of a thread, which has 16 logits. A T4 and a 4090 take 32 and 64 times as long for each as in float32.
+
+choose_kernel adds up one chunk of a row, and cut_kernel weighs a row's candidates.
+"""
 EACH_ONCE = {(75, "smollm2"), (80, "qwen3"), (89, "smollm2"), (90, "gemma3")}
 """Each GPU once, and each model."""
 
@@ -113,7 +118,7 @@ def test_fused_ops(capability: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("capability",), sampled(product(capabilities()), {(75,), (90,)}))
 def test_sampler(capability: int, tmp_path: Path) -> None:
-    """Logits are loaded 16 bytes at a time, weights added in float64, in registers."""
+    """Logits are loaded 16 bytes at a time, weighed and added without float64, in registers."""
     compiled = {name: kernel.compiled for name, kernel in sampler_launches(capability).items()}
     assert {name: len(found) for name, found in compiled.items()} == {
         "survey_kernel": 2, "weigh_kernel": 1, "choose_kernel": 2, "collect_kernel": 1, "cut_kernel": 1,
@@ -121,8 +126,9 @@ def test_sampler(capability: int, tmp_path: Path) -> None:
     for name in ("survey_kernel", "weigh_kernel", "collect_kernel"):
         for kernel in compiled[name]:
             assert re.search(r"ld\.global\S*\.v4", kernel.asm["ptx"])
-    for kernel in (*compiled["weigh_kernel"], compiled["choose_kernel"][1], *compiled["cut_kernel"]):
-        assert "div.rn.f64" in kernel.asm["ptx"] and re.search(r"add\.(rn\.)?f64", kernel.asm["ptx"])
+    for name, most in MOST_IN_FLOAT64.items():
+        found = [re.findall(r"^.*\.f64\b.*;", kernel.asm["ptx"], re.MULTILINE) for kernel in compiled[name]]
+        assert bool(most) <= max(map(len, found)) <= most, name
     for name, kernel in ((name, kernel) for name, found in compiled.items() for kernel in found):
         report = report_of(kernel, capability, tmp_path)
         least = 256 if name == "cut_kernel" else 512  # it reads a few KiB once
