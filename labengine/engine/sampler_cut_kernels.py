@@ -3,7 +3,8 @@
     collect_kernel   one program per row: finds how far below the largest logit the candidates reach, and lists them
     cut_kernel       one program per row: sorts them, cuts them by top-k and top-p, and selects the one at the number
 
-A distance below the largest logit is at least 0, so that its bits, as an integer, are in its order. The reach is
+A distance below the largest logit is at least 0, so that its bits, as an integer, are in its order. For a top-k up to
+the number of chunks the reach is the k-th largest of the chunks' maxima, and chunks below it are not read. Any other is
 searched for by histograms of these bits: the exponent, then 8 bits at a time, until few enough tokens are within it. Of
 tokens as far away as the last candidate, the lower ids are taken: candidates are the first tokens of the row's order.
 """
@@ -66,6 +67,52 @@ def _reach(logits, row_stride, row, size, largest, wanted, BLOCK: tl.constexpr, 
 
 
 @triton.jit
+def _nth_largest(maximum, chunk, n):
+    """Return the n-th largest of the chunks' maxima, n >= 1."""
+    return tl.max(tl.where(chunk == n - 1, tl.sort(maximum, descending=True), float("-inf")), 0)
+
+
+@triton.jit
+def _list(
+    logits,
+    maxima,
+    candidates,
+    row_stride,
+    row,
+    size,
+    num_chunks,
+    largest,
+    within,
+    tied,
+    num_within,
+    BLOCK: tl.constexpr,
+    CHUNK: tl.constexpr,
+    ROOM: tl.constexpr,
+):
+    """List the tokens of distances up to `within`, and behind these num_within the ones at `tied`; return how many.
+
+    Those beyond ROOM are counted, and not stored. A block is not read if all of its chunks' maxima are too far away.
+    """
+    num_listed, num_ties = 0, 0
+    for start in range(0, size, BLOCK):
+        chunk = start // CHUNK + tl.arange(0, BLOCK // CHUNK)
+        maximum = tl.load(maxima + row * num_chunks + chunk, mask=chunk < num_chunks, other=float("-inf"))
+        nearest = (largest - tl.max(maximum, 0)).to(tl.int32, bitcast=True)
+        if nearest <= tl.maximum(within, tied):
+            token = start + tl.arange(0, BLOCK)
+            bits = _distances(logits, row_stride, row, token, size, largest)
+            is_within = (token < size) & (bits <= within)
+            is_tied = (token < size) & (bits == tied)
+            place = num_listed + tl.cumsum(is_within.to(tl.int32), 0)
+            place = tl.where(is_within, place, num_within + num_ties + tl.cumsum(is_tied.to(tl.int32), 0)) - 1
+            key = (bits.to(tl.int64) << 32) | token.to(tl.int64)
+            tl.store(candidates + row * ROOM + place, key, mask=(is_within | is_tied) & (place < ROOM))
+            num_listed += tl.sum(is_within.to(tl.int32), 0)
+            num_ties += tl.sum(is_tied.to(tl.int32), 0)
+    return num_listed + num_ties
+
+
+@triton.jit
 def collect_kernel(
     logits,
     maxima,
@@ -77,6 +124,7 @@ def collect_kernel(
     num_chunks,
     num_rows,
     BLOCK: tl.constexpr,
+    CHUNK: tl.constexpr,
     PADDED: tl.constexpr,
     ROOM: tl.constexpr,
 ):
@@ -92,21 +140,19 @@ def collect_kernel(
     largest = tl.max(maximum, 0)
     if (top_k > 0) & (tl.abs(largest) < float("inf")):
         wanted = tl.minimum(tl.where(top_k <= ROOM, top_k, ROOM // 2), size)
-        within, tied, num_ties_before = _reach(logits, row_stride, row, size, largest, wanted, BLOCK, ROOM)
-        num_within = 0
-        for start in range(0, size, BLOCK):
-            token = start + tl.arange(0, BLOCK)
-            bits = _distances(logits, row_stride, row, token, size, largest)
-            is_within = (token < size) & (bits <= within)
-            is_tied = (token < size) & (bits == tied)
-            if tl.sum((is_within | is_tied).to(tl.int32), 0) > 0:
-                place = num_within + tl.cumsum(is_within.to(tl.int32), 0)
-                place = tl.where(is_within, place, num_ties_before + tl.cumsum(is_tied.to(tl.int32), 0)) - 1
-                key = (bits.to(tl.int64) << 32) | token.to(tl.int64)
-                tl.store(candidates + row * ROOM + place, key, mask=(is_within | is_tied) & (place < ROOM))
-                num_within += tl.sum(is_within.to(tl.int32), 0)
-                num_ties_before += tl.sum(is_tied.to(tl.int32), 0)
-        tl.store(counts + row, tl.minimum(num_ties_before, ROOM))
+        # top_k chunks have a token that is no farther away: without a histogram it is known that there are enough.
+        within = (largest - _nth_largest(maximum, chunk, top_k)).to(tl.int32, bitcast=True)
+        tied, num_within, count = -1, 0, ROOM + 1
+        attempt = (top_k > num_chunks).to(tl.int32)
+        while (count > ROOM) & (attempt < 2):
+            if attempt == 1:
+                within, tied, num_within = _reach(logits, row_stride, row, size, largest, wanted, BLOCK, ROOM)
+            count = _list(
+                logits, maxima, candidates, row_stride, row, size, num_chunks, largest, within, tied, num_within, BLOCK,
+                CHUNK, ROOM,
+            )  # fmt: skip
+            attempt += 1
+        tl.store(counts + row, tl.minimum(count, ROOM))
 
 
 @triton.jit

@@ -21,7 +21,7 @@ CHUNK = 2048
 """Logits of one program."""
 OPTIONS = {"num_warps": 4, "enable_fp_fusion": False}
 BLOCK = 4096
-"""Logits that the one program of a cut row takes at a time."""
+"""Logits that the one program of a cut row takes at a time: several chunks."""
 COLLECTING = {"num_warps": 16, "enable_fp_fusion": False}
 CUTTING = {"num_warps": 8, "enable_fp_fusion": False}
 ROOM = 1024
@@ -93,7 +93,7 @@ def _cut(logits: Tensor, maxima: Tensor, draws: Tensor, sums: Tensor, sampled: T
     sizes, cut = (size, num_chunks, num_rows), {"PADDED": _padded(num_chunks), "ROOM": ROOM}
     row_stride = logits.stride(0)
     collect_kernel[(num_rows,)](
-        logits, maxima, draws, candidates, counts, row_stride, *sizes, BLOCK=BLOCK, **cut, **COLLECTING
+        logits, maxima, draws, candidates, counts, row_stride, *sizes, BLOCK=BLOCK, CHUNK=CHUNK, **cut, **COLLECTING
     )
     cut_kernel[(num_rows,)](candidates, counts, draws, sums, sampled, *sizes, **cut, **CUTTING)
 
