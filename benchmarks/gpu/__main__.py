@@ -14,7 +14,7 @@ into first_run.log.
 Engines run in turns, each in a process of its own that is started anew every round, so that each has the whole GPU; an
 engine that fails is left out, with its last words, and the others go on. Printed are medians with the lowest and the
 highest round, shares of the limit (every step reads the weights and all contexts once; prompts have to be multiplied),
-and ratios within rounds. --out keeps all as JSON.
+and ratios within rounds. --out keeps all as JSON. Exits with 1, naming the parts, if something in them failed.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def asked(command: list[str], environment: dict[str, str]) -> Any:
 
 
 def printed(command: list[str], environment: dict[str, str]) -> str | None:
-    """A script whose whole output is for reading."""
+    """A script whose whole output is for reading; None when it fails."""
     done = subprocess.run(
         [sys.executable, *command], env={**os.environ, **environment}, capture_output=True, text=True, check=False
     )
@@ -157,14 +157,14 @@ def printed(command: list[str], environment: dict[str, str]) -> str | None:
 
 
 def profiled(model_dir: Path, quick: bool, environment: dict[str, str]) -> list[Any]:
-    """The whole step, at batch 256 with blocks of both sizes, and at batch 1."""
+    """The whole step, at batch 256 with blocks of both sizes, and at batch 1; None for a case that fails."""
     cases = [("256", "16"), ("256", "256"), ("1", "16")]
     results = []
     for batch, block_size in cases[:1] if quick else cases:
         options = ["--batch", batch, "--block-size", block_size, "--steps", "8" if quick else "40"]
         result = asked([str(HERE / "step_profile.py"), str(model_dir), *options], environment)
+        results.append(result)
         if result is not None:
-            results.append(result)
             print(profile_table(result), flush=True)
     return results
 
@@ -214,6 +214,7 @@ def main() -> None:
         raise SystemExit(first())
     environment, parts = environment_for(selected.fa3), selected.only.split(",")
     result: dict[str, Any] = {}
+    failed: list[str] = []
 
     def keep(**part: Any) -> None:
         result.update(part)
@@ -231,6 +232,8 @@ def main() -> None:
     )
     if "kernels" in parts:
         keep(kernels=printed([str(HERE / "attention.py")], environment))
+        if result["kernels"] is None:
+            failed.append("kernels")
     selected.model_dir.mkdir(parents=True, exist_ok=True)
     if "workload" in parts or "profile" in parts:
         weight_bytes = made_model(selected.model_dir)
@@ -242,8 +245,13 @@ def main() -> None:
         keep(workload=run, limit=most)
         print(f"\nlimit {most:,.0f} output tok/s\n{table(run, most)}\n", flush=True)
         print("\n".join(f"* {name}: {about}" for name, about in run["about"].items()), flush=True)
+        failed += [f"workload ({name})" for name, about in run["about"].items() if about.startswith("failed")]
     if "profile" in parts:
         keep(profile=profiled(selected.model_dir, selected.quick, environment))
+        if None in result["profile"]:
+            failed.append("profile")
+    if failed:
+        raise SystemExit(f"failed: {', '.join(failed)}")
 
 
 def first() -> int:

@@ -21,6 +21,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 import torch  # noqa: E402
+from first_run import LEFT_OUT  # noqa: E402
 from workload import make_model  # noqa: E402
 
 from labengine import Lab  # noqa: E402
@@ -80,7 +81,7 @@ def require_no_growth(used: Sequence[int]) -> None:
 def threads(model: Path, devices: tuple[str, str] = ("cuda:0", "cuda:1")) -> str:
     """A run in the background on the second device, made from the first one's thread: tokens as on the first."""
     if devices[1].startswith("cuda") and torch.cuda.device_count() < 2:
-        return "left out: there is one GPU"
+        return f"{LEFT_OUT}there is one GPU"
     here, there = (lab_of(model, device=device) for device in devices)
     with closing(here), closing(there):
         expected = tokens_of(here)
@@ -117,26 +118,38 @@ def wide_tables(model: Path, device: str = "cuda", rows: int = 256, width: int =
     return f"{rows} rows with tables of {width} columns: graphs give the tokens of the plain forward"
 
 
-def full_memory(model: Path, device: str = "cuda") -> str:
+def filled(device: str) -> list[torch.Tensor]:
+    """Take all memory that is left, in pieces."""
+    torch.cuda.empty_cache()
+    ballast, size = [], 2**34
+    while size >= 2**20:
+        try:
+            ballast.append(torch.empty(size, dtype=torch.uint8, device=device))
+        except torch.OutOfMemoryError:
+            size //= 2
+    return ballast
+
+
+def full_memory(
+    model: Path,
+    device: str = "cuda",
+    length: int = 30_000,
+    num_blocks: int | str = "auto",
+    fill: Callable[[str], list[torch.Tensor]] = filled,
+) -> str:
     """A step with no memory left says what to lower, changes nothing, and is taken once there is memory again."""
-    with closing(lab_of(model, device=device, num_blocks="auto", max_num_batched_tokens=32768)) as lab:
-        expected = tokens_of(lab, (30_000,))
+    with closing(lab_of(model, device=device, num_blocks=num_blocks, max_num_batched_tokens=32768)) as lab:
+        expected = tokens_of(lab, (length,))
         lab.reset_prefix_cache()
-        torch.cuda.empty_cache()
-        ballast, size = [], 2**34
-        while size >= 2**20:
-            try:
-                ballast.append(torch.empty(size, dtype=torch.uint8, device=device))
-            except torch.OutOfMemoryError:
-                size //= 2
-        prompt = Random(0).choices(range(2, 1003), k=30_000)
+        ballast = fill(device)
+        prompt = Random(0).choices(range(2, 1003), k=length)
         request = lab.add(token_ids=prompt, max_tokens=8, ignore_eos=True)
         try:
             lab.run()
         except torch.OutOfMemoryError as error:
             advice = str(error)
         else:
-            raise AssertionError("a prompt of 30,000 tokens was computed without memory")
+            raise AssertionError(f"a prompt of {length:,} tokens was computed without memory")
         if "give a smaller num_blocks" not in advice:
             raise AssertionError(f"no advice in: {advice}")
         ballast.clear()
