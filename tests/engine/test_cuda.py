@@ -1,18 +1,27 @@
-"""On a GPU: logits against transformers, every attention backend, graphs beside eager, and a complete lab."""
+"""On a GPU: logits against transformers, every attention backend, graphs beside eager, and a complete lab.
+
+Tokens are compared as they are only between the same steps: other batches round otherwise (docs/gpu.md), so that runs
+of different ones are judged, and tokens held against transformers' logits.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 from engine.plan_builder import Dealer, plan_of
-from engine.reference import largest_difference, poison, transformers_logits
+from engine.reference import Reference, largest_difference, poison, transformers_logits
+from labengine import judge
 from labengine.config import ConfigError
+from labengine.core.step_plan import StepPlan
 from labengine.engine.attention import AttentionSetting
 from labengine.engine.backend_choice import BACKENDS
 from labengine.engine.forward import choice as forward_choice
@@ -20,6 +29,7 @@ from labengine.engine.forward.eager import EagerForward
 from labengine.engine.forward.graphs import GraphedForward
 from labengine.engine.model_runner import ModelRunner
 from labengine.engine.pool_size import free_memory
+from labengine.engine.step_tensors import StepTensors
 from labengine.engine.tokenizer import HuggingFaceTokenizer
 from labengine.events import ExternalHit
 from labengine.lab import Lab
@@ -192,6 +202,7 @@ def test_a_backend_that_asks_the_host_runs_eagerly(smollm2: Path) -> None:
 # -- the whole lab ----------------------------------------------------------------------------------------------------
 
 PROMPTS = ["Once upon a time", "The capital of France is", "1, 2, 3, 4,", "A cat and a dog", "Rain in the night"]
+LONG_PROMPT = "Once upon a time there was a machine that kept every word it had read in small blocks. " * 2
 
 
 @pytest.mark.parametrize("attention", ON_A_GPU)
@@ -200,35 +211,88 @@ def test_a_lab_answers_as_transformers_does(attention: str, smollm2: Path) -> No
     dtype = "bfloat16" if attention == "flash_attn" else "float32"
     require(attention, getattr(torch, dtype), 16)
     with Lab("smollm2", num_blocks=128, device="cuda", dtype=dtype, attention=attention) as lab:
-        first = lab.generate(PROMPTS, max_tokens=24)
-        assert [o.token_ids for o in lab.generate(PROMPTS, max_tokens=24)] == [o.token_ids for o in first]
+        first, second = (lab.generate(PROMPTS, max_tokens=24) for _ in range(2))
+        for one, other in zip(first, second, strict=True):
+            assert_same_content((lab, one.request_id), (lab, other.request_id))
         assert lab.violations == [] and lab.check() == []
         if dtype == "float32":
             reference = transformers_logits(smollm2, device="cuda")
             for prompt, output in zip(PROMPTS, first, strict=True):
-                assert list(output.token_ids) == greedy(reference, lab.encode(prompt), len(output.token_ids))
+                assert shortfall(reference, lab.encode(prompt), output.token_ids) < NEAR_TIE
 
 
-def greedy(reference: Callable[[list[int]], torch.Tensor], prompt: list[int], num_tokens: int) -> list[int]:
-    """Recomputed for every token: slow, and without any cache to be wrong."""
-    tokens = list(prompt)
-    for _ in range(num_tokens):
-        tokens.append(int(reference(tokens)[-1].argmax()))
-    return tokens[len(prompt) :]
+def assert_same_content(one: tuple[Lab, int], other: tuple[Lab, int]) -> None:
+    """The runs differ by no more than rounding, and so do their tokens."""
+    verdict = judge(one, other)
+    assert verdict.kind in ("equal", "other rounding"), verdict.message
 
 
-def test_preemption_and_sampling_by_graphs_and_without(monkeypatch: pytest.MonkeyPatch) -> None:
+NEAR_TIE = 2e-2
+"""Twice what a logit may differ by from transformers' in float32: of two logits as close, either may win."""
+
+
+def shortfall(reference: Reference, prompt: Sequence[int], tokens: Sequence[int]) -> float:
+    """How far below the reference's highest logit the tokens' are, at most; 0 where each is its argmax."""
+    rows = reference([*prompt, *tokens])[len(prompt) - 1 : -1]
+    chosen = rows.gather(1, torch.tensor(tokens, device=rows.device).unsqueeze(1)).squeeze(1)
+    return (rows.amax(1) - chosen).max().item()
+
+
+def test_preemption_and_sampling_by_graphs_and_without() -> None:
     """A pool too small for all: requests are preempted and computed again, and draw the same tokens again."""
     require("triton", torch.float32, 4)
-    outputs = []
-    for graphs in (True, False):
-        if not graphs:
-            monkeypatch.setattr(forward_choice, "refusal", lambda device, backend: "switched off")
-        with Lab("smollm2", num_blocks=24, block_size=4, device="cuda", dtype="float32", attention="triton") as lab:
+    with ExitStack() as labs:
+        runs = []
+        for graphs in (True, False):
+            lab = labs.enter_context(
+                Lab("smollm2", num_blocks=24, block_size=4, device="cuda", dtype="float32", attention="triton",
+                    cuda_graphs=graphs)
+            )  # fmt: skip
             assert ("CUDA graphs for" in lab.status()["forward"]) is graphs
-            outputs.append([o.token_ids for o in lab.generate(PROMPTS, max_tokens=20, temperature=0.8, top_p=0.9)])
+            outputs = lab.generate(PROMPTS, max_tokens=20, temperature=0.8, top_p=0.9)
+            runs.append([(lab, output.request_id) for output in outputs])
             assert lab.violations == []
-    assert outputs[0] == outputs[1]
+        for one, other in zip(*runs, strict=True):
+            assert_same_content(one, other)
+
+
+@pytest.fixture
+def ran() -> Iterator[Callable[..., Lab]]:
+    """Make a lab on the GPU, and run the first prompt in it, among others."""
+    with ExitStack() as labs:
+
+        def make(dtype: str, num_requests: int = 1, **settings: Any) -> Lab:
+            lab = labs.enter_context(Lab("smollm2", num_blocks=64, device="cuda", dtype=dtype, **settings))
+            lab.session.violation_warnings.is_silent = True
+            for prompt in (LONG_PROMPT, *PROMPTS)[:num_requests]:
+                lab.add(prompt, max_tokens=24)
+            lab.run()
+            return lab
+
+        yield make
+
+
+class LatePositions(ModelRunner):
+    """Rotates queries and keys to later positions: the plan is right, the keys are not those of the tokens."""
+
+    def step_tensors(self, plan: StepPlan) -> StepTensors:
+        step = super().step_tensors(plan)
+        return replace(step, positions=step.positions + 50)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_judge_tells_rounding_from_content(dtype: str, ran: Callable[..., Lab]) -> None:
+    """Other batches, chunks and module by module are rounding; keys of other positions are not."""
+    alone = ran(dtype)
+    same = judge(alone, ran(dtype))
+    assert same.kind == "equal" and same.figures is not None and same.figures.is_bitwise_equal
+    for other in (ran(dtype, 6), ran(dtype, max_num_batched_tokens=16), ran(dtype, cuda_graphs=False)):
+        verdict = judge(alone, other)
+        assert verdict.kind in ("equal", "other rounding"), verdict.message
+        figures = verdict.figures
+        assert figures is not None and max(layer.relative for layer in figures.layers) < figures.limit / 2
+    wrong = judge(alone, ran(dtype, runner=LatePositions))
+    assert wrong.kind == "wrong content" and "the second run is not" in wrong.message
 
 
 def test_a_hybrid_model_on_a_gpu() -> None:
@@ -239,7 +303,7 @@ def test_a_hybrid_model_on_a_gpu() -> None:
     with Lab("gemma3-270m", num_blocks=400, device="cuda", dtype="float32") as lab:
         prompt = lab.encode("The river " * 300)  # longer than the window
         (output,) = lab.generate([prompt], max_tokens=8)
-        assert list(output.token_ids) == greedy(reference, prompt, len(output.token_ids))
+        assert shortfall(reference, prompt, output.token_ids) < NEAR_TIE
         assert lab.violations == []
 
 
@@ -273,13 +337,16 @@ def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_tier_outside_keeps_what_a_gpu_computed(tmp_path: Path) -> None:
-    outputs, hits = [], []
+def test_a_tier_outside_keeps_what_a_gpu_computed(tmp_path: Path, smollm2: Path) -> None:
+    """The second lab computes the end of the prompt only."""
+    hits: list[ExternalHit] = []
+    reference = transformers_logits(smollm2, device="cuda")
     for _ in range(2):
         with Lab("smollm2", num_blocks=64, device="cuda", external=tmp_path, dtype="float32") as lab:
             lab.hooks.subscribe(hits.append, ExternalHit)
-            outputs += lab.generate(["Once upon a time there was a machine. " * 10], max_tokens=6)
-    assert outputs[0].token_ids == outputs[1].token_ids
+            prompt = lab.encode("Once upon a time there was a machine. " * 10)
+            (output,) = lab.generate([prompt], max_tokens=6)
+            assert shortfall(reference, prompt, output.token_ids) < NEAR_TIE
     assert len(hits) == 1 and hits[0].num_tokens >= 64
 
 
