@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-import torch
-
 from labengine.config import ConfigError
 from labengine.engine.attention import AttentionBackend, AttentionSetting
-from labengine.engine.ops import Ops
+from labengine.engine.ops import Ops, OpsSetting
 
 AttentionClass = type[AttentionBackend]
 OpsClass = type[Ops]
@@ -91,9 +89,10 @@ def choose_attention(requested: str | AttentionClass | None, setting: AttentionS
     return backend(setting), line
 
 
-def choose_ops(device: torch.device, dtype: torch.dtype) -> tuple[Ops, str]:
+def choose_ops(setting: OpsSetting) -> tuple[Ops, str]:
     """Return the ops around attention, and their name with the reason."""
-    ops, line = _first(PREFERRED_OPS[device.type], OPS, lambda candidate: candidate.refusal(device, dtype))
+    names = PREFERRED_OPS[setting.device.type]
+    ops, line = _first(names, OPS, lambda candidate: candidate.refusal(setting))
     return ops(), line
 
 

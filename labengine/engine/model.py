@@ -15,7 +15,7 @@ from labengine.engine.attention import StepAttention
 from labengine.engine.kv_tensors import KVTensors, LayerKV
 from labengine.engine.model_config import ModelConfig
 from labengine.engine.modules import Embedding, Linear, OffsetRMSNorm, RMSNorm, ScaledEmbedding, TiedLinear
-from labengine.engine.ops import Activation, HeadNorms, Ops
+from labengine.engine.ops import Activation, HeadNorms, Ops, OpsSetting
 from labengine.engine.ops.torch_ops import TorchOps, gelu_tanh
 from labengine.engine.rope import Rotation, Rotations
 from labengine.engine.step_tensors import StepTensors
@@ -207,6 +207,23 @@ class PagedModel(nn.Module):
             self.lm_head = TiedLinear(self.embedding)
         else:
             self.lm_head = Linear(config.hidden_size, config.vocab_size)
+
+    @property
+    def ops_setting(self) -> OpsSetting:
+        """The requirements of the layers, where the weights are."""
+        config, family, weight = self.config, FAMILIES[self.config.model_type], self.norm.weight
+        return OpsSetting(
+            device=weight.device,
+            dtype=weight.dtype,
+            hidden_size=config.hidden_size,
+            intermediate_size=config.intermediate_size,
+            num_heads=config.num_heads,
+            num_kv_heads=config.num_kv_heads,
+            head_dim=config.head_dim,
+            norm=family.norm,
+            has_head_norms=issubclass(family.attention, QKNormAttention),
+            activation=family.activation,
+        )
 
     def forward(
         self,

@@ -43,7 +43,9 @@ class PoolPlan:
     ) -> PoolPlan:
         """Plan a pool. Raises ConfigError, before any weights are loaded, if it cannot fit or no backend serves it."""
         groups, layer_groups = config.kv_groups(block_size)
-        setting = AttentionSetting(device, dtype, config.num_heads, config.num_kv_heads, config.head_dim, (block_size,))
+        heads = config.num_heads, config.num_kv_heads, config.head_dim
+        windows = tuple(dict.fromkeys(group.window for group in groups))
+        setting = AttentionSetting(device, dtype, *heads, (block_size,), windows)
         backend, reason = choose_attention(attention, setting)
         block_bytes = bytes_of_a_block(layer_groups, block_size, config.num_kv_heads, config.head_dim, dtype)
         if num_blocks is not None:

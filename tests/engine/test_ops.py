@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear, silu
 
+from engine.ops_settings import SMALL
 from engine.reference import largest_difference, transformers_logits
 from labengine.engine.backend_choice import choose_ops
 from labengine.engine.model import PagedModel
@@ -79,7 +81,7 @@ def test_the_gate_is_the_first_half(activation: Callable[[Tensor], Tensor]) -> N
 
 
 def packs(dtype: torch.dtype) -> bool:
-    return OneDNNOps.refusal(CPU, dtype) is None
+    return OneDNNOps.refusal(replace(SMALL, dtype=dtype)) is None
 
 
 def test_float32_is_packed_wherever_torch_has_onednn() -> None:
@@ -92,7 +94,7 @@ def test_a_packed_product_is_the_product(
     dtype: torch.dtype, tolerance: float, num_rows: int, shape: tuple[int, int]
 ) -> None:
     if not packs(dtype):
-        assert OneDNNOps.refusal(CPU, dtype)
+        assert OneDNNOps.refusal(replace(SMALL, dtype=dtype))
         return
     module = Linear(shape[1], shape[0]).requires_grad_(False).to(dtype)
     module.weight.normal_()
@@ -147,7 +149,7 @@ def test_a_tied_head_is_no_second_parameter(tiny_model: Callable[..., Path]) -> 
 
 
 def test_a_cpu_packs_its_weights() -> None:
-    ops, reason = choose_ops(CPU, torch.float32)
+    ops, reason = choose_ops(SMALL)
     assert type(ops) is OneDNNOps and reason == "onednn (weights packed for this CPU)"
 
 
@@ -158,7 +160,7 @@ def test_a_torch_that_cannot_pack_is_reported(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(torch_ops, "PackedProduct", refuse)
     torch_ops._trial.cache_clear()
     try:
-        ops, reason = choose_ops(CPU, torch.float32)
+        ops, reason = choose_ops(SMALL)
     finally:
         torch_ops._trial.cache_clear()
     assert type(ops) is TorchOps
@@ -172,10 +174,12 @@ def test_wrong_products_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_ops.PackedProduct, "__call__", lambda self, hidden, weight: linear(hidden, -weight))
     torch_ops._trial.cache_clear()
     try:
-        assert OneDNNOps.refusal(CPU, torch.float32) == "packed float32 products are wrong on this CPU"
+        assert OneDNNOps.refusal(SMALL) == "packed float32 products are wrong on this CPU"
     finally:
         torch_ops._trial.cache_clear()
 
 
 def test_onednn_is_for_cpus() -> None:
-    assert OneDNNOps.refusal(torch.device("cuda"), torch.bfloat16) == "it runs on a CPU, and the model is on cuda"
+    assert (
+        OneDNNOps.refusal(replace(SMALL, device=torch.device("cuda"))) == "it runs on a CPU, and the model is on cuda"
+    )

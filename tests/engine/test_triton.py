@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from engine.needs_triton import needs_triton
+from engine.ops_settings import SMALL
 from engine.plan_builder import Dealer, plan_of
 from labengine.config import GroupSpec
 from labengine.engine import triton_sampler
@@ -122,7 +123,7 @@ def test_a_machine_that_cannot_launch_is_refused(monkeypatch: pytest.MonkeyPatch
     reason = "a trial launch failed (RuntimeError: Failed to find C compiler.)"
     here = replace(setting(), device=torch.device("cuda:7"))
     assert TritonAttention.refusal(here) == reason
-    assert choose_ops(here.device, here.dtype)[1].endswith(f"; not triton: {reason})")
+    assert choose_ops(replace(SMALL, device=here.device))[1].endswith(f"; not triton: {reason})")
     assert sampling_line(here.device) == f"torch (op by op; not triton: {reason})"
     for module in BACKENDS_WITH_TRIALS:
         module._trial.cache_clear()

@@ -18,8 +18,7 @@ from engine.triton_device import DEVICE
 from labengine.config import GroupSpec
 from labengine.core.step_plan import StepPlan
 from labengine.engine.attention import AttentionSetting
-from labengine.engine.attention.trial_steps import take_trial_steps
-from labengine.engine.attention.triton import SPANS_AT_ONCE, TritonAttention, TritonStep
+from labengine.engine.attention.triton import SPANS_AT_ONCE, TritonAttention, TritonStep, try_kernels
 from labengine.engine.attention.triton_tiles import Gpu, TileShape, num_spans
 from labengine.engine.kv_tensors import LayerKV
 from labengine.engine.step_tensors import StepTensors, step_tensors
@@ -312,5 +311,5 @@ def test_the_joins_maximum_is_that_of_all_spans(loud: int | None) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_the_trial_launch_passes_here(dtype: torch.dtype) -> None:
-    setting = AttentionSetting(DEVICE, dtype, 4, 2, 16, (16,))
-    assert launch_refusal(DEVICE, lambda: take_trial_steps(TritonAttention(setting))) is None
+    setting = AttentionSetting(DEVICE, dtype, 4, 2, 16, (1, 16, 512), (None, 5))
+    assert launch_refusal(DEVICE, lambda: try_kernels(TritonAttention(setting))) is None

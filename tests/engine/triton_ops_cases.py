@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -9,12 +10,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu, silu
 
+from engine.ops_settings import SMALL
 from engine.triton_device import DEVICE
 from labengine.engine.attention.triton import is_interpreted, write_kv
 from labengine.engine.kv_tensors import LayerKV
 from labengine.engine.modules import OffsetRMSNorm, RMSNorm
+from labengine.engine.ops.trial_layer import take_trial_layer
+from labengine.engine.ops.triton import TritonOps
 from labengine.engine.ops.triton_ops import add_rms_norm, gated, rotate_and_write, rotate_heads
 from labengine.engine.rope import Rotation
+from labengine.engine.trial_launch import launch_refusal
 from sampling import sampled
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
@@ -135,6 +140,13 @@ def test_gated(size: int, dtype: torch.dtype) -> None:
     gate, up = gate_up.chunk(2, dim=-1)
     assert agrees(gated(gate_up, "silu"), silu(gate) * up)
     assert agrees(gated(gate_up, "gelu_tanh"), gelu(gate, approximate="tanh") * up)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_trial_launch_passes_here(dtype: torch.dtype) -> None:
+    qwen3 = replace(SMALL, device=DEVICE, dtype=dtype, hidden_size=1024, head_dim=128, has_head_norms=True)
+    for setting in (replace(SMALL, device=DEVICE, dtype=dtype), qwen3):
+        assert launch_refusal(DEVICE, lambda setting=setting: take_trial_layer(TritonOps(), setting)) is None
 
 
 def test_what_it_does_not_know_is_refused() -> None:

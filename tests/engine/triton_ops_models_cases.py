@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from engine.ops_settings import SMALL
 from engine.plan_builder import Dealer, plan_of
 from engine.triton_device import DEVICE
 from labengine.engine.attention import AttentionBackend, AttentionSetting, triton
@@ -103,7 +105,7 @@ def test_one_launch_a_layer_rotates_and_writes(
 
 def test_triton_is_taken_on_a_gpu_and_nowhere_else() -> None:
     """That it could be interpreted on a CPU is no reason to."""
-    ops, reason = choose_ops(DEVICE, torch.float32)
+    ops, reason = choose_ops(replace(SMALL, device=DEVICE))
     if DEVICE.type == "cuda":
         assert type(ops) is TritonOps and reason == "triton (our own fused kernels)"
     else:

@@ -19,7 +19,10 @@ from labengine.engine.step_tensors import GroupTensors, StepTensors
 
 @dataclass(frozen=True, slots=True)
 class AttentionSetting:
-    """A backend's requirements: the machine, the model's heads and the pool's blocks (tokens per block)."""
+    """A backend's requirements: the machine, the model's heads, the pool's blocks (tokens per block) and windows.
+
+    windows: one per kind of KV-cache group, in tokens; None is full attention.
+    """
 
     device: torch.device
     dtype: torch.dtype
@@ -27,6 +30,7 @@ class AttentionSetting:
     num_kv_heads: int
     head_dim: int
     block_sizes: tuple[int, ...]
+    windows: tuple[int | None, ...] = (None,)
 
 
 class StepAttention(ABC):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -11,20 +12,34 @@ from labengine.engine.attention import AttentionBackend, AttentionSetting, StepA
 from labengine.engine.attention.flash_attn_kernels import FA2, FA3, Attend, FlashKernels
 from labengine.engine.kv_tensors import LayerKV
 from labengine.engine.step_tensors import GroupTensors, StepTensors
+from labengine.engine.trial_launch import launch_refusal
 
 Store = Callable[[Tensor, Tensor, LayerKV, Tensor], None]
 """Takes keys and values [num_tokens, num_kv_heads, head_dim], the layer's KV, and slots; below 0 is not written."""
 
 
-def choose_store(device: torch.device) -> Store:
-    """Return a single Triton kernel on a GPU, else some torch ops. Both can be recorded into a graph."""
-    if device.type == "cuda":
-        try:
-            from labengine.engine.attention.triton import write_kv
-        except ImportError:
-            return torch_store
-        return write_kv
-    return torch_store
+def choose_store(setting: AttentionSetting) -> Store:
+    """Return a single Triton kernel on a GPU that can run it, else some torch ops. A graph can record both."""
+    if setting.device.type != "cuda":
+        return torch_store
+    try:
+        from labengine.engine.attention.triton import write_kv
+    except ImportError:
+        return torch_store
+    return write_kv if _trial(write_kv, setting) is None else torch_store
+
+
+@cache
+def _trial(store: Store, setting: AttentionSetting) -> str | None:
+    """Return why writing one token fails, at the model's size of a slot."""
+
+    def launch() -> None:
+        shape = 3, 1, setting.num_kv_heads, setting.head_dim
+        rows, keys, values = torch.zeros(shape, dtype=setting.dtype, device=setting.device)
+        cache = LayerKV(keys.unsqueeze(0), values.unsqueeze(0))
+        store(rows, rows, cache, torch.zeros(1, dtype=torch.int32, device=setting.device))
+
+    return launch_refusal(setting.device, launch)
 
 
 def torch_store(keys: Tensor, values: Tensor, cache: LayerKV, slots: Tensor) -> None:
@@ -84,7 +99,7 @@ class FlashAttention(AttentionBackend):
         if refusal is not None:
             raise RuntimeError(f"flash_attn cannot serve this: {refusal}")
         self._kernels = self._generation(setting)(setting)
-        self._store = choose_store(setting.device)
+        self._store = choose_store(setting)
 
     @property
     def generation(self) -> str:

@@ -133,6 +133,8 @@ class TritonAttention(AttentionBackend):
     name = "triton"
     advantage = "our own kernels: any block size, CUDA graphs"
     is_capturable = True
+    spans: int | None = None
+    """Spans of the keys of each tile; None: as many as fill the GPU."""
 
     def __init__(self, setting: AttentionSetting, gpu: Gpu | None = None) -> None:
         """gpu: figures to choose tiles for, if not those of the setting's device."""
@@ -200,13 +202,20 @@ class TritonAttention(AttentionBackend):
         longest = group.block_tables.shape[1] * group.block_size
         if group.window is not None:
             longest = min(longest, group.window + queries)
-        spans = num_spans(self._gpu, shape, num_tiles * self.setting.num_kv_heads, longest)
+        spans = self.spans or num_spans(self._gpu, shape, num_tiles * self.setting.num_kv_heads, longest)
         return Launch(shape, queries, tiles, num_tiles, spans)
+
+
+def try_kernels(backend: TritonAttention) -> None:
+    """Launch each kernel that a step may launch, with whole keys and with spans: a step's batch decides which."""
+    for spans in (1, 2):
+        backend.spans = spans
+        take_trial_steps(backend)
 
 
 @cache
 def _trial(backend: type[TritonAttention], setting: AttentionSetting) -> str | None:
-    return launch_refusal(setting.device, lambda: take_trial_steps(backend(setting)))
+    return launch_refusal(setting.device, lambda: try_kernels(backend(setting)))
 
 
 def write_kv(keys: Tensor, values: Tensor, cache: LayerKV, slots: Tensor) -> None:

@@ -21,9 +21,9 @@ class EagerForward:
         self.kv = kv
         self.backend = backend
         self._reason = reason
-        device, dtype = model.norm.weight.device, model.norm.weight.dtype
-        self._ops, self._ops_reason = choose_ops(device, dtype)
+        self._ops, self._ops_reason = choose_ops(model.ops_setting)
         self._ops.adopt(model)
+        device = model.norm.weight.device
         ropes = {layer.rope for layer in model.config.layers}
         self._frequencies = {rope: rope.inverse_frequencies(model.config.head_dim).to(device) for rope in ropes}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -24,6 +25,22 @@ Activation = Callable[[Tensor], Tensor]
 """torch's silu, or gelu_tanh of torch_ops.py."""
 
 
+@dataclass(frozen=True, slots=True)
+class OpsSetting:
+    """The requirements of a model's layers: the machine, their sizes, and which norms and activation they have."""
+
+    device: torch.device
+    dtype: torch.dtype
+    hidden_size: int
+    intermediate_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    norm: type[RMSNorm]
+    has_head_norms: bool
+    activation: Activation
+
+
 class Ops(ABC):
     """One implementation of the ops around attention. The host reads nothing back: CUDA graphs can record them."""
 
@@ -33,8 +50,8 @@ class Ops(ABC):
 
     @classmethod
     @abstractmethod
-    def refusal(cls, device: torch.device, dtype: torch.dtype) -> str | None:
-        """Return why it cannot serve a model there, as half a sentence; None when it can."""
+    def refusal(cls, setting: OpsSetting) -> str | None:
+        """Return why it cannot serve these layers, as half a sentence; None when it can."""
 
     def adopt(self, model: nn.Module) -> None:  # noqa: B027 (most have nothing to do)
         """Lay out the model's weights for the products. Called once, before the first step."""

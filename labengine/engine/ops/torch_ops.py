@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, linear
 
 from labengine.engine.modules import Linear, RMSNorm
-from labengine.engine.ops import Activation, Ops
+from labengine.engine.ops import Activation, Ops, OpsSetting
 from labengine.engine.rope import Rotation
 
 
@@ -25,7 +25,7 @@ class TorchOps(Ops):
     advantage = "plain torch: any device, any dtype"
 
     @classmethod
-    def refusal(cls, device: torch.device, dtype: torch.dtype) -> str | None:
+    def refusal(cls, setting: OpsSetting) -> str | None:
         """Return None: every device and dtype is served."""
         return None
 
@@ -67,11 +67,11 @@ class OneDNNOps(TorchOps):
     advantage = "weights packed for this CPU"
 
     @classmethod
-    def refusal(cls, device: torch.device, dtype: torch.dtype) -> str | None:
+    def refusal(cls, setting: OpsSetting) -> str | None:
         """Refuse devices other than a CPU, and a torch that cannot pack this dtype there (tested by a product)."""
-        if device.type != "cpu":
-            return f"it runs on a CPU, and the model is on {device}"
-        return _trial(dtype)
+        if setting.device.type != "cpu":
+            return f"it runs on a CPU, and the model is on {setting.device}"
+        return _trial(setting.dtype)
 
     def adopt(self, model: nn.Module) -> None:
         """Pack all matrices; an unpacked weight is freed, unless the embedding reads it too."""

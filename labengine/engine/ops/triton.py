@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cache
 from typing import Literal
 
-import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
@@ -13,8 +12,9 @@ from labengine.engine.attention import AttentionSetting, StepAttention
 from labengine.engine.attention.triton import TritonAttention, is_interpreted
 from labengine.engine.kv_tensors import LayerKV
 from labengine.engine.modules import RMSNorm
-from labengine.engine.ops import Activation, HeadNorms, Ops
+from labengine.engine.ops import Activation, HeadNorms, Ops, OpsSetting
 from labengine.engine.ops.torch_ops import gelu_tanh
+from labengine.engine.ops.trial_layer import take_trial_layer
 from labengine.engine.rope import Rotation
 from labengine.engine.trial_launch import launch_refusal
 
@@ -28,10 +28,10 @@ class TritonOps(Ops):
     advantage = "our own fused kernels"
 
     @classmethod
-    def refusal(cls, device: torch.device, dtype: torch.dtype) -> str | None:
+    def refusal(cls, setting: OpsSetting) -> str | None:
         """Refuse what the Triton attention does not support, and machines where a trial launch fails."""
-        refusal = TritonAttention.unsupported(AttentionSetting(device, dtype, 1, 1, 64, (16,)))
-        return refusal if refusal is not None or is_interpreted() else _trial(device, dtype)
+        refusal = TritonAttention.unsupported(AttentionSetting(setting.device, setting.dtype, 1, 1, 64, (16,)))
+        return refusal if refusal is not None or is_interpreted() else _trial(setting)
 
     def add_norm(self, stream: Tensor, part: Tensor | None, norm: RMSNorm) -> tuple[Tensor, Tensor]:
         """Add and normalize; see Ops."""
@@ -71,13 +71,5 @@ class TritonOps(Ops):
 
 
 @cache
-def _trial(device: torch.device, dtype: torch.dtype) -> str | None:
-    """Return why a norm of one row fails."""
-
-    def launch() -> object:
-        from labengine.engine.ops.triton_ops import add_rms_norm
-
-        row = torch.ones(1, 64, dtype=dtype, device=device)
-        return add_rms_norm(row, row, row[0], 1e-6, False)
-
-    return launch_refusal(device, launch)
+def _trial(setting: OpsSetting) -> str | None:
+    return launch_refusal(setting.device, lambda: take_trial_layer(TritonOps(), setting))
