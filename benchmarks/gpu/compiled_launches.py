@@ -123,12 +123,14 @@ def catching(module: Any, capability: int) -> Iterator[dict[str, Caught]]:
 MODELS = {"qwen3": (16, 8, 128), "smollm2": (9, 3, 64), "gemma3": (4, 1, 256)}
 """Query heads, KV heads and their dimension."""
 VOCABULARY = 151_936
-FULL, WINDOW = GroupSpec(16), GroupSpec(16, "sliding_window", 512)
+BLOCK_SIZES = (16, 256)
+"""Blocks that are smaller than a tile's keys, whose slots are looked up key by key, and larger ones."""
+FULL = GroupSpec(16)
 
 
-def spec_of(model: str) -> GroupSpec:
-    """Blocks of 16 tokens; Gemma's have a window."""
-    return WINDOW if model == "gemma3" else FULL
+def spec_of(model: str, block_size: int) -> GroupSpec:
+    """The model's group; Gemma's has a window."""
+    return GroupSpec(block_size, "sliding_window", 512) if model == "gemma3" else GroupSpec(block_size)
 
 
 def attend(
@@ -194,10 +196,10 @@ def sample() -> None:
     triton_sampler.sample(logits, draws, cuts=True)
 
 
-def attention_launches(capability: int, model: str, dtype: torch.dtype) -> dict[str, Caught]:
+def attention_launches(capability: int, model: str, dtype: torch.dtype, block_size: int = 16) -> dict[str, Caught]:
     """Compile attention's kernels for a model; by name."""
     with catching(triton_kernels, capability) as caught:
-        attend(GPUS[capability], dtype, MODELS[model], spec_of(model))
+        attend(GPUS[capability], dtype, MODELS[model], spec_of(model, block_size))
     return caught
 
 

@@ -2,8 +2,9 @@
 
     python benchmarks/gpu/kernel_table.py [--capabilities 75,80,86,89,90,100,120] [--processes 2]
 
-Kernels are compiled as the engine would launch them, and assembled once more by Triton's own ptxas, which counts. A
-line of several launches shows the most registers, spilled bytes and shared memory, and the fewest programs.
+Kernels are compiled as the engine would launch them, for blocks of 16 tokens, or of 256 where a line says so, and
+assembled once more by Triton's own ptxas, which counts. A line of several launches shows the most registers, spilled
+bytes and shared memory, and the fewest programs.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ Lines = dict[str, list[Report]]
 """Reports of a line's launches, by the line's name."""
 
 
-def attention_lines(capability: int, model: str, dtype: torch.dtype, folder: Path) -> Lines:
+def attention_lines(capability: int, model: str, dtype: torch.dtype, block_size: int, folder: Path) -> Lines:
     """Return the reports of attention's kernels; a tile of several queries is a prompt's."""
-    caught = attention_launches(capability, model, dtype)
+    caught = attention_launches(capability, model, dtype, block_size)
     lines: Lines = {"prefill": [], "decode": []}
     attending = caught.pop("attend_kernel")
     for compiled, options in zip(attending.compiled, attending.options, strict=True):
@@ -58,10 +59,11 @@ def lines_of(capability: int) -> Lines:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         lines: Lines = {}
-        for words, dtype in (("half", half), ("fp32", torch.float32)):
+        for words, dtype, block_size in (("half", half, 16), ("half, 256", half, 256), ("fp32", torch.float32, 16)):
+            shown = ("prefill", "decode", "join") if block_size == 16 else ("prefill", "decode")
             for model in MODELS:
-                found = attention_lines(capability, model, dtype, folder)
-                lines |= {f"{line}, {model}, {words}": reports for line, reports in found.items() if line != "write"}
+                found = attention_lines(capability, model, dtype, block_size, folder)
+                lines |= {f"{line}, {model}, {words}": found[line] for line in shown}
         lines |= named_lines(ops_launches(capability, half), capability, folder)
         return lines | named_lines(sampler_launches(capability), capability, folder)
 

@@ -23,6 +23,7 @@ if not sys.platform.startswith("linux"):
 sys.path.insert(0, str(ROOT / "benchmarks" / "gpu"))
 
 from compiled_launches import (
+    BLOCK_SIZES,
     GPUS,
     MODELS,
     TRITON,
@@ -69,13 +70,16 @@ def test_attention(capability: int, model: str) -> None:
 
 
 @pytest.mark.sweep
+@pytest.mark.parametrize("block_size", BLOCK_SIZES)
 @pytest.mark.parametrize("precision", ["half", "float32"])
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("capability", capabilities())
-def test_registers_and_shared_memory(capability: int, model: str, precision: str, tmp_path: Path) -> None:
+def test_registers_and_shared_memory(
+    capability: int, model: str, precision: str, block_size: int, tmp_path: Path
+) -> None:
     """No tile spills, and three programs of a decode share an SM in half precision: few of them hide no latency."""
     dtype = torch.float32 if precision == "float32" else half_precision(capability)
-    lines = attention_lines(capability, model, dtype, tmp_path)
+    lines = attention_lines(capability, model, dtype, block_size, tmp_path)
     assert {*lines} == {"prefill", "decode", "join", "write"}
     for reports in lines.values():
         for report in reports:
