@@ -118,7 +118,7 @@ def wide_tables(model: Path, device: str = "cuda", rows: int = 256, width: int =
     return f"{rows} rows with tables of {width} columns: graphs give the tokens of the plain forward"
 
 
-def filled(device: str) -> list[torch.Tensor]:
+def fill_memory(device: str) -> list[torch.Tensor]:
     """Take all memory that is left, in pieces."""
     torch.cuda.empty_cache()
     ballast, size = [], 2**34
@@ -135,7 +135,7 @@ def full_memory(
     device: str = "cuda",
     length: int = 30_000,
     num_blocks: int | str = "auto",
-    fill: Callable[[str], list[torch.Tensor]] = filled,
+    fill: Callable[[str], list[torch.Tensor]] = fill_memory,
 ) -> str:
     """A step with no memory left says what to lower, changes nothing, and is taken once there is memory again."""
     with closing(lab_of(model, device=device, num_blocks=num_blocks, max_num_batched_tokens=32768)) as lab:

@@ -234,8 +234,8 @@ NEAR_TIE = 2e-2
 def shortfall(reference: Reference, prompt: Sequence[int], tokens: Sequence[int]) -> float:
     """How far below the reference's highest logit the tokens' are, at most; 0 where each is its argmax."""
     rows = reference([*prompt, *tokens])[len(prompt) - 1 : -1]
-    chosen = rows.gather(1, torch.tensor(tokens, device=rows.device).unsqueeze(1)).squeeze(1)
-    return (rows.amax(1) - chosen).max().item()
+    sampled = rows.gather(1, torch.tensor(tokens, device=rows.device).unsqueeze(1)).squeeze(1)
+    return (rows.amax(1) - sampled).max().item()
 
 
 def test_preemption_and_sampling_by_graphs_and_without() -> None:
@@ -281,7 +281,7 @@ class LatePositions(ModelRunner):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_judge_tells_rounding_from_content(dtype: str, ran: Callable[..., Lab]) -> None:
+def test_judge_separates_rounding_from_content(dtype: str, ran: Callable[..., Lab]) -> None:
     """Other batches, chunks and module by module are rounding; keys of other positions are not."""
     alone = ran(dtype)
     same = judge(alone, ran(dtype))

@@ -83,12 +83,12 @@ def test_attentions_trial_launches_every_kernel_of_a_step(
     """Prompts and decodes, mixed and alone, with their keys whole and in spans."""
     heads, dtype, spec = MODELS[model], half_precision(capability), spec_of(model, block_size)
     gpu = GPUS[capability]
-    whole = launches_of(capability, lambda: attend(replace(gpu, num_sms=1), dtype, heads, spec))
+    undivided = launches_of(capability, lambda: attend(replace(gpu, num_sms=1), dtype, heads, spec))
     spans = launches_of(capability, lambda: attend(gpu, dtype, heads, spec))
-    assert whole - spans and any("join_kernel" in launch for launch in spans - whole)
+    assert undivided - spans and any("join_kernel" in launch for launch in spans - undivided)
     setting = AttentionSetting(CPU, dtype, *heads, (block_size,), (spec.window,))
     trial = launches_of(capability, lambda: try_kernels(TritonAttention(setting, gpu)))
-    assert whole | spans <= trial
+    assert undivided | spans <= trial
 
 
 class Steps:
