@@ -29,6 +29,8 @@ ROOM = 1024
 MORE = 2
 """Under a row's token: top-p reaches beyond its candidates, and torch has to draw."""
 MIN_CAPABILITY = (7, 5)
+LARGE_VOCABULARY = 262_144
+"""Gemma 3's: a row with as many chunks needs the most registers and shared memory."""
 LARGEST_ROOT = 2.0**126
 """It and its inverse are normal numbers of float32."""
 
@@ -107,7 +109,7 @@ def _trial(device: torch.device) -> str | None:
     """Return why a greedy row, a drawn one and one with top-k fail."""
 
     def launch() -> None:
-        logits = torch.zeros(3, 3, device=device)
+        logits = torch.zeros(3, LARGE_VOCABULARY, device=device)
         numbers = [[0.0, 1.0, 1.0], [0.0, 0.5, 0.5], [0.0, 0.0, 2.0], [1.0, 1.0, 1.0]]
         sample(logits, None)
         sample(logits, torch.tensor(numbers, dtype=torch.float64, device=device), cuts=True)

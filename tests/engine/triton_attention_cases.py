@@ -131,8 +131,8 @@ LENGTHS = [52, 9, 22, 2]
 STEPS = [[19, 5, 0, 0], [4, 1, 21, 1], [1, 1, 1, 1], [28, 1, 0, 0]]
 
 
-MIXED = {(3, 1), (256, 33)}
-"""Blocks smaller and larger than a tile, with the shortest and the longest window."""
+MIXED = {(256, 33)}
+"""Blocks larger than a tile, with the longest window."""
 
 
 @pytest.mark.parametrize(("block_size", "window"), sampled(product([1, 3, 16, 256], [None, 1, 5, 33]), MIXED))
@@ -150,8 +150,8 @@ def test_few_tiles_are_cut_into_spans(block_size: int, window: int | None) -> No
     assert largest_error(texts, backend, steps) < TOLERANCES[torch.float32]
 
 
-TILES = {(HEADS[0], torch.float32), (HEADS[2], torch.bfloat16)}
-"""The smallest heads in full precision, the most heads in half."""
+TILES = {(HEADS[0], torch.float32)}
+"""The smallest heads, in full precision."""
 
 
 @pytest.mark.parametrize(("heads", "dtype"), sampled(product(HEADS, TOLERANCES), TILES), ids=str)
@@ -289,7 +289,7 @@ def test_kv_behind_2_to_the_31_elements(block_size: int, gpu: Gpu, tmp_path: Pat
     assert psutil.Process().memory_info().rss - before < MAX_BYTES
 
 
-@pytest.mark.parametrize("loud", [None, 0, 150, 592])
+@pytest.mark.parametrize(("loud",), sampled([(None,), (0,), (150,), (592,)], [(150,)]))
 def test_the_joins_maximum_is_that_of_all_spans(loud: int | None) -> None:
     """Keys that score so much higher than all others that no other span's maximum could replace theirs; or none."""
     texts = Texts.deal([600], group_of(16), Heads(1, 1, 16), torch.float32)
@@ -309,7 +309,16 @@ def test_the_joins_maximum_is_that_of_all_spans(loud: int | None) -> None:
     torch.testing.assert_close(out, texts.expected(plan, queries, 1.0), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_the_trial_launch_passes_here(dtype: torch.dtype) -> None:
-    setting = AttentionSetting(DEVICE, dtype, 4, 2, 16, (1, 16, 512), (None, 5))
+SETTINGS = [
+    (torch.float32, (16,), (None,)),
+    (torch.float32, (1, 16, 512), (None, 5)),
+    (torch.float16, (1, 16, 512), (None, 5)),
+]
+
+
+@pytest.mark.parametrize(("dtype", "block_sizes", "windows"), sampled(SETTINGS, SETTINGS[:1]), ids=str)
+def test_the_trial_launch_passes_here(
+    dtype: torch.dtype, block_sizes: tuple[int, ...], windows: tuple[int | None, ...]
+) -> None:
+    setting = AttentionSetting(DEVICE, dtype, 4, 2, 16, block_sizes, windows)
     assert launch_refusal(DEVICE, lambda: try_kernels(TritonAttention(setting))) is None

@@ -27,7 +27,7 @@ def load(model_dir: Path, block_size: int, num_blocks: int) -> ModelRunner:
     return runner
 
 
-@pytest.mark.parametrize("family", ["llama", "gemma3"])
+@pytest.mark.parametrize("family", ["llama", pytest.param("gemma3", marks=pytest.mark.sweep)])
 def test_logits_equal_transformers(family: str, tiny_llama: Path, tiny_gemma: Path) -> None:
     """Chunks among decodes; one of the families has windows of 8, and three groups with them."""
     model_dir = tiny_gemma if family == "gemma3" else tiny_llama

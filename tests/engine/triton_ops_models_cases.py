@@ -28,7 +28,7 @@ from labengine.engine.rope import Rotation
 from labengine.engine.step_tensors import step_tensors
 from labengine.engine.weights import load_weights
 
-FAMILIES = [pytest.param("llama", marks=pytest.mark.sweep), "qwen3", "gemma3"]
+FAMILIES = [pytest.param("llama", marks=pytest.mark.sweep), pytest.param("qwen3", marks=pytest.mark.sweep), "gemma3"]
 
 
 class ModelAndPools:
