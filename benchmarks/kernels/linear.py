@@ -24,8 +24,9 @@ sys.path.insert(1, str(Path(__file__).resolve().parent.parent))
 from limits import Limits
 from machine import facts, headline, listening_for_noise
 
+from labengine.engine.mapped_memory import MappedMemory
 from labengine.engine.native.layout import Finish, Op, OpKind, Step, program_of
-from labengine.engine.native.library import PackedMemory, Team, aligned_empty, packed, team
+from labengine.engine.native.library import Team, aligned_empty, packed, team
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 ROWS = (1, 2, 4, 8, 16, 32, 64, 256, 2048)
@@ -64,7 +65,7 @@ class Products:
 
     def __post_init__(self) -> None:
         self.num_sampling = min(self.num_rows, MAX_SAMPLING)
-        self._memory = PackedMemory()
+        self._memory = MappedMemory()
         shape = self.shape
         for _ in range(shape.layers if self.num_rows <= MAX_SAMPLING else FEW_LAYERS):
             self._add(shape.qkv, shape.hidden, 0, 1, Finish.PLAIN)

@@ -11,6 +11,8 @@ from torch import Tensor
 
 LARGE = 2**18
 """Bytes of a tensor that is worth a mapping of its own."""
+MAPPING_BYTES = 64 * 2**20
+CACHE_LINE = 64
 
 
 def mapped_bytes(num_bytes: int) -> Tensor:
@@ -38,3 +40,22 @@ def mapped_zeros(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     if num_bytes < LARGE:
         return torch.zeros(*shape, dtype=dtype, device="cpu")
     return mapped_bytes(num_bytes).view(dtype).view(*shape)
+
+
+class MappedMemory:
+    """Hands out uninitialized tensors, side by side in large mappings, which have room for many huge pages.
+
+    A mapping is freed with its last tensor and this.
+    """
+
+    def __init__(self) -> None:
+        self._remaining = torch.empty(0, dtype=torch.uint8, device="cpu")
+
+    def take(self, num_elements: int, dtype: torch.dtype) -> Tensor:
+        """Return [num_elements], aligned to a cache line."""
+        num_bytes = num_elements * dtype.itemsize
+        padded_bytes = -(-num_bytes // CACHE_LINE) * CACHE_LINE
+        if padded_bytes > self._remaining.numel():
+            self._remaining = mapped_bytes(max(padded_bytes, MAPPING_BYTES))
+        taken, self._remaining = self._remaining[:num_bytes], self._remaining[padded_bytes:]
+        return taken.view(dtype)

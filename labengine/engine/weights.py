@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from math import prod
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 from labengine.config import ConfigError
 from labengine.engine.fingerprint import ModelFiles
-from labengine.engine.mapped_memory import mapped_zeros
+from labengine.engine.mapped_memory import LARGE, MappedMemory
 from labengine.engine.model import FAMILIES, PagedModel
 from labengine.engine.model_files.tensor_files import DTYPES, StoredTensor, StoredTensors, open_tensors
 from labengine.engine.modules import Linear
@@ -48,25 +49,30 @@ def load_weights(model: PagedModel, model_dir: Path, dtype: torch.dtype, device:
     Raises ConfigError for bad values.
     """
     names = FAMILIES[model.config.model_type].names
+    memory = MappedMemory() if device.type == "cpu" else None
     with open_tensors(model_dir) as tensors:
         _check_tied(model, tensors)
         for name, _ in list(model.named_parameters()):
             sources = [_named(tensors, source, model_dir) for source in source_names(name, names)]
             owner, _, leaf = name.rpartition(".")
-            filled = nn.Parameter(_stacked(sources, dtype, device), requires_grad=False)
+            filled = nn.Parameter(_stacked(sources, dtype, device, memory), requires_grad=False)
             _check_finite(filled, sources)
             setattr(model.get_submodule(owner), leaf, filled)
 
 
-def _stacked(sources: Sequence[StoredTensor], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return the sources one below the other, each copied straight from its file into its rows.
+def _stacked(
+    sources: Sequence[StoredTensor], dtype: torch.dtype, device: torch.device, memory: MappedMemory | None
+) -> Tensor:
+    """Return the sources one below the other, each copied straight from its file into its rows, in `memory` if given.
 
     A copy: tensors that stay mapped to the file would crash the process if someone rewrote it.
     """
     ends = list(accumulate(source.shape[0] for source in sources))
     shape = (ends[-1], *sources[0].shape[1:])
-    is_on_cpu = device.type == "cpu"
-    stacked = mapped_zeros(shape, dtype) if is_on_cpu else torch.empty(shape, dtype=dtype, device=device)
+    if memory is None or prod(shape) * dtype.itemsize < LARGE:  # a norm that stays would keep the whole mapping
+        stacked = torch.empty(shape, dtype=dtype, device=device)
+    else:
+        stacked = memory.take(prod(shape), dtype).view(shape)
     for end, source in zip(ends, sources, strict=True):
         stacked[end - source.shape[0] : end].copy_(source.read())
     return stacked

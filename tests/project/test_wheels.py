@@ -46,7 +46,7 @@ def test_they_are_built_and_this_machines_computes_the_same(tmp_path: Path) -> N
 REFERENCES = ROOT / "tests" / "engine" / "native" / "against_references.c"
 RUNNERS = {
     "x86_64-linux-gnu.2.28": [],
-    "aarch64-linux-gnu.2.28": ["qemu-aarch64-static", "-cpu", "max"],
+    "aarch64-linux-gnu.2.28": ["qemu-aarch64-static", "-cpu", "max", "-L", "/usr/aarch64-linux-gnu"],
     "x86_64-windows-gnu": ["wine"],
 }
 """What runs a program for each target on a Linux machine of x86-64; there is nothing for macOS."""
@@ -75,11 +75,8 @@ def test_what_the_wheels_compiler_makes_computes(
     program = tmp_path / "against_references.exe"
     command = compiler(tools, platform, isa)
     command = [word for word in command if word not in ("-shared", "-fPIC")]
-    static = [] if platform.system == "win32" else ["-static"]
-    subprocess.run(
-        [*command, *static, "-w", "-I", str(SOURCES), str(REFERENCES), "-o", str(program), "-lm"], check=True
-    )
-    monkeypatch.setenv("WINEPREFIX", str(tmp_path / "wine"))
+    subprocess.run([*command, "-w", "-I", str(SOURCES), str(REFERENCES), "-o", str(program), "-lm"], check=True)
+    monkeypatch.setenv("WINEPREFIX", str(tools.parents[1] / "wine"))
     monkeypatch.setenv("WINEDEBUG", "-all")
     run = subprocess.run([*runner, str(program)], capture_output=True, text=True)
     assert run.returncode == 0 and f"{COMPARISONS} comparisons" in run.stdout, run.stdout[-500:] + run.stderr[-500:]

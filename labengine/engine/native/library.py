@@ -14,7 +14,7 @@ from threading import Lock
 import torch
 from torch import Tensor
 
-from labengine.engine.mapped_memory import mapped_bytes, mapped_zeros
+from labengine.engine.mapped_memory import MappedMemory, mapped_zeros
 from labengine.engine.native.compile import CompileError, compiled_image, find_compilers, image_name, require_posix
 from labengine.engine.native.image import ImageError, ImageFolder, cached_images, installed_images, open_image
 from labengine.engine.native.instruction_set import instruction_set_name
@@ -110,29 +110,6 @@ def _say(words: str) -> None:
     print(f"labengine: {words}", file=sys.stderr, flush=True)
 
 
-MAPPING_BYTES = 64 * 2**20
-CACHE_LINE = 64
-
-
-class PackedMemory:
-    """Hands out uninitialized tensors, side by side in large mappings.
-
-    A mapping is freed with its last tensor and this.
-    """
-
-    def __init__(self) -> None:
-        self._remaining = torch.empty(0, dtype=torch.uint8, device="cpu")
-
-    def take(self, num_elements: int, dtype: torch.dtype) -> Tensor:
-        """Return [num_elements], aligned to a cache line."""
-        num_bytes = num_elements * dtype.itemsize
-        padded_bytes = -(-num_bytes // CACHE_LINE) * CACHE_LINE
-        if padded_bytes > self._remaining.numel():
-            self._remaining = mapped_bytes(max(padded_bytes, MAPPING_BYTES))
-        taken, self._remaining = self._remaining[:num_bytes], self._remaining[padded_bytes:]
-        return taken.view(dtype)
-
-
 SUFFIXES = {torch.float32: "f32", torch.bfloat16: "bf16"}
 """Dtypes with kernels, and their suffixes."""
 
@@ -178,7 +155,7 @@ def team(num_threads: int) -> Team:
 
 
 def packed(
-    weight: Tensor, memory: PackedMemory | None = None, *, is_gated: bool = False, threads: Executor | None = None
+    weight: Tensor, memory: MappedMemory | None = None, *, is_gated: bool = False, threads: Executor | None = None
 ) -> Tensor:
     """Return a matrix [n, k] in the kernels' order of reading. is_gated: gate above up, interleaved.
 
@@ -186,7 +163,7 @@ def packed(
     """
     n, k = weight.shape
     kernels, suffix = library(), SUFFIXES[weight.dtype]
-    result = (memory or PackedMemory()).take(getattr(kernels, f"packed_size_{suffix}")(n, k), weight.dtype)
+    result = (memory or MappedMemory()).take(getattr(kernels, f"packed_size_{suffix}")(n, k), weight.dtype)
     source, pack = weight.contiguous(), getattr(kernels, f"pack_{suffix}")
 
     def run() -> None:

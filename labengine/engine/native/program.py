@@ -14,10 +14,11 @@ from torch.nn.functional import silu
 
 from labengine.config import GroupSpec
 from labengine.engine.kv_tensors import KVTensors
+from labengine.engine.mapped_memory import MappedMemory
 from labengine.engine.model import MLP, Attention, DecoderLayer, PagedModel, QKNormAttention, SandwichLayer
 from labengine.engine.modules import Embedding, Linear, OffsetRMSNorm, RMSNorm, ScaledEmbedding
 from labengine.engine.native.layout import Finish, Op, OpKind
-from labengine.engine.native.library import PackedMemory, packed
+from labengine.engine.native.library import packed
 from labengine.engine.rope import RopeSpec
 
 
@@ -46,7 +47,7 @@ class Program:
         """Names of the ops: "layers.3.qkv"."""
         self.buffers: list[Buffer] = []
         self._kept: list[Tensor] = []
-        self._memory = PackedMemory()
+        self._memory = MappedMemory()
         self._rotations: dict[RopeSpec, Buffer] = {}
         self._layer_of_op: dict[int, int] = {}
         """Layers of the ops that touch KV."""
@@ -245,7 +246,7 @@ class Program:
 
     def release(self) -> None:
         """Release the weights and the ops."""
-        self.ops, self.buffers, self._kept, self._memory = [], [], [], PackedMemory()
+        self.ops, self.buffers, self._kept, self._memory = [], [], [], MappedMemory()
 
     def _pointer(self, tensor: Tensor) -> int:
         """Return a tensor's address; the program keeps it alive."""

@@ -13,13 +13,12 @@ import pytest
 import torch
 
 from labengine.engine import mapped_memory
-from labengine.engine.native import library as module
-from labengine.engine.native.library import PackedMemory
+from labengine.engine.mapped_memory import MappedMemory
 
 
 def test_pieces_are_aligned_and_do_not_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAPPING_BYTES", 8192)
-    memory = PackedMemory()
+    monkeypatch.setattr(mapped_memory, "MAPPING_BYTES", 8192)
+    memory = MappedMemory()
     sizes = [1, 63, 64, 65, 3000, 8192, 100_000, 7, 1]
     pieces = [
         memory.take(size, dtype).fill_(number)
@@ -44,7 +43,7 @@ def test_a_mapping_goes_with_its_last_piece(monkeypatch: pytest.MonkeyPatch) -> 
             return mapping
 
     monkeypatch.setattr(mapped_memory.mmap, "mmap", Mapping)
-    memory = PackedMemory()
+    memory = MappedMemory()
     first, second = memory.take(10, torch.float32).fill_(1), memory.take(10, torch.float32).fill_(2)
     del memory, first
     gc.collect()

@@ -13,9 +13,10 @@ from engine.native.one_op import run_op
 from engine.plan_builder import Dealer, plan_of
 from engine.test_rope import FAR, far_rotation
 from labengine.config import GroupSpec
+from labengine.engine.mapped_memory import MappedMemory
 from labengine.engine.modules import Embedding, OffsetRMSNorm, RMSNorm, ScaledEmbedding
 from labengine.engine.native.layout import OpKind
-from labengine.engine.native.library import PackedMemory, packed
+from labengine.engine.native.library import packed
 from labengine.engine.rope import RopeSpec, Rotation
 from labengine.engine.step_tensors import StepTensors, step_tensors
 
@@ -65,7 +66,7 @@ def filled(module: Part, dtype: torch.dtype) -> Part:
 def test_embedding(embedding_type: type[Embedding], size: int, dtype: torch.dtype) -> None:
     module, step = filled(embedding_type(90, size), dtype), step_of(20, 1, 3)
     scale = torch.tensor(size**0.5, dtype=dtype).item() if embedding_type is ScaledEmbedding else 1.0
-    table, out = packed(module.weight, PackedMemory()), torch.empty(step.num_tokens, size, dtype=dtype)
+    table, out = packed(module.weight, MappedMemory()), torch.empty(step.num_tokens, size, dtype=dtype)
     run_op(OpKind.EMBED, step, {"out": out}, num_threads=2, n=90, k=size, weight=table, scale=scale)
     assert torch.equal(out, module(step.token_ids))
 
