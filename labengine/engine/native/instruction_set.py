@@ -123,7 +123,7 @@ def features() -> frozenset[str]:
     if sys.platform == "darwin":
         return frozenset(feature for feature, name in APPLE_FEATURES.items() if _apple_has(name))
     if sys.platform == "win32":
-        return _features_told_by_torch()
+        return _features_reported_by_torch()
     lines = (line.partition(":") for line in processor().splitlines())
     return frozenset(name for key, _, names in lines if key.strip() in ("flags", "Features") for name in names.split())
 
@@ -150,17 +150,17 @@ TORCH_FEATURES = {
     "fma": "fma3",
 }
 """Names that torch has for features that instruction sets need."""
-UNTOLD = {"ssse3": {"cx16", "lahf_lm"}, "avx2": {"movbe"}}
-"""Features that torch does not tell, which all processors have that Windows runs on, and that have the first one."""
+NOT_REPORTED = {"ssse3": {"cx16", "lahf_lm"}, "avx2": {"movbe"}}
+"""Features that torch does not report, which all processors have that Windows runs on, and that have the first one."""
 
 
-def _features_told_by_torch() -> frozenset[str]:
+def _features_reported_by_torch() -> frozenset[str]:
     """Return the features that processor and system have; none where torch is older than this question."""
     from torch import cpu
 
-    told: dict[str, object] = getattr(cpu, "get_capabilities", dict)()
-    known = {feature for feature, name in TORCH_FEATURES.items() if told.get(name)}
-    return frozenset(known.union(*(untold for feature, untold in UNTOLD.items() if feature in known)))
+    reported: dict[str, object] = getattr(cpu, "get_capabilities", dict)()
+    known = {feature for feature, name in TORCH_FEATURES.items() if reported.get(name)}
+    return frozenset(known.union(*(others for feature, others in NOT_REPORTED.items() if feature in known)))
 
 
 def processor() -> str:

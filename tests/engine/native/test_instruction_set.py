@@ -73,7 +73,7 @@ def test_each_set_has_kernels_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.skipif(instruction_set.machine() != "x86_64", reason="the names are those of x86-64")
-def test_on_windows_torch_tells_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_windows_torch_reports_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     needed = frozenset().union(*(isa.needs for isa in INSTRUCTION_SETS.values() if isa.machine == "x86_64"))
     here = instruction_set.features() & needed
     monkeypatch.setattr(sys, "platform", "win32")
