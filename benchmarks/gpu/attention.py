@@ -278,6 +278,8 @@ def main() -> None:
     if arguments.json:
         report = {"copy_bytes_per_s": bandwidth, "product_flop_per_s": rate, "figures": [asdict(f) for f in found]}
         arguments.json.write_text(json.dumps(report, indent=1))
+    if device.type == "cuda" and all(figure.backend != "triton" for figure in found):
+        raise SystemExit("failed: Triton's kernels were not measured; the reason stands above")
 
 
 if __name__ == "__main__":
