@@ -275,6 +275,13 @@ def test_none_are_compiled_on_windows(cache: Path, monkeypatch: pytest.MonkeyPat
         kernels.library()
 
 
+def test_an_exception_of_windows_is_the_death_of_the_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that met an unknown instruction ends there with a large status, and says nothing."""
+    monkeypatch.setattr(compiling, "_run", lambda *_: (0xC000001D, ""))
+    with pytest.raises(CompileError, match="what the wheel's compiler made of the kernels dies: exception 0xc000001d"):
+        compiling.check_image(b"", "the wheel's compiler")
+
+
 @pytest.mark.parametrize(
     ("name", "asked", "why"),
     [
