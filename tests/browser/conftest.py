@@ -53,7 +53,7 @@ def lab_pages(browser_context: BrowserContext, jupyter_server: JupyterServer, ar
 
 @pytest.fixture(scope="module")
 def notebook(lab_pages: LabPages, request: pytest.FixtureRequest) -> Iterator[LabPage]:
-    """One notebook and one kernel for all tests of a module: they add their cells at its end."""
+    """One notebook and one kernel for all tests of a module: they add their cells at its end, which go with them."""
     with lab_pages.lent(request) as lab:
         lab.open_cells("import labengine")
         lab.run_all()
@@ -65,3 +65,18 @@ def lab_page(lab_pages: LabPages, request: pytest.FixtureRequest) -> Iterator[La
     """A page for a test's own notebooks; at the end it has no errors, and asked only this server."""
     with lab_pages.lent(request) as lab:
         yield lab
+
+
+@pytest.fixture(autouse=True)
+def cells_of_a_test_go(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Remove the cells that a test has added to its module's notebook: each frame takes longer on a longer page.
+
+    Those of the module's fixtures stay: pytest makes them before those of a test.
+    """
+    if "notebook" not in request.fixturenames:
+        yield
+        return
+    notebook: LabPage = request.getfixturevalue("notebook")
+    num_cells = len(notebook.sources())
+    yield
+    notebook.remove_cells(num_cells)

@@ -95,6 +95,10 @@ class LabPage:
         index: int = self._ask("addCell", source, kind)
         return index
 
+    def remove_cells(self, first: int) -> None:
+        """Remove the cells from `first` on, with what they show; those that show a chart of plotly's stay."""
+        self._ask("removeCells", first)
+
     def execute(self, source: str, *, wait: bool = True) -> int:
         """Run `source` in a new last cell; returns its index."""
         index = self.add_cell(source)

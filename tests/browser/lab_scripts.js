@@ -140,6 +140,11 @@
       shared.insertCell(shared.cells.length, { cell_type: kind, source });
       return shared.cells.length - 1;
     },
+    // Plotly's widget logs an error when its chart changes and is on no page: a chart's cell stays.
+    removeCells: (first) => {
+      for (let i = cells().length - 1; i >= first; i--)
+        if (!cells()[i].node.querySelector(".js-plotly-plot")) model().sharedModel.deleteCell(i);
+    },
     setSource: (i, source) => {
       model().cells.get(i).sharedModel.setSource(source);
     },

@@ -82,7 +82,9 @@ def pictures_of(notebook: LabPage, cell: int) -> list[dict[str, Any]]:
     return [output["data"] for output in notebook.outputs(cell) if "image/svg+xml" in output.get("data", {})]
 
 
-def test_whoever_cannot_show_the_widget_has_a_picture_and_text(dashboard: OpenView) -> None:
+def test_whoever_cannot_show_the_widget_has_a_picture_and_text(
+    dashboard: OpenView, jupyter_server: JupyterServer
+) -> None:
     notebook = dashboard.notebook
     notebook.execute("comparison = labengine.bug('nano-vllm-219').compare()\nlab.save('run.lab')")
     for source in (
@@ -100,12 +102,11 @@ def test_whoever_cannot_show_the_widget_has_a_picture_and_text(dashboard: OpenVi
         assert data["image/svg+xml"].startswith("<svg") and len(data["text/plain"]) > 60, source
     notebook.execute("comparison.close()")
     assert notebook.errors() == []
+    _is_small_when_saved_and_its_html_shows_the_pictures(notebook, jupyter_server)
 
 
-def test_a_saved_notebook_is_small_and_its_html_shows_the_picture(
-    dashboard: OpenView, jupyter_server: JupyterServer
-) -> None:
-    dashboard.notebook.command("docmanager:save")
+def _is_small_when_saved_and_its_html_shows_the_pictures(notebook: LabPage, jupyter_server: JupyterServer) -> None:
+    notebook.command("docmanager:save")
     path = max(jupyter_server.root_dir.glob("*.ipynb"), key=lambda each: each.stat().st_mtime)
     saved = json.loads(path.read_text())
     shown = sum(WIDGET in output.get("data", {}) for cell in saved["cells"] for output in cell.get("outputs", []))
