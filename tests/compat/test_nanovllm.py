@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from safetensors import safe_open
-from safetensors.torch import save_file
 
+from first_layers import write_first_layers
 from labengine import model_path
 from labengine.compat.nanovllm import LLM, SamplingParams
 from labengine.config import ConfigError
@@ -31,16 +28,7 @@ def run_script() -> list[dict[str, Any]]:
 
 @pytest.fixture
 def first_layers(tmp_path: Path) -> Path:
-    """A directory with the first two layers of SmolLM2, its embedding and its tokenizer."""
-    complete = model_path("smollm2")
-    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
-        (tmp_path / name).write_bytes((complete / name).read_bytes())
-    settings = json.loads((complete / "config.json").read_text(encoding="utf-8"))
-    (tmp_path / "config.json").write_text(json.dumps(settings | {"num_hidden_layers": 2}), encoding="utf-8")
-    with safe_open(complete / "model.safetensors", "pt") as tensors:
-        kept = [name for name in tensors.keys() if re.match(r"model\.(layers\.[01]|embed_tokens|norm)\.", name)]  # noqa: SIM118
-        save_file({name: tensors.get_tensor(name) for name in kept}, tmp_path / "model.safetensors")
-    return tmp_path
+    return write_first_layers(tmp_path)
 
 
 @pytest.mark.parametrize("is_complete", [False, pytest.param(True, marks=pytest.mark.sweep)])

@@ -10,6 +10,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from PIL import Image
 
 from checkout import ROOT
+from first_layers import write_first_layers
 from labengine import __main__ as command_line
 from labengine import demo
 from labengine.lab import Lab
@@ -55,11 +56,23 @@ def test_the_code_runs_unchanged(shell):
     assert lab.stats().num_finished == len(lab.snapshot().requests) > 0
 
 
+@pytest.mark.sweep
 def test_the_table_is_what_the_demo_prints():
     """To the letter, but for the rounding between two copies, which depends on the machine."""
     printed = io.StringIO()
     demo.main(printed)
     assert _without_rounding(printed.getvalue()) in map(_without_rounding, blocks(""))
+    assert all(float(worst) < 1e-3 for worst in re.findall(ROUNDING, printed.getvalue()))
+
+
+def test_the_first_layers_give_the_same_table(tmp_path):
+    """All lines but the first, which names the model."""
+    printed = io.StringIO()
+    demo.main(printed, str(write_first_layers(tmp_path)))
+    first, _, table = _without_rounding(printed.getvalue()).partition("\n")
+    title, is_of, _ = first.partition(" on ")
+    [shown] = [block for block in blocks("") if block.startswith(title + is_of)]
+    assert is_of and table == _without_rounding(shown).partition("\n")[2]
     assert all(float(worst) < 1e-3 for worst in re.findall(ROUNDING, printed.getvalue()))
 
 
