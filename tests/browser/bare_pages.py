@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from playwright.sync_api import Browser, BrowserContext
 
 from browser.chromium import launched, new_context
+from browser.widget_server import served_widget
 
 T = TypeVar("T")
 
@@ -20,13 +22,18 @@ TESTS_A_PAGE = 40
 class BarePage:
     """A page and the errors on it, uncaught or on the console. is_worn: it cannot serve another test."""
 
-    def __init__(self, context: BrowserContext) -> None:
+    def __init__(self, context: BrowserContext, address: str) -> None:
         self.page = context.new_page()
+        self._address = address
         self.errors: list[str] = []
         self.num_tests = 0
         self.is_worn = False
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("console", lambda line: self.errors.append(line.text) if line.type == "error" else None)
+
+    def show(self, body: str) -> None:
+        """Show a page of this body, with the widgets' style sheet; its scripts import the widgets from /widget.js."""
+        self.page.goto(f"{self._address}?{quote(body)}")
 
     def empty(self) -> None:
         """Make the page like a new one, with the pointer in its corner."""
@@ -39,8 +46,8 @@ class BarePage:
 class BarePages:
     """Lends pages of a browser."""
 
-    def __init__(self, browser: Browser) -> None:
-        self._browser = browser
+    def __init__(self, browser: Browser, address: str) -> None:
+        self._browser, self._address = browser, address
         self._idle: dict[str, tuple[BarePage, ExitStack]] = {}
 
     @contextmanager
@@ -64,7 +71,7 @@ class BarePages:
 
     def _opened(self, options: dict[str, Any]) -> tuple[BarePage, ExitStack]:
         context = ExitStack()
-        return BarePage(context.enter_context(new_context(self._browser, **options))), context
+        return BarePage(context.enter_context(new_context(self._browser, **options)), self._address), context
 
 
 class BrowserThread:
@@ -84,7 +91,8 @@ class BrowserThread:
 
     def _run(self, call: Callable[..., T], *arguments: Any, **options: Any) -> T:
         if self._pages is None:
-            self._pages = BarePages(self._stack.enter_context(launched()))
+            address = self._stack.enter_context(served_widget())
+            self._pages = BarePages(self._stack.enter_context(launched()), address)
         return call(self._pages, *arguments, **options)
 
     def close(self) -> None:

@@ -13,7 +13,6 @@ from browser.open_view import HAS_CAPTIONS, PLAY_FAST
 from browser.screenshots import ARE_KEPT, keep
 from checkout import ROOT
 from labengine.session.compare.comparison import Comparison
-from labengine_widgets.browser import css, esm
 from labengine_widgets.compare.view import CompareView
 from waiting import wait_until
 from widgets.browser.views.mounted_view import THEMES
@@ -21,9 +20,9 @@ from widgets.browser.views.mounted_view import THEMES
 PICTURES = ROOT / ".artifacts" / "compare"
 
 MOUNT = """
-async ([source, saved, arrangement, hasKernel, early]) => {
+async ([saved, arrangement, hasKernel, early]) => {
   window.unmount?.();
-  const { default: widget } = await import("data:text/javascript;base64," + source);
+  const { default: widget } = await import("/widget.js");
   const heard = [];
   window.sent = [];
   const bytes = (text) => new DataView(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer);
@@ -81,8 +80,7 @@ class ComparePage:
     def __init__(self, bare: BarePage, comparison: Comparison, width: int = 1220, *, has_kernel: bool = True) -> None:
         self.bare, self.page, self.comparison, self.has_kernel = bare, bare.page, comparison, has_kernel
         self.widget = comparison._view = Carried(comparison.view_source())
-        self.page.set_content(f'<body data-jp-theme-light="true"><div id="cell" style="width: {width}px"></div></body>')
-        self.page.add_style_tag(content=css())
+        bare.show(f'<body data-jp-theme-light="true"><div id="cell" style="width: {width}px"></div></body>')
         self.carried: list[tuple[dict[str, Any], list[str]]] = []
         self.mount(self.widget.saved)
 
@@ -91,9 +89,8 @@ class ComparePage:
 
         It plays fast, as nobody watches: a test of the play itself sets the speed.
         """
-        source = base64.b64encode(esm().encode()).decode()
         arrangement = self.widget.arrangement
-        self.page.evaluate(MOUNT, [source, _texts(saved), arrangement, self.has_kernel, list(early)])
+        self.page.evaluate(MOUNT, [_texts(saved), arrangement, self.has_kernel, list(early)])
         root = self.page.locator(".labengine")
         self.until("the comparison", lambda: self.data("position") is not None and root.evaluate(HAS_CAPTIONS))
         root.evaluate(PLAY_FAST)

@@ -11,12 +11,10 @@ from typing import Any
 from playwright.sync_api import Page
 
 from browser.bare_pages import BROWSER, BarePages
-from labengine_widgets.browser import esm
 
 _LOAD = """
-async (sources) => {
-  const load = (source) => import("data:text/javascript;base64," + source);
-  const [{ internals }, checks] = await Promise.all(sources.map(load));
+async (source) => {
+  const { internals } = await import("/widget.js"), checks = await import("data:text/javascript;base64," + source);
   window.model = Object.assign({}, internals, checks);
 }
 """
@@ -44,8 +42,8 @@ def model_page() -> Iterator[ModelPage]:
 
 
 def _opened(pages: BarePages, lent: ExitStack) -> Page:
-    page = lent.enter_context(pages.lent(1280, 720)).page
-    page.set_content("<body></body>")
-    checks = Path(__file__).with_name("model_check.js").read_text(encoding="utf-8")
-    page.evaluate(_LOAD, [base64.b64encode(source.encode()).decode() for source in (esm(), checks)])
-    return page
+    bare = lent.enter_context(pages.lent(1280, 720))
+    bare.show("<body></body>")
+    checks = Path(__file__).with_name("model_check.js").read_bytes()
+    bare.page.evaluate(_LOAD, base64.b64encode(checks).decode())
+    return bare.page

@@ -12,7 +12,6 @@ import pytest
 from browser.bare_pages import BROWSER, BarePage, BarePages
 from browser.frames import FRAME, painted_data, press, then_painted
 from labengine import events as ev
-from labengine_widgets.browser import css, esm
 from labengine_widgets.feed import worker
 from labengine_widgets.feed.feed import Feed
 from labengine_widgets.feed.worker import Worker
@@ -22,10 +21,10 @@ from widgets.fake_view_source import FakeViewSource
 from widgets.story_219 import begin
 
 MOUNT = """
-async ([source, saved]) => {
+async (saved) => {
   window.unmount?.();
   const bytes = (text) => Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
-  const { default: widget } = await import("data:text/javascript;base64," + source);
+  const { default: widget } = await import("/widget.js");
   const heard = [];
   window.sent = [];
   const tell = (name, ...told) => heard.filter(([known]) => known === name).forEach(([, act]) => act(...told));
@@ -94,8 +93,7 @@ class View:
         self.view_source.words = words
         self.feed = Feed(self.view_source)
         self.feed.attach(self)
-        self.page.set_content('<body data-jp-theme-light="true"><div id="cell" style="width: 1100px"></div></body>')
-        self.page.add_style_tag(content=css())
+        bare.show('<body data-jp-theme-light="true"><div id="cell" style="width: 1100px"></div></body>')
         self.mount()
         self.until("used", "0")
         if events:
@@ -104,7 +102,7 @@ class View:
     def mount(self) -> None:
         """Show the widget with the state that a notebook saves now; whatever was shown before is gone."""
         saved = base64.b64encode(saved_bytes(self.feed)).decode()
-        self.page.evaluate(MOUNT, [base64.b64encode(esm().encode()).decode(), saved])
+        self.page.evaluate(MOUNT, saved)
 
     def send(self, content: dict[str, Any], buffers: list[bytes] | None = None) -> None:
         """The feed's way to the page."""

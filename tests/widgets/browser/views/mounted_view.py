@@ -6,17 +6,13 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from playwright.sync_api import Route
-
 from browser.bare_pages import BROWSER, BarePage, BarePages
 from browser.screenshots import keep
 from checkout import ROOT
 from labengine import events as ev
 from labengine.trace import codec
-from labengine_widgets.browser import css, esm
 
 PICTURES = ROOT / ".artifacts" / "views"
-ORIGIN = "http://labengine.test/"
 
 SET_UP = """
 async ([name, payload]) => {
@@ -112,11 +108,8 @@ class MountedView:
     ) -> None:
         self.bare, self.page, self.name = bare, bare.page, name
         page = self.page
-        page.route(f"{ORIGIN}**", _serve)
-        page.goto(ORIGIN)
-        page.add_style_tag(content=css())
         frame = f"display: block; width: {width}px; height: 520px; min-width: 0; max-width: none; padding: 8px"
-        page.add_style_tag(content=f"#root {{ {frame} }}")
+        bare.show(f'<body data-jp-theme-light="true"><div id="root" class="labengine" style="{frame}"></div></body>')
         texts = [[token, text] for token, text in (words or {}).items()]
         header = {"kinds": codec.KINDS, "title": "test", "is_live": False}
         payload = {"header": header, "start": 0, "keyframe": None, "events": codec.rows(events), "texts": texts}
@@ -201,14 +194,3 @@ def show_view(
             check(MountedView(bare, name, events, words, width))
 
     BROWSER.run(run)
-
-
-def _serve(route: Route) -> None:
-    path = route.request.url.removeprefix(ORIGIN).split("?")[0]
-    if not path:
-        page = '<!doctype html><body data-jp-theme-light="true"><div id="root" class="labengine"></div></body>'
-        route.fulfill(body=page, content_type="text/html")
-    elif path == "widget.js":
-        route.fulfill(body=esm(), content_type="text/javascript")
-    else:
-        route.fulfill(status=204, body="")

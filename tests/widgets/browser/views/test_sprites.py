@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from labengine_widgets.browser import esm
 from widgets.browser.model.model_page import ModelPage, model_page
 
 pytestmark = pytest.mark.browser
 
 SET_UP = """
-async (source) => {
-  const { internals } = await import("data:text/javascript;base64," + source);
+async () => {
+  const { internals } = await import("/widget.js");
   Object.assign(window, internals);
   window.board = (ratio) => {
     const canvas = document.createElement("canvas"), context = canvas.getContext("2d", { willReadFrequently: true });
@@ -163,7 +161,7 @@ CARDS = """
 def page() -> Iterator[ModelPage]:
     """Sprites, and the cards that are made with them."""
     with model_page() as page:
-        page.evaluate(SET_UP, base64.b64encode(esm().encode()).decode())
+        page.evaluate(SET_UP)
         yield page
 
 

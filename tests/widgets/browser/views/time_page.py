@@ -11,14 +11,13 @@ from browser.bare_pages import BROWSER, BarePage, BarePages
 from browser.frames import FRAME
 from labengine import Lab
 from labengine import events as ev
-from labengine_widgets.browser import css, esm
 from labengine_widgets.pages.recording import recording_payload
 from widgets.fake_view_source import FakeViewSource
 
 MOUNT = """
-async ([source, data, views]) => {
+async ([data, views]) => {
   const bytes = Uint8Array.from(atob(data), (character) => character.charCodeAt(0));
-  const { mount, internals } = await import("data:text/javascript;base64," + source);
+  const { mount, internals } = await import("/widget.js");
   Object.assign(window, internals);
   window.stage = await mount(document.getElementById("cell"), bytes, { kind: "view", views });
   window.side = window.stage.sides[0];
@@ -33,10 +32,8 @@ class Viewed:
     def __init__(self, bare: BarePage, view_source: FakeViewSource, views: list[str], width: int) -> None:
         self.bare, self.page, self.view_source = bare, bare.page, view_source
         page = self.page
-        page.set_content(f'<body style="{ROOT}"><div id="cell" style="width: {width}px"></div></body>')
-        page.add_style_tag(content=css())
-        source = base64.b64encode(esm().encode()).decode()
-        page.evaluate(MOUNT, [source, base64.b64encode(recording_payload(view_source)).decode(), views])
+        bare.show(f'<body style="{ROOT}"><div id="cell" style="width: {width}px"></div></body>')
+        page.evaluate(MOUNT, [base64.b64encode(recording_payload(view_source)).decode(), views])
         page.evaluate("() => { window.side = window.stage.sides[0]; }")
         self.painted()
 
