@@ -4,7 +4,10 @@ STEADY_CLOCK = """() => {
   const real = performance.now.bind(performance);
   let seen = real(), steady = seen;
   performance.now = () => steady;
+  let isSteady = true;
+  window.setRealClock = () => { isSteady = false; delete performance.now; };
   const tick = () => {
+    if (!isSteady) return;
     const now = real();
     steady += Math.min(now - seen, 150);
     seen = now;
@@ -13,6 +16,9 @@ STEADY_CLOCK = """() => {
   tick();
 }"""
 """Evaluated in a page: performance.now() goes on with each frame, by 150 ms at most: a moment at double speed."""
+
+REAL_CLOCK = "() => window.setRealClock()"
+"""Evaluated in such a page: performance.now() is the browser's own again, and the page can serve another test."""
 
 WATCH_PLAYS = """(root) => {
   window.plays = [];

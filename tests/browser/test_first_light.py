@@ -12,7 +12,7 @@ from browser.lab_page import LabPage
 from browser.lab_pages import LabPages
 from browser.live_dashboard import dashboard, painted, wait_painted
 from browser.screenshots import ARE_KEPT
-from browser.steady_clock import STEADY_CLOCK
+from browser.steady_clock import REAL_CLOCK, STEADY_CLOCK
 from checkout import ROOT
 
 NOTEBOOK = ROOT / "notebooks" / "01_first_light.ipynb"
@@ -60,7 +60,6 @@ def test_eight_blocks_are_seen_inside_the_step_and_five_after_it(at_first_step: 
     dashboard(lab_page).scroll_into_view_if_needed()
     watch(lab_page)
     lab_page.page.evaluate(STEADY_CLOCK)
-    lab_page.is_worn = True
     lab_page.run_cell(lab_page.sources().index("%lab step"))
     wait_painted(lab_page, "used", "5")
     wait_painted(lab_page, "playing", "false")
@@ -70,6 +69,7 @@ def test_eight_blocks_are_seen_inside_the_step_and_five_after_it(at_first_step: 
     assert {5, 6, 7} <= set(used[used.index(8) :]), "the merges are seen one by one"
     assert len({moment["sentence"] for moment in seen(lab_page)}) > 6
     assert all(moment["lost"] == 0 for moment in seen(lab_page))
+    lab_page.page.evaluate(REAL_CLOCK)
     _keep_pictures(lab_page, "five")
     _go_back_to_eight(lab_page)
     _keep_pictures(lab_page, "eight")
