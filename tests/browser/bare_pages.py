@@ -1,4 +1,4 @@
-"""Bare pages of one Chromium, on a thread of its own: a page that has served one test serves the next, emptied."""
+"""Bare pages of one Chromium, on a thread of its own: a page that has served one test serves the next."""
 
 from __future__ import annotations
 
@@ -32,15 +32,17 @@ class BarePage:
         self.page.on("console", lambda line: self.errors.append(line.text) if line.type == "error" else None)
 
     def show(self, body: str) -> None:
-        """Show a page of this body, with the widgets' style sheet; its scripts import the widgets from /widget.js."""
-        self.page.goto(f"{self._address}?{quote(body)}")
+        """Show a page of this body, with the widgets' style sheet; its scripts import the widgets from /widget.js.
 
-    def empty(self) -> None:
-        """Make the page like a new one, with the pointer in its corner."""
-        self.page.unroute_all()
-        self.page.goto("about:blank")
-        self.page.mouse.move(0, 0)
+        What the page before it has said at its end is forgotten: that page's test is over.
+        """
+        self.page.goto(f"{self._address}?{quote(body)}")
         self.errors.clear()
+
+    def end_test(self) -> None:
+        """Leave the page to the next test, which shows its own: nothing is routed, the pointer is in the corner."""
+        self.page.unroute_all()
+        self.page.mouse.move(0, 0)
 
 
 class BarePages:
@@ -52,7 +54,10 @@ class BarePages:
 
     @contextmanager
     def lent(self, width: int, height: int, **options: Any) -> Iterator[BarePage]:
-        """Lend an empty page whose context has these options; AssertionError if it ends with errors on it."""
+        """Lend a page whose context has these options; AssertionError if it ends with errors on it.
+
+        Until the test shows its own, it has what the test before has left.
+        """
         key = repr(options)
         bare, context = self._idle.pop(key, None) or self._opened(options)
         with context:
@@ -61,7 +66,7 @@ class BarePages:
             yield bare
             assert bare.errors == []
             if bare.num_tests < TESTS_A_PAGE and not bare.is_worn:
-                bare.empty()
+                bare.end_test()
                 self._idle[key] = bare, context.pop_all()
 
     def close(self) -> None:
