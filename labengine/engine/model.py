@@ -37,7 +37,7 @@ class MLP(nn.Module):
     def __init__(self, config: ModelConfig, activation: Activation) -> None:
         super().__init__()
         self.activation = activation
-        self.gate_up = Linear(config.hidden_size, config.intermediate_size, config.intermediate_size)
+        self.gate_up = Linear(config.hidden_size, config.intermediate_size, config.intermediate_size, is_gated=True)
         self.down = Linear(config.intermediate_size, config.hidden_size)
 
     def forward(self, hidden: Tensor, step: LayerStep) -> Tensor:

@@ -20,7 +20,7 @@ from labengine.engine.attention import AttentionBackend
 from labengine.engine.device import choose_device, choose_dtype, on_the_host
 from labengine.engine.fingerprint import ModelFiles, fingerprint
 from labengine.engine.forward import Forward
-from labengine.engine.forward.choice import choose_forward, choose_staging
+from labengine.engine.forward.choice import choose_forward, choose_packing, choose_staging
 from labengine.engine.forward.graphs import Recorder, longest_context
 from labengine.engine.forward.static_step import StaticStep
 from labengine.engine.full_memory import AdviceWhenFull
@@ -136,9 +136,9 @@ class ModelRunner:
         key = (files.identities, torch_device, torch_dtype, cuda_graphs, pool.backend.name)
         with _SHARING:
             loaded = _LOADED.get(key)
-            if loaded is not None and (other := loaded.user) is not None:
-                return cls._on(loaded, pool, limits, reasons, other._forward)
-        load_weights(model, model_dir, torch_dtype, torch_device)
+            if loaded is not None and loaded.is_used:
+                return cls._on(loaded, pool, limits, reasons)
+        load_weights(model, model_dir, torch_dtype, torch_device, choose_packing(pool.backend))
         files.require_unchanged()
         weights = Weights(model, files, torch_device, torch_dtype, cuda_graphs)
         runner = cls._on(weights, pool, limits, reasons)
@@ -160,7 +160,7 @@ class ModelRunner:
         weights, attention = self._weights, self.attention or self._pool.backend.name
         pool = PoolPlan.planned(weights.model.config, weights.device, weights.dtype, block_size, num_blocks, attention)
         pool = replace(pool, attention_reason=self._pool.attention_reason)
-        return self._on(weights, pool, limits, self._reasons, self._forward)
+        return self._on(weights, pool, limits, self._reasons)
 
     @classmethod
     def _on(
@@ -169,9 +169,8 @@ class ModelRunner:
         pool: PoolPlan,
         limits: StepLimits,
         reasons: Mapping[str, str],
-        like: Forward | None = None,
     ) -> Self:
-        """Return a runner on loaded weights. like: another runner's forward, to share its buffers."""
+        """Return a runner on loaded weights."""
         config = weights.model.config
         if pool.num_blocks is None:
             is_gpu = weights.device.type == "cuda"
@@ -182,7 +181,7 @@ class ModelRunner:
         kv = KVTensors(pool.num_blocks, pool.layer_groups, pool.block_size, *heads, weights.dtype, weights.device)
         forward = choose_forward(
             weights.model, kv, pool.groups, pool.backend, pool.attention_reason,
-            limits if weights.cuda_graphs else None, like, cls.static_step, cls.recorder(kv.device),
+            limits if weights.cuda_graphs else None, cls.static_step, cls.recorder(kv.device),
         )  # fmt: skip
         return cls(forward, weights, kv, pool, limits, reasons)
 
@@ -210,7 +209,7 @@ class ModelRunner:
     def _discard(self) -> None:
         """Release everything but the weights, although no other runner may use them."""
         self._weights.leave(self)
-        self._forward.release(keeps_weights=True)
+        self._forward.release()
         self.kv_tensors.release()
         if self.kv_tensors.device.type == "cuda":
             torch.cuda.empty_cache()
@@ -322,11 +321,9 @@ class ModelRunner:
     def release(self) -> None:
         """Release the KV, and the weights unless another runner uses them; later calls fail. Twice is harmless."""
         with _SHARING:
+            self._forward.release()
             if self._weights.leave(self):
-                self._forward.release()
                 self.model.to("meta")
-            else:
-                self._forward.release(keeps_weights=True)
         self.kv_tensors.release()
         if self.kv_tensors.device.type == "cuda":
             torch.cuda.empty_cache()

@@ -1,4 +1,8 @@
-"""Modules that hold weights: embeddings, matrices, norms. Parameters are created empty, and filled from a file."""
+"""Modules that hold weights: embeddings, matrices, norms. Parameters are created empty, and filled from a file.
+
+A matrix is either a parameter or packed: a copy in an order that only certain kernels read, beside a parameter that
+keeps shape and dtype, on the meta device. `to` drops a packed copy.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,32 @@ Product = Callable[[Tensor, Tensor], Tensor]
 """[rows, in_size] and a weight [out_size, in_size] to [rows, out_size]."""
 
 
-class Embedding(nn.Module):
+class Matrix(nn.Module):
+    """A weight [n, k]."""
+
+    weight: nn.Parameter
+    is_gated = False
+    """True if the rows of a gate stand above those that it multiplies."""
+    packed: Tensor | None = None
+    """The weight as the native kernels read it; see native/library.py."""
+
+    def keep_packed(self, packed: Tensor, dtype: torch.dtype) -> None:
+        """Keep only shape and dtype of the weight, beside the packed one."""
+        self.packed = packed
+        self.weight = shape_only(self.weight, dtype)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        """Move the module: without its packed weight."""
+        self.packed = None
+        return nn.Module._apply(self, fn, recurse)
+
+
+def shape_only(weight: Tensor, dtype: torch.dtype) -> nn.Parameter:
+    """Return a parameter of that shape without memory."""
+    return nn.Parameter(torch.empty(weight.shape, dtype=dtype, device="meta"), requires_grad=False)
+
+
+class Embedding(Matrix):
     """A learned vector per token id."""
 
     def __init__(self, vocab_size: int, hidden_size: int) -> None:
@@ -34,12 +63,13 @@ class ScaledEmbedding(Embedding):
         return super().forward(token_ids) * scale
 
 
-class Linear(nn.Module):
+class Linear(Matrix):
     """A matrix without bias, or several of one input stacked: out_sizes are the rows of each, top to bottom."""
 
-    def __init__(self, in_size: int, *out_sizes: int) -> None:
+    def __init__(self, in_size: int, *out_sizes: int, is_gated: bool = False) -> None:
         super().__init__()
         self.out_sizes = out_sizes
+        self.is_gated = is_gated
         self.weight = nn.Parameter(torch.empty(sum(out_sizes), in_size))
         self.product: Product = linear
 
@@ -50,12 +80,12 @@ class Linear(nn.Module):
     def multiply_by(self, product: Product) -> None:
         """Compute with `product` from now on, which has its own layout of the weight: only the shape is kept here."""
         self.product = product
-        self.weight = nn.Parameter(self.weight.detach().to("meta"), requires_grad=False)
+        self.weight = shape_only(self.weight, self.weight.dtype)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         """Move the module: it computes with its own weight again, and drops the product's copy."""
         self.product = linear
-        return nn.Module._apply(self, fn, recurse)
+        return super()._apply(fn, recurse)
 
 
 class TiedLinear(Linear):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 from math import prod
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakSet
 
 import torch
@@ -20,7 +19,7 @@ from labengine.engine.fingerprint import ModelFiles
 from labengine.engine.mapped_memory import LARGE, MappedMemory
 from labengine.engine.model import FAMILIES, PagedModel
 from labengine.engine.model_files.tensor_files import DTYPES, StoredTensor, StoredTensors, open_tensors
-from labengine.engine.modules import Linear
+from labengine.engine.modules import Linear, Matrix
 
 TOP_NAMES = {"embedding": "model.embed_tokens", "norm": "model.norm", "lm_head": "lm_head"}
 LM_HEAD = "lm_head.weight"
@@ -43,10 +42,34 @@ def check_weights(model: PagedModel, model_dir: Path) -> None:
                 raise ConfigError(f"{tensors[name].path} holds the tensor {name}, for which config.json has no place")
 
 
-def load_weights(model: PagedModel, model_dir: Path, dtype: torch.dtype, device: torch.device) -> None:
+PIECE_BYTES = 2**22
+"""Bytes of a matrix that are read and packed at a time: they stay in the processor's cache in between."""
+PIECE_ROWS = 64
+"""A piece has a multiple of these rows, which is a multiple of the rows that any kernels want side by side."""
+
+
+class Packing(Protocol):
+    """Packs a matrix as kernels read it; see packed_pieces in native/library.py."""
+
+    def __call__(
+        self,
+        pieces: Iterable[Tensor],
+        shape: Sequence[int],
+        dtype: torch.dtype,
+        memory: MappedMemory,
+        *,
+        is_gated: bool,
+    ) -> Tensor:
+        """Return the packed matrix."""
+        ...
+
+
+def load_weights(
+    model: PagedModel, model_dir: Path, dtype: torch.dtype, device: torch.device, packing: Packing | None = None
+) -> None:
     """Fill a model built on the meta device from files that check_weights accepted.
 
-    Raises ConfigError for bad values.
+    packing: the matrices are kept packed only; see Matrix. Raises ConfigError for bad values.
     """
     names = FAMILIES[model.config.model_type].names
     memory = MappedMemory() if device.type == "cpu" else None
@@ -55,27 +78,53 @@ def load_weights(model: PagedModel, model_dir: Path, dtype: torch.dtype, device:
         for name, _ in list(model.named_parameters()):
             sources = [_named(tensors, source, model_dir) for source in source_names(name, names)]
             owner, _, leaf = name.rpartition(".")
-            filled = nn.Parameter(_stacked(sources, dtype, device, memory), requires_grad=False)
-            _check_finite(filled, sources)
-            setattr(model.get_submodule(owner), leaf, filled)
+            module = model.get_submodule(owner)
+            if packing is not None and isinstance(module, Matrix):
+                assert memory is not None, "packed weights are on the CPU"
+                pieces, shape = _pieces(sources, dtype), _shape_of(sources)
+                module.keep_packed(packing(pieces, shape, dtype, memory, is_gated=module.is_gated), dtype)
+            else:
+                weight = _filled(_memory_for(_shape_of(sources), dtype, device, memory), sources)
+                setattr(module, leaf, nn.Parameter(weight, requires_grad=False))
 
 
-def _stacked(
-    sources: Sequence[StoredTensor], dtype: torch.dtype, device: torch.device, memory: MappedMemory | None
-) -> Tensor:
-    """Return the sources one below the other, each copied straight from its file into its rows, in `memory` if given.
+def _shape_of(sources: Sequence[StoredTensor]) -> tuple[int, ...]:
+    """Return the shape of the sources one below the other."""
+    return (sum(source.shape[0] for source in sources), *sources[0].shape[1:])
 
-    A copy: tensors that stay mapped to the file would crash the process if someone rewrote it.
-    """
-    ends = list(accumulate(source.shape[0] for source in sources))
-    shape = (ends[-1], *sources[0].shape[1:])
+
+def _memory_for(shape: Sequence[int], dtype: torch.dtype, device: torch.device, memory: MappedMemory | None) -> Tensor:
     if memory is None or prod(shape) * dtype.itemsize < LARGE:  # a norm that stays would keep the whole mapping
-        stacked = torch.empty(shape, dtype=dtype, device=device)
-    else:
-        stacked = memory.take(prod(shape), dtype).view(shape)
-    for end, source in zip(ends, sources, strict=True):
-        stacked[end - source.shape[0] : end].copy_(source.read())
-    return stacked
+        return torch.empty(*shape, dtype=dtype, device=device)
+    return memory.take(prod(shape), dtype).view(*shape)
+
+
+def _pieces(sources: Sequence[StoredTensor], dtype: torch.dtype) -> Iterator[Tensor]:
+    """Yield the rows of a matrix in pieces of PIECE_BYTES, each in the same memory; a stacked matrix in one piece."""
+    num_rows, width = _shape_of(sources)
+    rows = max(1, PIECE_BYTES // (width * dtype.itemsize * PIECE_ROWS)) * PIECE_ROWS
+    if len(sources) > 1:
+        yield _filled(torch.empty(num_rows, width, dtype=dtype), sources)
+        return
+    memory = torch.empty(min(rows, num_rows), width, dtype=dtype)
+    for first in range(0, num_rows, rows):
+        piece = range(first, min(first + rows, num_rows))
+        yield _filled(memory[: len(piece)], sources, slice(first, first + rows))
+
+
+def _filled(memory: Tensor, sources: Sequence[StoredTensor], rows: slice = slice(None)) -> Tensor:
+    """Return the memory with the sources one below the other, each copied straight from its file into its rows.
+
+    A copy: tensors that stay mapped to the file would crash the process if someone rewrote it. rows: of each source.
+    Raises ConfigError for numbers that are not finite.
+    """
+    first = 0
+    for source in sources:
+        content = source.read()[rows]
+        memory[first : first + len(content)].copy_(content)
+        first += len(content)
+    _check_finite(memory, sources)
+    return memory
 
 
 def source_names(parameter: str, layer_names: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
@@ -165,10 +214,10 @@ class Weights:
             self._users.add(user)
 
     @property
-    def user(self) -> Any:
-        """One of the users (a ModelRunner, whose module imports this one); None when all have left."""
+    def is_used(self) -> bool:
+        """False when all users have left."""
         with self._guard:
-            return next(iter(self._users), None)
+            return bool(self._users)
 
     def leave(self, user: object) -> bool:
         """Unregister a user; return True if no other is left. Twice is harmless. Any thread may call it."""

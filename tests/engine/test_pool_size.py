@@ -178,7 +178,7 @@ def test_the_largest_steps_are_steps_that_a_runner_takes(
     weights, pool = loaded(Trial, tiny_gemma)
     Trial._step_bytes(weights, pool, StepLimits(*limits), {})
     assert taken == lengths
-    assert weights.user is None and not weights.model.norm.weight.is_meta
+    assert not weights.is_used and not weights.model.norm.weight.is_meta
 
 
 def loaded(kind: type[ModelRunner], model_dir: Path) -> tuple[Weights, PoolPlan]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
+import weakref
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from torch import Tensor
 from engine.plan_builder import Dealer, plan_of
 from labengine.engine import model_runner
 from labengine.engine.model_runner import ModelRunner
+from labengine.engine.modules import Matrix
 
 
 @pytest.fixture
@@ -50,6 +53,21 @@ def test_a_second_runner_reads_no_weights(model_dir: Path, num_loads: list[Path]
     first.release()
     assert len(num_loads) == 1
     assert torch.allclose(logits(second, block_size=2), expected, atol=1e-5)
+
+
+def test_packed_weights_are_shared_and_go_with_the_last_runner(model_dir: Path) -> None:
+    first = loaded(model_dir)
+    second = loaded(model_dir, block_size=2)
+    matrices = [module for module in first.model.modules() if isinstance(module, Matrix)]
+    packed = [weakref.ref(matrix.packed) for matrix in matrices if matrix.packed is not None]
+    assert second.model is first.model and len(packed) == len(matrices) - 1, "the head is the embedding"
+    assert all(matrix.weight.is_meta for matrix in matrices)
+    first.release()
+    gc.collect()
+    assert all(weight() is not None for weight in packed)
+    second.release()
+    gc.collect()
+    assert all(weight() is None for weight in packed)
 
 
 def test_other_dtypes_and_backends_have_weights_of_their_own(model_dir: Path, num_loads: list[Path]) -> None:

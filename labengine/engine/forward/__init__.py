@@ -30,6 +30,6 @@ class Forward(Protocol):
         """Return readable lines for Lab.status(): the backends and the reasons for them."""
         ...
 
-    def release(self, *, keeps_weights: bool = False) -> None:
-        """Release the memory; it cannot run after that. keeps_weights: another runner uses the weights."""
+    def release(self) -> None:
+        """Release the memory, except for weights and KV; it cannot run after that."""
         ...

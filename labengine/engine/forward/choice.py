@@ -17,6 +17,7 @@ from labengine.engine.kv_tensors import KVTensors
 from labengine.engine.model import PagedModel
 from labengine.engine.step_limits import StepLimits
 from labengine.engine.step_tensors import StepStaging
+from labengine.engine.weights import Packing
 
 
 def choose_forward(
@@ -26,25 +27,37 @@ def choose_forward(
     backend: AttentionBackend,
     reason: str,
     limits: StepLimits | None,
-    like: Forward | None = None,
     static_step: type[StaticStep] = StaticStep,
     recorder: Recorder | None = None,
 ) -> Forward:
     """Return a native program for the CPU's kernels, graphs for decodes on a GPU, else module by module.
 
-    limits: of the steps that graphs are for; None for no graphs. like: another runner's forward on these weights.
+    model: loaded with choose_packing's packing. limits: of the steps that graphs are for; None for no graphs.
     static_step: the graphs' static tensors. recorder: records decodes on any device; None: CUDA graphs.
     """
-    if backend.name == "cpu":
+    if _is_native(backend):
         from labengine.engine.forward.native import NativeForward
 
-        return NativeForward(model, kv, groups, reason, like if isinstance(like, NativeForward) else None)
+        return NativeForward(model, kv, groups, reason)
     eager = EagerForward(model, kv, backend, reason)
     if limits is None or (recorder is None and refusal(kv.device, backend) is not None):
         return eager
     longest = longest_context(limits.max_model_len, groups, kv.num_blocks)
     recorder = recorder or CudaRecorder(kv.device)
     return GraphedForward(eager, groups, longest, limits.max_num_seqs, recorder, kv.device, static_step)
+
+
+def choose_packing(backend: AttentionBackend) -> Packing | None:
+    """Return the order of weights that the forward pass for this backend reads; None for the files' own."""
+    if not _is_native(backend):
+        return None
+    from labengine.engine.native.library import packed_pieces
+
+    return packed_pieces
+
+
+def _is_native(backend: AttentionBackend) -> bool:
+    return backend.name == "cpu"
 
 
 def choose_staging(forward: Forward, groups: Sequence[GroupSpec], device: torch.device) -> StepStaging | GraphStaging:

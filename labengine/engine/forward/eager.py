@@ -43,7 +43,5 @@ class EagerForward:
         forward = "eager: torch modules, one after the other"
         return {"attention": self._reason, "ops": self._ops_reason, "forward": forward}
 
-    def release(self, *, keeps_weights: bool = False) -> None:
-        """Release the weights, unless another runner uses them; the KV belongs to the runner."""
-        if not keeps_weights:
-            self.model.to("meta")
+    def release(self) -> None:
+        """Do nothing: all its memory is weights and KV."""

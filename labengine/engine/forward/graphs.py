@@ -155,11 +155,11 @@ class GraphedForward:
         lines = self._eager.describe()
         return {**lines, "forward": f"{self._words}; {lines['forward']}"}
 
-    def release(self, *, keeps_weights: bool = False) -> None:
+    def release(self) -> None:
         """Release the graphs first: they hold addresses of the other memory. Twice is harmless."""
         self._recordings = {}
         self._static = None
-        self._eager.release(keeps_weights=keeps_weights)
+        self._eager.release()
 
     @torch.inference_mode()
     def _record(self, recorder: Recorder, static: StaticStep) -> None:

@@ -20,18 +20,11 @@ from labengine.engine.step_tensors import StepTensors
 class NativeForward:
     """A forward pass for float32 and bfloat16. Buffers grow with the largest step so far."""
 
-    def __init__(
-        self,
-        model: PagedModel,
-        kv: KVTensors,
-        groups: Sequence[GroupSpec],
-        reason: str,
-        like: NativeForward | None = None,
-    ) -> None:
-        """like: a forward of the same model, whose packed weights are shared."""
+    def __init__(self, model: PagedModel, kv: KVTensors, groups: Sequence[GroupSpec], reason: str) -> None:
+        """model: its weights are packed; other forwards may use them too."""
         if len(groups) > MAX_GROUPS:
             raise ConfigError(f"the CPU kernels take up to {MAX_GROUPS} KV-cache groups, the model has {len(groups)}")
-        self._program: Program = Program(model, kv, groups) if like is None else like._program.on_pool(kv, groups)
+        self._program = Program(model, kv, groups)
         self._ops = program_of(self._program.ops)
         self._dtype = model.norm.weight.dtype
         self._team = team(torch.get_num_threads())
@@ -75,8 +68,8 @@ class NativeForward:
             "forward": f"native: one program of {num_ops} ops, {threads}, {kernels.instruction_set} {kernels.origin}",
         }
 
-    def release(self, *, keeps_weights: bool = False) -> None:
-        """Release the buffers and the ops; packed weights are released with the last program that uses them."""
+    def release(self) -> None:
+        """Release the buffers and the ops."""
         self._ops, self._buffers, self._views, self._last_logits = program_of([]), [], {}, (None, 0)
         self._scratch = aligned_empty(0, torch.uint8)
         self._program.release()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from concurrent.futures import Executor
+from collections.abc import Iterable, Sequence
 from ctypes import CDLL, c_double
 from dataclasses import dataclass
 from functools import cache
@@ -154,25 +154,26 @@ def team(num_threads: int) -> Team:
     return Team(num_threads)
 
 
-def packed(
-    weight: Tensor, memory: MappedMemory | None = None, *, is_gated: bool = False, threads: Executor | None = None
+def packed(weight: Tensor, memory: MappedMemory | None = None, *, is_gated: bool = False) -> Tensor:
+    """Return a matrix [n, k] in the kernels' order of reading. is_gated: gate above up, interleaved."""
+    return packed_pieces([weight], weight.shape, weight.dtype, memory or MappedMemory(), is_gated=is_gated)
+
+
+def packed_pieces(
+    pieces: Iterable[Tensor], shape: Sequence[int], dtype: torch.dtype, memory: MappedMemory, *, is_gated: bool = False
 ) -> Tensor:
-    """Return a matrix [n, k] in the kernels' order of reading. is_gated: gate above up, interleaved.
+    """Return the matrix whose rows are in the pieces, in order; only the last one may cut a panel. See weights.Packing.
 
-    threads: pack in the background; the result is complete when they are shut down.
+    A gated matrix is one piece.
     """
-    n, k = weight.shape
-    kernels, suffix = library(), SUFFIXES[weight.dtype]
-    result = (memory or MappedMemory()).take(getattr(kernels, f"packed_size_{suffix}")(n, k), weight.dtype)
-    source, pack = weight.contiguous(), getattr(kernels, f"pack_{suffix}")
-
-    def run() -> None:
-        pack(source.data_ptr(), result.data_ptr(), n, k, is_gated)
-
-    if threads is None:
-        run()
-    else:
-        threads.submit(run)
+    (n, k), kernels, suffix = shape, library(), SUFFIXES[dtype]
+    size, pack = getattr(kernels, f"packed_size_{suffix}"), getattr(kernels, f"pack_{suffix}")
+    result = memory.take(size(n, k), dtype)
+    first = 0
+    for piece in pieces:
+        rows = piece.contiguous()
+        pack(rows.data_ptr(), result[size(first, k) :].data_ptr(), len(rows), k, is_gated)
+        first += len(rows)
     return result
 
 

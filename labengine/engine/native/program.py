@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import silu
 
 from labengine.config import GroupSpec
 from labengine.engine.kv_tensors import KVTensors
-from labengine.engine.mapped_memory import MappedMemory
 from labengine.engine.model import MLP, Attention, DecoderLayer, PagedModel, QKNormAttention, SandwichLayer
-from labengine.engine.modules import Embedding, Linear, OffsetRMSNorm, RMSNorm, ScaledEmbedding
+from labengine.engine.modules import Embedding, Linear, Matrix, OffsetRMSNorm, RMSNorm, ScaledEmbedding
 from labengine.engine.native.layout import Finish, Op, OpKind
-from labengine.engine.native.library import packed
 from labengine.engine.rope import RopeSpec
 
 
@@ -33,10 +29,7 @@ class Buffer:
 
 
 class Program:
-    """Ops and buffers of a model whose layers keep their KV in `kv`.
-
-    The matrices are packed into the program's own memory; the modules keep only their shapes.
-    """
+    """Ops and buffers of a model whose matrices are packed, and whose layers keep their KV in `kv`."""
 
     def __init__(self, model: PagedModel, kv: KVTensors, groups: Sequence[GroupSpec]) -> None:
         self._config = model.config
@@ -47,13 +40,9 @@ class Program:
         """Names of the ops: "layers.3.qkv"."""
         self.buffers: list[Buffer] = []
         self._kept: list[Tensor] = []
-        self._memory = MappedMemory()
         self._rotations: dict[RopeSpec, Buffer] = {}
-        self._layer_of_op: dict[int, int] = {}
-        """Layers of the ops that touch KV."""
         self._make_buffers()
-        with ThreadPoolExecutor(torch.get_num_threads()) as self._packers:
-            self._write(model)
+        self._write(model)
 
     def _make_buffers(self) -> None:
         config = self._config
@@ -68,17 +57,6 @@ class Program:
     def _buffer(self, width: int, dtype: torch.dtype | None = None, *, is_sampling: bool = False) -> Buffer:
         self.buffers.append(Buffer(len(self.buffers), width, dtype or self._dtype, is_sampling))
         return self.buffers[-1]
-
-    def on_pool(self, kv: KVTensors, groups: Sequence[GroupSpec]) -> Program:
-        """Return the program for another KV pool: weights are shared, and live as long as one of the programs."""
-        other = copy(self)
-        other._kv, other._groups = kv, groups
-        other.ops = [Op.from_buffer_copy(op) for op in self.ops]
-        for index, op in enumerate(other.ops):
-            if op.kind in (OpKind.ROTATE, OpKind.ATTEND):
-                for field, value in other._kv_fields(self._layer_of_op[index]).items():
-                    setattr(op, field, value)
-        return other
 
     # -- the model, top down -------------------------------------------------------------------------------------------
 
@@ -116,7 +94,6 @@ class Program:
             "head_dim": config.head_dim,
             **self._kv_fields(index),
         }
-        self._layer_of_op |= dict.fromkeys((len(self.ops), len(self.ops) + 1), index)
         rotation = self._rotations[config.layers[index].rope].number
         self._op(f"{prefix}.rotate", OpKind.ROTATE, other=rotation, out=-1, **common, **self._head_norms(attention))
         self._op(f"{prefix}.attend", OpKind.ATTEND, out=self._attended.number, scale=attention.scale, **common)
@@ -194,8 +171,7 @@ class Program:
 
     def _gate(self, name: str, mlp: MLP) -> None:
         finish = Finish.SILU_MUL if mlp.activation is silu else Finish.GELU_MUL
-        weight = self._packed(mlp.gate_up, is_gated=True)
-        self._linear(name, weight, tuple(mlp.gate_up.weight.shape), self._normed, self._gated, finish)
+        self._linear_of(name, mlp.gate_up, self._normed, self._gated, finish)
 
     def _linear_of(
         self,
@@ -237,16 +213,15 @@ class Program:
 
     # -- memory that ops point to --------------------------------------------------------------------------------------
 
-    def _packed(self, module: Linear | Embedding, *, is_gated: bool = False) -> Tensor:
-        """Return the module's matrix, packed; the module keeps a shape without memory."""
-        weight = packed(module.weight.detach(), self._memory, is_gated=is_gated, threads=self._packers)
-        module.weight = nn.Parameter(module.weight.to("meta"), requires_grad=False)
-        self._kept.append(weight)
-        return weight
+    def _packed(self, matrix: Matrix) -> Tensor:
+        """Return a packed matrix; the program keeps it alive."""
+        assert matrix.packed is not None, "the weights were loaded without packing"
+        self._kept.append(matrix.packed)
+        return matrix.packed
 
     def release(self) -> None:
-        """Release the weights and the ops."""
-        self.ops, self.buffers, self._kept, self._memory = [], [], [], MappedMemory()
+        """Release the ops, and the weights as far as no other program uses them."""
+        self.ops, self.buffers, self._kept = [], [], []
 
     def _pointer(self, tensor: Tensor) -> int:
         """Return a tensor's address; the program keeps it alive."""

@@ -13,10 +13,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu, silu
 
+from labengine.engine.mapped_memory import MappedMemory
 from labengine.engine.native.compile import FLAGS, SOURCES, find_compilers
 from labengine.engine.native.instruction_set import INSTRUCTION_SETS, InstructionSet, instruction_set_name
 from labengine.engine.native.layout import Finish, Op, OpKind, Step, program_of
-from labengine.engine.native.library import SUFFIXES, aligned_empty, packed, team, unpacked
+from labengine.engine.native.library import SUFFIXES, aligned_empty, packed, packed_pieces, team, unpacked
+from labengine.engine.weights import PIECE_ROWS
 
 FLOAT, BF16 = torch.float32, torch.bfloat16
 GATED = (Finish.SILU_MUL, Finish.GELU_MUL)
@@ -257,12 +259,28 @@ def test_unpacking_gives_every_bit_back(dtype: torch.dtype, is_gated: bool, n: i
     assert torch.equal(again.view(torch.int16), bits)
 
 
+class UsedMemory(MappedMemory):
+    """Memory that is not zeros."""
+
+    def take(self, num_elements: int, dtype: torch.dtype) -> Tensor:
+        return super().take(num_elements, dtype).fill_(torch.nan)
+
+
 @DTYPES
-def test_nothing_is_packed_but_the_weight_and_zeros(dtype: torch.dtype) -> None:
-    weight = torch.arange(1, 34 * 9 + 1).view(34, 9).remainder(251).add(1).to(dtype)
-    result = packed(weight)
+@pytest.mark.parametrize(("n", "k"), [(34, 9), (64, 9), (34, 16), (64, 16)])
+def test_nothing_is_packed_but_the_weight_and_zeros(n: int, k: int, dtype: torch.dtype) -> None:
+    weight = torch.arange(1, n * k + 1).view(n, k).remainder(251).add(1).to(dtype)
+    result = packed(weight, UsedMemory())
     assert result.data_ptr() % 64 == 0
     assert torch.equal(result[result != 0].sort().values, weight.flatten().sort().values)
+
+
+@DTYPES
+@pytest.mark.parametrize("n", [1, 63, 64, 65, 128, 200])
+def test_packing_in_pieces_changes_no_bit(n: int, dtype: torch.dtype) -> None:
+    weight = torch.randn(n, 19).to(dtype)
+    result = packed_pieces(weight.split(PIECE_ROWS), weight.shape, dtype, UsedMemory())
+    assert torch.equal(result, packed(weight))
 
 
 # -- other processors --------------------------------------------------------------------------------------------------

@@ -33,7 +33,8 @@ static void NAME(unpack_column)(const REAL *panel, REAL *row, int column, int64_
 }
 
 void NAME(pack)(const REAL *weight, REAL *packed, int64_t n, int64_t k, int is_gated) {
-  memset(packed, 0, NAME(packed_size)(n, k) * sizeof *packed);
+  int is_padded = n % PANEL || k % NAME(GRAIN);
+  if (is_padded) memset(packed, 0, NAME(packed_size)(n, k) * sizeof *packed);
   for (int64_t panel = 0; panel < num_chunks(n, PANEL); panel++)
     for (int column = 0; column < PANEL; column++) {
       int64_t row = row_of_column(panel, column, n, is_gated);
