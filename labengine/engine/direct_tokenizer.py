@@ -62,56 +62,56 @@ class DirectTokenizer:
 
 def direct_tokenizer(model_dir: Path) -> DirectTokenizer | None:
     """Return the directory's tokenizer; None where transformers would make more, or something else, of its files."""
-    config, contents = _json(model_dir / "tokenizer_config.json"), _json(model_dir / "tokenizer.json")
-    if not names_generic_class(model_dir) or not _says_nothing_more(config, contents):
+    if not names_generic_class(model_dir):
         return None
     from tokenizers import Tokenizer
 
     try:
-        return DirectTokenizer(Tokenizer.from_file(str(model_dir / "tokenizer.json")))
+        tokenizer = Tokenizer.from_file(str(model_dir / "tokenizer.json"))
     except Exception:  # of any type: transformers says what is wrong with the file
         return None
+    return DirectTokenizer(tokenizer) if _says_nothing_more(_config(model_dir), tokenizer) else None
 
 
 def names_generic_class(model_dir: Path) -> bool:
     """Return True if tokenizer_config.json names the class that reads everything from tokenizer.json."""
-    config = _json(model_dir / "tokenizer_config.json")
+    config = _config(model_dir)
     return "auto_map" not in config and config.get("tokenizer_class") in GENERIC_CLASSES
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _config(model_dir: Path) -> dict[str, Any]:
     try:
-        contents = json.loads(path.read_bytes())
+        contents = json.loads((model_dir / "tokenizer_config.json").read_bytes())
     except (OSError, ValueError):
         return {}
     return contents if isinstance(contents, dict) else {}
 
 
-def _says_nothing_more(config: dict[str, Any], contents: dict[str, Any]) -> bool:
+def _says_nothing_more(config: dict[str, Any], tokenizer: Tokenizer) -> bool:
     """Return True if tokenizer_config.json adds nothing to tokenizer.json but which special token has which role."""
-    model, added = contents.get("model"), contents.get("added_tokens")
-    if not isinstance(model, dict) or not isinstance(added, list):
+    from tokenizers.models import BPE
+
+    if config.get("clean_up_tokenization_spaces") and not isinstance(tokenizer.model, BPE):
         return False
-    if config.get("clean_up_tokenization_spaces") and model.get("type") != "BPE":
-        return False
+    added = tokenizer.get_added_tokens_decoder()
     return _has_inert_keys(config, added) and _has_inert_tokens(config, added)
 
 
-def _has_inert_keys(config: dict[str, Any], added: list[Any]) -> bool:
+def _has_inert_keys(config: dict[str, Any], added: dict[int, AddedToken]) -> bool:
     """Return True if all keys are inert, or give the role of a special token (bos_token ...) to one of the file's."""
-    special = {token.get("content") for token in added if isinstance(token, dict) and token.get("special")}
+    special = {token.content for token in added.values() if token.special}
     roles = [value for key, value in config.items() if key not in INERT_KEYS and value is not None]
     return all(isinstance(value, str) and value in special for value in roles)
 
 
-def _has_inert_tokens(config: dict[str, Any], added: list[Any]) -> bool:
+def _has_inert_tokens(config: dict[str, Any], added: dict[int, AddedToken]) -> bool:
     """Return True if each of added_tokens_decoder stands in tokenizer.json too, with the same flags."""
     listed = config.get("added_tokens_decoder", {})
     if not isinstance(listed, dict):
         return False
-    own = {str(token.get("id")): token for token in added if isinstance(token, dict)}
+    own = {str(token_id): token for token_id, token in added.items()}
     return all(
         isinstance(token, dict)
-        and all(token.get(flag) == own.get(key, {}).get(flag, ...) for flag in ADDED_TOKEN_FLAGS)
+        and all(token.get(flag) == getattr(own.get(key), flag, ...) for flag in ADDED_TOKEN_FLAGS)
         for key, token in listed.items()
     )
