@@ -5,14 +5,29 @@ from __future__ import annotations
 import os
 from difflib import get_close_matches
 from pathlib import Path
+from typing import NamedTuple
 
 from labengine.config import ConfigError, checked_path, shown
-from labengine.engine.sources.cache import prepared_dir
+from labengine.engine.sources.cache import prepared_dir, verify
 from labengine.engine.sources.catalogue import KNOWN_MODELS, SourceError
 from labengine.engine.sources.hub import hub_snapshot, is_hub_id
 from labengine.extras import require_extra
 
 __all__ = ["KNOWN_MODELS", "SourceError", "model_path"]
+
+
+class FoundModel(NamedTuple):
+    """A model's directory."""
+
+    directory: Path
+    is_known: bool
+    """True for a directory in the cache, whose files have known digests."""
+
+    def verified(self) -> Path:
+        """Return the directory. Raises SourceError if the cache is damaged: its files are read once per process."""
+        if self.is_known:
+            verify(self.directory)
+        return self.directory
 
 
 def model_path(name: str | os.PathLike[str] = "smollm2") -> Path:
@@ -24,6 +39,11 @@ def model_path(name: str | os.PathLike[str] = "smollm2") -> Path:
     Raises ConfigError for anything else, and without the extra `models`; SourceError when fetching or converting fails
     or the cache is damaged.
     """
+    return find_model(name).verified()
+
+
+def find_model(name: str | os.PathLike[str]) -> FoundModel:
+    """Return the directory of a model, complete and not yet verified; see model_path."""
     if not isinstance(name, (str, os.PathLike)):
         raise ConfigError(f"a model is a name or a directory, got {shown(name)}")
     checked_path("a model's name", name)
@@ -31,7 +51,7 @@ def model_path(name: str | os.PathLike[str] = "smollm2") -> Path:
     require_extra("models", f"the model {shown(text)}")
     known = KNOWN_MODELS.get(text)
     if known is not None:
-        return prepared_dir(known)
+        return FoundModel(prepared_dir(known), is_known=True)
     directory = Path(name).expanduser()
     if not text or not directory.is_dir():
         if not isinstance(name, str) or not is_hub_id(name):
@@ -41,7 +61,7 @@ def model_path(name: str | os.PathLike[str] = "smollm2") -> Path:
         if not any(directory.glob(needed)):
             raise ConfigError(f"{directory} is no model directory: it holds no {needed}")
     _check_tokenizer(directory)
-    return directory
+    return FoundModel(directory, is_known=False)
 
 
 def _check_tokenizer(directory: Path) -> None:
