@@ -59,3 +59,17 @@ class MappedMemory:
             self._remaining = mapped_bytes(max(padded_bytes, MAPPING_BYTES))
         taken, self._remaining = self._remaining[:num_bytes], self._remaining[padded_bytes:]
         return taken.view(dtype)
+
+
+class ReusedMemory:
+    """One piece of memory for tensors that follow each other: what malloc takes anew each time has page faults."""
+
+    def __init__(self) -> None:
+        self._bytes = torch.empty(0, dtype=torch.uint8, device="cpu")
+
+    def take(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """Return a tensor that the next one may overwrite."""
+        num_bytes = prod(shape) * dtype.itemsize
+        if num_bytes > self._bytes.numel():
+            self._bytes = mapped_bytes(num_bytes)
+        return self._bytes[:num_bytes].view(dtype).view(*shape)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from labengine.config import ConfigError
 from labengine.engine.fingerprint import ModelFiles
-from labengine.engine.mapped_memory import LARGE, MappedMemory
+from labengine.engine.mapped_memory import LARGE, MappedMemory, ReusedMemory
 from labengine.engine.model import FAMILIES, PagedModel
 from labengine.engine.model_files.tensor_files import DTYPES, StoredTensor, StoredTensors, open_tensors
 from labengine.engine.modules import Linear, Matrix
@@ -73,6 +73,7 @@ def load_weights(
     """
     names = FAMILIES[model.config.model_type].names
     memory = MappedMemory() if device.type == "cpu" else None
+    scratch = ReusedMemory()
     with open_tensors(model_dir) as tensors:
         _check_tied(model, tensors)
         for name, _ in list(model.named_parameters()):
@@ -81,7 +82,7 @@ def load_weights(
             module = model.get_submodule(owner)
             if packing is not None and isinstance(module, Matrix):
                 assert memory is not None, "packed weights are on the CPU"
-                pieces, shape = _pieces(sources, dtype), _shape_of(sources)
+                pieces, shape = _pieces(sources, dtype, scratch), _shape_of(sources)
                 module.keep_packed(packing(pieces, shape, dtype, memory, is_gated=module.is_gated), dtype)
             else:
                 weight = _filled(_memory_for(_shape_of(sources), dtype, device, memory), sources)
@@ -99,17 +100,16 @@ def _memory_for(shape: Sequence[int], dtype: torch.dtype, device: torch.device, 
     return memory.take(prod(shape), dtype).view(*shape)
 
 
-def _pieces(sources: Sequence[StoredTensor], dtype: torch.dtype) -> Iterator[Tensor]:
+def _pieces(sources: Sequence[StoredTensor], dtype: torch.dtype, scratch: ReusedMemory) -> Iterator[Tensor]:
     """Yield the rows of a matrix in pieces of PIECE_BYTES, each in the same memory; a stacked matrix in one piece."""
     num_rows, width = _shape_of(sources)
     rows = max(1, PIECE_BYTES // (width * dtype.itemsize * PIECE_ROWS)) * PIECE_ROWS
     if len(sources) > 1:
-        yield _filled(torch.empty(num_rows, width, dtype=dtype), sources)
+        yield _filled(scratch.take((num_rows, width), dtype), sources)
         return
-    memory = torch.empty(min(rows, num_rows), width, dtype=dtype)
     for first in range(0, num_rows, rows):
-        piece = range(first, min(first + rows, num_rows))
-        yield _filled(memory[: len(piece)], sources, slice(first, first + rows))
+        memory = scratch.take((min(rows, num_rows - first), width), dtype)
+        yield _filled(memory, sources, slice(first, first + rows))
 
 
 def _filled(memory: Tensor, sources: Sequence[StoredTensor], rows: slice = slice(None)) -> Tensor:
