@@ -2,6 +2,7 @@
 
 An import of torch that was broken off cannot be repeated: the process has half a torch, and may crash. Only the main
 thread receives interrupts, so another one imports, and goes on when the user breaks off the cell that waits for it.
+The main thread imports nothing while it waits: an interrupt there could leave Python's import lock taken (3.11).
 
 Between two products torch's threads spin by default, and take the cores from other work beside them (another lab, a
 browser, the native kernels' threads). GNU's OpenMP reads its setting when it is loaded, so the variable has to be in
@@ -52,11 +53,6 @@ _newest: _Import | None = None
 _guard = Lock()
 
 
-def begin_loading_torch() -> None:
-    """Begin to import torch in the background, once; load_torch waits for it."""
-    _begun()
-
-
 def load_torch() -> str:
     """Import torch; return how its threads wait, for status(). Later calls return the same. Raises ImportError."""
     thread = _begun()
@@ -64,6 +60,11 @@ def load_torch() -> str:
     if thread.error is not None:
         raise thread.error
     return thread.line
+
+
+def wait_for_torch() -> None:
+    """Import torch; an error is left to load_torch."""
+    _begun().wait()
 
 
 def _begun() -> _Import:

@@ -61,9 +61,8 @@ with (folder / "log").open("a") as log:
 
 INTERRUPTED = """
 import os, signal, threading, time
-from labengine.engine.torch_threads import begin_loading_torch, load_torch
+from labengine.engine.torch_threads import load_torch
 
-begin_loading_torch()
 threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
 try:
     load_torch()

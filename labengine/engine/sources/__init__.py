@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
@@ -23,10 +24,13 @@ class FoundModel(NamedTuple):
     is_known: bool
     """True for a directory in the cache, whose files have known digests."""
 
-    def verified(self) -> Path:
-        """Return the directory. Raises SourceError if the cache is damaged: its files are read once per process."""
+    def verified(self, meanwhile: Callable[[], object] = lambda: None) -> Path:
+        """Return the directory. Raises SourceError if the cache is damaged: its files are read once per process.
+
+        meanwhile: called while files are read, if any is.
+        """
         if self.is_known:
-            verify(self.directory)
+            verify(self.directory, meanwhile)
         return self.directory
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -44,25 +44,27 @@ def write_manifest(directory: Path, *, source: str) -> None:
     write_atomically(directory / MANIFEST, json.dumps(manifest, indent=1).encode())
 
 
-def verify(directory: Path) -> None:
+def verify(directory: Path, meanwhile: Callable[[], object] = lambda: None) -> None:
     """Raise SourceError unless the directory holds the recorded files, intact, and no others.
 
-    Each file is read completely once per process, and again when its size, times or inode have changed.
+    Each file is read completely once per process, and again when its size, times or inode have changed. meanwhile:
+    called while files are read, if any is.
     """
     files = _read(directory)["files"]
     for name, record in files.items():
         _require_size(directory / name, record["size"])
     if foreign := sorted({path.name for path in _files_in(directory)} - set(files)):
         raise _damaged(directory, f"{foreign[0]} is not part of it")
-    digests = _digests(directory, files)
+    digests = _digests(directory, files, meanwhile)
     for name, record in files.items():
         if digests[directory / name] != record["sha256"]:
             raise _damaged(directory, f"{name} has changed: its sha256 is not the one in {MANIFEST}")
 
 
-def _digests(directory: Path, names: Iterable[str]) -> dict[Path, str]:
+def _digests(directory: Path, names: Iterable[str], meanwhile: Callable[[], object]) -> dict[Path, str]:
+    paths = [directory / name for name in names]
     try:
-        return digests_of([directory / name for name in names], f"{directory.name}: verify")
+        return digests_of(paths, f"{directory.name}: verify", meanwhile=meanwhile)
     except OSError as error:
         raise _damaged(directory, f"it cannot be read: {error}") from None
 

@@ -23,7 +23,7 @@ QUIET_SECONDS = 1.0
 
 def sha256_of(path: Path, on_bytes: Callable[[int], object] = lambda _: None) -> str:
     """Return the hex digest of a file. on_bytes gets the number of bytes read since its last call."""
-    digest, chunk = sha256(), memoryview(bytearray(min(CHUNK_BYTES, path.stat().st_size)))
+    digest, chunk = sha256(), memoryview(bytearray(min(CHUNK_BYTES, max(1, path.stat().st_size))))
     with path.open("rb", buffering=0) as file:
         while num_bytes := file.readinto(chunk):
             digest.update(chunk[:num_bytes])
@@ -31,8 +31,11 @@ def sha256_of(path: Path, on_bytes: Callable[[int], object] = lambda _: None) ->
     return digest.hexdigest()
 
 
-def hash_files(paths: Sequence[Path], label: str) -> dict[Path, str]:
-    """Return each file's SHA-256 in hex. Raises OSError; an interrupt ends it within milliseconds."""
+def hash_files(paths: Sequence[Path], label: str, meanwhile: Callable[[], object] = lambda: None) -> dict[Path, str]:
+    """Return each file's SHA-256 in hex. Raises OSError; an interrupt ends it within milliseconds.
+
+    meanwhile: called while threads read.
+    """
     stop, num_read = Event(), [0] * len(paths)
 
     def read(index: int) -> str:
@@ -48,6 +51,7 @@ def hash_files(paths: Sequence[Path], label: str) -> dict[Path, str]:
     with ThreadPoolExecutor(min(len(paths), os.cpu_count() or 1)) as pool, _LateBar(label, total) as bar:
         digests = [pool.submit(read, index) for index in range(len(paths))]
         try:
+            meanwhile()
             while wait(digests, timeout=0.1).not_done:
                 bar.show(sum(num_read))
         finally:
@@ -125,10 +129,16 @@ class DigestMemory(Protocol):
         ...
 
 
-def digests_of(paths: Iterable[Path], label: str, memory: DigestMemory | None = None) -> dict[Path, str]:
+def digests_of(
+    paths: Iterable[Path],
+    label: str,
+    memory: DigestMemory | None = None,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> dict[Path, str]:
     """Return each file's SHA-256 in hex; a file is read unless this process knows the digest of its identity.
 
-    label: text of the progress bar, which appears after a second. memory: trusted too, and extended. Raises OSError.
+    label: text of the progress bar, which appears after a second. memory: trusted too, and extended. meanwhile: called
+    while files are read, if any is. Raises OSError.
     """
     now = time_ns()
     identities = {path: identity_of(path) for path in paths}
@@ -136,7 +146,7 @@ def digests_of(paths: Iterable[Path], label: str, memory: DigestMemory | None = 
     if memory is not None and len(found) < len(identities):
         found |= _found_in(memory.known(), identities)
     unknown = [path for path in identities if path not in found]
-    computed = hash_files(unknown, label) if unknown else {}
+    computed = hash_files(unknown, label, meanwhile) if unknown else {}
     settled = [path for path in computed if _is_settled(path, identities[path], now)]
     fresh = {os.path.realpath(path): (identities[path], computed[path]) for path in settled}
     _KNOWN.update(fresh)

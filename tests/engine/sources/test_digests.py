@@ -232,6 +232,15 @@ def test_an_interrupt_ends_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
+    with pytest.raises(KeyboardInterrupt):
+        hash_files([Path("/dev/zero")] * 2, "endless", meanwhile=interrupt)
     monkeypatch.setattr(digests, "wait", interrupt)
     with pytest.raises(KeyboardInterrupt):
         hash_files([Path("/dev/zero")] * 2, "endless")
+
+
+def test_threads_read_meanwhile(tmp_path: Path) -> None:
+    """The reader waits for what is written meanwhile."""
+    os.mkfifo(tmp_path / "pipe")
+    found = hash_files([tmp_path / "pipe"], "a pipe", meanwhile=lambda: (tmp_path / "pipe").write_bytes(b"written"))
+    assert found == {tmp_path / "pipe": sha256(b"written").hexdigest()}

@@ -29,6 +29,13 @@ def test_every_file_is_read_once(directory: Path, files_read: list[str], aged: N
     assert sorted(files_read) == ["config.json", "model.safetensors"]
 
 
+def test_work_is_done_meanwhile_where_files_are_read(directory: Path, aged: None) -> None:
+    calls: list[str] = []
+    verify(directory, meanwhile=lambda: calls.append("while they are read"))
+    verify(directory, meanwhile=lambda: calls.append("although they are known"))
+    assert calls == ["while they are read"]
+
+
 def test_a_touched_file_is_read_again_and_alone(directory: Path, files_read: list[str], aged: None) -> None:
     verify(directory)
     files_read.clear()
