@@ -29,7 +29,8 @@ def in_a_process(code: str, **environment: str) -> subprocess.CompletedProcess[s
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="GNU's OpenMP is what torch brings on Linux")
 def test_threads_wait_asleep_and_the_environment_is_as_before() -> None:
-    names, line, stderr = run(f"{LOAD}; assert line == load_torch()", OMP_DISPLAY_ENV="verbose")
+    collects = "import gc; assert gc.isenabled()"
+    names, line, stderr = run(f"{LOAD}; assert line == load_torch(); {collects}", OMP_DISPLAY_ENV="verbose")
     assert (names, line) == ("[]", "wait asleep")
     assert "GOMP_SPINCOUNT = '0'" in stderr
 
