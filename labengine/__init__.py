@@ -100,6 +100,9 @@ _HOMES = {
 """Public names and the modules they live in: resolved on first use, so that importing labengine loads neither torch
 nor transformers."""
 
+_NEED_TORCH = frozenset({"ModelRunner", "StaticRunner", "StaticStep", "StaticTorch"})
+"""Names whose modules import torch, which only load_torch imports safely."""
+
 __all__ = sorted(_HOMES.keys() - {"open"})  # a star import should not take Python's own open() away
 __version__ = "0.1.0"
 
@@ -108,6 +111,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'labengine' has no attribute {name!r}; public names: {', '.join(_HOMES)}")
     try:
+        if name in _NEED_TORCH:
+            import_module("labengine.engine.torch_import").load_torch()
         value = globals()[name] = getattr(import_module(_HOMES[name]), name)
     except ModuleNotFoundError as error:
         from labengine.extras import require_extra_of

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from labengine.config import ConfigError, EngineConfig, checked_text, checked_token_ids
 from labengine.engine.runner import Runner
 from labengine.engine.simulated import SimulatedRunner, WordTokenizer
-from labengine.engine.torch_threads import load_torch, wait_for_torch
+from labengine.engine.torch_import import load_torch, wait_for_torch
 
 if TYPE_CHECKING:
     import torch
@@ -251,8 +251,8 @@ def load_model(model: str | PathLike[str], config: EngineConfig, options: ModelO
     block_size = _single_block_size(config)
     from labengine.engine.sources import find_model
 
-    directory = find_model(model).verified(meanwhile=wait_for_torch)
-    load_torch()  # only now: a wrong name raises before it
+    directory = find_model(model, meanwhile=wait_for_torch)  # a wrong name raises before torch is imported
+    load_torch()
     from labengine.engine.runner_choice import choose_runner
 
     runner = choose_runner(options.runner).load(

@@ -62,7 +62,7 @@ class MappedMemory:
 
 
 class ReusedMemory:
-    """One piece of memory for tensors that follow each other: what malloc takes anew each time has page faults."""
+    """Memory for tensors of which only the newest is in use: new memory for each would cost page faults."""
 
     def __init__(self) -> None:
         self._bytes = torch.empty(0, dtype=torch.uint8, device="cpu")

@@ -32,7 +32,7 @@ from labengine.engine.pool import PoolPlan
 from labengine.engine.sampler import asks_the_host, read, sample, sample_on_device, sampling_line
 from labengine.engine.step_limits import StepLimits, checked_model_len
 from labengine.engine.step_tensors import StepStaging, StepTensors
-from labengine.engine.torch_threads import load_torch
+from labengine.engine.torch_import import load_torch
 from labengine.engine.trial_memory import largest_plans, most_bytes
 from labengine.engine.weights import Weights, check_weights, load_weights
 

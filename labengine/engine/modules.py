@@ -1,7 +1,7 @@
 """Modules that hold weights: embeddings, matrices, norms. Parameters are created empty, and filled from a file.
 
-A matrix is either a parameter or packed: a copy in an order that only certain kernels read, beside a parameter that
-keeps shape and dtype, on the meta device. `to` drops a packed copy.
+A matrix is a parameter, or it is packed: in an order that only the native kernels read, while the parameter keeps
+shape and dtype, on the meta device. `to` drops the packed weight.
 """
 
 from __future__ import annotations

@@ -49,7 +49,10 @@ PIECE_ROWS = 64
 
 
 class Packing(Protocol):
-    """Packs a matrix as kernels read it; see packed_pieces in native/library.py."""
+    """Packs a matrix [n, k] in the order in which kernels read it.
+
+    pieces: its rows, in order; each piece but the last has a multiple of PIECE_ROWS rows. A gated matrix is one piece.
+    """
 
     def __call__(
         self,
@@ -101,7 +104,7 @@ def _memory_for(shape: Sequence[int], dtype: torch.dtype, device: torch.device, 
 
 
 def _pieces(sources: Sequence[StoredTensor], dtype: torch.dtype, scratch: ReusedMemory) -> Iterator[Tensor]:
-    """Yield the rows of a matrix in pieces of PIECE_BYTES, each in the same memory; a stacked matrix in one piece."""
+    """Yield a matrix's rows in pieces of about PIECE_BYTES, each in the same memory; a stacked matrix in one piece."""
     num_rows, width = _shape_of(sources)
     rows = max(1, PIECE_BYTES // (width * dtype.itemsize * PIECE_ROWS)) * PIECE_ROWS
     if len(sources) > 1:
@@ -215,7 +218,7 @@ class Weights:
 
     @property
     def is_used(self) -> bool:
-        """False when all users have left."""
+        """True while a runner uses the weights."""
         with self._guard:
             return bool(self._users)
 

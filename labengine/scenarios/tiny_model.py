@@ -12,6 +12,7 @@ from tempfile import mkdtemp
 from typing import Any
 from weakref import finalize
 
+from labengine.engine.torch_import import load_torch
 from labengine.events import TokenSampled
 from labengine.extras import require_extra
 from labengine.lab import Lab
@@ -42,6 +43,7 @@ def tiny_model() -> Path:
     extra `models`.
     """
     require_extra("models", "a scenario that compares tokens of a tiny model")
+    load_torch()
     import torch
     from safetensors.torch import save_file
 

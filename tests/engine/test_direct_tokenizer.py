@@ -51,12 +51,17 @@ def test_added_tokens_that_are_listed_twice_alike_change_nothing(directory: Path
     assert direct_tokenizer(directory) is not None
 
 
-def as_wordpiece(directory: Path) -> None:
-    write(directory, clean_up_tokenization_spaces=True)
+def test_transformers_cleans_up_what_is_no_bpe(directory: Path) -> None:
     path = directory / "tokenizer.json"
     contents = json.loads(path.read_bytes())
-    contents["model"]["type"] = "WordPiece"
+    vocab = contents["model"]["vocab"]
+    limits = {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
+    contents["model"] = {"type": "WordPiece", "unk_token": next(iter(vocab)), "vocab": vocab, **limits}
     path.write_text(json.dumps(contents))
+    write(directory, clean_up_tokenization_spaces=False)
+    assert direct_tokenizer(directory) is not None
+    write(directory, clean_up_tokenization_spaces=True)
+    assert direct_tokenizer(directory) is None
 
 
 @pytest.mark.parametrize(
@@ -73,7 +78,6 @@ def as_wordpiece(directory: Path) -> None:
         lambda directory: (directory / "tokenizer_config.json").write_text("[1"),
         lambda directory: (directory / "tokenizer.json").write_text('{"version": "1.0"'),
         lambda directory: (directory / "tokenizer.json").write_text('{"model": {"type": "BPE"}, "added_tokens": []}'),
-        as_wordpiece,
     ],
 )
 def test_transformers_is_asked_where_its_tokenizer_might_differ(

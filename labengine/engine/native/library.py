@@ -162,10 +162,7 @@ def packed(weight: Tensor, memory: MappedMemory | None = None, *, is_gated: bool
 def packed_pieces(
     pieces: Iterable[Tensor], shape: Sequence[int], dtype: torch.dtype, memory: MappedMemory, *, is_gated: bool = False
 ) -> Tensor:
-    """Return the matrix whose rows are in the pieces, in order; only the last one may cut a panel. See weights.Packing.
-
-    A gated matrix is one piece.
-    """
+    """Return a matrix [n, k] in the kernels' order of reading; see weights.Packing."""
     (n, k), kernels, suffix = shape, library(), SUFFIXES[dtype]
     size, pack = getattr(kernels, f"packed_size_{suffix}"), getattr(kernels, f"pack_{suffix}")
     result = memory.take(size(n, k), dtype)
@@ -174,6 +171,7 @@ def packed_pieces(
         rows = piece.contiguous()
         pack(rows.data_ptr(), result[size(first, k) :].data_ptr(), len(rows), k, is_gated)
         first += len(rows)
+    assert first == n, f"{n} rows were announced, {first} came"
     return result
 
 

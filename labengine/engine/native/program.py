@@ -220,7 +220,7 @@ class Program:
         return matrix.packed
 
     def release(self) -> None:
-        """Release the ops, and the weights as far as no other program uses them."""
+        """Release the ops and the references to weights, which the modules own."""
         self.ops, self.buffers, self._kept = [], [], []
 
     def _pointer(self, tensor: Tensor) -> int:

@@ -6,32 +6,14 @@ import os
 from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
-from typing import NamedTuple
 
 from labengine.config import ConfigError, checked_path, shown
-from labengine.engine.sources.cache import prepared_dir, verify
+from labengine.engine.sources.cache import prepared_dir
 from labengine.engine.sources.catalogue import KNOWN_MODELS, SourceError
 from labengine.engine.sources.hub import hub_snapshot, is_hub_id
 from labengine.extras import require_extra
 
-__all__ = ["KNOWN_MODELS", "SourceError", "model_path"]
-
-
-class FoundModel(NamedTuple):
-    """A model's directory."""
-
-    directory: Path
-    is_known: bool
-    """True for a directory in the cache, whose files have known digests."""
-
-    def verified(self, meanwhile: Callable[[], object] = lambda: None) -> Path:
-        """Return the directory. Raises SourceError if the cache is damaged: its files are read once per process.
-
-        meanwhile: called while files are read, if any is.
-        """
-        if self.is_known:
-            verify(self.directory, meanwhile)
-        return self.directory
+__all__ = ["KNOWN_MODELS", "SourceError", "find_model", "model_path"]
 
 
 def model_path(name: str | os.PathLike[str] = "smollm2") -> Path:
@@ -43,11 +25,11 @@ def model_path(name: str | os.PathLike[str] = "smollm2") -> Path:
     Raises ConfigError for anything else, and without the extra `models`; SourceError when fetching or converting fails
     or the cache is damaged.
     """
-    return find_model(name).verified()
+    return find_model(name)
 
 
-def find_model(name: str | os.PathLike[str]) -> FoundModel:
-    """Return the directory of a model, complete and not yet verified; see model_path."""
+def find_model(name: str | os.PathLike[str], meanwhile: Callable[[], object] = lambda: None) -> Path:
+    """Return the directory of a model; see model_path. meanwhile: called while files are read, if any is."""
     if not isinstance(name, (str, os.PathLike)):
         raise ConfigError(f"a model is a name or a directory, got {shown(name)}")
     checked_path("a model's name", name)
@@ -55,7 +37,7 @@ def find_model(name: str | os.PathLike[str]) -> FoundModel:
     require_extra("models", f"the model {shown(text)}")
     known = KNOWN_MODELS.get(text)
     if known is not None:
-        return FoundModel(prepared_dir(known), is_known=True)
+        return prepared_dir(known, meanwhile)
     directory = Path(name).expanduser()
     if not text or not directory.is_dir():
         if not isinstance(name, str) or not is_hub_id(name):
@@ -65,7 +47,7 @@ def find_model(name: str | os.PathLike[str]) -> FoundModel:
         if not any(directory.glob(needed)):
             raise ConfigError(f"{directory} is no model directory: it holds no {needed}")
     _check_tokenizer(directory)
-    return FoundModel(directory, is_known=False)
+    return directory
 
 
 def _check_tokenizer(directory: Path) -> None:

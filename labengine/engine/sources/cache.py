@@ -114,8 +114,8 @@ def cache_root() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "labengine"
 
 
-def prepared_dir(model: WheelModel) -> Path:
-    """Return the model's directory, and prepare it if it is not there. Raises SourceError."""
+def prepared_dir(model: WheelModel, meanwhile: Callable[[], object] = lambda: None) -> Path:
+    """Return the model's directory, verified, and prepared if it is not there; see verify. Raises SourceError."""
     root = cache_root()
     target = root / f"{model.name}-{FORMAT}-{model.sha256[:12]}"
     if not target.exists():
@@ -127,6 +127,7 @@ def prepared_dir(model: WheelModel) -> Path:
         except (OSError, NotImplementedError) as error:
             hint = "set LABENGINE_CACHE to a directory with room"
             raise SourceError(f"cannot prepare {model.name!r} in {root}: {error}; {hint}") from error
+    verify(target, meanwhile)
     return target
 
 

@@ -23,7 +23,7 @@ QUIET_SECONDS = 1.0
 
 def sha256_of(path: Path, on_bytes: Callable[[int], object] = lambda _: None) -> str:
     """Return the hex digest of a file. on_bytes gets the number of bytes read since its last call."""
-    digest, chunk = sha256(), memoryview(bytearray(min(CHUNK_BYTES, max(1, path.stat().st_size))))
+    digest, chunk = sha256(), memoryview(bytearray(min(CHUNK_BYTES, path.stat().st_size or CHUNK_BYTES)))
     with path.open("rb", buffering=0) as file:
         while num_bytes := file.readinto(chunk):
             digest.update(chunk[:num_bytes])
@@ -32,9 +32,9 @@ def sha256_of(path: Path, on_bytes: Callable[[int], object] = lambda _: None) ->
 
 
 def hash_files(paths: Sequence[Path], label: str, meanwhile: Callable[[], object] = lambda: None) -> dict[Path, str]:
-    """Return each file's SHA-256 in hex. Raises OSError; an interrupt ends it within milliseconds.
+    """Return each file's SHA-256 in hex. Raises OSError; an interrupt ends it after the chunks being read.
 
-    meanwhile: called while threads read.
+    meanwhile: called while threads read; no progress is shown until it returns.
     """
     stop, num_read = Event(), [0] * len(paths)
 

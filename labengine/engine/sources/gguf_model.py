@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from labengine.engine.sources.catalogue import SourceError
 from labengine.engine.sources.gguf_architectures import GEMMA3, LLAMA, TOKEN_FIELDS, Config, Conversion, field
-from labengine.engine.torch_threads import load_torch
+from labengine.engine.torch_import import load_torch
 
 if TYPE_CHECKING:
     from gguf import GGUFReader, ReaderTensor
@@ -50,6 +50,7 @@ def convert(gguf: Path, out: Path, on_bytes: Callable[[int], object]) -> None:
 
     on_bytes gets the size of each tensor in the GGUF once it is converted. Raises SourceError for another architecture.
     """
+    load_torch()
     from gguf import GGUFReader
     from safetensors.torch import save_file
 
@@ -83,7 +84,6 @@ def hf_name(name: str, layer_names: Mapping[str, str]) -> str:
 
 def _unpacked(packed: ReaderTensor, conversion: Conversion, config: Config) -> Tensor:
     """Return one tensor, dequantized to bfloat16."""
-    load_torch()
     import numpy as np
     import torch
     from gguf.quants import dequantize

@@ -7,6 +7,8 @@
 #include "packing.h"
 #include "linear_cut.h"
 
+_Static_assert(64 % PANEL == 0, "weights are packed in pieces of a multiple of 64 rows: PIECE_ROWS in weights.py");
+
 /* The row of the weight [n, k] for a panel's column; n or more for padding. */
 static inline int64_t row_of_column(int64_t panel, int column, int64_t n, int is_gated) {
   if (!is_gated) return panel * PANEL + column;

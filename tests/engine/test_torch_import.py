@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 SAY = "import os; print(sorted(n for n in os.environ if n in ('GOMP_SPINCOUNT', 'OMP_WAIT_POLICY')), line, sep='|')"
-LOAD = "from labengine.engine.torch_threads import load_torch; line = load_torch()"
+LOAD = "from labengine.engine.torch_import import load_torch; line = load_torch()"
 
 
 def run(code: str, **environment: str) -> tuple[str, str, str]:
@@ -46,37 +46,52 @@ def test_a_torch_that_is_there_is_left_alone() -> None:
     assert names == "[]" and line.startswith("spin while they wait: torch was loaded before")
 
 
-SLOW_TORCH = """
+TORCH = """
+import os, signal
 from pathlib import Path
 from time import sleep
 
 folder = Path(__file__).parent
 with (folder / "log").open("a") as log:
     log.write("begun ")
-sleep(0.6)
+if (folder / "interrupts").exists():
+    os.kill(os.getpid(), signal.SIGINT)
+    while not (folder / "goes on").exists():
+        sleep(0.01)
 if (folder / "broken").exists():
     raise OSError("libtorch is damaged")
 with (folder / "log").open("a") as log:
     log.write("done ")
 """
+"""Stands for torch: it writes down what becomes of its import."""
 
 INTERRUPTED = """
-import os, signal, threading, time
-from labengine.engine.torch_threads import load_torch
+import os, signal, threading
+from labengine.engine.torch_import import load_torch
 
-threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+signal.signal(signal.SIGINT, signal.default_int_handler)
+(folder / "interrupts").touch()
 try:
     load_torch()
 except KeyboardInterrupt:
     print("interrupted", (folder / "log").read_text())
+if os.fork() == 0:
+    try:
+        load_torch()
+    except ImportError as error:
+        print(error, flush=True)
+    os._exit(0)
+os.wait()
+(folder / "goes on").touch()
 print(load_torch(), load_torch())
 """
 
 REPAIRED = """
-from labengine.engine.torch_threads import load_torch
+from labengine.engine.torch_import import load_torch, wait_for_torch
 
 (folder / "broken").touch()
 for _ in range(2):
+    wait_for_torch()
     try:
         load_torch()
     except OSError as error:
@@ -85,25 +100,82 @@ for _ in range(2):
 print(load_torch())
 """
 
+WITHOUT_THREADS = """
+import threading
+from labengine.engine.torch_import import load_torch
 
-def with_slow_torch(tmp_path: Path, code: str) -> tuple[list[str], str]:
-    """The lines that the code prints where importing torch takes a moment, and what that torch wrote down."""
+def refuse(thread):
+    raise RuntimeError("can't start new thread")
+
+threading.Thread.start = refuse
+print(load_torch())
+"""
+
+USER_CLEARS = """
+import gc, os
+from labengine.engine.torch_import import load_torch
+
+gc.disable()
+(folder / "__init__.py").write_text("import os; os.environ.pop('GOMP_SPINCOUNT')")
+print(load_torch(), gc.isenabled())
+"""
+
+
+EVERY_NAME = """
+import labengine
+from labengine.engine import torch_import
+
+write = "import threading; open(f'{__path__[0]}/log', 'a').write(threading.current_thread().name + ' ')"
+(folder / "__init__.py").write_text(write)
+failed = []
+for name in labengine.__all__:
+    sys.modules.pop("torch", None)
+    torch_import._newest = None
+    try:
+        getattr(labengine, name)
+    except ImportError:
+        failed.append(name)
+print(*failed)
+"""
+
+
+def with_own_torch(tmp_path: Path, code: str) -> tuple[list[str], str]:
+    """The lines that the code prints in a process with that torch, and what the torch has written down."""
     folder = tmp_path / "torch"
     folder.mkdir()
-    (folder / "__init__.py").write_text(SLOW_TORCH)
+    (folder / "__init__.py").write_text(TORCH)
     prepared = f"import sys, pathlib; sys.path.insert(0, {str(tmp_path)!r}); folder = pathlib.Path({str(folder)!r})"
     done = in_a_process(prepared + code)
-    return done.stdout.splitlines(), (folder / "log").read_text()
+    log = folder / "log"
+    return done.stdout.splitlines(), log.read_text() if log.exists() else ""
 
 
 def test_ctrl_c_breaks_off_the_waiting_and_not_the_import(tmp_path: Path) -> None:
-    """Half a torch cannot be imported again: the next cell would fail, or the process crash."""
-    said, log = with_slow_torch(tmp_path, INTERRUPTED)
-    assert said == ["interrupted begun ", "wait asleep wait asleep"]
+    """Half a torch cannot be imported again: the next cell would fail, or the process crash.
+
+    A process forked in between has no thread that goes on.
+    """
+    said, log = with_own_torch(tmp_path, INTERRUPTED)
+    forked = "this process was forked while torch was imported, and cannot import it"
+    assert said == ["interrupted begun ", forked, "wait asleep wait asleep"]
     assert log == "begun done "
 
 
-def test_an_import_that_failed_is_tried_again(tmp_path: Path) -> None:
-    said, log = with_slow_torch(tmp_path, REPAIRED)
+def test_an_import_that_failed_is_told_once_and_then_tried_again(tmp_path: Path) -> None:
+    said, log = with_own_torch(tmp_path, REPAIRED)
     assert said == ["libtorch is damaged", "libtorch is damaged", "wait asleep"]
     assert log == "begun begun begun done "
+
+
+def test_a_process_that_can_start_no_thread(tmp_path: Path) -> None:
+    assert with_own_torch(tmp_path, WITHOUT_THREADS) == (["wait asleep"], "begun done ")
+
+
+def test_what_the_user_changes_meanwhile_is_no_error(tmp_path: Path) -> None:
+    assert with_own_torch(tmp_path, USER_CLEARS) == (["wait asleep False"], "")
+
+
+def test_no_public_name_imports_torch_on_the_main_thread(tmp_path: Path) -> None:
+    said, log = with_own_torch(tmp_path, EVERY_NAME)
+    assert said == ["ModelRunner StaticRunner StaticStep StaticTorch"], "these need torch, which this one is not"
+    assert set(log.split()) == {"labengine-imports-torch"}

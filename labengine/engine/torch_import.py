@@ -1,12 +1,13 @@
-"""Import of torch: in a thread that no Ctrl-C reaches, and with threads of torch that wait asleep.
+"""Import of torch: in a thread that no Ctrl-C reaches, and so that torch's own threads wait asleep.
 
 An import of torch that was broken off cannot be repeated: the process has half a torch, and may crash. Only the main
-thread receives interrupts, so another one imports, and goes on when the user breaks off the cell that waits for it.
-The main thread imports nothing while it waits: an interrupt there could leave Python's import lock taken (3.11).
+thread receives interrupts, so another one imports. It goes on when the user interrupts the cell that waits for it, and
+the process does not end before it. The main thread imports nothing while it waits: an interrupt there could leave
+Python's import lock taken (3.11).
 
 Between two products torch's threads spin by default, and take the cores from other work beside them (another lab, a
 browser, the native kernels' threads). GNU's OpenMP reads its setting when it is loaded, so the variable has to be in
-the environment at that moment, and only then: processes that the user starts do not inherit it.
+the environment at that moment, and only then: processes that the user starts later do not inherit it.
 """
 
 from __future__ import annotations
@@ -17,39 +18,47 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock, Thread
+from time import sleep
 
-from labengine.engine.interrupts import acquire_interruptibly, interrupts_deferred
+from labengine.engine.interrupts import interrupts_allowed, interrupts_deferred
 
 SPIN = "GOMP_SPINCOUNT"
 VARIABLES = (SPIN, "OMP_WAIT_POLICY")
 """Variables by which a user decides how torch's threads wait; if one of them is set, labengine sets none."""
+POLL_S = 0.005
 
 
 class _Import(Thread):
-    """An import of torch."""
+    """A thread that imports torch."""
 
     def __init__(self) -> None:
-        super().__init__(name="labengine imports torch")
-        self.line = ""
+        super().__init__(name="labengine-imports-torch")
+        self.waiting_line = ""
         """How torch's threads wait."""
         self.error: BaseException | None = None
         """Why torch could not be imported."""
-        self._under_way = Lock()
-        self._under_way.acquire()
+        self.is_over = False
+        self._process = os.getpid()
 
     def run(self) -> None:
         try:
-            self.line = _imported()
+            self.waiting_line = _imported()
         except BaseException as error:
             self.error = error
         finally:
-            self._under_way.release()
+            self.is_over = True
 
     def wait(self) -> None:
-        """Return when it is over. (After an interrupted `join`, Python 3.11 believes that the thread has ended.)"""
-        with interrupts_deferred():
-            acquire_interruptibly(self._under_way)
-            self._under_way.release()
+        """Wait until the import has ended. Raises ImportError in a process that was forked meanwhile.
+
+        Polls: an interrupt can leave a lock taken, and after an interrupted `join` Python 3.11 believes that the
+        thread has ended.
+        """
+        with interrupts_allowed():
+            while not self.is_over:
+                if os.getpid() != self._process:
+                    raise ImportError("this process was forked while torch was imported, and cannot import it")
+                sleep(POLL_S)
 
 
 _newest: _Import | None = None
@@ -57,12 +66,18 @@ _guard = Lock()
 
 
 def load_torch() -> str:
-    """Import torch; return how its threads wait, for status(). Later calls return the same. Raises ImportError."""
+    """Import torch; return how its threads wait, for status(). Later calls return the same.
+
+    Raises what the import raises; the next call tries again.
+    """
+    global _newest
     thread = _begun()
     thread.wait()
     if thread.error is not None:
+        with interrupts_deferred(), _guard:
+            _newest = None if _newest is thread else _newest
         raise thread.error
-    return thread.line
+    return thread.waiting_line
 
 
 def wait_for_torch() -> None:
@@ -71,12 +86,16 @@ def wait_for_torch() -> None:
 
 
 def _begun() -> _Import:
-    """Return the import that is under way or done; a new one after a failure."""
+    """Return the import that is under way or done."""
     global _newest
     with interrupts_deferred(), _guard:
-        if _newest is None or _newest.error is not None:
-            _newest = _Import()
-            _newest.start()
+        if _newest is None:
+            begun = _Import()
+            try:
+                begun.start()
+            except RuntimeError:  # the process can start no thread
+                begun.run()
+            _newest = begun
         return _newest
 
 
@@ -90,7 +109,7 @@ def _imported() -> str:
             import torch  # noqa: F401 (loading it is the point)
     finally:
         if not settings and not was_there:
-            del os.environ[SPIN]
+            os.environ.pop(SPIN, None)
     if settings:
         return f"wait as {' and '.join(settings)} says"
     return f"spin while they wait: torch was loaded before labengine, without {SPIN}=0" if was_there else "wait asleep"
@@ -98,7 +117,7 @@ def _imported() -> str:
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Collect no garbage: of an import's objects hardly any is, and looking for it takes an eighth of the time."""
+    """Disable the garbage collector: it takes an eighth of an import's time, and an import makes little garbage."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
