@@ -161,7 +161,7 @@ def test_ctrl_c_breaks_off_the_waiting_and_not_the_import(tmp_path: Path) -> Non
     assert log == "begun done "
 
 
-def test_an_import_that_failed_is_told_once_and_then_tried_again(tmp_path: Path) -> None:
+def test_a_failed_import_raises_once_and_is_tried_again(tmp_path: Path) -> None:
     said, log = with_own_torch(tmp_path, REPAIRED)
     assert said == ["libtorch is damaged", "libtorch is damaged", "wait asleep"]
     assert log == "begun begun begun done "
