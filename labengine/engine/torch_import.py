@@ -12,15 +12,13 @@ the environment at that moment, and only then: processes that the user starts la
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from threading import Lock, Thread
 from time import sleep
 
 from labengine.engine.interrupts import interrupts_allowed, interrupts_deferred
+from labengine.garbage_collection import garbage_collection_paused
 
 SPIN = "GOMP_SPINCOUNT"
 VARIABLES = (SPIN, "OMP_WAIT_POLICY")
@@ -105,7 +103,7 @@ def _imported() -> str:
     if not settings and not was_there:
         os.environ[SPIN] = "0"
     try:
-        with _without_garbage_collection():
+        with garbage_collection_paused():
             import torch  # noqa: F401 (loading it is the point)
     finally:
         if not settings and not was_there:
@@ -113,15 +111,3 @@ def _imported() -> str:
     if settings:
         return f"wait as {' and '.join(settings)} says"
     return f"spin while they wait: torch was loaded before labengine, without {SPIN}=0" if was_there else "wait asleep"
-
-
-@contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """Disable the garbage collector: it takes an eighth of an import's time, and an import makes little garbage."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

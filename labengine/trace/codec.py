@@ -7,11 +7,9 @@ A row's values go straight to `dumps`: tuples become lists, bytes become hex.
 
 from __future__ import annotations
 
-import gc
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from itertools import chain, product
 from typing import Any
@@ -41,18 +39,6 @@ Kind = Sequence[str]
 
 KINDS: list[list[str]] = [[kind.__name__, *(f.name for f in fields(kind))] for kind in EVENT_KINDS]
 """Names and fields of the rows' kinds: a file or a message carries this list in its header."""
-
-
-@contextmanager
-def garbage_collection_paused() -> Iterator[None]:
-    """Pause the collector while many events are decoded: they form no cycles, and walking them doubles the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def dumps(document: object) -> bytes:

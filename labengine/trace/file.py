@@ -19,8 +19,9 @@ from typing import Any
 
 from labengine.events import Event, RequestAdded, TokenSampled
 from labengine.fold import Fold
+from labengine.garbage_collection import garbage_collection_paused
 from labengine.timeline import Timeline
-from labengine.trace.codec import dumps, garbage_collection_paused, keyframe
+from labengine.trace.codec import dumps, keyframe
 from labengine.trace.file_access import Limits, content, parsed_size, replace_file, unpacked
 from labengine.trace.parsing import FACTS, IDS, SECONDS, TEXT, Shape, TraceError, array_of, parsed_as, row_of
 from labengine.trace.recorded_timeline import CACHED_SEGMENTS, CACHED_STATES, RecordedTimeline

@@ -10,8 +10,9 @@ from typing import NoReturn, TypeVar, cast
 
 from labengine import events as ev
 from labengine.fold import Fold
+from labengine.garbage_collection import garbage_collection_paused
 from labengine.timeline import Timeline
-from labengine.trace.codec import KINDS, Kind, Row, decoder, dumps, fold_of, garbage_collection_paused, rows
+from labengine.trace.codec import KINDS, Kind, Row, decoder, dumps, fold_of, rows
 from labengine.trace.parsing import TraceError, parsed
 from labengine.trace.segments import NO_KEYFRAME, Segment, move
 

@@ -23,8 +23,9 @@
     course      everything but notebook
     front       everything, lazily
 
-The ground is atomic_write, config, deprecated, events, extras, snapshot, violation, hooks, fold, threads, timeline and
-wording. The front is every other module or folder at the top of labengine (lab, session, magics, notebook ...);
+The ground is atomic_write, config, deprecated, events, extras, snapshot, violation, hooks, fold, garbage_collection,
+threads, timeline and wording. The front is every other module or folder at the top of labengine (lab, session, magics,
+notebook ...);
 *lazily* means that importing it leads to torch or transformers on no path: what needs them is imported inside
 functions. Imports inside functions and under TYPE_CHECKING obey the table too. The ground, trace and core use the
 standard library alone, and no imports form a circle.
@@ -63,6 +64,7 @@ GROUND = (
     "violation",
     "hooks",
     "fold",
+    "garbage_collection",
     "threads",
     "gap",
     "timeline",
