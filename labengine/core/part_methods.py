@@ -41,10 +41,13 @@ def shape_fault(name: str, override: object, original: object) -> str | None:
     Both are values from their classes' `vars()`.
     """
     if not is_method(original):
-        return f"is a method, and {name} is read as an attribute: make it a property" if is_method(override) else None
+        is_value = not is_method(override) or isinstance(override, type)
+        return None if is_value else f"is a method, and {name} is read as an attribute: make it a property"
     if not is_method(override):
         found = "a property" if isinstance(override, _READ) else "None" if override is None else "a plain value"
         return f"is {found}, and {name} is called as a method"
+    if isinstance(original, classmethod) and not isinstance(override, (classmethod, staticmethod)):
+        return f"is called on an instance, and {name} on the class: put @classmethod before it"
     function: Any = getattr(override, "__func__", override)
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         return f"is asynchronous, and {name} is called without await: it would never run"

@@ -81,7 +81,9 @@ def choose_attention(requested: str | AttentionClass | None, setting: AttentionS
     requested: a name, or a runner's own class. Raises ConfigError for one that is unknown or cannot serve this setting.
     """
     if isinstance(requested, type):
-        return requested(setting), f"{requested.name} ({requested.__name__}, by the runner)"
+        own = requested.__name__
+        served = _served(requested, setting, f"the attention {own} of the runner")
+        return served, f"{requested.name} ({own}, by the runner)"
     if requested is not None:
         return _requested_attention(requested, setting)
     names = PREFERRED[setting.device.type]
@@ -113,8 +115,11 @@ def _first(
 def _requested_attention(requested: str, setting: AttentionSetting) -> tuple[AttentionBackend, str]:
     if requested not in BACKENDS:
         raise ConfigError(f"attention {requested!r} is unknown; use one of {', '.join(BACKENDS)}")
-    backend = BACKENDS[requested]()
+    return _served(BACKENDS[requested](), setting, f"attention={requested!r}"), f"{requested} (asked for)"
+
+
+def _served(backend: AttentionClass, setting: AttentionSetting, what: str) -> AttentionBackend:
     refusal = backend.refusal(setting)
     if refusal is not None:
-        raise ConfigError(f"attention={requested!r} cannot run here: {refusal}")
-    return backend(setting), f"{requested} (asked for)"
+        raise ConfigError(f"{what} cannot run here: {refusal}")
+    return backend(setting)

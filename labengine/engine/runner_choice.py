@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 from labengine.config import ConfigError, shown
 from labengine.core.overrides import refuse_wrong_overrides
 from labengine.engine.attention import AttentionBackend
@@ -30,3 +32,7 @@ def _check(where: str, value: object, base: type) -> None:
     if not (isinstance(value, type) and issubclass(value, base)):
         raise ConfigError(f"{where} must be a subclass of {base.__name__}, got {shown(value)}")
     refuse_wrong_overrides(where, value, base)
+    constants = [name for name, kind in inspect.get_annotations(base).items() if str(kind).startswith("ClassVar")]
+    open_methods = sorted(getattr(value, "__abstractmethods__", ()))
+    if lacking := [*(name for name in constants if not hasattr(value, name)), *open_methods]:
+        raise ConfigError(f"{where}: {value.__name__} lacks {', '.join(lacking)}; see {base.__name__}")

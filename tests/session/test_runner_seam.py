@@ -13,8 +13,10 @@ from torch import Tensor
 
 from labengine import ConfigError, Lab, ModelRunner, StaticRunner, StaticStep, StaticTorch
 from labengine.core.step_plan import StepPlan
+from labengine.engine.attention import AttentionBackend, AttentionSetting, StepAttention
+from labengine.engine.attention.native import NativeAttention
 from labengine.engine.kv_tensors import LayerKV
-from labengine.engine.step_tensors import StepTensors
+from labengine.engine.step_tensors import GroupTensors, StepTensors
 from labengine.scenarios.tiny_model import tiny_model
 
 PROMPTS = [[5, 9, 14, 3, 77, 8], [21, 4, 60], [33, 2, 41, 11, 90, 17, 6]]
@@ -53,6 +55,19 @@ class Counting(StaticRunner):
     attention = CountsWrites
 
 
+class NotesKeys(NativeAttention):
+    """The native kernels' attention, module by module."""
+
+    def prepare(self, step: StepTensors, group: GroupTensors) -> StepAttention:
+        read.append(max(step.context_lens))
+        return super().prepare(step, group)
+
+
+class Noting(ModelRunner):
+    attention = NotesKeys
+
+
+read: list[int] = []
 padded: list[tuple[int, int]] = []
 written: list[list[int]] = []
 
@@ -95,6 +110,16 @@ def test_an_override_of_the_static_step_and_of_the_attention_is_called(lab: Make
     assert padded == [(3, 2)]
     tokens(lab(Counting))
     assert [-1 in slots for slots in written].count(True) > 0, "three requests run in a graph of four rows"
+
+
+def test_an_override_of_the_native_attention_is_called(lab: MakeLab) -> None:
+    """Its name is the native program's, which has no modules."""
+    own = lab(Noting)
+    assert tokens(own) == tokens(lab())
+    assert max(read) == len(PROMPTS[0]) + NUM_TOKENS - 1
+    assert "NotesKeys, by the runner" in own.status()["attention"]
+    with pytest.raises(ConfigError, match=r"the attention NotesKeys of the runner cannot run here: it has kernels for"):
+        lab(Noting, dtype="float16")
 
 
 def test_a_fork_has_the_same_runner(lab: MakeLab) -> None:
@@ -159,6 +184,25 @@ class WrongAttention(StaticRunner):
     attention: Any = "torch"
 
 
+class HalfABackend(AttentionBackend):
+    @classmethod
+    def refusal(cls, setting: AttentionSetting) -> str | None:
+        return None
+
+
+class WithHalfABackend(ModelRunner):
+    attention = HalfABackend
+
+
+class AsksAnInstance(NativeAttention):
+    def refusal(self, setting: AttentionSetting) -> str | None:  # type: ignore[override]
+        return None
+
+
+class WithAnInstancesRefusal(ModelRunner):
+    attention = AsksAnInstance
+
+
 @pytest.mark.parametrize(
     ("runner", "words"),
     [
@@ -169,6 +213,11 @@ class WrongAttention(StaticRunner):
         (WrongStatic, "runner WrongStatic: static_step must be a subclass of StaticStep, got <class 'list'>"),
         (PaddingNeverCalled, r"MisspeltPadding.padd overrides nothing of StaticStep; did you mean pad\?"),
         (WrongAttention, "runner WrongAttention: attention must be a subclass of AttentionBackend, got 'torch'"),
+        (WithHalfABackend, "attention: HalfABackend lacks name, prepare; see AttentionBackend"),
+        (
+            WithAnInstancesRefusal,
+            r"AsksAnInstance.refusal\(self, setting\) is called on an instance, .* put @classmethod",
+        ),
     ],
 )
 def test_a_wrong_runner_is_refused(lab: MakeLab, runner: Any, words: str) -> None:

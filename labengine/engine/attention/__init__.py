@@ -66,8 +66,8 @@ class AttentionBackend(ABC):
     """One way to compute paged attention."""
 
     name: ClassVar[str]
-    advantage: ClassVar[str]
-    """The reason to prefer it: half a sentence."""
+    advantage: ClassVar[str] = ""
+    """The reason to prefer it where labengine chooses: half a sentence."""
     is_capturable: ClassVar[bool] = False
     """True if decode steps can be recorded into a CUDA graph: fixed shapes, nothing read back by the host.
 

@@ -8,6 +8,7 @@ import torch
 
 from labengine.config import GroupSpec
 from labengine.engine.attention import AttentionBackend
+from labengine.engine.attention.native import NativeAttention
 from labengine.engine.forward import Forward
 from labengine.engine.forward.eager import EagerForward
 from labengine.engine.forward.graph_staging import GraphStaging
@@ -57,7 +58,8 @@ def choose_packing(backend: AttentionBackend) -> Packing | None:
 
 
 def _is_native(backend: AttentionBackend) -> bool:
-    return backend.name == "cpu"
+    """A subclass is called module by module: a program would not ask its methods."""
+    return type(backend) is NativeAttention
 
 
 def choose_staging(forward: Forward, groups: Sequence[GroupSpec], device: torch.device) -> StepStaging | GraphStaging:
