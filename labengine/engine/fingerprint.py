@@ -20,7 +20,7 @@ class ModelFiles:
     """
 
     def __init__(self, model_dir: Path) -> None:
-        self._directory = model_dir
+        self.directory = model_dir
         self._paths = [model_dir / "config.json", *sorted(model_dir.glob("*.safetensors"))]
         self._identities = self._look()
 
@@ -28,9 +28,9 @@ class ModelFiles:
     def digests(self) -> dict[str, str]:
         """SHA-256 by file name. Raises ConfigError if a file is not the one that was loaded."""
         try:
-            found = digests_of(self._paths, f"{self._directory.name}: hash weights", RememberedDigests())
+            found = digests_of(self._paths, f"{self.directory.name}: hash weights", RememberedDigests())
         except OSError as error:
-            raise ConfigError(f"{self._directory} cannot be read to its end: {error}") from error
+            raise ConfigError(f"{self.directory} cannot be read to its end: {error}") from error
         self.require_unchanged()
         return {path.name: digest for path, digest in found.items()}
 

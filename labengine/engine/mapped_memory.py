@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Sequence
+from contextlib import suppress
 from math import prod
 
 import torch
@@ -30,7 +31,8 @@ def mapped_bytes(num_bytes: int) -> Tensor:
             "or choose a smaller model, fewer blocks or dtype='bfloat16'"
         ) from error
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        memory.madvise(mmap.MADV_HUGEPAGE)
+        with suppress(OSError):  # a Linux that was built without huge pages
+            memory.madvise(mmap.MADV_HUGEPAGE)
     return torch.frombuffer(memory, dtype=torch.uint8)
 
 

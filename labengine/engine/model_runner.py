@@ -37,9 +37,14 @@ from labengine.engine.trial_memory import largest_plans, most_bytes
 from labengine.engine.weights import Weights, check_weights, load_weights
 
 _LOADED: WeakValueDictionary[Hashable, Weights] = WeakValueDictionary()
-"""Weights in use, by files, device, dtype, graphs and backend."""
+"""Weights in use, by files, device, dtype, graphs, backend and packing."""
 _SHARING = RLock()
 """Held while weights get one more user, or lose one. (A release may run inside a load: garbage is collected.)"""
+
+
+def _in_use(key: Hashable) -> Weights | None:
+    weights = _LOADED.get(key)
+    return weights if weights is not None and weights.is_used else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,16 +138,18 @@ class ModelRunner:
         reasons = {"device": device_reason, "dtype": dtype_reason}
         if torch_device.type == "cpu":
             reasons["torch_threads"] = load_torch()
-        key = (files.identities, torch_device, torch_dtype, cuda_graphs, pool.backend.name)
+        packing = choose_packing(pool.backend)
+        key = (files.identities, torch_device, torch_dtype, cuda_graphs, pool.backend.name, packing)
         with _SHARING:
-            loaded = _LOADED.get(key)
-            if loaded is not None and loaded.is_used:
-                return cls._on(loaded, pool, limits, reasons)
-        load_weights(model, model_dir, torch_dtype, torch_device, choose_packing(pool.backend))
+            if (in_use := _in_use(key)) is not None:
+                return cls._on(in_use, pool, limits, reasons)
+        load_weights(model, model_dir, torch_dtype, torch_device, packing)
         files.require_unchanged()
         weights = Weights(model, files, torch_device, torch_dtype, cuda_graphs)
-        runner = cls._on(weights, pool, limits, reasons)
-        _LOADED[key] = weights
+        with _SHARING:
+            weights = _in_use(key) or weights  # another thread may have loaded them meanwhile
+            runner = cls._on(weights, pool, limits, reasons)
+            _LOADED[key] = weights
         return runner
 
     @on_the_host
@@ -303,6 +310,10 @@ class ModelRunner:
         if asks_the_host(plan.sampling, logits):
             return None
         return SampledEarly(plan, logits, sample_on_device(logits, plan.sampling, self._forward.argmax(logits)))
+
+    def torch_modules(self) -> PagedModel:
+        """Return the model as modules that compute; see Weights.torch_modules."""
+        return self._weights.torch_modules()
 
     def kv(self, block_id: int, layer: int) -> tuple[Tensor, Tensor]:
         """Return copies of a block's K and V, each [block_size, num_kv_heads, head_dim]. Raises IndexError."""

@@ -42,6 +42,14 @@ def shape_only(weight: Tensor, dtype: torch.dtype) -> nn.Parameter:
     return nn.Parameter(torch.empty(weight.shape, dtype=dtype, device="meta"), requires_grad=False)
 
 
+def can_compute(module: nn.Module) -> bool:
+    """Return True unless the module's weight is not there: it is on the meta device, and no product has its own."""
+    if isinstance(module, Linear) and module.product is not linear:
+        return True
+    weights = [module.weight] if isinstance(module, Linear) else module.parameters(recurse=False)
+    return not any(weight.is_meta for weight in weights)
+
+
 class Embedding(Matrix):
     """A learned vector per token id."""
 

@@ -15,7 +15,6 @@ from labengine.config import GroupSpec
 from labengine.core.connector import BlockKV
 from labengine.core.step_plan import Logits, ScheduledRequest, StepPlan
 from labengine.engine.kv_tensors import KVTensors
-from labengine.engine.model import PagedModel
 from labengine.engine.model_runner import ModelRunner
 from labengine.engine.runner import Runner
 from labengine.engine.step_tensors import first_read
@@ -168,12 +167,7 @@ def margin_of(logits: Tensor) -> float:
 # -- the request alone -------------------------------------------------------------------------------------------------
 
 
-def content_alone(
-    runner: ModelRunner, modules: PagedModel, request: RequestState, end: int
-) -> tuple[LayerContent, ...]:
-    """Return what `content` returns for the request computed alone, in a pool of its own, by plain torch.
-
-    modules: the model, from `xray.torch_modules`.
-    """
-    kv, anew = computed_anew(runner, modules, request, end)
+def content_alone(runner: ModelRunner, request: RequestState, end: int) -> tuple[LayerContent, ...]:
+    """Return what `content` returns for the request computed alone, in a pool of its own, by plain torch."""
+    kv, anew = computed_anew(runner, request, end)
     return content(kv, runner.groups, anew.block_tables, end)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
 from pathlib import Path
-from threading import Lock
+from threading import Lock, RLock
 from typing import Any, Protocol
 from weakref import WeakSet
 
@@ -16,13 +15,19 @@ from torch import Tensor, nn
 
 from labengine.config import ConfigError
 from labengine.engine.fingerprint import ModelFiles
-from labengine.engine.mapped_memory import LARGE, MappedMemory, ReusedMemory
+from labengine.engine.mapped_memory import MappedMemory, ReusedMemory, mapped_zeros
 from labengine.engine.model import FAMILIES, PagedModel
 from labengine.engine.model_files.tensor_files import DTYPES, StoredTensor, StoredTensors, open_tensors
-from labengine.engine.modules import Linear, Matrix
+from labengine.engine.modules import Linear, Matrix, can_compute
 
 TOP_NAMES = {"embedding": "model.embed_tokens", "norm": "model.norm", "lm_head": "lm_head"}
 LM_HEAD = "lm_head.weight"
+WIDER = {
+    torch.float16: "use dtype='bfloat16' or 'float32'",
+    torch.bfloat16: "use dtype='float32'",
+    torch.float32: "no dtype of the engine holds them",
+}
+"""What to do about numbers that do not fit."""
 UNUSED = re.compile(r".*\.rotary_emb\.inv_freq|(?!model\.|lm_head\.).*")
 """Tensors that may be there unread: ropes, which config.json defines, and other programs' tensors."""
 
@@ -75,8 +80,7 @@ def load_weights(
     packing: the matrices are kept packed only; see Matrix. Raises ConfigError for bad values.
     """
     names = FAMILIES[model.config.model_type].names
-    memory = MappedMemory() if device.type == "cpu" else None
-    scratch = ReusedMemory()
+    memory, scratch = MappedMemory(), ReusedMemory()
     with open_tensors(model_dir) as tensors:
         _check_tied(model, tensors)
         for name, _ in list(model.named_parameters()):
@@ -84,11 +88,10 @@ def load_weights(
             owner, _, leaf = name.rpartition(".")
             module = model.get_submodule(owner)
             if packing is not None and isinstance(module, Matrix):
-                assert memory is not None, "packed weights are on the CPU"
                 pieces, shape = _pieces(sources, dtype, scratch), _shape_of(sources)
                 module.keep_packed(packing(pieces, shape, dtype, memory, is_gated=module.is_gated), dtype)
             else:
-                weight = _filled(_memory_for(_shape_of(sources), dtype, device, memory), sources)
+                weight = _filled(_empty(_shape_of(sources), dtype, device), sources)
                 setattr(module, leaf, nn.Parameter(weight, requires_grad=False))
 
 
@@ -97,10 +100,9 @@ def _shape_of(sources: Sequence[StoredTensor]) -> tuple[int, ...]:
     return (sum(source.shape[0] for source in sources), *sources[0].shape[1:])
 
 
-def _memory_for(shape: Sequence[int], dtype: torch.dtype, device: torch.device, memory: MappedMemory | None) -> Tensor:
-    if memory is None or prod(shape) * dtype.itemsize < LARGE:  # a norm that stays would keep the whole mapping
-        return torch.empty(*shape, dtype=dtype, device=device)
-    return memory.take(prod(shape), dtype).view(*shape)
+def _empty(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return memory of its own, which is free once oneDNN has packed the tensor, whatever becomes of others."""
+    return mapped_zeros(shape, dtype) if device.type == "cpu" else torch.empty(*shape, dtype=dtype, device=device)
 
 
 def _pieces(sources: Sequence[StoredTensor], dtype: torch.dtype, scratch: ReusedMemory) -> Iterator[Tensor]:
@@ -194,11 +196,11 @@ def _check_finite(filled: Tensor, sources: Sequence[StoredTensor]) -> None:
         if not source.read().isfinite().all():
             raise ConfigError(f"{source.path}: the tensor {source.name} holds NaN or infinity; fetch the file again")
     raise ConfigError(
-        f"{sources[0].path}: the tensor {sources[0].name} holds numbers beyond {filled.dtype}; use bfloat16 or float32"
+        f"{sources[0].path}: the tensor {sources[0].name} holds numbers beyond {filled.dtype}; {WIDER[filled.dtype]}"
     )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Weights:
     """A model on a device, with the directory that it was loaded from."""
 
@@ -209,7 +211,10 @@ class Weights:
     dtype: torch.dtype
     cuda_graphs: bool
     _users: WeakSet[Any] = field(default_factory=WeakSet)
-    _guard: Lock = field(default_factory=Lock)
+    _guard: RLock = field(default_factory=RLock)
+    """Held for moments. (A runner may be released while garbage is collected, thus by a thread that holds it.)"""
+    _copy: PagedModel | None = None
+    _copying: Lock = field(default_factory=Lock)
 
     def join(self, user: object) -> None:
         """Register a user of the weights."""
@@ -226,4 +231,27 @@ class Weights:
         """Unregister a user; return True if no other is left. Twice is harmless. Any thread may call it."""
         with self._guard:
             self._users.discard(user)
+            if not self._users:
+                self._copy = None
             return not self._users
+
+    def torch_modules(self) -> PagedModel:
+        """Return the model if its modules can compute, else a copy: the native kernels' order is only theirs.
+
+        The copy is read from the files, and kept while the weights are used. Raises ConfigError if files have changed.
+        """
+        if all(can_compute(module) for module in self.model.modules()):
+            return self.model
+        with self._copying:
+            copy = self._read_again() if self._copy is None else self._copy
+        with self._guard:
+            self._copy = copy if self._users else None
+        return copy
+
+    def _read_again(self) -> PagedModel:
+        self.files.require_unchanged()
+        with torch.device("meta"):
+            copy = PagedModel(self.model.config)
+        load_weights(copy, self.files.directory, self.dtype, self.device)
+        self.files.require_unchanged()
+        return copy

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import linear
 
 from labengine.config import GroupSpec, SamplingParams
 from labengine.core.step_plan import ScheduledRequest, StepPlan
@@ -24,10 +22,8 @@ from labengine.engine.attention.torch_gather import TorchGather
 from labengine.engine.kv_tensors import KVTensors, LayerKV
 from labengine.engine.model import PagedModel
 from labengine.engine.model_runner import ModelRunner
-from labengine.engine.modules import Linear
 from labengine.engine.rope import Rotation, Rotations
 from labengine.engine.step_tensors import StepTensors, first_read, step_tensors
-from labengine.engine.weights import load_weights
 from labengine.snapshot import NULL_BLOCK, RequestState
 
 CHUNK = 512
@@ -93,28 +89,22 @@ class AttentionRecorder(StepAttention):
 
 
 def attention_by_block(
-    runner: ModelRunner,
-    request: RequestState,
-    position: int,
-    *,
-    modules: PagedModel | None = None,
-    null_block: int = NULL_BLOCK,
+    runner: ModelRunner, request: RequestState, position: int, *, null_block: int = NULL_BLOCK
 ) -> BlockAttention:
     """Return the attention weights of the token at `position` of a request; see BlockAttention.
 
-    modules: the model as torch modules, from `torch_modules`; None uses the runner's own. Raises IndexError for a
-    position without a token. Call it between phases, while no step runs.
+    Raises IndexError for a position without a token. Call it between phases, while no step runs.
     """
     if not 0 <= position < len(request.token_ids):
         last = len(request.token_ids) - 1
         raise IndexError(f"position {position} holds no token: the request has positions 0 to {last}")
-    model = runner.model if modules is None else modules
+    model = runner.torch_modules()
     if is_in_pool(runner.groups, request, position, null_block):
         is_fresh = position == request.num_computed_tokens
         mass = _attention_mass(model, runner.kv_tensors, runner.groups, request, position, is_fresh)
         ids = tuple(_shown_ids(spec, table, position, null_block) for spec, table in _tables(runner, request))
         return _result(runner, mass, position, ids, "pool")
-    kv, anew = computed_anew(runner, model, request, position)
+    kv, anew = computed_anew(runner, request, position)
     mass = _attention_mass(model, kv, runner.groups, anew, position, is_last_fresh=True)
     return _result(runner, mass, position, ((-1,) * mass.shape[2],) * len(runner.groups), "recomputed")
 
@@ -129,26 +119,6 @@ def is_in_pool(groups: Sequence[GroupSpec], request: RequestState, position: int
         if len(table) < last or any(block in (null_block, NULL_BLOCK) for block in table[first:last]):
             return False
     return True
-
-
-def torch_modules(runner: ModelRunner, model_dir: Path) -> PagedModel:
-    """Return the runner's model if its modules can compute, else a copy from the files.
-
-    (The native kernels pack weights in a layout of their own.)
-    """
-    if all(_can_compute(module) for module in runner.model.modules()):
-        return runner.model
-    with torch.device("meta"):
-        model = PagedModel(runner.model.config)
-    weight = runner.model.norm.weight
-    load_weights(model, model_dir, weight.dtype, weight.device)
-    return model
-
-
-def _can_compute(module: torch.nn.Module) -> bool:
-    if isinstance(module, Linear):
-        return module.product is not linear or not module.weight.is_meta
-    return not any(parameter.is_meta for parameter in module.parameters(recurse=False))
 
 
 def _tables(runner: ModelRunner, request: RequestState) -> list[tuple[GroupSpec, tuple[int, ...]]]:
@@ -222,11 +192,10 @@ def _rotations(model: PagedModel, positions: Tensor) -> Rotations:
 
 
 @torch.inference_mode()
-def computed_anew(
-    runner: ModelRunner, model: PagedModel, request: RequestState, position: int
-) -> tuple[KVTensors, RequestState]:
+def computed_anew(runner: ModelRunner, request: RequestState, position: int) -> tuple[KVTensors, RequestState]:
     """Return a pool of its own with the KV of the tokens before `position`, and the request with its tables there."""
-    groups, config, pool = runner.groups, model.config, runner.kv_tensors
+    model, groups, pool = runner.torch_modules(), runner.groups, runner.kv_tensors
+    config = model.config
     size, dtype = groups[0].block_size, model.norm.weight.dtype
     sizes = (size, config.num_kv_heads, config.head_dim)
     num_blocks = position // size + 1

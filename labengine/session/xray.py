@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
-from weakref import WeakKeyDictionary
 
 from labengine.config import ConfigError, as_int
 from labengine.core.step_plan import UNSAMPLED
-from labengine.engine.sources import model_path
 from labengine.session.session import Session
 from labengine.session.settings import request_id_of
 from labengine.wording import readable, request_name
 
 if TYPE_CHECKING:  # torch is loaded for real models only, widgets for views only
-    from labengine.engine.model import PagedModel
     from labengine.engine.model_runner import ModelRunner
     from labengine.engine.xray import BlockAttention
     from labengine_widgets.pictures.xray import XRay
-
-_modules: WeakKeyDictionary[ModelRunner, PagedModel] = WeakKeyDictionary()
-"""Per runner, its model as torch modules: native kernels pack the weights away, and reading them takes a second."""
 
 
 def xray(
@@ -64,7 +58,7 @@ def attention_of(
     stepper = session.stepper
     stepper.refuse_if_closed()
     runner = cast("ModelRunner", session.model.runner)
-    modules = modules_of(session, runner)  # before the lock is taken, so that no thread waits for files
+    runner.torch_modules()  # before the lock is taken, so that no thread waits for files
     with stepper.reading():
         stepper.refuse_if_closed()
         state = stepper.engine.snapshot()
@@ -73,14 +67,5 @@ def attention_of(
         found = state.requests[cast(int, as_int(request))]
         num_known = sum(token is not UNSAMPLED for token in found.token_ids)
         at = num_known - 1 if position is None else position
-        attention = attention_by_block(runner, found, at, modules=modules, null_block=state.null_block)
+        attention = attention_by_block(runner, found, at, null_block=state.null_block)
     return attention, found.token_ids
-
-
-def modules_of(session: Session, runner: ModelRunner) -> PagedModel:
-    """Return the session's model as torch modules, which a second call does not load again."""
-    from labengine.engine.xray import torch_modules
-
-    if runner not in _modules:
-        _modules[runner] = torch_modules(runner, model_path(session.settings.model))
-    return _modules[runner]

@@ -12,7 +12,7 @@ import torch
 
 from engine.plan_builder import Dealer, HandMadeRequest, plan_of
 from labengine.engine.model_runner import ModelRunner
-from labengine.engine.xray import attention_by_block, is_in_pool, torch_modules
+from labengine.engine.xray import attention_by_block, is_in_pool
 from labengine.snapshot import RequestState
 
 TEXT = [5, 17, 3, 99, 8, 8, 41, 2, 60, 13, 77, 30, 4, 5, 17, 3, 99, 8, 21, 55, 9, 10, 64]
@@ -54,10 +54,10 @@ def summed(weights: list[np.ndarray], position: int, size: int) -> np.ndarray:
 def test_the_pool_says_what_transformers_says(tiny_model: Callable[..., Path], family: str) -> None:
     directory = tiny_model(family, tie_word_embeddings=True)
     runner = ModelRunner.load(directory, num_blocks=64, block_size=4, device="cpu")
-    request, modules = computed(runner, LAST), torch_modules(runner, directory)
+    request = computed(runner, LAST)
     weights = eager_weights(directory, TEXT)
     for position in (0, 3, 4, 13, LAST - 1, LAST):
-        seen = attention_by_block(runner, request, position, modules=modules)
+        seen = attention_by_block(runner, request, position)
         assert seen.source == "pool" and seen.mass.shape == (3, 6, position // 4 + 1)
         np.testing.assert_allclose(seen.mass, summed(weights, position, 4), atol=2e-5)
         np.testing.assert_allclose(seen.mass.sum(2), 1, atol=1e-5)
@@ -65,9 +65,9 @@ def test_the_pool_says_what_transformers_says(tiny_model: Callable[..., Path], f
 
 
 def test_windows_are_honoured(tiny_gemma: Path, hybrid_runner: ModelRunner) -> None:
-    request, modules = computed(hybrid_runner, LAST), torch_modules(hybrid_runner, tiny_gemma)
+    request = computed(hybrid_runner, LAST)
     weights = eager_weights(tiny_gemma, TEXT)
-    seen = attention_by_block(hybrid_runner, request, LAST, modules=modules)
+    seen = attention_by_block(hybrid_runner, request, LAST)
     np.testing.assert_allclose(seen.mass, summed(weights, LAST, 4), atol=2e-5)
     windowed = [layer for layer, group in enumerate(seen.layer_groups) if seen.windows[group] is not None]
     outside = (LAST - 8 + 1) // 4
@@ -78,14 +78,14 @@ def test_windows_are_honoured(tiny_gemma: Path, hybrid_runner: ModelRunner) -> N
 
 
 def test_it_is_the_pool_that_is_read(tiny_llama: Path, tiny_runner: ModelRunner) -> None:
-    request, modules = computed(tiny_runner, LAST), torch_modules(tiny_runner, tiny_llama)
-    before = attention_by_block(tiny_runner, request, LAST, modules=modules).mass
+    request = computed(tiny_runner, LAST)
+    before = attention_by_block(tiny_runner, request, LAST).mass
     spoilt = request.block_tables[0][1]
     for layer in range(tiny_runner.num_layers):
         tiny_runner.kv_tensors.layer(layer).keys[spoilt] = 0
-    after = attention_by_block(tiny_runner, request, LAST, modules=modules).mass
+    after = attention_by_block(tiny_runner, request, LAST).mass
     assert np.abs(after - before).max() > 1e-3
-    anew = attention_by_block(tiny_runner, finished(request), LAST, modules=modules)
+    anew = attention_by_block(tiny_runner, finished(request), LAST)
     np.testing.assert_allclose(anew.mass, before, atol=2e-5)
 
 
@@ -96,16 +96,16 @@ def finished(request: RequestState) -> RequestState:
 
 
 def test_nothing_is_written(tiny_llama: Path, tiny_runner: ModelRunner) -> None:
-    request, modules = computed(tiny_runner, LAST), torch_modules(tiny_runner, tiny_llama)
+    request = computed(tiny_runner, LAST)
     before = [tiny_runner.kv_tensors.layer(layer).keys.clone() for layer in range(tiny_runner.num_layers)]
     for position in (2, LAST - 1, LAST):
-        attention_by_block(tiny_runner, request, position, modules=modules)
+        attention_by_block(tiny_runner, request, position)
     for layer, keys in enumerate(before):
         assert torch.equal(keys, tiny_runner.kv_tensors.layer(layer).keys)
 
 
 def test_blocks_that_were_freed_are_computed_anew(tiny_gemma: Path, hybrid_runner: ModelRunner) -> None:
-    request, modules = computed(hybrid_runner, LAST), torch_modules(hybrid_runner, tiny_gemma)
+    request = computed(hybrid_runner, LAST)
     weights = eager_weights(tiny_gemma, TEXT)
     windowed = [spec.window is not None for spec in hybrid_runner.groups]
     slid = replace(
@@ -119,7 +119,7 @@ def test_blocks_that_were_freed_are_computed_anew(tiny_gemma: Path, hybrid_runne
     assert not is_in_pool(hybrid_runner.groups, slid, 12, -1), "its window reaches back to block 1, which is gone"
     assert not is_in_pool(hybrid_runner.groups, replace(slid, num_computed_tokens=9), 12, -1)
     for state in (slid, finished(request)):
-        seen = attention_by_block(hybrid_runner, state, 12, modules=modules)
+        seen = attention_by_block(hybrid_runner, state, 12)
         assert seen.source == "recomputed" and set(seen.block_ids) == {(-1,) * 4}
         np.testing.assert_allclose(seen.mass, summed(weights, 12, 4), atol=2e-5)
 

@@ -169,6 +169,7 @@ def packed_pieces(
     first = 0
     for piece in pieces:
         rows = piece.contiguous()
+        assert len(rows) == n or not is_gated, "a gate and what it multiplies are packed together"
         pack(rows.data_ptr(), result[size(first, k) :].data_ptr(), len(rows), k, is_gated)
         first += len(rows)
     assert first == n, f"{n} rows were announced, {first} came"

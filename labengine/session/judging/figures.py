@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, cast
 from labengine.session.judging.repetition import Repetition
 from labengine.session.judging.run import JudgedRun
 from labengine.session.session import Session
-from labengine.session.xray import modules_of
 from labengine.violation import Violation
 
 if TYPE_CHECKING:  # torch is loaded for real models only
@@ -191,7 +190,7 @@ def _distances(
         session = repetition.session
         runner = cast("ModelRunner", session.model.runner)
         request = session.inspection.snapshot().requests[run.request_id]
-        alone = content_alone(runner, modules_of(session, runner), request, reading.position)
+        alone = content_alone(runner, request, reading.position)
         assert reading.layers is not None
         found.append(max(d.relative for d in layer_differences(reading.layers, alone, reading.position)))
     return found[0], found[1]

@@ -62,6 +62,15 @@ def test_a_system_without_memory_is_reported(monkeypatch: pytest.MonkeyPatch) ->
         mapped_memory.mapped_zeros((1024, 1024), torch.float32)
 
 
+def test_a_system_without_huge_pages_serves_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Mapping(mapped_memory.mmap.mmap):
+        def madvise(self, *_: object) -> None:
+            raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(mapped_memory.mmap, "mmap", Mapping)
+    assert (mapped_memory.mapped_zeros((1024, 1024), torch.float32) == 0).all()
+
+
 LOADS = """
 import psutil, torch, labengine
 from labengine.engine.model_runner import ModelRunner
