@@ -51,7 +51,7 @@ def logits(runner: ModelRunner) -> Tensor:
 
 
 @pytest.mark.usefixtures("small_pieces")
-def test_a_matrix_comes_in_pieces_and_a_stacked_one_as_a_whole(model_dir: Path) -> None:
+def test_a_matrix_comes_in_pieces_and_a_stacked_one_at_once(model_dir: Path) -> None:
     lengths: dict[tuple[int, bool], list[int]] = {}
     addresses = set()
 
@@ -89,7 +89,7 @@ def test_pieces_change_no_logit(model_dir: Path, dtype: str, monkeypatch: pytest
         (3.4028e38, "bfloat16", r"numbers beyond torch.bfloat16; use dtype='float32'"),
     ],
 )
-def test_a_number_in_a_later_piece_is_refused(model_dir: Path, number: float, dtype: str, message: str) -> None:
+def test_a_number_in_the_last_piece_is_refused(model_dir: Path, number: float, dtype: str, message: str) -> None:
     path = model_dir / "model.safetensors"
     tensors = load_file(path)
     tensors["model.embed_tokens.weight"][100, 47] = number

@@ -20,9 +20,11 @@ UNROLL(8)
   }
 }
 
-/* `rows` is a constant here, so that the sums stay in registers over all of k. `ahead` is prefetched meanwhile. */
+/* `rows` is a constant here, so that the sums stay in registers over all of k. `ahead` is prefetched meanwhile, or the
+   panel itself, if it is read once. */
 static inline __attribute__((always_inline)) void NAME(multiply)(const int rows, const REAL *in, const REAL *panel,
-                                                                const REAL *ahead, int64_t k, vec (*out)[2]) {
+                                                                const REAL *ahead, int reads_once, int64_t k,
+                                                                vec (*out)[2]) {
   vec sums[MAX_TILE][2];
 UNROLL(8)
   for (int row = 0; row < rows; row++) sums[row][0] = sums[row][1] = (vec){};
@@ -30,6 +32,7 @@ UNROLL(8)
 #pragma GCC unroll 2
   for (; i + NAME(GRAIN) <= k; i += NAME(GRAIN)) {
     if (ahead) fetch_lines(ahead + i * PANEL);
+    if (reads_once) fetch_once(panel + i * PANEL);
     NAME(add_products)(rows, sums, in + i, k, panel + i * PANEL, 0);
   }
   if (i < k) NAME(add_products)(rows, sums, in + i, k, panel + i * PANEL, 1);
@@ -37,10 +40,12 @@ UNROLL(8)
   for (int row = 0; row < rows; row++) out[row][0] = sums[row][0], out[row][1] = sums[row][1];
 }
 
-typedef void (*NAME(Multiply))(const REAL *in, const REAL *panel, const REAL *ahead, int64_t k, vec (*out)[2]);
+typedef void (*NAME(Multiply))(const REAL *in, const REAL *panel, const REAL *ahead, int reads_once, int64_t k,
+                               vec (*out)[2]);
 #define MULTIPLY(rows)                                                                                                 \
-  static void NAME(multiply_##rows)(const REAL *in, const REAL *panel, const REAL *ahead, int64_t k, vec (*out)[2]) {   \
-    NAME(multiply)(rows, in, panel, ahead, k, out);                                                                    \
+  static void NAME(multiply_##rows)(const REAL *in, const REAL *panel, const REAL *ahead, int reads_once, int64_t k,   \
+                                    vec (*out)[2]) {                                                                   \
+    NAME(multiply)(rows, in, panel, ahead, reads_once, k, out);                                                        \
   }
 EACH_TILE(MULTIPLY)
 #undef MULTIPLY
@@ -54,16 +59,17 @@ static const NAME(Multiply) NAME(multiply_rows)[MAX_TILE + 1] = {EACH_TILE(NAMED
 /* The rows as they are multiplied. */
 typedef struct {
   const REAL *rows;
+  int reads_once; /* each panel */
 } NAME(Source);
 
 static inline NAME(Source) NAME(source)(const Op *op, const Step *step, const Cut *cut, int member) {
-  (void)cut, (void)member;
-  return (NAME(Source)){step->buffers[op->in]};
+  (void)member;
+  return (NAME(Source)){step->buffers[op->in], cut->rows < NAME(MIN_ROWS_AHEAD)};
 }
 
 static inline void NAME(sum_tile)(NAME(Source) *source, int64_t k, Tile tile, const REAL *panel, const REAL *ahead,
                                   vec (*sums)[2]) {
-  NAME(multiply_rows)[tile.num_rows](source->rows + tile.first_row * k, panel, ahead, k, sums);
+  NAME(multiply_rows)[tile.num_rows](source->rows + tile.first_row * k, panel, ahead, source->reads_once, k, sums);
 }
 #endif
 
@@ -78,8 +84,9 @@ static inline const REAL *NAME(nth_panel)(const Op *op, int64_t panel) {
 }
 
 /* The panel that this member reads after the present one, if it is to be prefetched now. */
-static inline const REAL *NAME(panel_ahead)(const Op *op, const Cut *cut, Tile tile, Run run, Run next) {
-  if (cut->rows < MIN_ROWS_AHEAD || tile.nth_of_panel >= TILES_AHEAD) return NULL;
+static inline const REAL *NAME(panel_ahead)(const Op *op, const NAME(Source) *source, const Cut *cut, Tile tile, Run run,
+                                            Run next) {
+  if (source->reads_once || tile.nth_of_panel >= TILES_AHEAD) return NULL;
   int64_t after = run.tile + tile.panel_tiles < run.end ? run.tile + tile.panel_tiles : next.tile;
   return after < cut->tiles ? NAME(nth_panel)(op, nth_tile(cut, after).panel) : NULL;
 }
@@ -102,6 +109,6 @@ static void NAME(op_linear)(const Op *op, const Step *step, Team *team, int memb
   for (Run run = take_run(team, &cut), next; run.tile < cut.tiles; run = next) {
     Tile tile = nth_tile(&cut, run.tile);
     next = after_tile(run, team, &cut);
-    NAME(multiply_tile)(op, step, &source, tile, NAME(panel_ahead)(op, &cut, tile, run, next));
+    NAME(multiply_tile)(op, step, &source, tile, NAME(panel_ahead)(op, &source, &cut, tile, run, next));
   }
 }

@@ -17,10 +17,17 @@ enum {
   PANEL = 2 * LANES,
   MAX_TILE = MAX_TILE_ROWS,
   BLOCK_BYTES = 512 * 1024, /* of input rows: they stay in a core's second-level cache for many panels */
-  MIN_ROWS_AHEAD = 5, /* with fewer rows only reading counts, and the processor prefetches by itself */
   LINE_BYTES = 64,
   TILES_AHEAD = 2, /* tiles of a panel during which the next panel is prefetched */
+  NEAR_BYTES = 192, /* from what is multiplied to what is prefetched, where a panel is read once */
 };
+
+/* With fewer rows only reading counts: a panel is read once, and no panel is prefetched ahead. As measured. */
+#if defined(__AVX512F__)
+enum { MIN_ROWS_AHEAD_f32 = MAX_TILE + 1, MIN_ROWS_AHEAD_bf16 = 5 };
+#else
+enum { MIN_ROWS_AHEAD_f32 = 5, MIN_ROWS_AHEAD_bf16 = 5 };
+#endif
 
 #if MAX_TILE_ROWS > 6
 #define EACH_TILE(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
@@ -78,9 +85,16 @@ static inline Run after_tile(Run run, Team *team, const Cut *cut) {
   return ++run.tile < run.end ? run : take_run(team, cut);
 }
 
-/* Prefetch both vectors of a panel's grains. */
+/* Prefetch both vectors of a panel's grains into the second-level cache. */
 static inline void fetch_lines(const void *grains) {
   for (int byte = 0; byte < 2 * VECTOR_BYTES; byte += LINE_BYTES) __builtin_prefetch((const char *)grains + byte, 0, 2);
+}
+
+/* Prefetch what is read once, so that it passes by the large cache: what stays in there, Python's memory above all and
+   some of the weights, need not be read anew in each step. */
+static inline void fetch_once(const void *grains) {
+  const char *soon = (const char *)grains + NEAR_BYTES;
+  for (int byte = 0; byte < 2 * VECTOR_BYTES; byte += LINE_BYTES) __builtin_prefetch(soon + byte, 0, 0);
 }
 
 /* -- a member's floats, where the processor has no products of bf16 -- */

@@ -43,8 +43,11 @@ UNROLL(4)
   for (int i = 0; i < panels; i++) sums[i][0] = sums[i][1] = (vec){};
   for (int64_t at = 0; at < k; at += NAME(ROW_STEP))
 UNROLL(4)
-    for (int i = 0; i < panels; i++)
-      NAME(add_step)(sums[i], in + at, panel + i * NAME(panel_size)(k) + at * PANEL);
+    for (int i = 0; i < panels; i++) {
+      const REAL *grains = panel + i * NAME(panel_size)(k) + at * PANEL;
+      fetch_once(grains);
+      NAME(add_step)(sums[i], in + at, grains);
+    }
 UNROLL(4)
   for (int i = 0; i < panels; i++) out[i][0] = sums[i][0], out[i][1] = sums[i][1];
 }

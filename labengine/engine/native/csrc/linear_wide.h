@@ -10,12 +10,14 @@ typedef struct {
   const bf16 *in;
   float *rows, *panel; /* [rows of a block][depth], [depth][PANEL] */
   int64_t depth, first_row, number;
+  int reads_once; /* each panel */
 } Source_bf16;
 
 static inline Source_bf16 source_bf16(const Op *op, const Step *step, const Cut *cut, int member) {
   float *memory = (float *)step->scratch + member * widened_floats(cut, op->k);
   int64_t depth = even(op->k);
-  return (Source_bf16){step->buffers[op->in], memory, memory + depth * cut->block_tiles * MAX_TILE, depth, -1, -1};
+  return (Source_bf16){step->buffers[op->in], memory, memory + depth * cut->block_tiles * MAX_TILE, depth, -1, -1,
+                       cut->rows < MIN_ROWS_AHEAD_bf16};
 }
 
 static inline void widen_rows(Source_bf16 *source, Tile tile, int64_t k) {
@@ -58,14 +60,15 @@ UNROLL(8)
 }
 
 /* As multiply_f32, from a panel of bf16. The panel's floats are kept in `wide`, if any. `rows` is a constant. */
-INLINED void multiply_in_flight(const int rows, const float *in, const bf16 *panel, const bf16 *ahead, float *wide,
-                                int64_t depth, vec (*out)[2]) {
+INLINED void multiply_in_flight(const int rows, const float *in, const bf16 *panel, const bf16 *ahead, int reads_once,
+                                float *wide, int64_t depth, vec (*out)[2]) {
   vec sums[MAX_TILE][2];
 UNROLL(8)
   for (int row = 0; row < rows; row++) sums[row][0] = sums[row][1] = (vec){};
   for (int64_t i = 0; i < depth; i += 2, in += 2, panel += 2 * PANEL) {
     const bf16 *right = panel + 2 * LANES;
     if (ahead) fetch_lines(ahead + i * PANEL);
+    if (reads_once) fetch_once(panel);
     add_number(rows, sums, in, depth, first_in_memory(panel), first_in_memory(right), wide);
     if (wide) wide += PANEL;
     add_number(rows, sums, in + 1, depth, second_in_memory(panel), second_in_memory(right), wide);
@@ -75,12 +78,12 @@ UNROLL(8)
   for (int row = 0; row < rows; row++) out[row][0] = sums[row][0], out[row][1] = sums[row][1];
 }
 
-typedef void (*MultiplyInFlight)(const float *in, const bf16 *panel, const bf16 *ahead, float *wide, int64_t depth,
-                                 vec (*out)[2]);
+typedef void (*MultiplyInFlight)(const float *in, const bf16 *panel, const bf16 *ahead, int reads_once, float *wide,
+                                 int64_t depth, vec (*out)[2]);
 #define MULTIPLY(rows)                                                                                                 \
-  static void multiply_in_flight_##rows(const float *in, const bf16 *panel, const bf16 *ahead, float *wide,            \
-                                        int64_t depth, vec (*out)[2]) {                                                \
-    multiply_in_flight(rows, in, panel, ahead, wide, depth, out);                                                      \
+  static void multiply_in_flight_##rows(const float *in, const bf16 *panel, const bf16 *ahead, int reads_once,         \
+                                        float *wide, int64_t depth, vec (*out)[2]) {                                   \
+    multiply_in_flight(rows, in, panel, ahead, reads_once, wide, depth, out);                                          \
   }
 EACH_TILE(MULTIPLY)
 #undef MULTIPLY
@@ -94,8 +97,8 @@ static inline void sum_tile_bf16(Source_bf16 *source, int64_t k, Tile tile, cons
   const float *in = source->rows + (tile.first_row - tile.block_row) * source->depth;
   int is_kept = tile.panel_tiles >= MIN_TILES_WIDENED;
   if (is_kept && source->number == tile.panel)
-    return multiply_rows_f32[tile.num_rows](in, source->panel, NULL, source->depth, sums);
+    return multiply_rows_f32[tile.num_rows](in, source->panel, NULL, 0, source->depth, sums);
   float *wide = is_kept ? source->panel : NULL;
-  multiply_rows_in_flight[tile.num_rows](in, panel, ahead, wide, source->depth, sums);
+  multiply_rows_in_flight[tile.num_rows](in, panel, ahead, source->reads_once, wide, source->depth, sums);
   if (is_kept) source->number = tile.panel;
 }
