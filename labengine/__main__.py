@@ -38,7 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     course.add_argument("--solutions", metavar="FILE.html", type=Path, help="write all exercises with their solutions")
     course.set_defaults(run=_course)
     bugs = commands.add_parser("bugs", help="list the upstream bugs: what breaks, and how it is seen")
-    bugs.add_argument("words", nargs="*", metavar="ENGINE | KIND", help="only those: vllm, full hit, or vllm full hit")
+    bugs.add_argument("words", nargs="*", metavar="ENGINE | KIND", help="only those: vllm, window, or vllm window")
     bugs.add_argument("--pages", metavar="DIR", help="write a page for each, and index.html, into this folder")
     bugs.set_defaults(run=_bugs)
     bug = commands.add_parser("bug", help="reproduce an upstream bug, and judge the claim and the fix")

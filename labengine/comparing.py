@@ -5,7 +5,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any
 
-from labengine.config import ConfigError, checked_text
+from labengine.config import ConfigError, checked_text, shown
+from labengine.core.connector import Connector
 from labengine.core.parts import Parts
 from labengine.lab import Lab
 from labengine.session.compare.comparison import Comparison
@@ -16,6 +17,7 @@ def compare(left: RecordedSide | str | Parts, right: RecordedSide | str | Parts,
     """Return two engines side by side: labs or opened traces, or editions by name or as Parts, for which labs are made.
 
     settings: keywords of Lab for the labs that are made, model="simulated" by default; names=(left, right), title=.
+    A connector serves one engine: it cannot be given to two labs.
     """
     words = {name: settings.pop(name) for name in ("names", "title") if name in settings}
     checked_names(words.get("names"))
@@ -23,6 +25,11 @@ def compare(left: RecordedSide | str | Parts, right: RecordedSide | str | Parts,
     is_made = [isinstance(side, str) or not hasattr(side, "timeline") for side in (left, right)]
     if settings and not any(is_made):
         raise ConfigError(f"both sides are made already: there is no lab to give {', '.join(settings)} to")
+    if all(is_made) and isinstance(settings.get("external"), Connector):
+        raise ConfigError(
+            f"external={shown(settings['external'])} is one connector, which serves one engine: make both labs, each "
+            "with a connector of its own, and compare these"
+        )
     with ExitStack() as made:
         sides: list[Any] = [
             made.enter_context(_lab(side, settings)) if made_here else side

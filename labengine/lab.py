@@ -556,6 +556,7 @@ class Lab:
         """Return a file for pytest that repeats this lab's session, with the source of its overrides.
 
         It is red as long as a rule is broken or a step raises, and green with production's classes (PARTS = None).
+        Raises ConfigError for an external tier of a class of yours, or of an object: labengine.find carries a class.
         """
         assertions = ["assert lab.crash is None", "assert lab.violations == []"]
         says = f"{self.session.inspection.title}: no rule is broken, and no step raises."

@@ -141,6 +141,13 @@ def test_the_default_edition_is_labengine() -> None:
     assert labengine.simulate(twins) != labengine.simulate(twins, "nano-vllm")
 
 
+def test_parts_may_replace_a_single_decision() -> None:
+    twins = workload(request(), request())
+    found = labengine.simulate(twins, Parts(merge_policy=MergePolicy))
+    assert found == labengine.simulate(twins, Parts(merge_policy=MergePolicy).overriding(EDITIONS["labengine"]))
+    assert found != labengine.simulate(twins)
+
+
 def test_parts_may_replace_an_edition() -> None:
     twins = workload(request(), request())
     unmerged = Parts(merge_policy=MergePolicy).overriding(EDITIONS["nano-vllm+243"])

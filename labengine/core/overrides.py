@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from functools import cached_property
@@ -43,6 +44,8 @@ def refuse_wrong_overrides(where: str, part: type, base: type, others: Iterable[
 def _refuse_hidden(where: str, part: type, name: str, definer: type | None) -> None:
     """Refuse a user's definition that one of labengine's own hides: a mixin that is named behind it."""
     for cls in part.__mro__:
+        if getattr(cls, "_is_protocol", False):
+            continue  # its methods say what others have
         if _is_a_users(cls) and name in vars(cls) and definer is not None:
             raise ConfigError(
                 f"{where}: {class_name(cls)}.{name} is never called: {definer.__name__} comes first in "
@@ -64,7 +67,7 @@ def _without_effect(part: type, base: type) -> Iterator[tuple[type, str]]:
 
 
 def _is_a_users(cls: type) -> bool:
-    return is_custom(cls) and cls.__module__ not in ("builtins", "abc", "typing")
+    return is_custom(cls) and cls.__module__.partition(".")[0] not in sys.stdlib_module_names
 
 
 def _used_names(part: type, but_in: str) -> set[str]:
@@ -72,34 +75,47 @@ def _used_names(part: type, but_in: str) -> set[str]:
     for cls in part.__mro__:
         for name, value in vars(cls).items():
             if is_custom(cls) and name != but_in:
-                used.update(_names_in(_code(value)))
+                used.update(*map(_names_in, _codes(value)))
     return used
 
 
-def _names_in(code: CodeType | None) -> set[str]:
-    if code is None:
-        return set()
+def _names_in(code: CodeType) -> set[str]:
     inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
     return set(code.co_names).union(*map(_names_in, inner))
 
 
-def _code(value: object) -> CodeType | None:
-    if isinstance(value, property):
-        value = value.fget
-    elif isinstance(value, cached_property):
-        value = value.func
-    return getattr(getattr(value, "__func__", value), "__code__", None)
+def _codes(value: object) -> Iterator[CodeType]:
+    """Yield the code of a definition, and of what decorators have wrapped."""
+    functions = [value.fget, value.fset, value.fdel] if isinstance(value, property) else [value]
+    for function in functions:
+        while function is not None:
+            if (code := getattr(function, "__code__", None)) is not None:
+                yield code
+            inner = (getattr(function, name, None) for name in ("__wrapped__", "__func__", "func"))
+            function = next((one for one in inner if one is not None), None)
 
 
 def _meant(name: str, owner: type, part: type, base: type, others: Iterable[type]) -> str | None:
     """Return the seam that a name probably means, as the end of a sentence; None for a name of its own."""
     is_called = is_method(vars(owner)[name])
+    if (sibling := _sibling_with(name, base)) is not None:
+        return f"{name} is one of {sibling.__name__}, from which {class_name(part)} does not derive"
     overridden = {other for cls in part.__mro__ if issubclass(cls, owner) for other in vars(cls)}
     seams = {_letters(seam): seam for seam in _seams(part, base, is_called=is_called) if seam not in overridden}
     if near := get_close_matches(_letters(name), seams, n=1, cutoff=_NEAR):
         return f"did you mean {seams[near[0]]}?"
     elsewhere = [other.__name__ for other in others if isinstance(vars(other).get(name), FunctionType)]
     return f"{name} is a method of {elsewhere[0]}" if elsewhere and is_called else None
+
+
+def _sibling_with(name: str, base: type) -> type | None:
+    """Return one of labengine's classes for this part that has the name."""
+    subclasses: list[type] = base.__subclasses__()
+    for own in subclasses:
+        found = None if is_custom(own) else own if name in vars(own) else _sibling_with(name, own)
+        if found is not None:
+            return found
+    return None
 
 
 def _seams(part: type, base: type, *, is_called: bool) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, partial, partialmethod, singledispatchmethod
 from inspect import Parameter, Signature
 from types import FunctionType
 from typing import Any
@@ -33,6 +33,7 @@ def _is_left_open(value: object) -> bool:
 
 _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _READ = (property, cached_property)
+_BOUND = (staticmethod, classmethod, partialmethod, singledispatchmethod)
 
 
 def shape_fault(name: str, override: object, original: object) -> str | None:
@@ -41,11 +42,12 @@ def shape_fault(name: str, override: object, original: object) -> str | None:
     Both are values from their classes' `vars()`.
     """
     if not is_method(original):
-        is_value = not is_method(override) or isinstance(override, type)
-        return None if is_value else f"is a method, and {name} is read as an attribute: make it a property"
+        return f"is a method, and {name} is read as an attribute: make it a property" if is_method(override) else None
     if not is_method(override):
         found = "a property" if isinstance(override, _READ) else "None" if override is None else "a plain value"
         return f"is {found}, and {name} is called as a method"
+    if isinstance(override, partial):
+        return f"is a functools.partial, and {name} is given self: make it a functools.partialmethod"
     if isinstance(original, classmethod) and not isinstance(override, (classmethod, staticmethod)):
         return f"is called on an instance, and {name} on the class: put @classmethod before it"
     function: Any = getattr(override, "__func__", override)
@@ -68,8 +70,10 @@ def signature_text(method: object) -> str:
 
 
 def is_method(value: object) -> bool:
-    """Return True for a value that is called on an instance; False for properties and plain values."""
-    return not isinstance(value, _READ) and (callable(value) or isinstance(value, (staticmethod, classmethod)))
+    """Return True for a value that is called on an instance; False for properties, classes and plain values."""
+    if isinstance(value, (*_READ, type)):
+        return False
+    return callable(value) or isinstance(value, _BOUND)
 
 
 def _call_fault(override: object, original: object) -> str | None:

@@ -35,13 +35,13 @@ def simulate(
     retention_interval?, hash_block_size?}. A request joins before the step of its `step`;
     requests are numbered from 0 in list order; while nothing waits or runs the clock jumps to the next arrival.
     Raises ValueError, before the first step, for a request that can never fit and for unknown keys. hooks: their
-    listeners receive every event of the run.
+    listeners receive every event of the run. edition: its name, or Parts in place of those of `labengine`.
     """
     if next_token is not None:
         checked_call("next_token", next_token, "request_id", "position")
     if not isinstance(hooks, Hooks | None):
         raise ConfigError(f"hooks must be a labengine.hooks.Hooks, got {shown(hooks)}")
-    parts = edition if isinstance(edition, Parts) else edition_named(edition)
+    parts = edition.overriding(edition_named("labengine")) if isinstance(edition, Parts) else edition_named(edition)
     runner = SimulatedRunner(next_token or default_next_token)
     engine = Engine(_config(workload), runner, parts, Hooks() if hooks is None else hooks)
     arrivals = _arrivals(workload, engine)

@@ -13,7 +13,7 @@ from textwrap import indent
 from typing import Any, ClassVar
 from weakref import WeakSet
 
-from labengine.config import ConfigError
+from labengine.config import ConfigError, shown
 from labengine.core.connector import Connector
 from labengine.core.editions import EDITIONS
 from labengine.core.parts import Parts
@@ -202,7 +202,7 @@ class Counterexample:
                 facts_of(lab.session),
                 self._assertions(),
                 name=re.sub(r"\W+", "_", self.parts.name).strip("_").lower() or "parts",
-                says=f"{self.parts.name}: {self.message}.",
+                says=f"{self._who}: {self.message}.",
                 external=self._external,
                 body=self._body(is_asserted=self._is_left_to_the_test),
             )
@@ -342,7 +342,12 @@ class Counterexample:
         rule = f" ({self.rule})" if self.kind == "rule" else ""
         length = counted(len(self.operations), "operation")
         shortest = ", the fewest in its scope" if self.is_shortest else ""
-        return f"{self.parts.name} {self._HEADLINES[self.kind]}{rule} after {length}{shortest}."
+        return f"{self._who} {self._HEADLINES[self.kind]}{rule} after {length}{shortest}."
+
+    @property
+    def _who(self) -> str:
+        maker = self._judgement.suspects.make_connector
+        return self.parts.name if maker is None else f"{self.parts.name} with {_name_of(maker)}"
 
     def __repr__(self) -> str:
         settings = ", ".join(f"{name}={value!r}" for name, value in self._shown_settings().items())
@@ -359,8 +364,11 @@ class Counterexample:
 
     def _shown_settings(self) -> dict[str, Any]:
         settings = self.lab_settings()
-        if (external := settings.get("external")) is not None:
-            settings["external"] = _Code(self._case.scope.tier.code if self._case.scope.tier else repr(external))
+        maker, tier = self._judgement.suspects.make_connector, self._case.scope.tier
+        if maker is not None:
+            settings["external"] = _Code(f"{_name_of(maker)}()")
+        elif tier is not None:
+            settings["external"] = _Code(tier.code)
         return settings
 
 
@@ -369,6 +377,10 @@ class _Code(str):
 
     def __repr__(self) -> str:
         return str(self)
+
+
+def _name_of(maker: Callable[[], Connector]) -> str:
+    return str(getattr(maker, "__name__", shown(maker)))
 
 
 def _names(code: str) -> list[str]:

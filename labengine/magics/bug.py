@@ -26,7 +26,7 @@ from labengine.scenarios.scenario import Scenario
     ),
 )
 def bugs(current: CurrentLab, words: Sequence[str] = ()) -> BugList:
-    """List the upstream bugs: what breaks, and which checks see it; `vllm`, `full hit` or `vllm full hit` alone."""
+    """List the upstream bugs: what breaks, and which checks see it; `vllm`, `window` or `vllm window` alone."""
     return bugs_named(words)
 
 

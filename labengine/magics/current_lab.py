@@ -180,6 +180,8 @@ class CurrentLab:
 
 def _rehearse(model: str = "smollm2", **settings: Any) -> None:
     """Raise ConfigError for wrong settings, before any weights are loaded."""
+    if model != "simulated":  # which has no attention, and no KV whose blocks have to fit into memory
+        settings = {name: value for name, value in settings.items() if name != "attention" and value != "auto"}
     Lab("simulated", **settings).close()
     if model != "simulated":
         model_path(model)

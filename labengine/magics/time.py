@@ -87,7 +87,8 @@ def fork(current: CurrentLab, step: int | None = None, name: str = "fork", **set
         settings["external"] = None
     made = current.name(name, current.lab.fork(step, **settings))
     print(f"`{name}` stands after step {made.snapshot().step}: {name}.add(...) and {name}.step() lead it another way;")
-    print(f"labengine.compare(lab, {name}) shows both side by side, and {name}.close() ends it")
+    other = "lab" if step is None else f"lab.fork({step})"
+    print(f"labengine.compare({other}, {name}) shows two such labs side by side, and {name}.close() ends it")
     return made
 
 

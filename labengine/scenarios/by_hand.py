@@ -8,6 +8,7 @@ from types import FunctionType
 from typing import Any, ClassVar
 
 from labengine.config import ConfigError, checked_call, shown
+from labengine.core.connector import Connector
 from labengine.core.editions import LABENGINE
 from labengine.core.parts import Parts
 from labengine.events import ForwardRan, PrefixHit
@@ -140,6 +141,11 @@ def scenario(
     columns = (Column("broken", _parts(broken), claim), Column("fixed", _parts(fixed), "The same without it."))
     made = hand_made("mine", title, claim, columns, ("what goes wrong", "what does not"))
     made.acts, made.wrong = acts, is_wrong
+    if isinstance(settings.get("external"), Connector):
+        raise ConfigError(
+            f"external={shown(settings['external'])} is one connector, which serves one engine: give its class, or a "
+            "function that makes one"
+        )
     made.lab_settings = lambda: {name: _made(value) for name, value in settings.items()}
     made.lab("fixed").close()  # wrong settings are refused now
     made.note_rules()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial, partialmethod, wraps
+from typing import Any, Protocol
 
 import pytest
 
@@ -18,7 +18,8 @@ from labengine.core.editions import EDITIONS, LABENGINE
 from labengine.core.free_queue import FreeQueue
 from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.kv_cache_manager import KVCacheManager
-from labengine.core.prefix_cache import LateMerge
+from labengine.core.prefill_first import PrefillFirstScheduler
+from labengine.core.prefix_cache import KeepDuplicates, LateMerge
 from labengine.core.request import Request
 from labengine.core.token_budget import TokenBudgetScheduler
 
@@ -68,6 +69,19 @@ def test_a_misspelt_attribute_and_a_method_in_the_wrong_class() -> None:
     assert message == "parts: Mine.touch overrides nothing of KVCacheGroup; touch is a method of BlockPool"
 
 
+@pytest.mark.parametrize(
+    ("field", "base", "name", "owner"),
+    [
+        ("merge_policy", KeepDuplicates, "is_alive", "LateMerge"),
+        ("scheduler", PrefillFirstScheduler, "longest_chunk", "TokenBudgetScheduler"),
+        ("full_attention_group", FullAttentionGroup, "register_tail", "PromptTailGroup"),
+    ],
+)
+def test_a_seam_of_another_class_for_the_same_part(field: str, base: type, name: str, owner: str) -> None:
+    message = refusal(**{field: with_method(base, name, plain)})
+    assert message.endswith(f"; {name} is one of {owner}, from which Mine does not derive")
+
+
 def test_it_is_refused_before_a_lab_is_made_and_in_a_class_between() -> None:
     class Between(LateMerge):
         def is_allive(self, other: Block) -> bool:
@@ -98,6 +112,24 @@ def test_a_mixin_behind_the_class_that_it_should_change_is_refused() -> None:
     assert Parts(scheduler=Before).scheduler is Before
 
 
+def test_protocols_and_abstract_classes_of_python_may_stand_behind() -> None:
+    class Takes(Protocol):
+        def take(self) -> Block: ...
+
+    class Queue(FreeQueue, Takes, Collection[Block]):
+        """Says what it is."""
+
+    assert Parts(free_queue=Queue).free_queue is Queue
+
+
+def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        return function(*arguments)
+
+    return call
+
+
 class WithHelpers(BlockPool):
     """Names of its own, near a seam's or not; and a seam with helpers beside it."""
 
@@ -123,6 +155,14 @@ class WithHelpers(BlockPool):
     def evict_(self, number: int) -> int:
         """Near a seam, and used by this class itself."""
         return number
+
+    @counted
+    def touch(self, block_ids: Sequence[int]) -> None:
+        self.touch_all(block_ids)
+
+    def touch_all(self, block_ids: Sequence[int]) -> None:
+        """Near a seam, and used by a method behind a decorator."""
+        super().touch(block_ids)
 
 
 def test_helpers_keep_their_names() -> None:
@@ -168,6 +208,7 @@ def yields(self: Any, mapped: Any, block: Any, request: Any, link: int) -> Itera
         (None, "Mine.merge_target is None, and merge_target is called as a method"),
         (property(lambda self: None), "Mine.merge_target is a property, and merge_target is called as a method"),
         (cached_property(lambda self: None), "is a property, and merge_target is called as a method"),
+        (partial(too_many, more=0), "is a functools.partial, and merge_target is given self"),
     ],
 )
 def test_an_override_that_cannot_be_called_is_refused_with_both_signatures(override: object, reason: str) -> None:
@@ -181,7 +222,13 @@ def other_names(self: Any, these: Any, this: Any, by: Any, at: int = 0, *more: A
 def of_no_object(mapped: Any, block: Any, request: Any, link: int) -> None: ...
 
 
-@pytest.mark.parametrize("override", [any_way, other_names, staticmethod(of_no_object), classmethod(other_names)])
+def with_one_more(self: Any, mapped: Any, block: Any, request: Any, link: int, *, more: int) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "override",
+    [any_way, other_names, staticmethod(of_no_object), classmethod(other_names), partialmethod(with_one_more, more=1)],
+)
 def test_an_override_that_can_be_called_is_taken(override: object) -> None:
     parts = Parts(merge_policy=with_method(LateMerge, "merge_target", override)).overriding(EDITIONS["vllm"])
     with Lab("simulated", num_blocks=12, block_size=4, parts=parts, check=False) as lab:

@@ -52,6 +52,7 @@ def test_a_connectors_class_is_found_and_carried_by_its_test() -> None:
     assert isinstance(outcome(text, production=True), AssertionError), "the tier is wrong, whatever the parts"
     assert outcome(text.replace("list(self._contents)[-1]", "key"), production=True) is None
     assert "external=MixesUp()" in one.to_code()
+    assert "external=MixesUp()" in repr(one) and "with MixesUp" in one.headline
 
 
 def test_a_connectors_class_is_compared_with_the_class_that_it_is_made_from() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import labengine
+from labengine.scenarios.tiny_model import tiny_model
 from magic_notebook import NAMES, PROMPT, START, Notebook
 
 # -- loading -----------------------------------------------------------------------------------------------------------
@@ -55,6 +56,17 @@ def test_a_second_start_closes_the_first_lab(notebook: Notebook) -> None:
     first = notebook.value(START)
     second = notebook.value(START)
     assert notebook.lab is second and first.status()["state"] == "closed" and second.status()["state"] == "paused"
+
+
+def test_a_second_start_takes_what_only_a_real_model_has(notebook: Notebook) -> None:
+    """And what no lab can have closes nothing."""
+    start = f"%lab start --model {tiny_model()} --block-size 4 --blocks auto --attention torch --device cpu"
+    notebook.value(start)
+    second = notebook.value(start)
+    assert second.status()["attention"].startswith("torch") and second.status()["state"] == "paused"
+    assert "max_num_seqs" in notebook.refused(start + " --max-num-seqs 0")
+    assert second.status()["state"] == "paused"
+    second.close()
 
 
 def test_a_lab_made_by_hand_is_used(notebook: Notebook) -> None:

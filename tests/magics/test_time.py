@@ -128,6 +128,14 @@ def test_fork_makes_a_second_lab(started: Notebook) -> None:
     other.close()
 
 
+@pytest.mark.parametrize(("cell", "advice"), [("1", "lab.fork(1), fork"), ("--name other", "lab, other")])
+def test_the_comparison_that_a_fork_advises_can_be_made(started: Notebook, cell: str, advice: str) -> None:
+    started.value("%lab step 2")
+    printed = started.printed(f"%lab fork {cell}")
+    assert f"labengine.compare({advice}) shows two such labs side by side" in printed
+    started.value(f"import labengine\nlabengine.compare({advice})").close()
+
+
 def test_break_stops_a_run_and_says_where(started: Notebook) -> None:
     assert started.printed("%lab break") == "no breakpoints\n"
     assert "breakpoint 1: BlockMerged into_block_id=0, met 0 times" in started.printed(

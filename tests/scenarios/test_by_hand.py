@@ -150,6 +150,7 @@ def test_a_rerun_knows_the_source_of_its_classes(capsys: pytest.CaptureFixture[s
         ({"claim": ""}, "claim is a sentence"),
         ({"num_blocks": 0}, "num_blocks"),
         ({"fixed": "vlm"}, "Did you mean 'vllm'"),
+        ({"external": HostStore()}, "is one connector, which serves one engine: give its class"),
     ],
 )
 def test_what_cannot_be_played_is_refused(arguments: dict[str, Any], message: str) -> None:

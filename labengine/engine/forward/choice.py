@@ -34,14 +34,15 @@ def choose_forward(
     """Return a native program for the CPU's kernels, graphs for decodes on a GPU, else module by module.
 
     model: loaded with choose_packing's packing. limits: of the steps that graphs are for; None for no graphs.
-    static_step: the graphs' static tensors. recorder: records decodes on any device; None: CUDA graphs.
+    static_step: the graphs' static tensors. recorder: records decodes on any device, of attention that can be captured;
+    None: CUDA graphs.
     """
     if _is_native(backend):
         from labengine.engine.forward.native import NativeForward
 
         return NativeForward(model, kv, groups, reason)
     eager = EagerForward(model, kv, backend, reason)
-    if limits is None or (recorder is None and refusal(kv.device, backend) is not None):
+    if limits is None or not backend.is_capturable or (recorder is None and refusal(kv.device, backend) is not None):
         return eager
     longest = longest_context(limits.max_model_len, groups, kv.num_blocks)
     recorder = recorder or CudaRecorder(kv.device)

@@ -74,12 +74,12 @@ class History:
         _repeat(fork, inputs, now if step is None else step)
         return fork
 
-    def empty_fork(self, parts: Parts | None = None, **settings: Any) -> Session:
+    def empty_fork(self, *, edition: str | None = None, parts: Parts | None = None, **settings: Any) -> Session:
         """Return a second session on the same weights, without inputs. Otherwise as `fork`."""
         refuse_unknown("rerun()", settings, LabSettings)
         with self._stepper.reading():
             self._stepper.refuse_if_closed()
-            changed = self._changed_settings("rerun", None, parts, settings)
+            changed = self._changed_settings("rerun", edition, parts, settings)
             model = self._sibling_model(changed)
         return _session(changed, model)
 

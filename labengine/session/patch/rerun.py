@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
+from labengine.config import ConfigError, shown
+from labengine.core.editions import edition as edition_named
 from labengine.core.part_methods import class_name, is_custom
 from labengine.core.parts import Parts
 from labengine.session.compare.comparison import Comparison
@@ -27,20 +29,21 @@ def rerun_beside(
 ) -> Comparison:
     """Return a comparison of two new labs that were given a session's inputs from its beginning. See Lab.rerun."""
     kinds = {group.kind for group in session.config.groups}
-    parts = parts_with(override, session.parts, kinds)
-    _warn_of_lost_overrides(override, session.parts)
+    before = _parts_before(session, settings.get("edition"), settings.get("parts"))
+    parts = parts_with(override, before, kinds)
+    _warn_of_lost_overrides(override, before)
     inputs, num_steps = history.past
     origin = _usable_origin(session, inputs, settings)
 
-    def side(own: Parts | None) -> LiveSide:
-        return lab_of(history.empty_fork(own, **settings)) if origin is None else origin.make(own or session.parts)
+    def side(changes: dict[str, Any], own: Parts) -> LiveSide:
+        return lab_of(history.empty_fork(**settings | changes)) if origin is None else origin.make(own)
 
     with ExitStack() as made:
-        left = _closed_with(made, side(None))
-        right = _closed_with(made, side(parts))
+        left = _closed_with(made, side({}, before))
+        right = _closed_with(made, side({"parts": parts}, parts))
         left.session.violation_warnings.is_silent = True  # what it does is known from the lab itself
         right.session.violation_warnings.is_silent = session.violation_warnings.is_silent
-        names = _names(session.parts, parts)
+        names = _names(before, parts)
         title = f"As it was, and with {names[1].removeprefix('+ ')}"
         comparison = Comparison(left, right, names=names, title=title, roles=ROLES)
         made.callback(comparison.close)
@@ -54,6 +57,14 @@ def rerun_beside(
             raise
         made.pop_all()
     return comparison
+
+
+def _parts_before(session: Session, edition: str | None, own: Parts | None) -> Parts:
+    """Return the session's parts, or those of another edition, with `own` laid over them."""
+    if not isinstance(own, Parts | None):
+        raise ConfigError(f"parts must be a labengine.Parts, got {shown(own)}")
+    before = session.parts if edition is None else edition_named(edition)
+    return before if own is None else own.overriding(before)
 
 
 def _closed_with(made: ExitStack, side: LiveSide) -> LiveSide:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from textwrap import wrap
 from typing import Any
 
-from labengine.config import SamplingParams
+from labengine.config import ConfigError, SamplingParams
 from labengine.core.parts import Parts
 from labengine.session.source_text import checked_literal, checked_name, quoted
 from labengine.trace.parsing import TraceError
@@ -81,9 +81,15 @@ def to_test(
 
     It is red with the session's parts, and green where PARTS is None; or red with a connector, and green with one that
     is right. facts: see labengine.session.saved.facts. assertions: lines of Python on `lab`. says: the file's first
-    sentence. external and body: as in to_code.
+    sentence. external and body: as in to_code. ConfigError for a tier that the test cannot make: without it the test
+    would be green on a broken one.
     """
     comments, arguments = _lab(facts, external)
+    if comments:
+        raise ConfigError(
+            f"a test cannot carry {'; '.join(comment.removeprefix('# ') for comment in comments)} "
+            "labengine.find(YourConnector).to_test() carries a connector's class"
+        )
     parts = "None" if facts["parts"] is None else _parts(facts["parts"])
     body = [*(_inputs(facts, None) if body is None else body), *assertions]
     lines = [
@@ -95,7 +101,6 @@ def to_test(
         if facts["parts"] is not None or external is None or external.text is None
         else f"# The test is green when {checked_name(external.text['name'])} is right.",
         f"PARTS = {parts}",
-        *comments,
         "",
         "",
         f"def test_{name}():",

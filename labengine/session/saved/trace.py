@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from os import PathLike
 from types import NoneType
@@ -95,14 +96,18 @@ class Trace(ViewedRecording):
     def rerun(self, *, trust: bool = False) -> Any:  # a Lab, which this room does not know
         """Repeat this session on an engine, and return its Lab. The file's code is run: read to_code() first.
 
-        ConfigError without trust=True: opening a file runs nothing of it, and this does.
+        ConfigError without trust=True: opening a file runs nothing of it, and this does. A connector of yours is not in
+        the file: a warning says that the session is repeated without it.
         """
         if trust is not True:
             raise ConfigError(
                 "the file's code would be run, with all that you may do on this machine: read to_code(), "
                 "and then call rerun(trust=True)"
             )
-        return run_script(self.to_code(), self.title)
+        script = self.to_code()
+        if lost := [name for name, value in self.facts["settings"].items() if isinstance(value, dict)]:
+            warnings.warn(f"repeated without {', '.join(lost)}: to_code() says what the file cannot make", stacklevel=2)
+        return run_script(script, self.title)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the same file again. TraceError when it cannot be written."""

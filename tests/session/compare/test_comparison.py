@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import labengine
-from labengine import Parts
+from labengine import HostStore, Parts
 from labengine import events as ev
 from labengine.config import ConfigError
 from labengine.core.prefix_cache import LateMerge
@@ -285,6 +285,8 @@ def test_what_cannot_be_compared_is_refused_by_name() -> None:
             labengine.compare(lab, 3)
         with pytest.raises(ConfigError, match="num_blocks"):
             labengine.compare(lab, lab, num_blocks=3)
+        with pytest.raises(ConfigError, match="is one connector, which serves one engine: make both labs"):
+            labengine.compare("vllm", "labengine", external=HostStore())
         with pytest.raises(TypeError, match="num_blokcs"):
             labengine.compare("vllm", "labengine", num_blokcs=3)
     with Lab("simulated", record=False) as silent, pytest.raises(ConfigError, match="record=False"):

@@ -16,7 +16,8 @@ from interrupting import assert_nothing_held, labengine_threads, python_takes_ct
 from labengine import BlockPool, HashChain, HostStore, KVCacheGroup, LateMerge, MergePolicy, Parts
 from labengine.config import ConfigError, GroupSpec
 from labengine.core.connector import BlockTransfer
-from labengine.core.prefix_cache import LateMergeComparingPrefixes
+from labengine.core.editions import EDITIONS
+from labengine.core.prefix_cache import KeepDuplicates, LateMergeComparingPrefixes
 from labengine.engine import endless
 from labengine.events import ExternalHit
 from labengine.lab import Lab
@@ -182,6 +183,18 @@ def test_both_kinds_of_group_get_a_function_that_they_share() -> None:
 def test_settings_hold_for_both_sides(worked: Lab) -> None:
     with worked.rerun(touch, num_blocks=9) as comparison:
         assert [side.config.num_blocks for side in (comparison.left, comparison.right)] == [9, 9]
+
+
+def test_another_edition_and_other_parts_hold_for_both_sides(worked: Lab) -> None:
+    """The override comes on top of them, and the sides are named after them."""
+    with worked.rerun(touch, edition="vllm") as comparison:
+        left, right = comparison.left.parts, comparison.right.parts
+        assert comparison.names == ("vllm", "+ touch") and left is EDITIONS["vllm"]
+        assert right.merge_policy is left.merge_policy and issubclass(right.block_pool, left.block_pool)
+    with worked.rerun(touch, parts=Parts(merge_policy=KeepDuplicates)) as comparison:
+        assert {side.parts.merge_policy for side in (comparison.left, comparison.right)} == {KeepDuplicates}
+    with pytest.raises(ConfigError, match=r"parts must be a labengine.Parts, got 3"):
+        worked.rerun(touch, parts=3)
 
 
 # -- a tier that was filled by hand ------------------------------------------------------------------------------------

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import labengine
+from labengine.config import ConfigError
 from labengine.core.block import Block
 from labengine.core.prefix_cache import LateMerge
+from labengine.engine.external.host import HostStore
 from labengine.lab import Lab
 
 
@@ -43,6 +47,24 @@ def test_it_is_red_with_the_parts_and_green_without() -> None:
     with pytest.raises(AssertionError):
         run(text)
     run(text, PARTS=None)
+
+
+class Forgets(HostStore):
+    """Loads nothing."""
+
+    def start_load_kv(self, loads: Any, runner: Any) -> None: ...
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_tier_that_a_test_cannot_make_is_refused(tmp_path: Path) -> None:
+    """Without it the test would be green, and a rerun right."""
+    with lab_of(external=Forgets()) as lab:
+        lab.run()
+        with pytest.raises(ConfigError, match=r"a test cannot carry external=.*Forgets.*labengine.find\("):
+            lab.to_test()
+        lab.save(tmp_path / "run.lab")
+    with pytest.warns(UserWarning, match="repeated without external: to_code"):
+        labengine.open(tmp_path / "run.lab").rerun(trust=True).close()
 
 
 def test_a_session_without_overrides_is_green() -> None:
