@@ -171,6 +171,11 @@ def _find(options: argparse.Namespace) -> None:
         return
     if options.parts is None:
         raise ConfigError("find needs FILE.py:CLASS, an edition's name, or --engine vllm")
+    for name in ("python", "checkout", "hours", "patch", "no_connector", "scripts"):
+        if getattr(options, name):
+            raise ConfigError(f"--{name.replace('_', '-')} is for a search on an engine: add --engine vllm")
+    if options.findings != 1:
+        raise ConfigError("--findings is for a search on an engine: add --engine vllm")
     from labengine.finder.command import find_from_file
 
     asked = (options.parts, options.against, options.seconds, options.seed, options.test, options.notebook)

@@ -19,6 +19,8 @@ def kv_command(options: Namespace, say: Say) -> None:
     for name in ("piece", "rank"):
         if getattr(options, name) is not None:
             raise ConfigError(f"--{name} is for the tap; KV events of all ranks are shown together")
+    if options.page:
+        raise ConfigError("--page is for the tap; --html writes what KV events tell as a page")
     with kv_events(
         options.place, replay=options.replay, record=options.record, tokenizer=options.tokenizer
     ) as prefixes:

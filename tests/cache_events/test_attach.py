@@ -168,6 +168,7 @@ def test_options_of_the_tap_and_of_kv_events_are_kept_separate(
     with pytest.raises(ConfigError, match="is there already"):
         labengine.kv_events("kv:ipc:///tmp/none", record=path)
     assert main(["attach", str(path), "--rank", "1"]) == 2 and main(["attach", "x.labstream", "--json"]) == 2
+    assert main(["attach", str(path), "--page"]) == 2
     said = capsys.readouterr().err
     assert "--rank is for the tap" in said and "--json is for KV events" in said
 

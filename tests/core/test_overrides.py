@@ -112,7 +112,7 @@ def test_a_mixin_behind_the_class_that_it_should_change_is_refused() -> None:
     assert Parts(scheduler=Before).scheduler is Before
 
 
-def test_protocols_and_abstract_classes_of_python_may_stand_behind() -> None:
+def test_protocols_and_abstract_classes_of_python_may_be_bases() -> None:
     class Takes(Protocol):
         def take(self) -> Block: ...
 

@@ -183,6 +183,8 @@ def test_a_pool_in_which_vllm_would_not_start_is_no_case() -> None:
         (["labengine", "--engine", "vllm"], "leave parts out"),
         (["--engine", "vllm", "--python", "python", "--patch", "/nowhere.py"], "cannot be read"),
         ([], "find needs FILE.py:CLASS"),
+        (["labengine", "--no-connector"], "--no-connector is for a search on an engine: add --engine vllm"),
+        (["labengine", "--findings", "3"], "--findings is for a search on an engine"),
     ],
 )
 def test_what_cannot_be_searched_is_refused(
