@@ -1,6 +1,6 @@
 """The matrix products of a model's step on a CPU, by the native kernels, beside the limits of the machine.
 
-    python benchmarks/kernels/linear.py [--threads 2] [--shape smollm2] [--rows 16 [--rows 64 ...]] [--dtype bf16] [--seconds 3]
+    python benchmarks/kernels/linear.py [--threads 2] [--shape smollm2] [--rows 16]... [--dtype bf16] [--seconds 3]
 
 All layers' products run as one program, each with a weight of its own, so that nothing is in a cache that would not be
 in a step; of prompts only a few layers. Limits and products take turns. The floor is what reading the weights or
