@@ -6,7 +6,7 @@ import inspect
 import sys
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cached_property, partialmethod
 from types import CodeType, FunctionType
 
 from labengine.config import ConfigError
@@ -14,6 +14,7 @@ from labengine.core.part_methods import class_name, is_custom, is_method, shape_
 
 _NEAR = 0.8
 """Similarity from which a name counts as a misspelt seam: two letters exchanged in a name of five."""
+_MOST_DECORATORS = 100
 _SPECIAL = ("__init__", "__len__", "__contains__", "__iter__")
 
 
@@ -86,13 +87,15 @@ def _names_in(code: CodeType) -> set[str]:
 
 def _codes(value: object) -> Iterator[CodeType]:
     """Yield the code of a definition, and of what decorators have wrapped."""
-    functions = [value.fget, value.fset, value.fdel] if isinstance(value, property) else [value]
+    functions: list[object] = [value.fget, value.fset, value.fdel] if isinstance(value, property) else [value]
     for function in functions:
-        while function is not None:
-            if (code := getattr(function, "__code__", None)) is not None:
+        if isinstance(function, (cached_property, partialmethod)):
+            function = function.func
+        for _ in range(_MOST_DECORATORS):  # wrong ones wrap themselves
+            function = getattr(function, "__func__", function)
+            if isinstance(code := getattr(function, "__code__", None), CodeType):
                 yield code
-            inner = (getattr(function, name, None) for name in ("__wrapped__", "__func__", "func"))
-            function = next((one for one in inner if one is not None), None)
+            function = getattr(function, "__wrapped__", None)
 
 
 def _meant(name: str, owner: type, part: type, base: type, others: Iterable[type]) -> str | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial, partialmethod, wraps
 from typing import Any, Protocol
+from unittest.mock import Mock
 
 import pytest
 
@@ -163,6 +164,17 @@ class WithHelpers(BlockPool):
     def touch_all(self, block_ids: Sequence[int]) -> None:
         """Near a seam, and used by a method behind a decorator."""
         super().touch(block_ids)
+
+
+def test_what_never_ends_is_looked_through_and_ends() -> None:
+    """A function that says it wraps itself, and an object that has every attribute."""
+
+    def wraps_itself(self: Any, block_ids: Sequence[int]) -> None:
+        """Takes nothing."""
+
+    wraps_itself.__wrapped__ = wraps_itself  # type: ignore[attr-defined]
+    mine = type("Mine", (BlockPool,), {"touch_all_of_them": Mock(), "count": wraps_itself})
+    assert Parts(block_pool=mine).block_pool is mine
 
 
 def test_helpers_keep_their_names() -> None:
