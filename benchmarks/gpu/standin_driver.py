@@ -1,0 +1,98 @@
+"""A driver for Triton without a device: kernels are specialized and compiled as for a GPU, and launches do nothing.
+
+So the host's side of a launch runs as it would, and what a test or a model launches can be compiled, counted and kept
+in Triton's cache on a machine that has no GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from triton.backends.compiler import GPUTarget
+from triton.runtime.driver import driver
+
+SHARED_MEMORY = 232_448
+"""Bytes of an sm_90's program."""
+
+
+class StandInUtils:
+    """Loads nothing."""
+
+    @staticmethod
+    def load_binary(name: str, kernel: bytes, shared: int, device: int) -> tuple[object, object, int, int, int]:
+        """Return module, function, registers, spills and the most threads, as Triton's own does."""
+        return "module", "function", 32, 0, 1024
+
+    @staticmethod
+    def get_device_properties(device: int) -> dict[str, int]:
+        """Return an H100's."""
+        return {"max_shared_mem": SHARED_MEMORY, "multiprocessor_count": 132, "warpSize": 32}
+
+
+class StandInLauncher:
+    """Launches nothing."""
+
+    global_scratch_size = profile_scratch_size = 0
+
+    def __init__(self, source: object, metadata: object) -> None:
+        pass
+
+    def __call__(self, *args: object) -> None:
+        pass
+
+
+class StandInDriver:
+    """What triton.runtime.driver.active is asked for; tensors are the CPU's."""
+
+    utils = StandInUtils()
+    launcher_cls = StandInLauncher
+
+    def __init__(self, capability: int = 90) -> None:
+        self._target = GPUTarget("cuda", capability, 32)
+
+    def get_current_device(self) -> int:
+        """Return the one device."""
+        return 0
+
+    def set_current_device(self, device: int) -> None:
+        """Do nothing: there is one."""
+
+    def get_current_stream(self, device: int | None = None) -> int:
+        """Return the default stream."""
+        return 0
+
+    def get_device_capability(self, device: int = 0) -> tuple[int, int]:
+        """Return major and minor number."""
+        return divmod(self._target.arch, 10)
+
+    def get_current_target(self) -> GPUTarget:
+        """Return what kernels are compiled for."""
+        return self._target
+
+    def get_active_torch_device(self) -> torch.device:
+        """Return where tensors are."""
+        return torch.device("cpu")
+
+    @staticmethod
+    def map_python_to_cpp_type(kind: str) -> str:
+        """Return the kind: no launcher is compiled."""
+        return kind
+
+    @staticmethod
+    def is_active() -> bool:
+        """Return True."""
+        return True
+
+
+@contextmanager
+def standing_in(capability: int = 90) -> Iterator[None]:
+    """Make kernels compile for this capability, and run nowhere. TRITON_INTERPRET is not to be set."""
+    before: Any = driver._active
+    driver.set_active(StandInDriver(capability))  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        driver._active = before
