@@ -143,7 +143,7 @@ class Scheduler:
         A block that had been free loses its cached content. A block of a request that the step had preempted belongs to
         that request again, but holds another's KV: the request is preempted once more, to recompute.
         """
-        written = {block_id for request in plan.scheduled for runs in request.slot_runs for block_id, _, _ in runs}
+        written = plan.written_blocks()
         written.update(load.block_id for load in plan.loads)
         self.manager.pool.evict_cached(sorted(written), "distrusted")
         for request_id in plan.preempted:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn, cast
 
 from labengine.config import SamplingParams
@@ -94,13 +94,17 @@ class StepPlan:
     """Blocks to fill from the external tier before the forward pass."""
     saves: tuple[BlockTransfer, ...] = ()
     """Blocks that the forward pass fills up, to be copied to the external tier after it."""
+    sampling: tuple[ScheduledRequest, ...] = field(init=False, repr=False, compare=False)
+    """The requests that get a token from this step, in batch order."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sampling", tuple([request for request in self.scheduled if request.samples]))
 
     @property
     def num_tokens(self) -> int:
         """Tokens computed in this step, over all requests."""
         return sum(request.num_tokens for request in self.scheduled)
 
-    @property
-    def sampling(self) -> tuple[ScheduledRequest, ...]:
-        """The requests that get a token from this step, in batch order."""
-        return tuple(request for request in self.scheduled if request.samples)
+    def written_blocks(self) -> set[int]:
+        """Return the ids of all blocks that the forward pass writes KV to."""
+        return {block_id for request in self.scheduled for runs in request.slot_runs for block_id, _, _ in runs}

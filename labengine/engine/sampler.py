@@ -75,6 +75,11 @@ def asks_the_host(requests: Sequence[ScheduledRequest], logits: Tensor) -> bool:
     return any(_cuts(s, vocab_size) and (s.top_k or vocab_size) >= vocab_size for s in settings)
 
 
+def may_read_logits(requests: Sequence[ScheduledRequest]) -> bool:
+    """Return True if `read` may need the logits: a row's top-p may reach beyond the kernels' candidates."""
+    return any((request.sampling.top_p or 1.0) < 1.0 for request in requests)
+
+
 def sampling_line(device: torch.device) -> str:
     """Return how tokens are sampled on a GPU, with the reason. The first call on a device tries the kernels."""
     refusal = triton_sampler.refusal(device)

@@ -11,6 +11,7 @@ numpy and torch out of its caches, so that a call takes ten times as long as in 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise
 
@@ -19,7 +20,8 @@ import torch
 from torch import Tensor
 
 from labengine.config import GroupSpec
-from labengine.core.step_plan import ScheduledRequest, SlotRun, StepPlan
+from labengine.core.step_plan import UNSAMPLED, ScheduledRequest, SlotRun, StepPlan
+from labengine.engine.device import sent
 from labengine.engine.staged_memory import LastCopy, Numbers, StagedMemory
 
 
@@ -41,6 +43,32 @@ class GroupTensors:
 
 
 @dataclass(frozen=True, slots=True)
+class NewTokens:
+    """The tokens that a step has sampled, of which the host knows none yet: int64 [num_sampling] on the device."""
+
+    plan: StepPlan
+    tokens: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class LateTokens:
+    """Token ids of a step that only the device knows: tokens[columns[i]] belongs into row rows[i]."""
+
+    rows: Sequence[int]
+    columns: Sequence[int]
+    tokens: Tensor
+
+    def put_into(self, token_ids: Tensor) -> None:
+        """Write them on the device, behind the step that samples them. The host does not wait."""
+        count = len(self.rows)
+        if self.rows == self.columns == [*range(count)]:  # the same requests decode on
+            token_ids[:count].copy_(self.tokens[:count], non_blocking=True)
+        elif count:
+            rows, columns = sent(torch.tensor([self.rows, self.columns], device="cpu"), token_ids.device)
+            token_ids.index_copy_(0, rows, self.tokens.index_select(0, columns).to(token_ids.dtype))
+
+
+@dataclass(frozen=True, slots=True)
 class StepTensors:
     """The step's batch: its requests' tokens one after the other, in the plan's order. All tensors are int32.
 
@@ -53,6 +81,7 @@ class StepTensors:
     contexts: [num_requests], context_lens on the device. 0 is padding: it reads nothing, and attends to zeros.
     sample_rows: [num_sampling]; the rows whose logits are needed.
     groups: one per KV-cache group.
+    late_tokens: token ids that are still to be written, where token_ids are on the host and hold 0.
     """
 
     token_ids: Tensor
@@ -63,6 +92,7 @@ class StepTensors:
     contexts: Tensor
     sample_rows: Tensor
     groups: tuple[GroupTensors, ...]
+    late_tokens: LateTokens | None = None
 
     @property
     def num_tokens(self) -> int:
@@ -156,19 +186,25 @@ class StepStaging:
         self._tables = [StagedTables(spec, group) for group, spec in enumerate(groups)]
         self._last_copy = LastCopy(device) if device.type == "cuda" else None
 
-    def step_tensors(self, plan: StepPlan) -> StepTensors:
-        """Expand a plan. Raises ValueError where a table or a run is too short, or a null entry would be read."""
-        if self._last_copy is None:
-            return self._expanded(plan)
-        with self._last_copy.replaced():
-            return self._expanded(plan)
+    def step_tensors(self, plan: StepPlan, new: NewTokens | None = None) -> StepTensors:
+        """Expand a plan. Raises ValueError where a table or a run is too short, or a null entry would be read.
 
-    def _expanded(self, plan: StepPlan) -> StepTensors:
+        new: the tokens that stand in place of UNSAMPLED.
+        """
+        with nullcontext() if self._last_copy is None else self._last_copy.replaced():
+            step = self.expanded(plan, new)
+        if step.late_tokens is not None:
+            step.late_tokens.put_into(step.token_ids)
+        return step
+
+    def expanded(self, plan: StepPlan, new: NewTokens | None = None) -> StepTensors:
+        """Expand a plan into memory that nobody reads any more. Its late tokens are not written."""
         scheduled = plan.scheduled
         query_lens = tuple(request.num_tokens for request in scheduled)
         context_lens = tuple(request.end for request in scheduled)
         ends = list(accumulate(query_lens))
         token_ids = list(chain.from_iterable(request.token_ids for request in scheduled))
+        late = None if new is None else _taken_out(token_ids, ends, scheduled, new)
         positions = expand_runs([request.start for request in scheduled], query_lens)
         sample_rows = [end - 1 for end, request in zip(ends, scheduled, strict=True) if request.samples]
         slots = [self._slots(scheduled, group, len(token_ids)) for group in range(len(self._groups))]
@@ -189,6 +225,7 @@ class StepStaging:
                 )
                 for i, spec in enumerate(self._groups)
             ),
+            late_tokens=late,
         )
 
     def _fill_tables(self, scheduled: Sequence[ScheduledRequest], lengths: Sequence[int]) -> list[int]:
@@ -212,6 +249,18 @@ class StepStaging:
         if len(slots) != num_tokens:
             raise ValueError(f"slot_runs of group {group} do not cover the scheduled tokens: {len(slots)} slots")
         return slots
+
+
+def _taken_out(
+    token_ids: list[int], ends: Sequence[int], scheduled: Sequence[ScheduledRequest], new: NewTokens
+) -> LateTokens:
+    """Replace each UNSAMPLED among token_ids by 0; return what belongs there."""
+    rows = [end - 1 for end in ends if token_ids[end - 1] is UNSAMPLED]
+    columns = {request.request_id: column for column, request in enumerate(new.plan.sampling)}
+    late = [columns[request.request_id] for request in scheduled if request.is_unfilled]
+    for row in rows:
+        token_ids[row] = 0
+    return LateTokens(rows, late, new.tokens)
 
 
 def step_tensors(plan: StepPlan, groups: Sequence[GroupSpec], device: torch.device) -> StepTensors:
