@@ -151,7 +151,12 @@ class OverlappedEngine(Engine):
         if not self.scheduler.is_idle:
             with self.hooks.held() as ahead.schedule_events:
                 ahead.plan = plan = self.scheduler.schedule()
-            ahead.unfilled = [(part, self.requests[part.request_id]) for part in plan.scheduled if part.is_unfilled]
+            requests = self.requests
+            ahead.unfilled = [
+                (part, requests[part.request_id])
+                for part in plan.scheduled
+                if part.token_ids and part.token_ids[-1] is UNSAMPLED
+            ]
             ahead.peak_used_blocks = pool.num_used
 
     def _launch_ahead(self, plan: StepPlan, num_losses: int) -> None:
@@ -198,8 +203,9 @@ class OverlappedEngine(Engine):
         return is_valid and not self.gave_up
 
     def _emit_end(self, plan: StepPlan, token_ids: list[int], ahead: Ahead) -> None:
-        for part, request in ahead.unfilled:
-            part.fill_in(request.token_ids[-1])
+        if not ahead.is_launched:
+            for part, request in ahead.unfilled:
+                part.fill_in(request.token_ids[-1])
         if ahead.update_events:
             tokens = dict(zip((request.request_id for request in plan.sampling), token_ids, strict=True))
             self.hooks.emit_all(_with_tokens(ahead.update_events, tokens))

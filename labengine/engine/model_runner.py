@@ -17,6 +17,7 @@ from torch import Tensor
 from labengine.config import ConfigError
 from labengine.core.step_plan import StepPlan
 from labengine.engine.attention import AttentionBackend
+from labengine.engine.batch_sampling import BatchSampling
 from labengine.engine.device import ComingBack, choose_device, choose_dtype, on_the_host
 from labengine.engine.fingerprint import ModelFiles, fingerprint
 from labengine.engine.forward import Forward
@@ -29,7 +30,7 @@ from labengine.engine.kv_tensors import KVTensors
 from labengine.engine.model import PagedModel
 from labengine.engine.model_config import ModelConfig
 from labengine.engine.pool import PoolPlan
-from labengine.engine.sampler import asks_the_host, may_read_logits, read, sample, sample_on_device, sampling_line
+from labengine.engine.sampler import asks_the_host, read, sample, sample_on_device, sampling_line
 from labengine.engine.step_limits import StepLimits, checked_model_len
 from labengine.engine.step_tensors import NewTokens, StepStaging, StepTensors
 from labengine.engine.torch_import import load_torch
@@ -53,6 +54,7 @@ class SampledEarly:
 
     plan: StepPlan
     logits: Tensor
+    batch: BatchSampling
     tokens: Tensor
     coming: ComingBack
 
@@ -96,6 +98,7 @@ class ModelRunner:
         """Of the newest step that `forward` has returned."""
         self._launched: SampledEarly | None = None
         """Of the step behind it, which `forward` has not been asked for yet."""
+        self._batch = BatchSampling((), self.vocab_size)
         weights.join(self)
 
     @classmethod
@@ -299,7 +302,9 @@ class ModelRunner:
         sampled = self._sampled
         if sampled is None or sampled.plan is not before or type(self).step_tensors is not ModelRunner.step_tensors:
             return False
-        if not plan.sampling or may_read_logits(before.sampling) or asks_the_host(plan.sampling, sampled.logits):
+        if not plan.sampling or sampled.batch.has_top_p:
+            return False
+        if asks_the_host(self._sampling_of(plan), sampled.logits):
             return False
         with interrupts_allowed(), self._device_made_current(), AdviceWhenFull(self.kv_tensors):
             logits = self._forward(self._staging.step_tensors(plan, NewTokens(before, sampled.tokens[0])))
@@ -332,10 +337,16 @@ class ModelRunner:
             return None
         if (kind.forward, kind.sample) != (ModelRunner.forward, ModelRunner.sample):
             return None
-        if asks_the_host(plan.sampling, logits):
+        batch = self._sampling_of(plan)
+        if asks_the_host(batch, logits):
             return None
-        tokens = sample_on_device(logits, plan.sampling, self._forward.argmax(logits))
-        return SampledEarly(plan, logits, tokens, ComingBack(tokens))
+        tokens = sample_on_device(logits, plan.sampling, self._forward.argmax(logits), batch)
+        return SampledEarly(plan, logits, batch, tokens, ComingBack(tokens))
+
+    def _sampling_of(self, plan: StepPlan) -> BatchSampling:
+        if not self._batch.serves(plan.sampling):
+            self._batch = BatchSampling(plan.sampling, self.vocab_size)
+        return self._batch
 
     def torch_modules(self) -> PagedModel:
         """Return the model as modules that compute; see Weights.torch_modules."""

@@ -123,7 +123,7 @@ def model(request: pytest.FixtureRequest, tiny_llama: Path, tiny_gemma: Path) ->
 
 @pytest.mark.parametrize("edition", ["labengine", "nano-vllm"])
 def test_the_same_tokens_and_events(edition: str, tiny_llama: Path) -> None:
-    """Chunks, requests that come and go, greedy and drawn ones, a pool that preempts: only the first step is waited for."""
+    """Chunks, requests that come and go, greedy and drawn ones, a pool that preempts."""
     pair = Pair(tiny_llama, edition, eos_token_ids=frozenset())
     for row, (length, max_tokens) in enumerate(((9, 12), (3, 20), (21, 9), (6, 15), (5, 30))):
         prompt = [(11 * row + i) % 101 for i in range(length)]
