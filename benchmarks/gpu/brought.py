@@ -44,7 +44,7 @@ class Brought:
 
     @property
     def fa3_library(self) -> Path | None:
-        """The library as FA3's package in fa3/ loads it: unpacked, where it came packed."""
+        """The file that FA3's package in fa3/ loads: unpacked, where it came packed."""
         return self.work / FA3_LIBRARY if self.fa3 is not None and self.fa3.suffix == ".xz" else self.fa3
 
     def model_names(self) -> list[str]:
@@ -69,23 +69,32 @@ class Brought:
 
     def environment(self) -> dict[str, str]:
         """For every process that is started: our packages first, then the earlier PYTHONPATH; nothing from a hub."""
-        paths = [str(ROOT), str(ROOT / "widgets")]
         settings = {
+            "PYTHONPATH": self._path(),
             "PYTHONUNBUFFERED": "1",
             "TOKENIZERS_PARALLELISM": "false",
             "HF_HUB_OFFLINE": "1",
             "TRITON_INTERPRET": "0",
         }
-        if self.wheels:
-            paths.append(str(self.site))
-        if self.fa3_library is not None:
-            paths.append(str(HERE / "fa3"))
-            settings["LABENGINE_FA3_LIBRARY"] = str(self.fa3_library)
         if self.models:  # their random weights must not lie in the user's own cache
             settings |= {"LABENGINE_CACHE": str(self.work / "models"), "PIP_NO_INDEX": "1"}
         if self.triton_cache is not None:
             settings["TRITON_CACHE_DIR"] = str(TRITON_CACHE)
-        return {**settings, "PYTHONPATH": os.pathsep.join(filter(None, [*paths, os.environ.get("PYTHONPATH")]))}
+        return settings
+
+    def fa3_environment(self) -> dict[str, str]:
+        """For processes that compute by FA3, in addition; empty without it.
+
+        Not for all: transformers imports each flash_attn that it finds, and fails where that one does not load.
+        """
+        if self.fa3_library is None:
+            return {}
+        return {"PYTHONPATH": self._path(HERE / "fa3"), "LABENGINE_FA3_LIBRARY": str(self.fa3_library)}
+
+    def _path(self, *more: Path) -> str:
+        site = (self.site,) if self.wheels else ()
+        ours = map(str, (ROOT, ROOT / "widgets", *site, *more))
+        return os.pathsep.join(filter(None, [*ours, os.environ.get("PYTHONPATH")]))
 
 
 def find_brought(folder: Path, nano: str | None = None, fa3: str | None = None, work: Path = WORK) -> Brought:

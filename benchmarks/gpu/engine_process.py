@@ -21,7 +21,7 @@ LEAVING_SECONDS = 15
 
 
 class EngineError(RuntimeError):
-    """An engine that did not start or did not answer; the message ends with what it said last."""
+    """An engine that did not start or did not answer; what it said last follows in further lines."""
 
 
 @dataclass(frozen=True)
@@ -94,4 +94,4 @@ class EngineProcess:
     def _with_last_words(self, what: str) -> str:
         end_group(self._process)
         last = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-12:]
-        return "\n".join([f"{what}; its last words:", *last])
+        return "\n".join([what, *last])

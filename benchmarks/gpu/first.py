@@ -40,13 +40,14 @@ def side_by_side(brought: Brought) -> list[Stage]:
     no_gemma = "gemma3-270m was not brought along" if "gemma3-270m" not in brought.model_names() else ""
     sharing = " and ".join(f"not {word}" for word in (*NEEDS_THE_CARD, HYBRID))
     labs = ("tests/engine/test_cuda.py", "tests/session/test_overlap.py", "-m", "gpu")
+    fa3 = brought.fa3_environment()
     return [
         Stage("kernels: attention", tests(*cases("attention"), workers=5), 200),
         Stage("kernels: ops", tests(*cases("ops"), workers=2), 200),
         Stage("kernels: sampler", tests(*cases("sampler"), workers=4), 200),
         Stage("kernels: models", tests(*cases("model", "ops_models")), 200),
         Stage("sampler", tests("tests/engine/test_sampler.py", "-m", "gpu"), 120),
-        Stage("labs and graphs", tests(*labs, "-k", sharing, workers=4), 240),
+        Stage("labs and graphs", tests(*labs, "-k", sharing, workers=4), 240, fa3),
         Stage("hybrid model", tests(labs[0], "-k", HYBRID), 150, lacks=no_gemma if brought.models else ""),
         Stage("wide tables", python("device_checks.py", "wide_tables"), 150),
         Stage("two devices", python("device_checks.py", "threads"), 100),
@@ -62,31 +63,32 @@ def side_by_side(brought: Brought) -> list[Stage]:
     ]  # fmt: skip
 
 
-def alone(out: Path) -> list[Stage]:
+def alone(brought: Brought, out: Path) -> list[Stage]:
     """What takes most of the memory, and what is measured. out: the folder for attention.json."""
+    fa3 = brought.fa3_environment()
     memory = tests("tests/engine/test_cuda.py", "-k", " or ".join(NEEDS_THE_CARD))
     figures = python("attention.py", "--json", out / "attention.json")
     return [
-        Stage("auto and memory", memory, 100),
+        Stage("auto and memory", memory, 100, fa3),
         Stage("full memory", python("device_checks.py", "full_memory"), 60),
         Stage("loads and closes", python("device_checks.py", "loads"), 60),
         Stage("figures: limits", python("gpu_limits.py"), 40, is_shown=True),
-        Stage("figures: attention", figures, 150, is_shown=True),
+        Stage("figures: attention", figures, 150, fa3, is_shown=True),
     ]
 
 
 def names() -> list[str]:
     """All stages that --only can pick."""
-    return [stage.name for stage in (*side_by_side(Brought()), *alone(Path()))]
+    return [stage.name for stage in (*side_by_side(Brought()), *alone(Brought(), Path()))]
 
 
 def run_first(run: Run, brought: Brought, only: Collection[str] = ()) -> None:
     """Prepare, and run the stages; only: names of those that are run, by default all."""
-    prepare(run, brought, *random_models(brought))
+    usable = prepare(run, brought, *random_models(brought))
 
     def picked(stages: list[Stage]) -> list[Stage]:
         return [stage for stage in stages if not only or stage.name in only]
 
-    run.side_by_side(picked(side_by_side(brought)), run.budget.part(SHARE_SIDE_BY_SIDE))
-    for stage in picked(alone(run.journal.folder)):
+    run.side_by_side(picked(side_by_side(usable)), run.budget.part(SHARE_SIDE_BY_SIDE))
+    for stage in picked(alone(usable, run.journal.folder)):
         run.alone(stage)

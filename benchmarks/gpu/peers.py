@@ -166,7 +166,8 @@ def names(peers: Peers) -> list[str]:
 def run_peers(run: Run, brought: Brought, peers: Peers, rounds: int, only: Collection[str] = ()) -> None:
     """Prepare, measure the GPU's limits, and take rounds and profiles in turn while the budget lasts."""
     model_dir = brought.work / "qwen3-shape"
-    prepare(run, brought, qwen3(model_dir))
+    usable = prepare(run, brought, qwen3(model_dir))
+    run.environment = {**run.environment, **usable.fa3_environment()}
     limits = answer_of(run.alone(Stage("limits", python("gpu_limits.py"), 40, is_shown=True)))
     entries = [entry for entry in peers.entries() if not only or entry.name in only]
     comparison = Comparison(run, entries, model_dir, limits)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from brought import TRITON_CACHE, Brought
@@ -12,6 +13,8 @@ from stages import Run, Stage, python
 
 PIP = (sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--no-compile", "--no-cache-dir",
        "--disable-pip-version-check")  # fmt: skip
+
+FA3 = "prepare: FA3"
 
 
 def wheels(brought: Brought) -> Stage:
@@ -23,8 +26,9 @@ def wheels(brought: Brought) -> Stage:
 def preparation(brought: Brought) -> list[Stage]:
     """Independent of each other; what was not brought along has no stage."""
     found = [Stage("probe", python("probe.py"), 90, is_shown=True)]
-    if brought.fa3 is not None and brought.fa3 != brought.fa3_library:
-        found.append(Stage("prepare: FA3", python("unpack.py", brought.fa3, str(brought.fa3_library)), 60))
+    if brought.fa3 is not None:
+        command = python("load_fa3.py", brought.fa3, str(brought.fa3_library))
+        found.append(Stage(FA3, command, 60, brought.fa3_environment()))
     if brought.triton_cache is not None:
         found.append(Stage("prepare: kernels", python("unpack.py", brought.triton_cache, TRITON_CACHE.parent), 60))
     return found
@@ -40,12 +44,19 @@ def qwen3(model_dir: Path) -> Stage:
     return Stage("prepare: model", python("workload.py", model_dir), 90)
 
 
-def prepare(run: Run, brought: Brought, *models: Stage) -> None:
-    """Say what is missing, at once, and run the preparation; models: stages that make some."""
+def prepare(run: Run, brought: Brought, *models: Stage) -> Brought:
+    """Say what is missing, at once, and run the preparation; models: stages that make some.
+
+    Returns what can be used: without FA3, if its library does not load here.
+    """
     run.journal.say(described(versions(), brought.packages()))
     for line in brought.missing():
         run.journal.say(line)
     if brought.wheels:
         shutil.rmtree(brought.site, ignore_errors=True)
         run.alone(wheels(brought))
-    run.side_by_side([*preparation(brought), *models])
+    outcomes = run.side_by_side([*preparation(brought), *models])
+    if any(outcome.stage == FA3 and outcome.verdict != "passed" for outcome in outcomes):
+        run.journal.say("all stages run without FA3")
+        return replace(brought, fa3=None)
+    return brought

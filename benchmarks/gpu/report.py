@@ -31,7 +31,8 @@ def speed_table(speeds: Mapping[str, Sequence[float]], about: Mapping[str, str],
     for name, found in speeds.items():
         if not found:
             words = about.get(name, "did not run").splitlines()
-            lines.append(f"| {name} | {words[0][:60]}: {words[-1][:120].replace('|', '/')} | | | |")
+            reason = ": ".join(line[:120].replace("|", "/") for line in dict.fromkeys((words[0], words[-1])))
+            lines.append(f"| {name} | {reason} | | | |")
             continue
         ratios = [mine / theirs for mine, theirs in zip(speeds.get(ours, ()), found, strict=False)]
         ratio = f"{median(ratios):.2f} x" if ratios else ""

@@ -22,7 +22,7 @@ PATIENCE = 10
 LEAST_SECONDS = 2
 """With less time left, no stage is started."""
 POLL_SECONDS = 0.05
-TELLING = re.compile(r"^(E  |FAILED|ERROR|Traceback|\w*(Error|Exit|Interrupt)\b)")
+REASON = re.compile(r"^(E  |FAILED|ERROR|Traceback|\w*(Error|Exit|Interrupt)\b)")
 """Lines of a failed stage's output that give the reason."""
 
 
@@ -90,8 +90,8 @@ class Journal:
         print(line, flush=True)
         self._append("all.log", line)
 
-    def keep(self, outcome: Outcome) -> Outcome:
-        """Write the outcome down; print it, and why it failed."""
+    def keep(self, outcome: Outcome, is_shown: bool = False) -> Outcome:
+        """Write the outcome down; print it, and, unless its output is shown already, the lines that give the reason."""
         self.outcomes.append(outcome)
         row = {
             "at": datetime.now().isoformat(timespec="seconds"),
@@ -102,9 +102,9 @@ class Journal:
         }
         self._append("verdicts.jsonl", json.dumps(row))
         self.say(f"{outcome.stage}: {outcome.verdict} after {outcome.seconds:.0f} s: {outcome.words}")
-        if outcome.has_failed:
+        if outcome.has_failed and not is_shown:
             lines = outcome.output.splitlines()
-            reasons = [line for line in lines if TELLING.match(line)] or lines
+            reasons = [line for line in lines if REASON.match(line)] or lines
             print("".join(f"        {line[:160]}\n" for line in reasons[-6:]), end="", flush=True)
         return outcome
 
@@ -173,7 +173,7 @@ class Run:
         self.journal.log(f"{outcome.stage}: {' '.join(running.stage.command)}", outcome.output)
         if running.stage.is_shown:
             print(outcome.output, flush=True)
-        return self.journal.keep(outcome)
+        return self.journal.keep(outcome, running.stage.is_shown)
 
 
 class RunningStage:
