@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from processes import end_group, start_group
 
 SCRIPT = Path(__file__).with_name("engines.py")
 LEAVING_SECONDS = 15
-"""An engine that does not leave the GPU by itself in this time is killed."""
+"""An engine that has not left the GPU after this time is killed."""
 
 
 class EngineError(RuntimeError):
@@ -53,7 +54,7 @@ class EngineProcess:
         try:
             self.hello = self._answer()
         except BaseException:
-            end_group(self._process)
+            self.kill()
             raise
 
     def run(self) -> dict[str, Any]:
@@ -66,16 +67,16 @@ class EngineProcess:
             pass  # _answer says why
         return self._answer()
 
-    def end(self) -> None:
-        """Wait until it has left the GPU, and kill it where it does not leave."""
+    def leave(self) -> None:
+        """Ask it to leave the GPU, and wait a while for that."""
         assert self._process.stdin is not None
-        try:
+        with suppress(BrokenPipeError, subprocess.TimeoutExpired):
             self._process.stdin.close()
             self._process.wait(max(0, min(LEAVING_SECONDS, self._end - time.monotonic())))
-        except (BrokenPipeError, subprocess.TimeoutExpired):
-            pass
-        finally:
-            end_group(self._process)
+
+    def kill(self) -> None:
+        """Kill what is left of it, and of what it started."""
+        end_group(self._process)
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
@@ -92,6 +93,6 @@ class EngineProcess:
         return answer
 
     def _with_last_words(self, what: str) -> str:
-        end_group(self._process)
+        self.kill()
         last = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-12:]
         return "\n".join([what, *last])

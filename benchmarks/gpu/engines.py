@@ -49,6 +49,7 @@ class Ours:
 
         self.lab = Lab(
             model_dir,
+            device="cuda",
             num_blocks="auto",
             block_size=options["block_size"],
             max_num_seqs=MAX_NUM_SEQS,

@@ -132,8 +132,9 @@ def measured(entry: Entry, model_dir: Path, run: Run) -> tuple[float, str]:
     process = EngineProcess(entry, model_dir, log, {**run.environment, **own}, run.budget.limit(ROUND_SECONDS))
     try:
         answers = [process.run() for _ in range(2)]
+        process.leave()
     finally:
-        process.end()
+        process.kill()
         run.journal.log(entry.name, log.read_text(encoding="utf-8", errors="replace"))
     workload = nano_vllm_workload(entry.options["num_requests"], entry.options["longest"])
     for answer in answers:
@@ -173,11 +174,13 @@ def run_peers(run: Run, brought: Brought, peers: Peers, rounds: int, only: Colle
     comparison = Comparison(run, entries, model_dir, limits)
     if limits is not None and (weights := model_dir / "model.safetensors").exists():
         comparison.most = most_tokens_per_second(nano_vllm_workload(**SIZE), weights.stat().st_size, limits)
-    for number, profiles in parts(rounds, only):
-        comparison.take_round(number)
-        for profile in profiles:
-            take_profile(run, model_dir, *profile)
-    print(f"\n{speed_table(comparison.speeds, comparison.about, OURS, comparison.most)}\n", flush=True)
+    try:
+        for number, profiles in parts(rounds, only):
+            comparison.take_round(number)
+            for profile in profiles:
+                take_profile(run, model_dir, *profile)
+    finally:  # interrupted too
+        print(f"\n{speed_table(comparison.speeds, comparison.about, OURS, comparison.most)}\n", flush=True)
 
 
 def parts(rounds: int, only: Collection[str] = ()) -> Iterator[tuple[int, list[tuple[int, int]]]]:

@@ -35,6 +35,7 @@ def decoding_lab(selected: argparse.Namespace, *, record: bool) -> Lab:
     blocks = selected.batch * -(-longest // selected.block_size)
     lab = Lab(
         selected.model,
+        device="cuda",
         num_blocks=blocks,
         block_size=selected.block_size,
         max_num_seqs=selected.batch,
