@@ -22,7 +22,7 @@ import torch
 from labengine.engine.sources.cache import cached_dir, write_manifest
 from labengine.engine.sources.catalogue import KNOWN_MODELS
 
-LARGEST_LOGIT = 20.0
+LARGEST_LOGIT = 30.0
 """SmolLM2's, about."""
 SPREAD = 0.3
 """Norms' weights are 1, give or take this."""
