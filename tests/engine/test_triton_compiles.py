@@ -1,11 +1,14 @@
 """Every kernel, as the backend would launch it, compiles for GPUs from Turing on: no GPU is needed for that.
 
-Launches are compiled for a capability, and held against what such a GPU has.
+Launches are compiled for a capability, and held against what such a GPU has. So are the launches of Triton's cases, in
+a process of their own: the interpreter runs kernels that no compiler takes.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from itertools import product
@@ -167,3 +170,70 @@ def test_batches_of_any_size_run_the_same_code(run: Callable[[int], None]) -> No
             run(size)
         found.append(specializations)
     assert found[0] and all(specializations == found[0] for specializations in found)
+
+
+CASES = [
+    f"tests/engine/triton_{case}_cases.py" for case in ("ops", "sampler", "attention", "ops_models", "model", "graphs")
+]
+
+
+def compile_cases(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run pytest with these arguments; kernels are compiled, and nothing is computed (see compiled_cases.py)."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "engine.compiled_cases",
+        *arguments,
+    ]
+    path = os.pathsep.join(filter(None, (str(ROOT / "tests"), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+
+
+def test_each_kernel_of_the_cases() -> None:
+    """At its first launch."""
+    found = compile_cases("-m", "not sweep", *CASES)
+    assert found.returncode == 0, found.stdout[-8000:] + found.stderr[-2000:]
+
+
+@pytest.mark.sweep
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("capability", capabilities())
+def test_every_launch_of_the_cases(capability: int) -> None:
+    found = compile_cases("--every-launch", "--capability", str(capability), *CASES)
+    assert found.returncode == 0, found.stdout[-8000:] + found.stderr[-2000:]
+
+
+BROKEN_CASES = """
+from typing import Any
+
+import torch
+import triton
+
+
+@triton.jit
+def annotated_kernel(numbers: Any):
+    pass
+
+
+@triton.jit
+def forgotten_kernel(numbers):
+    pass
+
+
+def test_a_launch():
+    annotated_kernel[(1,)](torch.zeros(1))
+"""
+
+
+def test_a_kernel_that_does_not_compile_or_is_not_launched_is_found(tmp_path: Path) -> None:
+    cases = tmp_path / "broken_cases.py"
+    cases.write_text(BROKEN_CASES)
+    found = compile_cases("-c", "pyproject.toml", str(cases))
+    assert found.returncode == 1 and "Cannot access global variable Any" in found.stdout
+    assert re.search("NOT LAUNCHED:.* annotated_kernel.* forgotten_kernel", found.stdout)
