@@ -1,26 +1,22 @@
-"""Launches of labengine's Triton kernels, compiled for a GPU that need not be here.
-
-A launch is caught with its arguments, specialized as Triton's launcher would do it, and compiled. Triton 3.2, where
-sources are described otherwise, is served too.
-"""
+"""Launches of labengine's Triton kernels, compiled for a GPU that need not be here, by Triton's own launcher."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
 import torch
 import triton
+from standin_driver import standing_in
 from torch import Tensor
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource, compile
+from triton.runtime.jit import JITFunction
 
 from labengine.config import GroupSpec
-from labengine.engine import sampler_cut_kernels, sampler_kernels, triton_sampler
-from labengine.engine.attention import AttentionSetting, triton_kernels
+from labengine.engine import triton_sampler
+from labengine.engine.attention import AttentionSetting
 from labengine.engine.attention.triton import TritonAttention
 from labengine.engine.attention.triton_tiles import Gpu
 from labengine.engine.kv_tensors import LayerKV
@@ -39,14 +35,6 @@ GPUS = {
 }
 TRITON = tuple(map(int, triton.__version__.split(".")[:2]))
 OLDEST_CAPABILITY_OF_BLACKWELL = 100
-TYPES = {
-    torch.float16: "*fp16",
-    torch.bfloat16: "*bf16",
-    torch.float32: "*fp32",
-    torch.float64: "*fp64",
-    torch.int32: "*i32",
-    torch.int64: "*i64",
-}
 
 
 def capabilities() -> list[int]:
@@ -59,63 +47,50 @@ def half_precision(capability: int) -> torch.dtype:
     return torch.float16 if capability < 80 else torch.bfloat16
 
 
-@dataclass
-class Caught:
-    """A kernel that compiles its launches instead of running them."""
+@dataclass(frozen=True)
+class Launch:
+    """One launch of a kernel: what was compiled for it, and the arguments that were named."""
 
-    kernel: Any
-    capability: int
-    compiled: list[Any] = field(default_factory=list)
-    options: list[Mapping[str, Any]] = field(default_factory=list)
-    """The constants of each launch."""
-
-    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
-        assert all(size > 0 for size in grid)
-        return self._launch
-
-    def _launch(self, *args: Any, **kwargs: Any) -> None:
-        names = self.kernel.arg_names
-        values = dict(zip(names, args, strict=False)) | {name: kwargs.pop(name) for name in names if name in kwargs}
-        assert list(values) == names, "a launch gives every argument, in order"
-        signature = {name: self._type(name, value) for name, value in values.items()}
-        constants = {name: value for name, value in values.items() if signature[name] == "constexpr"}
-        aligned = [i for i, name in enumerate(names) if self._is_aligned(name, values[name])]
-        source = _source(self.kernel, signature, constants, aligned)
-        self.compiled.append(compile(source, target=GPUTarget("cuda", self.capability, 32), options=kwargs))
-        self.options.append(constants)
-
-    def _type(self, name: str, value: Any) -> str:
-        if value is None or self.kernel.params[self.kernel.arg_names.index(name)].is_constexpr:
-            return "constexpr"
-        return TYPES[value.dtype] if isinstance(value, Tensor) else "i32" if isinstance(value, int) else "fp32"
-
-    def _is_aligned(self, name: str, value: Any) -> bool:
-        """What the launcher finds out, too: pointers and sizes that are multiples of 16."""
-        if isinstance(value, Tensor):
-            return value.data_ptr() % 16 == 0
-        parameter = self.kernel.params[self.kernel.arg_names.index(name)]
-        return type(value) is int and value % 16 == 0 and not (parameter.is_constexpr or parameter.do_not_specialize)
+    compiled: Any
+    named: Mapping[str, Any]
 
 
-def _source(kernel: Any, signature: dict[str, str], constants: dict[str, Any], aligned: list[int]) -> ASTSource:
-    if TRITON >= (3, 3):
-        return ASTSource(kernel, signature, constants, {(i,): [["tt.divisibility", 16]] for i in aligned})
-    from triton.backends.compiler import AttrsDescriptor
-
-    properties = {"arg_properties": {"tt.divisibility": aligned, "tt.equal_to": []}, "cls": "AttrsDescriptor"}
-    variables = {name: kind for name, kind in signature.items() if kind != "constexpr"}
-    return ASTSource(kernel, variables, constants, AttrsDescriptor.from_dict(properties))
+Launches = dict[str, list[Launch]]
+"""By the kernel's name."""
 
 
 @contextmanager
-def catching(module: Any, capability: int) -> Iterator[dict[str, Caught]]:
-    """Catch all launches of a module's kernels; by name."""
-    names = [name for name in vars(module) if name.endswith("_kernel")]
-    caught = {name: Caught(getattr(module, name), capability) for name in names}
-    with ExitStack() as stack:
-        for name, kernel in caught.items():
-            stack.enter_context(patch.object(module, name, kernel))
-        yield caught
+def compiling(capability: int) -> Iterator[Launches]:
+    """Have every launch compile its kernel and not run it; note the launches."""
+    launches: Launches = {}
+    run = JITFunction.run
+
+    def compile_only(kernel: Any, *args: Any, grid: tuple[int, ...], warmup: bool, **named: Any) -> None:
+        assert all(size > 0 for size in grid)
+        compiled = run(kernel, *args, grid=grid, warmup=True, **named)
+        launches.setdefault(kernel.fn.__name__, []).append(Launch(compiled, named))
+
+    with standing_in(capability), patch.object(JITFunction, "run", compile_only):
+        yield launches
+
+
+@contextmanager
+def specializing(capability: int) -> Iterator[set[tuple[str, str]]]:
+    """Have launches compile nothing and run nothing; note the kernels' names and what each would be compiled for."""
+    found: set[tuple[str, str]] = set()
+
+    def note(*, fn: Any, key: str, **_: object) -> bool:
+        found.add((fn.name, key))
+        return True  # not to be compiled
+
+    hooks, name = (triton.knobs.runtime, "jit_cache_hook") if TRITON >= (3, 4) else (JITFunction, "cache_hook")
+    with standing_in(capability), patch.object(hooks, name, note):
+        yield found
+
+
+def kernels_of(module: object) -> set[str]:
+    """Return the names of a module's kernels."""
+    return {name for name in vars(module) if name.endswith("_kernel")}
 
 
 # -- what is launched --------------------------------------------------------------------------------------------------
@@ -172,46 +147,46 @@ def _step(spec: GroupSpec, query_lens: tuple[int, ...], contexts: tuple[int, ...
     )
 
 
-def fuse(dtype: torch.dtype) -> None:
+def fuse(dtype: torch.dtype, num_tokens: int = 3) -> None:
     """The ops around attention, with and without what is optional, in Qwen3's sizes."""
-    hidden, weight = torch.zeros(3, 1024, dtype=dtype), torch.zeros(1024, dtype=dtype)
-    qkv, angles = torch.zeros(3, 32, 128, dtype=dtype), torch.zeros(3, 1, 64)
+    hidden, weight = torch.zeros(num_tokens, 1024, dtype=dtype), torch.zeros(1024, dtype=dtype)
+    qkv, angles = torch.zeros(num_tokens, 32, 128, dtype=dtype), torch.zeros(num_tokens, 1, 64)
     for offset in (False, True):
         triton_ops.add_rms_norm(hidden, hidden, weight, 1e-6, offset)
         triton_ops.add_rms_norm(hidden, None, weight, 1e-6, offset)
         triton_ops.rotate_heads(qkv[:, :16], angles, angles, weight[:128], 1e-6, offset)
     triton_ops.rotate_heads(qkv[:, 16:24], angles, angles, None, 0.0, False)
-    slots = torch.zeros(3, dtype=torch.int32)
+    slots = torch.zeros(num_tokens, dtype=torch.int32)
     cache = LayerKV(*torch.zeros(2, 4, 16, 8, 128, dtype=dtype))
     for weights in (None, (weight[:128], weight[:128])):
         triton_ops.rotate_and_write(qkv, 8, (angles, angles), weights, 1e-6, True, slots, cache)
-    triton_ops.gated(torch.zeros(3, 6144, dtype=dtype), "silu")
-    triton_ops.gated(torch.zeros(3, 6144, dtype=dtype), "gelu_tanh")
+    triton_ops.gated(torch.zeros(num_tokens, 6144, dtype=dtype), "silu")
+    triton_ops.gated(torch.zeros(num_tokens, 6144, dtype=dtype), "gelu_tanh")
 
 
-def sample() -> None:
+def sample(num_rows: int = 2) -> None:
     """Greedy rows, and drawn ones with a cut."""
-    logits, draws = torch.zeros(2, VOCABULARY), torch.zeros(4, 2, dtype=torch.float64)
+    logits, draws = torch.empty(num_rows, VOCABULARY), torch.zeros(4, num_rows, dtype=torch.float64)
     triton_sampler.sample(logits, None)
     triton_sampler.sample(logits, draws, cuts=True)
 
 
-def attention_launches(capability: int, model: str, dtype: torch.dtype, block_size: int = 16) -> dict[str, Caught]:
-    """Compile attention's kernels for a model; by name."""
-    with catching(triton_kernels, capability) as caught:
+def attention_launches(capability: int, model: str, dtype: torch.dtype, block_size: int = 16) -> Launches:
+    """Compile attention's kernels for a model."""
+    with compiling(capability) as launches:
         attend(GPUS[capability], dtype, MODELS[model], spec_of(model, block_size))
-    return caught
+    return launches
 
 
-def ops_launches(capability: int, dtype: torch.dtype) -> dict[str, Caught]:
-    """Compile the fused ops; by name."""
-    with catching(triton_ops, capability) as caught:
+def ops_launches(capability: int, dtype: torch.dtype) -> Launches:
+    """Compile the fused ops."""
+    with compiling(capability) as launches:
         fuse(dtype)
-    return caught
+    return launches
 
 
-def sampler_launches(capability: int) -> dict[str, Caught]:
-    """Compile the sampler's kernels; by name."""
-    with catching(sampler_kernels, capability) as caught, catching(sampler_cut_kernels, capability) as cutting:
+def sampler_launches(capability: int) -> Launches:
+    """Compile the sampler's kernels."""
+    with compiling(capability) as launches:
         sample()
-    return caught | cutting
+    return launches

@@ -21,7 +21,7 @@ from compiled_launches import (
     GPUS,
     MODELS,
     TRITON,
-    Caught,
+    Launches,
     attention_launches,
     capabilities,
     half_precision,
@@ -36,20 +36,19 @@ Lines = dict[str, list[Report]]
 
 def attention_lines(capability: int, model: str, dtype: torch.dtype, block_size: int, folder: Path) -> Lines:
     """Return the reports of attention's kernels; a tile of several queries is a prompt's."""
-    caught = attention_launches(capability, model, dtype, block_size)
+    launches = attention_launches(capability, model, dtype, block_size)
     lines: Lines = {"prefill": [], "decode": []}
-    attending = caught.pop("attend_kernel")
-    for compiled, options in zip(attending.compiled, attending.options, strict=True):
-        name = "prefill" if options["QUERIES"] > 1 else "decode"
-        lines[name].append(report_of(compiled, capability, folder))
-    return lines | named_lines(caught, capability, folder)
+    for launch in launches.pop("attend_kernel"):
+        name = "prefill" if launch.named["QUERIES"] > 1 else "decode"
+        lines[name].append(report_of(launch.compiled, capability, folder))
+    return lines | named_lines(launches, capability, folder)
 
 
-def named_lines(caught: Mapping[str, Caught], capability: int, folder: Path) -> Lines:
-    """Return the reports by kernel, in the order of their source."""
+def named_lines(launches: Launches, capability: int, folder: Path) -> Lines:
+    """Return the reports by kernel, in the order of their first launches."""
     return {
-        name.removesuffix("_kernel"): [report_of(compiled, capability, folder) for compiled in kernel.compiled]
-        for name, kernel in caught.items()
+        name.removesuffix("_kernel"): [report_of(launch.compiled, capability, folder) for launch in of_kernel]
+        for name, of_kernel in launches.items()
     }
 
 

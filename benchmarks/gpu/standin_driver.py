@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from itertools import count
+from unittest.mock import patch
 
 import torch
 from triton.backends.compiler import GPUTarget
@@ -16,6 +17,8 @@ from triton.runtime.driver import driver
 
 SHARED_MEMORY = 232_448
 """Bytes of an sm_90's program."""
+NUMBERS = count()
+"""Of the devices: a kernel keeps what it has compiled by the device's number, whatever that device is."""
 
 
 class StandInUtils:
@@ -52,10 +55,11 @@ class StandInDriver:
 
     def __init__(self, capability: int = 90) -> None:
         self._target = GPUTarget("cuda", capability, 32)
+        self._number = next(NUMBERS)
 
     def get_current_device(self) -> int:
-        """Return the one device."""
-        return 0
+        """Return this driver's only device, which no other driver has."""
+        return self._number
 
     def set_current_device(self, device: int) -> None:
         """Do nothing: there is one."""
@@ -90,9 +94,6 @@ class StandInDriver:
 @contextmanager
 def standing_in(capability: int = 90) -> Iterator[None]:
     """Make kernels compile for this capability, and run nowhere. TRITON_INTERPRET is not to be set."""
-    before: Any = driver._active
-    driver.set_active(StandInDriver(capability))  # type: ignore[arg-type]
-    try:
+    attribute = "_active" if hasattr(driver, "_active") else "active"  # Triton 3.2 has the second one only
+    with patch.object(driver, attribute, StandInDriver(capability)):
         yield
-    finally:
-        driver._active = before

@@ -112,7 +112,7 @@ def _list(
     return num_listed + num_ties
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_chunks", "num_rows"])
 def collect_kernel(
     logits,
     maxima,
@@ -155,7 +155,7 @@ def collect_kernel(
         tl.store(counts + row, tl.minimum(count, ROOM))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_chunks", "num_rows"])
 def cut_kernel(
     candidates,
     counts,

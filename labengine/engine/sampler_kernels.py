@@ -41,7 +41,7 @@ def _first_above(ends, weights, index, goal):
     return tl.min(tl.where((weights > 0) & (ends > goal), index, last), 0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_chunks"])
 def survey_kernel(logits, maxima, places, row_stride, size, num_chunks, CHUNK: tl.constexpr):
     """Write the largest logit of one chunk, and the first token that has it. NaN counts as infinity."""
     chunk, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
@@ -52,7 +52,7 @@ def survey_kernel(logits, maxima, places, row_stride, size, num_chunks, CHUNK: t
     tl.store(places + row * num_chunks + chunk, chunk * CHUNK + place)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_chunks", "num_rows"])
 def weigh_kernel(
     logits,
     maxima,
@@ -80,7 +80,7 @@ def weigh_kernel(
         tl.store(sums + row * num_chunks + chunk, tl.sum(weights, 0))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_chunks", "num_rows"])
 def choose_kernel(
     logits,
     maxima,

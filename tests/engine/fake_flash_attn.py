@@ -94,9 +94,9 @@ def fa2(version: str = "2.8.3") -> ModuleType:
 
 
 def fa3() -> ModuleType:
-    """The package flash_attn_interface."""
+    """The package flash_attn_interface. full_tiles: for each call, whether complete tiles are copied."""
     module = ModuleType("flash_attn_interface")
-    module.calls = []  # type: ignore[attr-defined]
+    module.calls, module.full_tiles = [], []  # type: ignore[attr-defined]
 
     def flash_attn_with_kvcache(
         q: Tensor,
@@ -142,6 +142,7 @@ def fa3() -> ModuleType:
             check(q, k_cache, v_cache, page_table, cu_seqlens_q)
             longest = max_seqlen_q
         copies_tiles = k_cache.shape[1] % TILE == 0 and longest * group > 128 and cache_leftpad is None
+        module.full_tiles.append(copies_tiles)
 
         def result(request: Request) -> Tensor:
             return attend(request, k_cache, v_cache, softmax_scale, causal, window_size, copies_tiles)

@@ -84,6 +84,14 @@ def test_fa3_reads_no_nan_where_it_could_copy_full_tiles(install: Install, block
     assert largest_error(on_cpu(block_size), LONG_STEPS, LONG_LENGTHS, spec, torch.bfloat16) < 2e-2
 
 
+@pytest.mark.parametrize("window", [None, 200])
+def test_fa3_copies_full_tiles_where_contexts_fill_their_blocks(install: Install, window: int | None) -> None:
+    """A prompt's chunks but the last, whose context ends inside a block: behind it slots hold NaN."""
+    module, steps = install("FA3"), [[128, 0], [128, 192], [128, 0], [116, 128]]
+    assert largest_error(on_cpu(64), steps, [500, 320], group_of(64, window), torch.bfloat16) < 2e-2
+    assert module.full_tiles == [True, True, True, False]
+
+
 @pytest.mark.parametrize(("version", "decodes_by"), [("2.8.3", "kvcache"), ("2.8.3.post2", "kvcache"), ("2.8.4", "")])
 @pytest.mark.parametrize("window", [None, 40, 200])
 def test_fa2_with_blocks_of_256(install: Install, version: str, decodes_by: str, window: int | None) -> None:
@@ -147,6 +155,20 @@ def test_padding_writes_nowhere_and_attends_to_zeros(
     for pool, was in zip((cache.keys, cache.values), before, strict=True):
         same = torch.where(pool.isnan(), was.isnan(), pool == was).all(-1).all(-1)
         assert (~same).nonzero().tolist() == [[2, 43]]
+
+
+def test_fa3_takes_a_decodes_lengths_on_the_host_for_bounds(install: Install) -> None:
+    """As many heads as need a tile; the bound, five blocks, says nothing about where the context ends."""
+    module = install("FA3")
+    step, cache = padded_step(2, 1, None)
+    asked = AttentionSetting(CPU, torch.bfloat16, 256 * KV_HEADS, KV_HEADS, HEAD_DIM, (256,))
+    cache.keys[2, 43:44], cache.values[2, 43:44] = 0.0, 0.0
+    out = (
+        FlashOnCpu(asked)
+        .prepare(step, step.groups[0])
+        .attend(torch.randn(2, 256 * KV_HEADS, HEAD_DIM).to(torch.bfloat16), cache, SCALE)
+    )
+    assert out.isfinite().all() and module.full_tiles == [False]
 
 
 def test_a_store_of_padding_alone_changes_nothing() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -39,8 +38,7 @@ if not sys.platform.startswith("linux"):
 
 sys.path.insert(0, str(ROOT / "benchmarks" / "gpu"))
 
-import compiled_launches
-from compiled_launches import GPUS, MODELS, attend, catching, half_precision, spec_of
+from compiled_launches import GPUS, MODELS, attend, half_precision, spec_of, specializing
 
 from labengine.engine import sampler_cut_kernels, sampler_kernels
 from labengine.engine.attention import triton_kernels
@@ -50,44 +48,30 @@ SAMPLERS = (sampler_kernels, sampler_cut_kernels)
 CPU = torch.device("cpu")
 SMALL_GPU = Gpu((8, 0), 1)
 
-Launches = set[str]
+Launches = set[tuple[str, str]]
+"""Kernels and what they are compiled for: two launches with the same one run the same code."""
 
 
-def specialization(source: Any, target: object, options: dict[str, Any]) -> str:
-    """What Triton compiles one kernel for: two launches with the same one run the same code."""
-    return repr((source.name, source.signature, source.constants, source.attrs, sorted(options.items())))
+def launches_of(capability: int, run: Callable[[], object]) -> Launches:
+    """Run something on a CPU with kernels that only note what they would be compiled for."""
+    with specializing(capability) as found:
+        run()
+    return found
 
 
-@pytest.fixture
-def launches_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], object]], Launches]:
-    """Run something on a CPU with kernels that only note how they are launched; return these launches."""
-    monkeypatch.setattr(compiled_launches, "compile", specialization)
-
-    def noted(capability: int, run: Callable[[], object]) -> Launches:
-        with ExitStack() as stack:
-            caught = [stack.enter_context(catching(module, capability)) for module in (triton_kernels, triton_ops)]
-            run()
-        return {launch for kernels in caught for kernel in kernels.values() for launch in kernel.compiled}
-
-    return noted
-
-
-LaunchesOf = Callable[[int, Callable[[], object]], Launches]
 SAMPLE = {(75, "smollm2", 256), (80, "gemma3", 16), (90, "qwen3", 1), (90, "gemma3", 256)}
 
 
 @pytest.mark.parametrize(
     ("capability", "model", "block_size"), sampled(product((75, 80, 90, 120), MODELS, (1, 16, 256, 512)), SAMPLE)
 )
-def test_attentions_trial_launches_every_kernel_of_a_step(
-    capability: int, model: str, block_size: int, launches_of: LaunchesOf
-) -> None:
+def test_attentions_trial_launches_every_kernel_of_a_step(capability: int, model: str, block_size: int) -> None:
     """Prompts and decodes, mixed and alone, with their keys whole and in spans."""
     heads, dtype, spec = MODELS[model], half_precision(capability), spec_of(model, block_size)
     gpu = GPUS[capability]
     undivided = launches_of(capability, lambda: attend(replace(gpu, num_sms=1), dtype, heads, spec))
     spans = launches_of(capability, lambda: attend(gpu, dtype, heads, spec))
-    assert undivided - spans and any("join_kernel" in launch for launch in spans - undivided)
+    assert undivided - spans and any(name == "join_kernel" for name, _ in spans - undivided)
     setting = AttentionSetting(CPU, dtype, *heads, (block_size,), (spec.window,))
     trial = launches_of(capability, lambda: try_kernels(TritonAttention(setting, gpu)))
     assert undivided | spans <= trial
@@ -128,9 +112,7 @@ class Steps:
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3"])
-def test_the_trials_launch_every_kernel_of_a_models_steps(
-    family: str, tiny_model: Callable[..., Path], launches_of: LaunchesOf
-) -> None:
+def test_the_trials_launch_every_kernel_of_a_models_steps(family: str, tiny_model: Callable[..., Path]) -> None:
     """Beside Triton's attention and beside torch's, whose write no kernel may replace."""
     steps = Steps(tiny_model(family))
 

@@ -1,12 +1,16 @@
 """Every kernel, as the backend would launch it, compiles for GPUs from Turing on: no GPU is needed for that.
 
-Launches are caught with their arguments, compiled for a capability, and held against what such a GPU has.
+Launches are compiled for a capability, and held against what such a GPU has. So are the launches of Triton's cases, in
+a process of their own: the interpreter runs kernels that no compiler takes.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
@@ -30,10 +34,14 @@ from compiled_launches import (
     attend,
     attention_launches,
     capabilities,
-    catching,
+    compiling,
+    fuse,
     half_precision,
+    kernels_of,
     ops_launches,
+    sample,
     sampler_launches,
+    specializing,
 )
 from kernel_table import attention_lines
 from ptxas_report import report_of
@@ -41,6 +49,7 @@ from ptxas_report import report_of
 from labengine.engine.attention import triton_kernels
 from labengine.engine.attention.triton import is_interpreted
 from labengine.engine.attention.triton_tiles import Gpu
+from labengine.engine.ops import triton_kernels as ops_kernels
 
 pytestmark = pytest.mark.skipif(is_interpreted(), reason="TRITON_INTERPRET=1: kernels are not compiled")
 
@@ -61,9 +70,9 @@ EACH_ONCE = {(75, "smollm2"), (80, "qwen3"), (89, "smollm2"), (90, "gemma3")}
 
 @pytest.mark.parametrize(("capability", "model"), sampled(product(SHARED_KIB, MODELS), EACH_ONCE))
 def test_attention(capability: int, model: str) -> None:
-    caught = attention_launches(capability, model, half_precision(capability))
-    assert all(kernel.compiled for kernel in caught.values())
-    for kernel in caught["attend_kernel"].compiled:
+    launches = attention_launches(capability, model, half_precision(capability))
+    assert launches.keys() == kernels_of(triton_kernels)
+    for kernel in (launch.compiled for launch in launches["attend_kernel"]):
         assert kernel.metadata.shared <= SHARED_KIB[capability] * 1024
         # Triton has given up Turing's tensor cores.
         assert capability == 75 or "mma" in kernel.asm["ptx"], "products belong on tensor cores"
@@ -92,38 +101,37 @@ def test_registers_and_shared_memory(
 @pytest.mark.parametrize(("block_size",), sampled(product([5, 16, 256]), {(16,)}))
 def test_keys_are_copied_16_bytes_at_a_time(block_size: int) -> None:
     """On Hopper, several steps ahead: loads straight into shared memory, none of them through registers."""
-    with catching(triton_kernels, 90) as kernels:
+    with compiling(90) as launches:
         for gpu in (GPUS[90], Gpu((9, 0), 1)):  # with and without spans
             attend(gpu, torch.bfloat16, MODELS["qwen3"], GroupSpec(block_size))
-    for kernel in kernels["attend_kernel"].compiled:
-        ptx = kernel.asm["ptx"]
+    for ptx in (launch.compiled.asm["ptx"] for launch in launches["attend_kernel"]):
         copies = re.findall(r"cp\.async\.\w+\.shared\.global[^;]*?, (0x\w+|\d+)", ptx)
         assert copies and all(int(size, 0) == 16 for size in copies)
-    for kernel in kernels["write_kernel"].compiled:
-        assert re.search(r"ld\.global\S*\.v4\.b32", kernel.asm["ptx"]), "rows are copied in large pieces"
+    for ptx in (launch.compiled.asm["ptx"] for launch in launches["write_kernel"]):
+        assert re.search(r"ld\.global\S*\.v4\.b32", ptx), "rows are copied in large pieces"
 
 
 @pytest.mark.parametrize(("capability",), sampled(product([75, 90]), {(75,)}))
 def test_attention_in_float32(capability: int) -> None:
-    caught = attention_launches(capability, "qwen3", torch.float32)
-    for kernel in caught["attend_kernel"].compiled:
+    launches = attention_launches(capability, "qwen3", torch.float32)
+    for kernel in (launch.compiled for launch in launches["attend_kernel"]):
         assert kernel.metadata.shared <= SHARED_KIB[capability] * 1024
         assert "tf32" not in kernel.asm["ptx"], "float32 is for exact comparisons"
 
 
 @pytest.mark.parametrize(("capability",), sampled(product(capabilities()), {(75,), (90,)}))
 def test_fused_ops(capability: int, tmp_path: Path) -> None:
-    caught = ops_launches(capability, half_precision(capability))
-    for kernel in (kernel for found in caught.values() for kernel in found.compiled):
+    launches = ops_launches(capability, half_precision(capability))
+    for kernel in (launch.compiled for found in launches.values() for launch in found):
         assert re.search(r"ld\.global\S*\.v[24]", kernel.asm["ptx"]), "whole vectors are loaded"
         assert report_of(kernel, capability, tmp_path).spilled == 0
-    assert all(kernel.compiled for kernel in caught.values())
+    assert launches.keys() == kernels_of(ops_kernels)
 
 
 @pytest.mark.parametrize(("capability",), sampled(product(capabilities()), {(75,), (90,)}))
 def test_sampler(capability: int, tmp_path: Path) -> None:
     """Logits are loaded 16 bytes at a time, weighed and added without float64, in registers."""
-    compiled = {name: kernel.compiled for name, kernel in sampler_launches(capability).items()}
+    compiled = {name: [launch.compiled for launch in found] for name, found in sampler_launches(capability).items()}
     assert {name: len(found) for name, found in compiled.items()} == {
         "survey_kernel": 2, "weigh_kernel": 1, "choose_kernel": 2, "collect_kernel": 1, "cut_kernel": 1,
     }  # fmt: skip
@@ -137,3 +145,95 @@ def test_sampler(capability: int, tmp_path: Path) -> None:
         report = report_of(kernel, capability, tmp_path)
         least = 256 if name == "cut_kernel" else 512  # it reads a few KiB once
         assert report.spilled <= A_FEW_BYTES and report.threads * report.programs_per_sm >= least, report
+
+
+def attend_on(num_sms: int) -> Callable[[int], None]:
+    """Return steps of a long context and some short ones, on a GPU of that size."""
+    gpu, heads = Gpu((9, 0), num_sms), MODELS["smollm2"]
+    return lambda size: attend(gpu, torch.bfloat16, heads, contexts=(4096, *(300,) * size))
+
+
+OF_SOME_SIZE: dict[str, Callable[[int], None]] = {
+    "sampler": sample,
+    "ops": lambda size: fuse(torch.bfloat16, size),
+    "attention, whole keys": attend_on(1),
+    "attention, 2 to 16 spans": attend_on(13_000),
+}
+
+
+@pytest.mark.parametrize("run", OF_SOME_SIZE.values(), ids=OF_SOME_SIZE)
+def test_batches_of_any_size_run_the_same_code(run: Callable[[int], None]) -> None:
+    """Triton compiles anew for an integer that is 1 or a multiple of 16: in the midst of steps, for seconds."""
+    found = []
+    for size in (1, 2, 3, 16, 17, 256):
+        with specializing(90) as specializations:
+            run(size)
+        found.append(specializations)
+    assert found[0] and all(specializations == found[0] for specializations in found)
+
+
+CASES = [
+    f"tests/engine/triton_{case}_cases.py" for case in ("ops", "sampler", "attention", "ops_models", "model", "graphs")
+]
+
+
+def compile_cases(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run pytest with these arguments; kernels are compiled, and nothing is computed (see compiled_cases.py)."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "engine.compiled_cases",
+        *arguments,
+    ]
+    path = os.pathsep.join(filter(None, (str(ROOT / "tests"), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+
+
+def test_each_kernel_of_the_cases() -> None:
+    """At its first launch."""
+    found = compile_cases("-m", "not sweep", *CASES)
+    assert found.returncode == 0, found.stdout[-8000:] + found.stderr[-2000:]
+
+
+@pytest.mark.sweep
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("capability", capabilities())
+def test_every_launch_of_the_cases(capability: int) -> None:
+    found = compile_cases("--every-launch", "--capability", str(capability), *CASES)
+    assert found.returncode == 0, found.stdout[-8000:] + found.stderr[-2000:]
+
+
+BROKEN_CASES = """
+from typing import Any
+
+import torch
+import triton
+
+
+@triton.jit
+def annotated_kernel(numbers: Any):
+    pass
+
+
+@triton.jit
+def forgotten_kernel(numbers):
+    pass
+
+
+def test_a_launch():
+    annotated_kernel[(1,)](torch.zeros(1))
+"""
+
+
+def test_a_kernel_that_does_not_compile_or_is_not_launched_is_found(tmp_path: Path) -> None:
+    cases = tmp_path / "broken_cases.py"
+    cases.write_text(BROKEN_CASES)
+    found = compile_cases("-c", "pyproject.toml", str(cases))
+    assert found.returncode == 1 and "Cannot access global variable Any" in found.stdout
+    assert re.search("NOT LAUNCHED:.* annotated_kernel.* forgotten_kernel", found.stdout)

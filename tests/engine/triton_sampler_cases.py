@@ -178,7 +178,7 @@ def test_a_token_is_drawn_up_to_its_borders(temperature: float, top_k: int | Non
 
 
 @triton.jit
-def select_kernel(ends: Any, weights: Any, selected: Any, goal: Any) -> None:
+def select_kernel(ends, weights, selected, goal):
     """Write what the sampler's kernels select of 4 indices."""
     index = tl.arange(0, 4)
     tl.store(selected, sampler_kernels._first_above(tl.load(ends + index), tl.load(weights + index), index, goal))

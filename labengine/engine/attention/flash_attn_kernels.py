@@ -6,8 +6,10 @@ and align a causal mask to the last key: the last query of a request sees its wh
 loaded:
 
     behind a context    FA2 clears such rows, and so does FA3 where it copies row by row. Where a tile lies in one block
-                        and there are many queries, FA3 copies complete tiles, NaN included (its issue 1745). With an
-                        argument for padding on the left it does not do that, so it gets one: 0 tokens.
+                        and there are many queries, FA3 copies complete tiles by TMA, NaN included (its issue 1745).
+                        With an argument for padding on the left it copies row by row, so it gets one, 0 tokens, where
+                        a context ends inside a block. Where all contexts fill their blocks, as those of a long
+                        prompt's chunks do, no tile has a row behind a context, and TMA, which is faster, stays on.
     before a window     entries of the table that mean nothing. They are cut off: a table that begins with the first
                         block that is read, and a context as much shorter, give the same result.
 """
@@ -96,12 +98,19 @@ class FA3(FlashKernels):
             "causal": True,
             "window_size": flash_window(group),
         }
-        longest = max(step.query_lens)
-        if min(longest * self._group_size, group.block_size) >= SMALLEST_TILE:
+        if self._copies_unwritten_rows(step, group):
             shared["cache_leftpad"] = torch.zeros_like(contexts)
         if not step.is_decode:
-            shared.update(cu_seqlens_q=step.query_starts, max_seqlen_q=longest)
+            shared.update(cu_seqlens_q=step.query_starts, max_seqlen_q=max(step.query_lens))
         return lambda queries, cache, scale: self._attend(queries, cache, scale, step.is_decode, shared)
+
+    def _copies_unwritten_rows(self, step: StepTensors, group: GroupTensors) -> bool:
+        """Return True if complete tiles may be copied, and one may reach behind a context.
+
+        A decode's lengths on the host may be upper bounds: see StaticStep.
+        """
+        copies_tiles = min(max(step.query_lens) * self._group_size, group.block_size) >= SMALLEST_TILE
+        return copies_tiles and (step.is_decode or any(length % group.block_size for length in step.context_lens))
 
     def _attend(self, queries: Tensor, cache: LayerKV, scale: float, is_decode: bool, shared: dict[str, Any]) -> Tensor:
         call = self._package.flash_attn_with_kvcache
