@@ -74,11 +74,21 @@ class TritonStep(StepAttention):
 
     def attend(self, queries: Tensor, cache: LayerKV, scale: float) -> Tensor:
         """Attend launch by launch."""
-        queries = _with_contiguous_rows(queries)
         out = torch.empty(queries.shape, dtype=queries.dtype, device=queries.device)
+        self._attend_all(out, queries, cache, scale)
+        return out
+
+    def attend_into(self, out: Tensor, queries: Tensor, cache: LayerKV, scale: float) -> None:
+        """Attend without a copy, unless a subclass attends otherwise."""
+        if type(self).attend is TritonStep.attend:
+            self._attend_all(out, queries, cache, scale)
+        else:
+            super().attend_into(out, queries, cache, scale)
+
+    def _attend_all(self, out: Tensor, queries: Tensor, cache: LayerKV, scale: float) -> None:
+        queries = _with_contiguous_rows(queries)
         for launch in self._launches:
             self._attend(launch, queries, cache, scale, out)
-        return out
 
     def _attend(self, launch: Launch, queries: Tensor, cache: LayerKV, scale: float, out: Tensor) -> None:
         from labengine.engine.attention.triton_kernels import attend_kernel, join_kernel
