@@ -27,6 +27,7 @@ from labengine.engine.backend_choice import BACKENDS
 from labengine.engine.forward import choice as forward_choice
 from labengine.engine.forward.eager import EagerForward
 from labengine.engine.forward.graphs import GraphedForward
+from labengine.engine.forward.pieces import PiecewiseForward
 from labengine.engine.model_runner import ModelRunner
 from labengine.engine.pool_size import free_memory
 from labengine.engine.step_tensors import StepTensors
@@ -138,7 +139,10 @@ def runners(
         patch.setattr(forward_choice, "refusal", lambda device, backend: "switched off")
         eager = load()
     assert isinstance(graphed._forward, GraphedForward) and isinstance(eager._forward, EagerForward)
-    assert graphed._forward._recordings, graphed.describe()["forward"]
+    pieces = graphed._forward._others
+    assert isinstance(pieces, PiecewiseForward) and graphed._forward._recordings and pieces._recordings, (
+        graphed.describe()["forward"]
+    )
     return graphed, eager
 
 
@@ -162,18 +166,23 @@ def test_graphs_give_what_eager_gives(
     tiny_gemma: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Batches that shrink and grow again, with NaN in every slot not yet written: logits and the whole pool agree."""
+    """Batches that shrink and grow again, with NaN in every slot not yet written: logits and the whole pool agree.
+
+    Prompts, and chunks with decodes, run through pieces; decodes alone through complete graphs.
+    """
     model_dir = tiny_gemma if family == "gemma3" else tiny_model("llama")
     both = runners(model_dir, attention, dtype, monkeypatch, block_size)
     results = []
     for runner in both:
         poison(runner, range(96))
         dealer = Dealer(96, runner.groups)
-        requests = [dealer.request(text) for text in random_texts(30, 41, 7, 19, 12)]
-        for request in requests:
-            runner.forward(plan_of(request.take(len(request.token_ids) - 6)))
+        *requests, late = [dealer.request(text) for text in random_texts(30, 41, 7, 19, 12, 150)]
+        logits = [runner.forward(plan_of(request.take(len(request.token_ids) - 6))).clone() for request in requests]
+        for chunk in (33, 60, 57):  # the larger one leaves rows behind
+            plan = plan_of(late.take(chunk), *(request.take(1) for request in requests[2:4]))
+            logits.append(runner.forward(plan).clone())
         batches = (requests, requests[:2], requests[:1], requests[1:4], requests)
-        logits = [runner.forward(plan_of(*(r.take(1) for r in batch))).clone() for batch in batches]
+        logits += [runner.forward(plan_of(*(r.take(1) for r in batch))).clone() for batch in batches]
         assert all(step.isfinite().all() for step in logits)
         pool = torch.stack([torch.stack((kv.keys, kv.values)) for kv in map(runner.kv_tensors.layer, range(3))])
         results.append((torch.cat(logits), pool.isnan(), pool.nan_to_num()))

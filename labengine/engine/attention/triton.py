@@ -102,34 +102,43 @@ class LaunchOfStep:
         totals = torch.empty(*rows, 2, dtype=torch.float32, device=queries.device)
         where = (self._step.contexts, self._step.query_starts, launch.tiles, out, sums, totals)
         numbers = (scale * LOG2_E, queries.stride(0), tables.stride(0), launch.num_spans)
-        heads = (num_kv_heads, group_size, head_dim, padded_dim(head_dim))
-        window, widen = self._group.window or 0, is_interpreted() and queries.dtype == torch.bfloat16
-        cut = (*heads, self._group.block_size, window, launch.queries, shape.rows, shape.keys, shape.min_steps)
-        behind_kv = (tables, *where, *numbers, *cut, is_split, widen)
+        # Constants are in the order of the kernels' parameters, for the repeats.
+        heads = {
+            "NUM_KV_HEADS": num_kv_heads,
+            "GROUP": group_size,
+            "HEAD_DIM": head_dim,
+            "PADDED": padded_dim(head_dim),
+        }
+        window = {"WINDOW": self._group.window or 0, "QUERIES": launch.queries}
+        span = {"KEYS": shape.keys, "LEAST": shape.min_steps}
+        widen = is_interpreted() and queries.dtype == torch.bfloat16
+        size = {"BLOCK_SIZE": self._group.block_size}
+        constants = {**heads, **size, **window, "ROWS": shape.rows, **span, "IS_SPLIT": is_split, "WIDEN": widen}
+        options = {"num_warps": shape.num_warps, "num_stages": shape.num_stages, "enable_fp_fusion": True}
         grid = (num_kv_heads, launch.num_spans, launch.num_tiles)
-        attend = _repeated(
-            attend_kernel[grid](
-                queries, cache.keys, cache.values, *behind_kv,
-                enable_fp_fusion=True, num_warps=shape.num_warps, num_stages=shape.num_stages,
-            ),
-            grid,
-        )  # fmt: skip
+        behind_kv = (tables, *where, *numbers)
+        kernel = attend_kernel[grid](queries, cache.keys, cache.values, *behind_kv, **constants, **options)
+        attend = _repeated(kernel, grid, constants)
         if not is_split:
             return attend and (lambda keys, values: attend(queries, keys, values, *behind_kv))
-        joined = (*where, launch.num_spans, *heads, window, launch.queries, shape.keys, shape.min_steps, SPANS_AT_ONCE)
+        constants = {**heads, **window, **span, "SPANS": SPANS_AT_ONCE}
         grid = (launch.queries * group_size, num_kv_heads, launch.num_tiles)
-        join = _repeated(join_kernel[grid](*joined, enable_fp_fusion=True, num_warps=4), grid)
+        joined = (*where, launch.num_spans)
+        join = _repeated(join_kernel[grid](*joined, **constants, num_warps=4, enable_fp_fusion=True), grid, constants)
         if attend is None or join is None:
             return None
         return lambda keys, values: (attend(queries, keys, values, *behind_kv), join(*joined))
 
 
-def _repeated(kernel: Any, grid: tuple[int, int, int]) -> Callable[..., object] | None:
-    """Return what launches a compiled kernel with all arguments, constants included.
+def _repeated(kernel: Any, grid: tuple[int, int, int], constants: dict[str, int]) -> Callable[..., object] | None:
+    """Return what launches a compiled kernel, given the arguments before its constants.
 
     None under the interpreter, which compiles nothing, and before Triton 3.6: older ones take other arguments.
     """
-    return kernel[grid] if kernel is not None and _launches_compiled_kernels() else None
+    if kernel is None or not _launches_compiled_kernels():
+        return None
+    launch, values = kernel[grid], tuple(constants.values())
+    return lambda *arguments: launch(*arguments, *values)
 
 
 @cache

@@ -9,6 +9,7 @@ import torch
 from labengine.config import GroupSpec
 from labengine.engine.attention import AttentionBackend
 from labengine.engine.attention.native import NativeAttention
+from labengine.engine.attention.torch_static import StaticTorch
 from labengine.engine.forward import Forward
 from labengine.engine.forward.eager import EagerForward
 from labengine.engine.forward.graph_staging import GraphStaging
@@ -49,7 +50,8 @@ def choose_forward(
     others = None
     if recorder is None:
         recorder = CudaRecorder(kv.device)
-        others = PiecewiseForward(eager, groups, longest_piece(model, limits.max_num_batched_tokens), recorder)
+        if not isinstance(backend, StaticTorch):  # its writes and reads by rows are for decodes; see StaticRunner
+            others = PiecewiseForward(eager, groups, longest_piece(model, limits.max_num_batched_tokens), recorder)
     return GraphedForward(eager, groups, longest, limits.max_num_seqs, recorder, kv.device, static_step, others)
 
 
