@@ -125,9 +125,9 @@ class KVCacheManager:
             group.drop_skipped(request, request.num_computed_tokens)
             if (lacking := group.num_missing_blocks(request, num_tokens)) > 0:
                 missing += lacking
-        if missing > self.pool.num_free:
-            return False
         if missing:
+            if missing > self.pool.num_free:
+                return False
             for group in self.groups:
                 group.extend(request, num_tokens)
         self.register(request, num_tokens, "allocated")
@@ -186,9 +186,9 @@ class KVCacheManager:
         table, size = request.block_tables[group.index], group.block_size
         runs = []
         while start < end:
-            index, offset = divmod(start, size)
-            length = min(size - offset, end - start)
-            runs.append((table[index], offset, length))
+            offset = start % size
+            length = size - offset if size - offset < end - start else end - start
+            runs.append((table[start // size], offset, length))
             start += length
         return tuple(runs)
 

@@ -113,7 +113,7 @@ class Scheduler:
         finished = []
         for scheduled in plan.scheduled:
             request = self.requests[scheduled.request_id]
-            self.book_computed(request, scheduled.end)
+            self.book_computed(request, scheduled.start + len(scheduled.token_ids))
             if scheduled.samples:
                 self.append_token(request, next(tokens))
                 reason = self.finish_reason(request)
@@ -188,16 +188,19 @@ class Scheduler:
             self._set(request, "status", status)
         if RequestScheduled in self._hooks:
             self._hooks.emit(RequestScheduled(request.request_id, start, num_tokens, not is_decode, status.value))
+        slot_runs = []
+        for group in self.manager.groups:
+            slot_runs.append(self.manager.slot_runs(request, start, end, group))
         return scheduled_request(
             request.request_id,
-            token_ids=tuple(token_ids[start:end]),
-            start=start,
-            block_tables=(*map(tuple, request.block_tables),),
-            slot_runs=tuple([self.manager.slot_runs(request, start, end, group) for group in self.manager.groups]),
-            is_prefill=not is_decode,
-            samples=is_last,
-            sampling=request.sampling,
-            seed=request.seed,
+            tuple(token_ids[start:end]),
+            start,
+            tuple(map(tuple, request.block_tables)),
+            tuple(slot_runs),
+            not is_decode,
+            is_last,
+            request.sampling,
+            request.seed,
         )
 
     def allocate_or_preempt(

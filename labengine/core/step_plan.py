@@ -88,33 +88,36 @@ _set_token_ids = ScheduledRequest.__dict__["token_ids"].__set__
 
 
 class _Draft:
-    """The memory of a ScheduledRequest that may be written to: a frozen class takes six times as long to fill."""
+    """The memory of a ScheduledRequest that may be written to."""
 
     __slots__ = tuple(part.name for part in fields(ScheduledRequest))
 
+    def __init__(
+        self,
+        request_id: int,
+        token_ids: tuple[int, ...],
+        start: int,
+        block_tables: tuple[tuple[int, ...], ...],
+        slot_runs: tuple[tuple[SlotRun, ...], ...],
+        is_prefill: bool,
+        samples: bool,
+        sampling: SamplingParams,
+        seed: int,
+    ) -> None:
+        self.request_id = request_id
+        self.token_ids = token_ids
+        self.start = start
+        self.block_tables = block_tables
+        self.slot_runs = slot_runs
+        self.is_prefill = is_prefill
+        self.samples = samples
+        self.sampling = sampling
+        self.seed = seed
 
-def scheduled_request(
-    request_id: int,
-    token_ids: tuple[int, ...],
-    start: int,
-    block_tables: tuple[tuple[int, ...], ...],
-    slot_runs: tuple[tuple[SlotRun, ...], ...],
-    is_prefill: bool,
-    samples: bool,
-    sampling: SamplingParams,
-    seed: int,
-) -> ScheduledRequest:
-    """Return a ScheduledRequest: every request pays for one in every step."""
-    made: Any = _Draft()
-    made.request_id = request_id
-    made.token_ids = token_ids
-    made.start = start
-    made.block_tables = block_tables
-    made.slot_runs = slot_runs
-    made.is_prefill = is_prefill
-    made.samples = samples
-    made.sampling = sampling
-    made.seed = seed
+
+def scheduled_request(*values: Any) -> ScheduledRequest:
+    """Return a ScheduledRequest of these values, in a sixth of the time that its own constructor takes."""
+    made: Any = _Draft(*values)
     made.__class__ = ScheduledRequest
     return cast(ScheduledRequest, made)
 

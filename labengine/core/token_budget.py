@@ -37,8 +37,11 @@ class TokenBudgetScheduler(Scheduler):
         batch: list[ScheduledRequest] = []
         while len(batch) < len(self.running) and budget:
             request = self.running[len(batch)]
-            num_tokens = min(request.num_tokens - request.num_computed_tokens, budget, chunk)
-            if not self.allocate_or_preempt(request, request.num_computed_tokens + num_tokens, batch, preempted):
+            num_computed = request.num_computed_tokens
+            num_tokens = len(request.token_ids) - num_computed
+            if num_tokens > 1:
+                num_tokens = min(num_tokens, budget, chunk)
+            if not self.allocate_or_preempt(request, num_computed + num_tokens, batch, preempted):
                 break
             batch.append(self.plan(request, num_tokens, RequestStatus.RUNNING))
             budget -= num_tokens

@@ -28,8 +28,7 @@ from dataclasses import dataclass, field
 from labengine.config import ConfigError, EngineConfig
 from labengine.core.connector import Connector
 from labengine.core.parts import Parts
-from labengine.core.request import Request
-from labengine.core.step_plan import UNSAMPLED, ScheduledRequest, StepPlan, UnsampledError
+from labengine.core.step_plan import UNSAMPLED, StepPlan, UnsampledError
 from labengine.engine.engine import Engine, StepReport
 from labengine.engine.interrupts import interrupts_deferred
 from labengine.engine.runner import Runner, is_asynchronous
@@ -71,8 +70,6 @@ class Ahead:
     """Index in the journal at which the next step's section begins."""
     plan: StepPlan | None = None
     """The next step's plan; None when no request is left to run."""
-    unfilled: list[tuple[ScheduledRequest, Request]] = field(default_factory=list)
-    """Scheduled requests whose last token is still to be sampled."""
     schedule_events: list[Event] = field(default_factory=list)
     peak_used_blocks: int = 0
     is_launched: bool = False
@@ -150,13 +147,7 @@ class OverlappedEngine(Engine):
         ahead.num_used_after_update = pool.num_used
         if not self.scheduler.is_idle:
             with self.hooks.held() as ahead.schedule_events:
-                ahead.plan = plan = self.scheduler.schedule()
-            requests = self.requests
-            ahead.unfilled = [
-                (part, requests[part.request_id])
-                for part in plan.scheduled
-                if part.token_ids and part.token_ids[-1] is UNSAMPLED
-            ]
+                ahead.plan = self.scheduler.schedule()
             ahead.peak_used_blocks = pool.num_used
 
     def _launch_ahead(self, plan: StepPlan, num_losses: int) -> None:
@@ -203,9 +194,10 @@ class OverlappedEngine(Engine):
         return is_valid and not self.gave_up
 
     def _emit_end(self, plan: StepPlan, token_ids: list[int], ahead: Ahead) -> None:
-        if not ahead.is_launched:
-            for part, request in ahead.unfilled:
-                part.fill_in(request.token_ids[-1])
+        if ahead.plan is not None and not ahead.is_launched:  # else nobody reads the plan's tokens any more
+            for part in ahead.plan.scheduled:
+                if part.is_unfilled:
+                    part.fill_in(self.requests[part.request_id].token_ids[-1])
         if ahead.update_events:
             tokens = dict(zip((request.request_id for request in plan.sampling), token_ids, strict=True))
             self.hooks.emit_all(_with_tokens(ahead.update_events, tokens))

@@ -264,10 +264,10 @@ class Engine:
     def _report(self, plan: StepPlan, token_ids: list[int], finished: tuple[int, ...]) -> StepReport:
         return StepReport(
             self.step_number,
-            {request.request_id: request.num_tokens for request in plan.scheduled},
+            {request.request_id: len(request.token_ids) for request in plan.scheduled},
             plan.preempted,
             finished,
-            dict(zip((request.request_id for request in plan.sampling), token_ids, strict=True)),
+            dict(zip([request.request_id for request in plan.sampling], token_ids, strict=True)),
             self._peak_used_blocks,
             tuple(request.request_id for request in self.scheduler.external.loading),
         )
