@@ -14,12 +14,15 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
 from random import Random
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import torch
 
@@ -193,7 +196,7 @@ def backends_for(load: Load, device: torch.device) -> Iterator[AttentionBackend]
         if refusal is None:
             yield backend(setting)
         else:
-            print(f"not {name} for blocks of {load.block_size}: {refusal}")
+            print(f"not {name} for blocks of {load.block_size}: {refusal}", flush=True)
 
 
 DECODES = [Load(n, 562, block_size=size) for n, size in product((1, 4, 16, 64, 256), (16, 256))]
@@ -207,32 +210,33 @@ PREFILLS = [Load(16, 1024, 1024), Load(1, 8192, 8192), Load(1, 8192, 8192, 256),
 SMOKE = [Load(2, 20, heads=(2, 1, 16)), Load(1, 20, 20, heads=(2, 1, 16))]
 
 
-def figures(loads: list[Load], device: torch.device, bandwidth: float, rate: float) -> list[Figure]:
-    found = []
+def figures(loads: list[Load], device: torch.device, bandwidth: float, rate: float) -> Iterator[Figure]:
+    """Yield each figure when it is measured; a backend that fails at a load is left out there."""
     for load in loads:
         for backend in backends_for(load, device):
-            median, spread = attend_microseconds(backend, load, device)
+            try:
+                median, spread = attend_microseconds(backend, load, device)
+            except Exception as error:
+                print(f"failed: {backend.name}, {load}: {type(error).__name__}: {error}", flush=True)
+                continue
             done = load.kv_bytes / bandwidth if load.queries == 1 else load.products / rate
-            found.append(Figure(backend.name, load, median, spread, done / median * 1e6))
-    return found
+            yield Figure(backend.name, load, median, spread, done / median * 1e6)
 
 
-def printed(found: list[Figure], bandwidth: float, rate: float) -> None:
-    print(f"copy {bandwidth / 1e12:.2f} TB/s, matrix product {rate / 1e12:.0f} TFLOP/s (bfloat16)\n")
-    print("| backend | requests | context | queries | heads | window | block | us | ± | share of the limit |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
-    for f in found:
-        heads = "/".join(map(str, f.load.heads))
-        cells = (
-            f.backend,
-            f.load.requests,
-            f.load.context,
-            f.load.queries,
-            heads,
-            f.load.window or "",
-            f.load.block_size,
-        )
-        print(f"| {' | '.join(map(str, cells))} | {f.microseconds:.1f} | {f.spread:.1f} | {f.share:.0%} |")
+def head(bandwidth: float, rate: float) -> str:
+    """The lines above the rows."""
+    return (
+        f"copy {bandwidth / 1e12:.2f} TB/s, matrix product {rate / 1e12:.0f} TFLOP/s (bfloat16)\n\n"
+        "| backend | requests | context | queries | heads | window | block | us | ± | share of the limit |\n"
+        "|---|---|---|---|---|---|---|---|---|---|"
+    )
+
+
+def row(figure: Figure) -> str:
+    load = figure.load
+    sizes = (load.requests, load.context, load.queries, "/".join(map(str, load.heads)), load.window or "")
+    cells = (figure.backend, *sizes, load.block_size, f"{figure.microseconds:.1f}", f"{figure.spread:.1f}")
+    return f"| {' | '.join(map(str, cells))} | {figure.share:.0%} |"
 
 
 def sweep(device: torch.device, bandwidth: float, rate: float) -> None:
@@ -273,11 +277,14 @@ def main() -> None:
         sweep(device, bandwidth, rate)
         return
     loads = SMOKE if arguments.smoke else [*DECODES, *LONG_DECODES, *OTHER_HEADS, *PREFILLS]
-    found = figures(loads, device, bandwidth, rate)
-    printed(found, bandwidth, rate)
-    if arguments.json:
-        report = {"copy_bytes_per_s": bandwidth, "product_flop_per_s": rate, "figures": [asdict(f) for f in found]}
-        arguments.json.write_text(json.dumps(report, indent=1))
+    found: list[Figure] = []
+    print(head(bandwidth, rate), flush=True)
+    for figure in figures(loads, device, bandwidth, rate):
+        found.append(figure)
+        print(row(figure), flush=True)
+        if arguments.json:  # after each: the run may be ended by its limit
+            report = {"copy_bytes_per_s": bandwidth, "product_flop_per_s": rate, "figures": [asdict(f) for f in found]}
+            arguments.json.write_text(json.dumps(report, indent=1))
     if device.type == "cuda" and all(figure.backend != "triton" for figure in found):
         raise SystemExit("failed: Triton's kernels were not measured; the reason stands above")
 

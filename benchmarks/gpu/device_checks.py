@@ -1,4 +1,4 @@
-"""What a device does to a lab and a test on a CPU cannot: one check a process, as `first_run.py` calls them.
+"""What a device does to a lab and a test on a CPU cannot: one check a process, as `first.py` calls them.
 
     python benchmarks/gpu/device_checks.py loads|threads|wide_tables|full_memory
 
@@ -18,10 +18,10 @@ from random import Random
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE.parent.parent), str(HERE)]
 
 import torch  # noqa: E402
-from first_run import LEFT_OUT  # noqa: E402
+from stages import LEFT_OUT  # noqa: E402
 from workload import make_model  # noqa: E402
 
 from labengine import Lab  # noqa: E402

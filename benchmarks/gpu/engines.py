@@ -1,8 +1,10 @@
 """One engine, one process: loads the model, warms up, then answers the workload as often as it is told to.
 
-    python engines.py ENGINE MODEL_DIR OPTIONS      (run by __main__.py; OPTIONS are JSON)
+    python engines.py ENGINE MODEL_DIR OPTIONS      (run by engine_process.py; OPTIONS are JSON)
 
 Each line "go" on stdin is answered with a line of JSON on stdout; what an engine prints itself goes to stderr.
+Lengths, tokens per step and requests at once are the same for all (workload.py), nothing is served from a prefix cache,
+and each engine sizes its KV pool by its own default: ours is half of the free memory, the others' 90 % of the GPU's.
 """
 
 from __future__ import annotations
@@ -14,12 +16,17 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
 
-from workload import TEMPERATURE, Workload, nano_vllm_workload
-
-MAX_MODEL_LEN, MAX_BATCHED_TOKENS, MAX_NUM_SEQS = 4096, 16384, 256
-"""nano-vLLM's bench and defaults; as many requests at once as the workload has."""
+from workload import (  # noqa: E402
+    MAX_BATCHED_TOKENS,
+    MAX_MODEL_LEN,
+    MAX_NUM_SEQS,
+    TEMPERATURE,
+    Workload,
+    nano_vllm_workload,
+)
 
 
 class Engine(Protocol):
@@ -34,21 +41,23 @@ class Engine(Protocol):
 
 
 class Ours:
-    """labengine, silent or with a timeline of every step."""
+    """labengine, which neither records nor checks."""
 
     def __init__(self, model_dir: str, options: dict[str, Any]) -> None:
+        sys.path.insert(0, str(HERE.parent.parent))
         from labengine import Lab
 
         self.lab = Lab(
             model_dir,
-            num_blocks=options.get("num_blocks", "auto"),
+            device="cuda",
+            num_blocks="auto",
             block_size=options["block_size"],
             max_num_seqs=MAX_NUM_SEQS,
             max_num_batched_tokens=MAX_BATCHED_TOKENS,
+            max_model_len=MAX_MODEL_LEN,
             attention=options.get("attention"),
-            edition=options.get("edition", "labengine"),
-            record=options.get("record", False),
-            check=options.get("check", False),
+            record=False,
+            check=False,
         )
         status = self.lab.status()
         self.about = "; ".join(status[key] for key in ("attention", "forward", "kv_pool"))
@@ -77,8 +86,16 @@ class Nano:
         from nanovllm import LLM, SamplingParams
 
         self._sampling = SamplingParams
-        self.llm = LLM(model_dir, enforce_eager=False, max_model_len=MAX_MODEL_LEN)
-        self.about = f"blocks of 256, CUDA graphs, attention by {getattr(flash_attn, '__version__', 'flash_attn')}"
+        self.llm = LLM(
+            model_dir,
+            enforce_eager=False,
+            max_model_len=MAX_MODEL_LEN,
+            max_num_seqs=MAX_NUM_SEQS,
+            max_num_batched_tokens=MAX_BATCHED_TOKENS,
+        )
+        num_blocks = len(self.llm.scheduler.block_manager.blocks)
+        version = getattr(flash_attn, "__version__", "flash_attn")
+        self.about = f"{num_blocks:,} blocks of 256, CUDA graphs, attention by {version}"
 
     def warm_up(self) -> None:
         sampling = self._sampling(temperature=TEMPERATURE, ignore_eos=True, max_tokens=20)

@@ -1,6 +1,6 @@
 """Where a decode step's time goes: its phases by the clock, its kernels by the profiler; and what recording adds.
 
-    python step_profile.py MODEL_DIR [--batch 256] [--context 562] [--block-size 16] [--steps 40] [--attention NAME]
+    python step_profile.py MODEL_DIR [--batch 256] [--context 562] [--block-size 16] [--steps 16] [--attention NAME]
 
 Two labs on one model take turns, one that records and one that does not, so that noise hits both. Prints one line of
 JSON: milliseconds per phase, the kernels that take most of the GPU's time, and the ratio of the medians.
@@ -10,28 +10,37 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections import defaultdict
+from pathlib import Path
 from random import Random
 from statistics import median
 from time import perf_counter
 from typing import Any
 
-import torch
-from torch.profiler import ProfilerActivity, profile
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent.parent), str(HERE)]
 
-from labengine import Lab
-from labengine.events import RequestScheduled
+import torch  # noqa: E402
+from torch.profiler import ProfilerActivity, profile  # noqa: E402
+from workload import MAX_BATCHED_TOKENS, MAX_MODEL_LEN  # noqa: E402
+
+from labengine import Lab  # noqa: E402
+from labengine.events import RequestScheduled  # noqa: E402
 
 
 def decoding_lab(selected: argparse.Namespace, *, record: bool) -> Lab:
     """A lab in which every request has its context, and goes on decoding."""
-    blocks = selected.batch * -(-(selected.context + 4 * selected.steps + 64) // selected.block_size)
+    longest = selected.context + 4 * selected.steps + 64
+    blocks = selected.batch * -(-longest // selected.block_size)
     lab = Lab(
         selected.model,
+        device="cuda",
         num_blocks=blocks,
         block_size=selected.block_size,
         max_num_seqs=selected.batch,
-        max_num_batched_tokens=16384,
+        max_num_batched_tokens=MAX_BATCHED_TOKENS,
+        max_model_len=max(MAX_MODEL_LEN, longest),
         attention=selected.attention,
         record=record,
         check=False,
@@ -103,7 +112,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--context", type=int, default=562)
     parser.add_argument("--block-size", type=int, default=16)
-    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--steps", type=int, default=16)
     parser.add_argument("--attention")
     selected = parser.parse_args()
     silent, recording = (decoding_lab(selected, record=record) for record in (False, True))

@@ -2,10 +2,13 @@
 
 Speed does not depend on the values, so nothing is downloaded: transformers makes the model, and a tokenizer of a few
 words stands beside it for engines that want to load one.
+
+    python workload.py MODEL_DIR      make the model there, unless it is there
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +32,8 @@ QWEN3_0_6B = {
 KV_BYTES_PER_TOKEN = 2 * 28 * 8 * 128 * 2
 """Keys and values, layers, heads, numbers, bytes of a bfloat16."""
 TEMPERATURE = 0.6
+MAX_MODEL_LEN, MAX_BATCHED_TOKENS, MAX_NUM_SEQS = 4096, 16384, 256
+"""Settings of all engines: nano-vLLM's bench and defaults, and as many requests at once as the workload has."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,7 @@ def make_model(directory: Path, shape: Mapping[str, Any] = QWEN3_0_6B) -> int:
     """Config, random bfloat16 weights and a tokenizer, unless they are there; returns the bytes of the weights."""
     weights = directory / "model.safetensors"
     if not weights.exists():
+        directory.mkdir(parents=True, exist_ok=True)
         _save(directory, shape)
     return weights.stat().st_size
 
@@ -91,3 +97,7 @@ def _save(directory: Path, shape: Mapping[str, Any]) -> None:
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<bos>", eos_token="<eos>", unk_token="<unk>")
     fast.save_pretrained(directory)
     model.save_pretrained(directory, max_shard_size="20GB")
+
+
+if __name__ == "__main__":
+    print(f"{make_model(Path(sys.argv[1])) / 1e6:,.0f} MB of weights in {sys.argv[1]}")

@@ -28,6 +28,8 @@ class BlockPool:
             self.free_queue.remove(self.null_block)
             self.num_usable -= 1
         self.prefix_map: PrefixMap = {}
+        self.num_losses = 0
+        """Releases and evictions so far."""
         self._hooks = hooks
         self._journal = journal
 
@@ -77,6 +79,7 @@ class BlockPool:
         Raises RuntimeError, before anything changes, for a block that is free already.
         """
         blocks = self.blocks
+        self.num_losses += 1
         self._journal.record((self._unrelease, block_ids))
         freed = []
         for block_id in block_ids:
@@ -122,6 +125,7 @@ class BlockPool:
     def evict(self, block: Block, reason: EvictReason = "reused") -> None:
         """Forget a block's content: its keys, and the map entries that lead to it."""
         prefix_map, block_id, record = self.prefix_map, block.block_id, self._journal.record
+        self.num_losses += 1
         record((_restore_content, block, block.keys, block.token_ids, block.prefix))
         for key in block.keys:
             mapped = prefix_map.get(key, ())
@@ -140,6 +144,16 @@ class BlockPool:
         for block_id in block_ids:
             if self.blocks[block_id].keys:
                 self.evict(self.blocks[block_id], reason)
+
+    def blocks_to_give_back(self) -> set[int]:
+        """Return the blocks to which a rollback of the journal gives back a reference, or content."""
+        found: set[int] = set()
+        for inverse, *arguments in self._journal:
+            if inverse == self._unrelease:
+                found.update(arguments[0])
+            elif inverse is _restore_content:
+                found.add(arguments[0].block_id)
+        return found
 
     # -- inverses ------------------------------------------------------------------------------------------------------
 

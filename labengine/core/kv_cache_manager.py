@@ -123,7 +123,8 @@ class KVCacheManager:
         missing = 0
         for group in self.groups:
             group.drop_skipped(request, request.num_computed_tokens)
-            missing += max(0, group.num_missing_blocks(request, num_tokens))
+            if (lacking := group.num_missing_blocks(request, num_tokens)) > 0:
+                missing += lacking
         if missing > self.pool.num_free:
             return False
         if missing:
@@ -185,9 +186,9 @@ class KVCacheManager:
         table, size = request.block_tables[group.index], group.block_size
         runs = []
         while start < end:
-            offset = start % size
+            index, offset = divmod(start, size)
             length = min(size - offset, end - start)
-            runs.append((table[start // size], offset, length))
+            runs.append((table[index], offset, length))
             start += length
         return tuple(runs)
 

@@ -12,7 +12,7 @@ from labengine.core.external_loads import ExternalLoads
 from labengine.core.journal import Journal
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.request import FinishReason, Request, RequestStatus
-from labengine.core.step_plan import UNSAMPLED, ScheduledRequest, StepPlan
+from labengine.core.step_plan import UNSAMPLED, ScheduledRequest, StepPlan, scheduled_request
 from labengine.events import (
     RequestAdded,
     RequestFinished,
@@ -143,7 +143,7 @@ class Scheduler:
         A block that had been free loses its cached content. A block of a request that the step had preempted belongs to
         that request again, but holds another's KV: the request is preempted once more, to recompute.
         """
-        written = {block_id for request in plan.scheduled for runs in request.slot_runs for block_id, _, _ in runs}
+        written = plan.written_blocks()
         written.update(load.block_id for load in plan.loads)
         self.manager.pool.evict_cached(sorted(written), "distrusted")
         for request_id in plan.preempted:
@@ -180,19 +180,22 @@ class Scheduler:
 
     def plan(self, request: Request, num_tokens: int, status: RequestStatus) -> ScheduledRequest:
         """Add a request that has its blocks to the step: its next num_tokens tokens and the slots of their KV."""
-        start, end = request.num_computed_tokens, request.num_computed_tokens + num_tokens
-        is_decode = num_tokens == 1 and end == request.num_tokens and request.num_generated_tokens > 0
-        self._set(request, "status", status)
+        start, token_ids = request.num_computed_tokens, request.token_ids
+        end = start + num_tokens
+        is_last = end == len(token_ids)
+        is_decode = num_tokens == 1 and is_last and end > request.num_prompt_tokens
+        if request.status is not status:
+            self._set(request, "status", status)
         if RequestScheduled in self._hooks:
             self._hooks.emit(RequestScheduled(request.request_id, start, num_tokens, not is_decode, status.value))
-        return ScheduledRequest(
-            request_id=request.request_id,
-            token_ids=tuple(request.token_ids[start:end]),
+        return scheduled_request(
+            request.request_id,
+            token_ids=tuple(token_ids[start:end]),
             start=start,
-            block_tables=tuple(tuple(table) for table in request.block_tables),
-            slot_runs=tuple(self.manager.slot_runs(request, start, end, group) for group in self.manager.groups),
+            block_tables=(*map(tuple, request.block_tables),),
+            slot_runs=tuple([self.manager.slot_runs(request, start, end, group) for group in self.manager.groups]),
             is_prefill=not is_decode,
-            samples=end == request.num_tokens,
+            samples=is_last,
             sampling=request.sampling,
             seed=request.seed,
         )
@@ -282,7 +285,8 @@ class Scheduler:
         Other requests can now read them.
         """
         self.manager.register(request, num_tokens, "computed")
-        self._set(request, "num_computed_tokens", num_tokens)
+        self._journal.record((setattr, request, "num_computed_tokens", request.num_computed_tokens))
+        request.num_computed_tokens = num_tokens
         if TokensComputed in self._hooks:
             self._hooks.emit(TokensComputed(request.request_id, num_tokens))
 
@@ -298,7 +302,8 @@ class Scheduler:
         token_id = request.token_ids[-1]
         if not request.sampling.ignore_eos and token_id is not UNSAMPLED and token_id in self.config.eos_token_ids:
             return "stop"
-        return "length" if request.num_generated_tokens == request.sampling.max_tokens else None
+        num_generated = len(request.token_ids) - request.num_prompt_tokens
+        return "length" if num_generated == request.sampling.max_tokens else None
 
     def _remove_waiting(self, request: Request) -> None:
         index = self.waiting.index(request)

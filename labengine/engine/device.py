@@ -36,6 +36,24 @@ def sent(values: Tensor, device: torch.device) -> Tensor:
     return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values
 
 
+class ComingBack:
+    """A copy of a device's tensor on its way to the host. Launches behind it are not waited for."""
+
+    def __init__(self, values: Tensor) -> None:
+        self._values = values
+        self._is_there: torch.cuda.Event | None = None
+        if values.device.type == "cuda":
+            self._values = torch.empty_like(values, device="cpu", pin_memory=True).copy_(values, non_blocking=True)
+            self._is_there = torch.cuda.Event()
+            self._is_there.record(torch.cuda.current_stream(values.device))
+
+    def awaited(self) -> Tensor:
+        """Return the copy, once it is complete."""
+        if self._is_there is not None:
+            self._is_there.synchronize()
+        return self._values
+
+
 def choose_device(requested: str | torch.device | None) -> tuple[torch.device, str]:
     """Return the device, and its name with the reason. Raises ConfigError for one that is unknown or absent."""
     if requested is None:

@@ -60,6 +60,12 @@ class Attention(nn.Module):
 
     def forward(self, hidden: Tensor, step: LayerStep) -> Tensor:
         """Map [num_tokens, hidden_size] to the same shape; write the tokens' KV to their slots on the way."""
+        attended = step.attention.attend(self.queries(hidden, step), step.cache, self.scale)
+        out: Tensor = self.out(attended.flatten(1))
+        return out
+
+    def queries(self, hidden: Tensor, step: LayerStep) -> Tensor:
+        """Return the rotated queries [num_tokens, num_heads, head_dim]; write the tokens' KV to their slots."""
         heads = self.qkv(hidden).unflatten(-1, (-1, self.head_dim))
         queries = step.ops.rotate_and_write(
             heads, self.num_kv_heads, step.rotation, self.head_norms, step.attention, step.cache
@@ -67,9 +73,7 @@ class Attention(nn.Module):
         if queries is None:
             queries, keys = self.rotated(heads[:, : -self.num_kv_heads], step)
             step.attention.write(keys, heads[:, -self.num_kv_heads :], step.cache)
-        attended = step.attention.attend(queries, step.cache, self.scale)
-        out: Tensor = self.out(attended.flatten(1))
-        return out
+        return queries
 
     @property
     def head_norms(self) -> HeadNorms:
@@ -138,7 +142,10 @@ class DecoderLayer(nn.Module):
     def forward(self, stream: Tensor, part: Tensor | None, step: LayerStep) -> tuple[Tensor, Tensor]:
         """Return the stream, and the part still to be added to it; all are [num_tokens, hidden_size]."""
         normed, stream = step.ops.add_norm(stream, part, self.attention_norm)
-        attended = self.attention(normed, step)
+        return self.after_attention(stream, self.attention(normed, step), step)
+
+    def after_attention(self, stream: Tensor, attended: Tensor, step: LayerStep) -> tuple[Tensor, Tensor]:
+        """Return what `forward` returns, from the stream and the attention's output."""
         normed, stream = step.ops.add_norm(stream, attended, self.mlp_norm)
         return stream, self.mlp(normed, step)
 
@@ -151,10 +158,9 @@ class SandwichLayer(DecoderLayer):
         self.attended_norm = family.norm(config.hidden_size, config.rms_norm_eps)
         self.mlp_out_norm = family.norm(config.hidden_size, config.rms_norm_eps)
 
-    def forward(self, stream: Tensor, part: Tensor | None, step: LayerStep) -> tuple[Tensor, Tensor]:
-        """Return the stream, and the part still to be added to it; all are [num_tokens, hidden_size]."""
-        normed, stream = step.ops.add_norm(stream, part, self.attention_norm)
-        attended = step.ops.norm(self.attention(normed, step), self.attended_norm)
+    def after_attention(self, stream: Tensor, attended: Tensor, step: LayerStep) -> tuple[Tensor, Tensor]:
+        """Return what `forward` returns, from the stream and the attention's output."""
+        attended = step.ops.norm(attended, self.attended_norm)
         normed, stream = step.ops.add_norm(stream, attended, self.mlp_norm)
         return stream, step.ops.norm(self.mlp(normed, step), self.mlp_out_norm)
 
@@ -249,5 +255,9 @@ class PagedModel(nn.Module):
         rows = step.sample_rows
         assert part is not None, "a model has layers"
         normed, _ = ops.add_norm(stream[rows], part[rows], self.norm)
+        return self.logits(normed, out)
+
+    def logits(self, normed: Tensor, out: Tensor | None = None) -> Tensor:
+        """Return the logits of normed rows, float32, in `out` if that is given."""
         logits: Tensor = self.lm_head(normed)
         return logits.float() if out is None else out.copy_(logits)

@@ -17,7 +17,8 @@ from torch import Tensor
 from labengine.config import ConfigError
 from labengine.core.step_plan import StepPlan
 from labengine.engine.attention import AttentionBackend
-from labengine.engine.device import choose_device, choose_dtype, on_the_host
+from labengine.engine.batch_sampling import BatchSampling
+from labengine.engine.device import ComingBack, choose_device, choose_dtype, on_the_host
 from labengine.engine.fingerprint import ModelFiles, fingerprint
 from labengine.engine.forward import Forward
 from labengine.engine.forward.choice import choose_forward, choose_packing, choose_staging
@@ -31,7 +32,7 @@ from labengine.engine.model_config import ModelConfig
 from labengine.engine.pool import PoolPlan
 from labengine.engine.sampler import asks_the_host, read, sample, sample_on_device, sampling_line
 from labengine.engine.step_limits import StepLimits, checked_model_len
-from labengine.engine.step_tensors import StepStaging, StepTensors
+from labengine.engine.step_tensors import NewTokens, StepStaging, StepTensors
 from labengine.engine.torch_import import load_torch
 from labengine.engine.trial_memory import largest_plans, most_bytes
 from labengine.engine.weights import Weights, check_weights, load_weights
@@ -49,11 +50,13 @@ def _in_use(key: Hashable) -> Weights | None:
 
 @dataclass(frozen=True, slots=True)
 class SampledEarly:
-    """Tokens that the device samples from a plan's logits; see sampler.sample_on_device."""
+    """Tokens that the device samples from a plan's logits (see sampler.sample_on_device), and their copy."""
 
     plan: StepPlan
     logits: Tensor
+    batch: BatchSampling
     tokens: Tensor
+    coming: ComingBack
 
 
 class ModelRunner:
@@ -92,6 +95,10 @@ class ModelRunner:
             else StepStaging(pool.groups, kv.device)  # an override may compute with tensors: all are on the device
         )
         self._sampled: SampledEarly | None = None
+        """Of the newest step that `forward` has returned."""
+        self._launched: SampledEarly | None = None
+        """Of the step behind it, which `forward` has not been asked for yet."""
+        self._batch = BatchSampling((), self.vocab_size)
         weights.join(self)
 
     @classmethod
@@ -276,10 +283,33 @@ class ModelRunner:
         """
         if not plan.scheduled:
             return torch.empty(0, self.vocab_size, device=self.kv_tensors.device)
+        launched, self._launched = self._launched, None
+        if launched is not None and launched.plan is plan:
+            self._sampled = launched
+            return launched.logits
         with interrupts_allowed(), self._device_made_current(), AdviceWhenFull(self.kv_tensors):
             logits = self._forward(self.step_tensors(plan))
             self._sampled = self._sampled_early(plan, logits) if self.is_asynchronous else None
             return logits
+
+    def launch_ahead(self, plan: StepPlan, before: StepPlan) -> bool:
+        """Launch the step behind `before`, whose tokens `sample` has not returned yet: they stay on the device.
+
+        plan: UNSAMPLED where it has tokens of `before`. `forward` of this plan returns its logits then.
+        Returns False, with nothing launched, where the host has to know the tokens, or to read the logits of `before`
+        again.
+        """
+        sampled = self._sampled
+        if sampled is None or sampled.plan is not before or type(self).step_tensors is not ModelRunner.step_tensors:
+            return False
+        if not plan.sampling or sampled.batch.has_top_p:
+            return False
+        if asks_the_host(self._sampling_of(plan), sampled.logits):
+            return False
+        with interrupts_allowed(), self._device_made_current(), AdviceWhenFull(self.kv_tensors):
+            logits = self._forward(self._staging.step_tensors(plan, NewTokens(before, sampled.tokens[0])))
+            self._launched = self._sampled_early(plan, logits)
+        return True
 
     def step_tensors(self, plan: StepPlan) -> StepTensors:
         """Return a plan as tensors: token ids, positions, slots and block tables. The next step overwrites them.
@@ -293,7 +323,7 @@ class ModelRunner:
         early, self._sampled = self._sampled, None
         with interrupts_allowed(), self._device_made_current(), AdviceWhenFull(self.kv_tensors):
             if early is not None and early.plan is plan and early.logits is logits:
-                return read(early.tokens, plan.sampling, logits)
+                return read(early.coming.awaited(), plan.sampling, logits)
             return sample(logits, plan.sampling, self._forward.argmax(logits))
 
     @torch.inference_mode()
@@ -307,9 +337,16 @@ class ModelRunner:
             return None
         if (kind.forward, kind.sample) != (ModelRunner.forward, ModelRunner.sample):
             return None
-        if asks_the_host(plan.sampling, logits):
+        batch = self._sampling_of(plan)
+        if asks_the_host(batch, logits):
             return None
-        return SampledEarly(plan, logits, sample_on_device(logits, plan.sampling, self._forward.argmax(logits)))
+        tokens = sample_on_device(logits, plan.sampling, self._forward.argmax(logits), batch)
+        return SampledEarly(plan, logits, batch, tokens, ComingBack(tokens))
+
+    def _sampling_of(self, plan: StepPlan) -> BatchSampling:
+        if not self._batch.serves(plan.sampling):
+            self._batch = BatchSampling(plan.sampling, self.vocab_size)
+        return self._batch
 
     def torch_modules(self) -> PagedModel:
         """Return the model as modules that compute; see Weights.torch_modules."""

@@ -7,7 +7,6 @@ computed on the logits' device, for all rows at once, and the tokens are copied 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import compress
 
 import numpy as np
 import torch
@@ -17,10 +16,9 @@ from torch import Tensor
 from labengine.config import SamplingParams
 from labengine.core.step_plan import ScheduledRequest
 from labengine.engine import triton_sampler
+from labengine.engine.batch_sampling import BatchSampling, cuts
 from labengine.engine.device import sent
-
-_MASK = 2**64 - 1
-_GOLDEN_GAMMA = 0x9E3779B97F4A7C15
+from labengine.engine.random_numbers import uniform
 
 MAX_CELLS = {"cpu": 2**17, "cuda": 2**24}
 """Logits per batch of drawn rows: as doubles they fit into a CPU's cache, or take 128 MiB of a GPU."""
@@ -35,18 +33,23 @@ def sample(logits: Tensor, requests: Sequence[ScheduledRequest], argmax: Tensor 
     return read(sample_on_device(logits, requests, argmax), requests, logits) if requests else []
 
 
-def sample_on_device(logits: Tensor, requests: Sequence[ScheduledRequest], argmax: Tensor | None = None) -> Tensor:
+def sample_on_device(
+    logits: Tensor,
+    requests: Sequence[ScheduledRequest],
+    argmax: Tensor | None = None,
+    batch: BatchSampling | None = None,
+) -> Tensor:
     """Return the tokens, and under them whether their logits are finite: int [2, rows] on the device.
 
-    The host does not wait, unless asks_the_host says so.
+    The host does not wait, unless asks_the_host says so. batch: that of these requests, if there is one.
     """
-    vocab_size = logits.shape[1]
-    cut, uncut = _hot_rows(requests, vocab_size)
+    batch = batch or BatchSampling(requests, logits.shape[1])
+    cut, uncut = batch.cut, batch.uncut
     if argmax is None and uses_kernels(logits):
-        few = [row for row in cut if _has_few_candidates(requests[row].sampling, vocab_size)]
-        draws = _draws(requests, uncut, few, logits)
-        sampled = triton_sampler.sample(logits, draws, cuts=bool(few))
-        cut, uncut = sorted({*cut} - {*few}), []
+        numbers = batch.draws(requests)
+        draws = None if numbers is None else _to_device(numbers, torch.float64, logits.device)
+        sampled = triton_sampler.sample(logits, draws, cuts=bool(batch.few))
+        cut, uncut = batch.many, []
     elif argmax is None and len(cut) + len(uncut) == len(requests):
         sampled = _are_finite(logits).repeat(2, 1)  # all tokens are drawn below
     elif argmax is None:
@@ -66,13 +69,9 @@ def uses_kernels(logits: Tensor) -> bool:
     return is_suitable and triton_sampler.refusal(logits.device) is None
 
 
-def asks_the_host(requests: Sequence[ScheduledRequest], logits: Tensor) -> bool:
+def asks_the_host(batch: BatchSampling, logits: Tensor) -> bool:
     """Return True if sample_on_device has to wait for the device: torch draws a row with top-p without top-k."""
-    if uses_kernels(logits):
-        return False
-    vocab_size = logits.shape[1]
-    settings = (request.sampling for request in requests if request.sampling.temperature > 0)
-    return any(_cuts(s, vocab_size) and (s.top_k or vocab_size) >= vocab_size for s in settings)
+    return batch.has_top_p_alone and not uses_kernels(logits)
 
 
 def sampling_line(device: torch.device) -> str:
@@ -124,7 +123,7 @@ def draw(logits: Tensor, requests: Sequence[ScheduledRequest]) -> Tensor:
     temperatures, targets = _to_device(numbers, torch.float64, logits.device).unsqueeze(2)
     shifted = logits.float()
     shifted = shifted - shifted.amax(dim=-1, keepdim=True)
-    if not _cuts(samplings[0], logits.shape[1]):
+    if not cuts(samplings[0], logits.shape[1]):
         return pick(_weights(shifted, temperatures), targets)
     ids, kept = likeliest(shifted, temperatures, samplings)
     return ids.gather(1, pick(kept, targets).unsqueeze(1)).squeeze(1)
@@ -192,74 +191,11 @@ def _in_order(values: Tensor, n: int) -> Tensor:
     return last - (keys.topk(n, dim=-1).values & 0xFFFFFFFF)
 
 
-def uniform(seed: int, position: int) -> float:
-    """Return a pseudorandom number in [0, 1) of (seed, position): two rounds of splitmix64."""
-    return (_splitmix64(_splitmix64(seed & _MASK) + position) >> 11) / 2**53
-
-
-def uniforms(seeds: Sequence[int], positions: Sequence[int]) -> NDArray[np.float64]:
-    """Return `uniform` of each seed and position, for a batch at once: float64 [len(seeds)]."""
-    masked = np.array([seed & _MASK for seed in seeds], np.uint64)
-    mixed = _mixed(_mixed(masked) + np.array([position & _MASK for position in positions], np.uint64))
-    return (mixed >> np.uint64(11)) / 2**53
-
-
-def _mixed(states: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return _splitmix64 of each state; sums and products of uint64 wrap around."""
-    z = states + np.uint64(_GOLDEN_GAMMA)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
-
-
-def _splitmix64(state: int) -> int:
-    """Return the mixed state (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014)."""
-    z = (state + _GOLDEN_GAMMA) & _MASK
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
-    return z ^ (z >> 31)
-
-
-def _cuts(sampling: SamplingParams, vocab_size: int) -> bool:
-    return (sampling.top_k or vocab_size) < vocab_size or (sampling.top_p or 1.0) < 1.0
-
-
-def _hot_rows(requests: Sequence[ScheduledRequest], vocab_size: int) -> tuple[list[int], list[int]]:
-    """Return the rows that are not greedy: those cut by top-k or top-p, and the others."""
-    hot = [row for row, request in enumerate(requests) if request.sampling.temperature > 0]
-    is_cut = [_cuts(requests[row].sampling, vocab_size) for row in hot]
-    return list(compress(hot, is_cut)), [row for row, cut in zip(hot, is_cut, strict=True) if not cut]
-
-
 def _batches(kinds: Iterable[list[int]], logits: Tensor) -> Iterator[list[int]]:
     """Yield batches of rows of one kind."""
     size = max(1, MAX_CELLS[logits.device.type] // logits.shape[1])
     for rows in kinds:
         yield from (rows[start : start + size] for start in range(0, len(rows), size))
-
-
-def _draws(
-    requests: Sequence[ScheduledRequest], uncut: Sequence[int], cut: Sequence[int], logits: Tensor
-) -> Tensor | None:
-    """Return what triton_sampler.sample draws these rows by: float64 [4, requests], 0 for others; None for no rows.
-
-    Roots of temperatures, uniform numbers, top-k and top-p.
-    """
-    rows, vocab_size = [*uncut, *cut], logits.shape[1]
-    if not rows:
-        return None
-    numbers = np.zeros((4, len(requests)))
-    numbers[0, rows] = triton_sampler.roots([requests[row].sampling.temperature for row in rows])
-    numbers[1, rows] = uniforms([requests[row].seed for row in rows], [requests[row].end for row in rows])
-    numbers[2, cut] = [min(requests[row].sampling.top_k or vocab_size, vocab_size) for row in cut]
-    numbers[3, cut] = [requests[row].sampling.top_p or 1.0 for row in cut]
-    return _to_device(numbers, torch.float64, logits.device)
-
-
-def _has_few_candidates(sampling: SamplingParams, vocab_size: int) -> bool:
-    """Return True for top-k within the room of the kernels' candidates, and for top-p alone."""
-    top_k = sampling.top_k or vocab_size
-    return top_k <= triton_sampler.ROOM or top_k >= vocab_size
 
 
 def _to_device(values: Sequence[object] | NDArray[np.float64], dtype: torch.dtype, device: torch.device) -> Tensor:

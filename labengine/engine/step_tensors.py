@@ -11,15 +11,18 @@ numpy and torch out of its caches, so that a call takes ten times as long as in 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise
+from operator import add
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from labengine.config import GroupSpec
-from labengine.core.step_plan import ScheduledRequest, SlotRun, StepPlan
+from labengine.core.step_plan import UNSAMPLED, ScheduledRequest, SlotRun, StepPlan
+from labengine.engine.device import sent
 from labengine.engine.staged_memory import LastCopy, Numbers, StagedMemory
 
 
@@ -41,6 +44,32 @@ class GroupTensors:
 
 
 @dataclass(frozen=True, slots=True)
+class NewTokens:
+    """The tokens that a step has sampled, of which the host knows none yet: int64 [num_sampling] on the device."""
+
+    plan: StepPlan
+    tokens: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class LateTokens:
+    """Token ids of a step that only the device knows: tokens[columns[i]] belongs into row rows[i]."""
+
+    rows: Sequence[int]
+    columns: Sequence[int]
+    tokens: Tensor
+
+    def put_into(self, token_ids: Tensor) -> None:
+        """Write them on the device, behind the step that samples them. The host does not wait."""
+        count = len(self.rows)
+        if self.rows == self.columns == [*range(count)]:  # the same requests decode on
+            token_ids[:count].copy_(self.tokens[:count], non_blocking=True)
+        elif count:
+            rows, columns = sent(torch.tensor([self.rows, self.columns], device="cpu"), token_ids.device)
+            token_ids.index_copy_(0, rows, self.tokens.index_select(0, columns).to(token_ids.dtype))
+
+
+@dataclass(frozen=True, slots=True)
 class StepTensors:
     """The step's batch: its requests' tokens one after the other, in the plan's order. All tensors are int32.
 
@@ -53,6 +82,7 @@ class StepTensors:
     contexts: [num_requests], context_lens on the device. 0 is padding: it reads nothing, and attends to zeros.
     sample_rows: [num_sampling]; the rows whose logits are needed.
     groups: one per KV-cache group.
+    late_tokens: token ids that are still to be written, where token_ids are on the host and hold 0.
     """
 
     token_ids: Tensor
@@ -63,6 +93,7 @@ class StepTensors:
     contexts: Tensor
     sample_rows: Tensor
     groups: tuple[GroupTensors, ...]
+    late_tokens: LateTokens | None = None
 
     @property
     def num_tokens(self) -> int:
@@ -110,20 +141,20 @@ class StagedTables:
         """Take no row for written."""
         self._rows, self._has_null = [], []
 
-    def fill(self, memory: StagedMemory, scheduled: Sequence[ScheduledRequest]) -> None:
+    def fill(self, memory: StagedMemory, scheduled: Sequence[ScheduledRequest], context_lens: Sequence[int]) -> None:
         """Write the tables of these requests where they have changed; the memory has room for them.
 
         Raises ValueError for a table that is too short, and for a null entry that would be read.
         """
-        tables = [request.block_tables[self._group] for request in scheduled]
-        missing = max(0, len(tables) - len(self._rows))
+        missing = max(0, len(scheduled) - len(self._rows))
         self._rows += [()] * missing
         self._has_null += [False] * missing
-        for row, (table, before) in enumerate(zip(tables, self._rows, strict=False)):
-            if table != before:
+        group, block_size, rows, has_null = self._group, self.spec.block_size, self._rows, self._has_null
+        for row, (request, context) in enumerate(zip(scheduled, context_lens, strict=True)):
+            table = request.block_tables[group]
+            if table != rows[row]:
                 self._write(memory, row, table)
-        for request, table, has_null in zip(scheduled, tables, self._has_null, strict=False):
-            if has_null or len(table) * self.spec.block_size < request.end:
+            if has_null[row] or len(table) * block_size < context:
                 self._require_readable(request, table)
 
     def _write(self, memory: StagedMemory, row: int, table: tuple[int, ...]) -> None:
@@ -156,24 +187,32 @@ class StepStaging:
         self._tables = [StagedTables(spec, group) for group, spec in enumerate(groups)]
         self._last_copy = LastCopy(device) if device.type == "cuda" else None
 
-    def step_tensors(self, plan: StepPlan) -> StepTensors:
-        """Expand a plan. Raises ValueError where a table or a run is too short, or a null entry would be read."""
-        if self._last_copy is None:
-            return self._expanded(plan)
-        with self._last_copy.replaced():
-            return self._expanded(plan)
+    def step_tensors(self, plan: StepPlan, new: NewTokens | None = None) -> StepTensors:
+        """Expand a plan. Raises ValueError where a table or a run is too short, or a null entry would be read.
 
-    def _expanded(self, plan: StepPlan) -> StepTensors:
+        new: the tokens that stand in place of UNSAMPLED.
+        """
+        with nullcontext() if self._last_copy is None else self._last_copy.replaced():
+            step = self.expanded(plan, new)
+        if step.late_tokens is not None:
+            step.late_tokens.put_into(step.token_ids)
+        return step
+
+    def expanded(self, plan: StepPlan, new: NewTokens | None = None) -> StepTensors:
+        """Expand a plan into memory that nobody reads any more. Its late tokens are not written."""
         scheduled = plan.scheduled
-        query_lens = tuple(request.num_tokens for request in scheduled)
-        context_lens = tuple(request.end for request in scheduled)
+        texts = [request.token_ids for request in scheduled]
+        starts = [request.start for request in scheduled]
+        query_lens = tuple(map(len, texts))
+        context_lens = tuple(map(add, starts, query_lens))
         ends = list(accumulate(query_lens))
-        token_ids = list(chain.from_iterable(request.token_ids for request in scheduled))
-        positions = expand_runs([request.start for request in scheduled], query_lens)
+        token_ids = list(chain.from_iterable(texts))
+        late = None if new is None else _taken_out(token_ids, ends, scheduled, new)
+        positions = expand_runs(starts, query_lens)
         sample_rows = [end - 1 for end, request in zip(ends, scheduled, strict=True) if request.samples]
         slots = [self._slots(scheduled, group, len(token_ids)) for group in range(len(self._groups))]
         arrays = token_ids, positions, [0, *ends], context_lens, sample_rows, *slots
-        widths = self._fill_tables(scheduled, [len(array) for array in arrays])
+        widths = self._fill_tables(scheduled, context_lens, [len(array) for array in arrays])
         sent = self._memory.sent(arrays, len(scheduled))
         return StepTensors(
             token_ids=sent[0],
@@ -189,12 +228,15 @@ class StepStaging:
                 )
                 for i, spec in enumerate(self._groups)
             ),
+            late_tokens=late,
         )
 
-    def _fill_tables(self, scheduled: Sequence[ScheduledRequest], lengths: Sequence[int]) -> list[int]:
+    def _fill_tables(
+        self, scheduled: Sequence[ScheduledRequest], context_lens: Sequence[int], lengths: Sequence[int]
+    ) -> list[int]:
         """Make room for the step, write its tables, and return the columns of each group's."""
         widths = [
-            max((len(request.block_tables[group]) for request in scheduled), default=0) or 1
+            max([len(request.block_tables[group]) for request in scheduled], default=0) or 1
             for group in range(len(self._groups))
         ]
         needed = lengths, len(scheduled), max(widths, default=1)
@@ -203,7 +245,7 @@ class StepStaging:
                 tables.forget()  # before: an interrupt may come once the new memory is there
             self._memory.reserve(*needed)
         for tables in self._tables:
-            tables.fill(self._memory, scheduled)
+            tables.fill(self._memory, scheduled, context_lens)
         return widths
 
     def _slots(self, scheduled: Sequence[ScheduledRequest], group: int, num_tokens: int) -> Numbers:
@@ -212,6 +254,20 @@ class StepStaging:
         if len(slots) != num_tokens:
             raise ValueError(f"slot_runs of group {group} do not cover the scheduled tokens: {len(slots)} slots")
         return slots
+
+
+def _taken_out(
+    token_ids: list[int], ends: Sequence[int], scheduled: Sequence[ScheduledRequest], new: NewTokens
+) -> LateTokens:
+    """Replace each UNSAMPLED among token_ids by 0; return what belongs there."""
+    column_of = {request.request_id: column for column, request in enumerate(new.plan.sampling)}
+    rows, columns = [], []
+    for end, request in zip(ends, scheduled, strict=True):
+        if request.token_ids and token_ids[end - 1] is UNSAMPLED:
+            token_ids[end - 1] = 0
+            rows.append(end - 1)
+            columns.append(column_of[request.request_id])
+    return LateTokens(rows, columns, new.tokens)
 
 
 def step_tensors(plan: StepPlan, groups: Sequence[GroupSpec], device: torch.device) -> StepTensors:
@@ -224,7 +280,7 @@ def expand_runs(starts: Sequence[int], lengths: Sequence[int]) -> Numbers:
 
     expand_runs([7, 2], [2, 3]) gives [7, 8, 2, 3, 4].
     """
-    if all(length == 1 for length in lengths):  # decodes
+    if lengths.count(1) == len(lengths):  # decodes
         return starts
     firsts, counts = np.array((starts, lengths), dtype=np.int32)
     before = np.cumsum(counts, dtype=np.int32) - counts

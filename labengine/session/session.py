@@ -59,7 +59,7 @@ class Session:
         self.violation_warnings = ViolationWarnings(self.hooks)
         self.hides_seams = False
         """True while views name no methods: the reader is asked for what one of them does wrong."""
-        self.stats = StatsListener()
+        self.stats = StatsListener(lambda: self.stepper.engine.report.sampled)
         self.stats.subscribe(self.hooks)
         self.model = load_model(settings.model, config, settings.model_options()) if model is None else model
         self.config: EngineConfig = self.model.config

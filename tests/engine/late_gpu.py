@@ -13,7 +13,7 @@ CUDA = torch.device("cuda:1")
 
 
 class LateGpu:
-    """Copies out of pinned memory wait in a queue until the host waits for an event that was recorded behind them."""
+    """Copies out of pinned memory, and into it, are queued until the host waits for an event recorded behind them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.queue: list[tuple[Tensor, Tensor]] = []
@@ -25,6 +25,7 @@ class LateGpu:
         self._copy = torch.Tensor.copy_
         monkeypatch.setattr(torch, "zeros", self._allocating(torch.zeros))
         monkeypatch.setattr(torch, "zeros_like", self._allocating(torch.zeros_like))
+        monkeypatch.setattr(torch, "empty_like", self._allocating(torch.empty_like))
         monkeypatch.setattr(torch.Tensor, "to", self._moved)
         monkeypatch.setattr(torch.Tensor, "pin_memory", lambda values: self._pinned_copy(values))
         monkeypatch.setattr(torch.Tensor, "copy_", self._copied())
@@ -68,7 +69,8 @@ class LateGpu:
         def copy(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
             if not non_blocking:
                 return self._copy(target, source)
-            assert source.untyped_storage().data_ptr() in self._pinned, "the host would wait for it"
+            both = {tensor.untyped_storage().data_ptr() for tensor in (target, source)}
+            assert both & {*self._pinned}, "the host would wait for it"
             self.queue.append((target, source))
             self.sizes.append(len(source))
             return target

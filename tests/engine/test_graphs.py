@@ -324,14 +324,14 @@ def test_the_models_gpu_is_the_current_one_while_it_computes(make: Make, monkeyp
     monkeypatch.setattr(setup.runner.kv_tensors, "device", torch.device("cuda:1"))
     monkeypatch.setattr(setup.runner, "_forward", setup.graphed)
     watch(setup.runner._staging, "step_tensors")
-    watch(setup.graphed, "_eager")
+    watch(setup.graphed, "_others")
     watch(setup.graphed, "argmax")
     monkeypatch.setitem(setup.graphed._recordings, 1, _noting(seen, setup.graphed._recordings[1]))
     for number in (1, 2):
         plan = plan_of(request.take(number))
         setup.runner.sample(plan, setup.runner.forward(plan))
         assert CurrentDevice.index == 0
-    names = ["step_tensors", "replay", "argmax", "step_tensors", "_eager", "argmax"]
+    names = ["step_tensors", "replay", "argmax", "step_tensors", "_others", "argmax"]
     assert seen == [(name, 1) for name in names]
 
 

@@ -14,7 +14,8 @@ from engine.plan_builder import Dealer
 from labengine.config import SamplingParams
 from labengine.core.step_plan import ScheduledRequest
 from labengine.engine import sampler
-from labengine.engine.sampler import pick, sample, uniform, uniforms
+from labengine.engine.random_numbers import mixed_seeds, uniform, uniforms
+from labengine.engine.sampler import pick, sample
 from near_draws import are_drawn, laid_out
 from torch_ops import TorchOps
 
@@ -264,7 +265,8 @@ def test_uniform_numbers_of_a_batch_are_those_of_its_rows() -> None:
     random = Random(0)
     seeds = [0, -1, 2**64 - 1, 2**70 + 3, *(random.getrandbits(64) for _ in range(200))]
     positions = [random.randrange(2**31) for _ in seeds]
-    assert uniforms(seeds, positions).tolist() == [uniform(*pair) for pair in zip(seeds, positions, strict=True)]
+    one_by_one = [uniform(*pair) for pair in zip(seeds, positions, strict=True)]
+    assert uniforms(mixed_seeds(seeds), positions).tolist() == one_by_one
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

@@ -44,13 +44,16 @@ needs_triton()
 
 CPU = torch.device("cpu")
 CASES = ("attention", "ops", "ops_models", "model", "sampler")
-GRAPHS = "graphs"
+GRAPHS = ("graphs", "pieces")
 """Where there is a GPU, test_cuda.py has real graphs."""
 
 BACKENDS_WITH_TRIALS = (triton_attention, triton_ops, triton_sampler)
 
-SAMPLE = "not triton_graphs_cases or (gemma3 and writes_nowhere)"
-"""What runs at every change: one test of graphs, for the model with windows. The others are in the sweep."""
+SAMPLE = (
+    "not (triton_graphs_cases or triton_pieces_cases) or (gemma3 and (writes_nowhere or chunks_and_decodes_by_pieces))"
+)
+"""What runs at every change: one test of graphs and one of pieces, for the model with windows. The others are in the
+sweep."""
 
 
 def run_cases(project_root: Path, *cases: str, interpreted: bool, only: str, names: str = "") -> Counter[str]:
@@ -73,15 +76,15 @@ def run_cases(project_root: Path, *cases: str, interpreted: bool, only: str, nam
 
 @pytest.mark.timeout(900)
 def test_interpreted(project_root: Path) -> None:
-    passed = run_cases(project_root, *CASES, GRAPHS, interpreted=True, only="not sweep", names=SAMPLE)
-    assert passed[GRAPHS] == 1
+    passed = run_cases(project_root, *CASES, *GRAPHS, interpreted=True, only="not sweep", names=SAMPLE)
+    assert [passed[case] for case in GRAPHS] == [1, 1]
 
 
 @pytest.mark.sweep
 @pytest.mark.timeout(1800)
 def test_interpreted_in_every_combination(project_root: Path) -> None:
     run_cases(project_root, *CASES, interpreted=True, only="sweep")
-    run_cases(project_root, GRAPHS, interpreted=True, only="not sweep", names="not llama")
+    run_cases(project_root, *GRAPHS, interpreted=True, only="not sweep", names="not llama")
 
 
 @pytest.mark.gpu

@@ -30,6 +30,7 @@ from labengine.config import SamplingParams
 from labengine.core.step_plan import ScheduledRequest
 from labengine.engine import sampler, sampler_cut_kernels, sampler_kernels, triton_sampler
 from labengine.engine.attention.triton import is_interpreted
+from labengine.engine.batch_sampling import BatchSampling, cuts
 from near_draws import FLOAT32, are_drawn, laid_out
 from sampling import sampled
 from torch_ops import TorchOps
@@ -124,7 +125,7 @@ def test_many_draws_from_a_flat_vocabulary(monkeypatch: pytest.MonkeyPatch) -> N
 def drawn(logits: Tensor, sampling: SamplingParams, numbers: list[float]) -> list[int]:
     """Return the tokens of a row at several numbers."""
     size = len(logits)
-    is_cut = sampler._cuts(sampling, size)
+    is_cut = cuts(sampling, size)
     settings = [*triton_sampler.roots([sampling.temperature]), (sampling.top_k or size) * is_cut, sampling.top_p or 1.0]
     root, top_k, top_p = (torch.full((len(numbers),), one, dtype=torch.float64) for one in settings)
     draws = torch.stack((root, torch.tensor(numbers, dtype=torch.float64), top_k, top_p)).to(DEVICE)
@@ -280,7 +281,8 @@ def test_top_p_that_needs_more_than_the_candidates_is_left_to_torch() -> None:
     assert cut_row(logits, 5000, 0.1, 0.5) == (250, 1)
     assert cut_row(logits, 5000, 0.5, 0.5)[1] == triton_sampler.MORE
     requests = requests_of(SamplingParams(temperature=1.0, top_p=0.5), random=Random(0))
-    assert not sampler.asks_the_host(requests, logits.unsqueeze(0)), "it is found out when the tokens are read"
+    batch = BatchSampling(requests, logits.numel())
+    assert not sampler.asks_the_host(batch, logits.unsqueeze(0)), "it is found out when the tokens are read"
 
 
 @pytest.mark.parametrize(("scale",), sampled([(1e-30,), (1e-3,), (1.0,), (30.0,), (1e30,)], [(1e30,)]))

@@ -10,6 +10,7 @@ from torch import Tensor
 from labengine.config import SamplingParams
 from labengine.core.step_plan import ScheduledRequest
 from labengine.engine import sampler
+from labengine.engine.batch_sampling import cuts
 
 FLOAT32 = 4e-6
 """Of a row's weights: what borders between tokens may be moved by, when weights and their sums are float32.
@@ -43,7 +44,7 @@ def laid_out(row: Tensor, sampling: SamplingParams) -> tuple[Tensor, Tensor]:
     shifted = row.float().unsqueeze(0)
     shifted = shifted - shifted.amax()
     temperatures = torch.tensor([[sampling.temperature]], dtype=torch.float64)
-    if sampler._cuts(sampling, row.numel()):
+    if cuts(sampling, row.numel()):
         ids, weights = sampler.likeliest(shifted, temperatures, [sampling])
         return ids[0], weights[0]
     return torch.arange(row.numel()), sampler._weights(shifted, temperatures)[0]

@@ -61,6 +61,10 @@ class StepAttention(ABC):
         never written, or belong to another request, may hold NaN. Call it after `write` of the same layer.
         """
 
+    def attend_into(self, out: Tensor, queries: Tensor, cache: LayerKV, scale: float) -> None:
+        """Write the result of `attend` to `out`, which is contiguous."""
+        out.copy_(self.attend(queries, cache, scale))
+
 
 class AttentionBackend(ABC):
     """One way to compute paged attention."""

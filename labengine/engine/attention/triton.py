@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -55,13 +57,96 @@ class Launch:
     num_spans: int
 
 
+Repeat = Callable[[Tensor, Tensor], object]
+"""Repeats launches for other keys and values."""
+
+
+class LaunchOfStep:
+    """One of a step's launches, for layer after layer."""
+
+    def __init__(self, step: StepTensors, group: GroupTensors, launch: Launch) -> None:
+        self._step = step
+        self._group = group
+        self._launch = launch
+        self._last: tuple[Tensor, Tensor, float] | None = None
+        """Output, queries and scale for which `_repeat` launches."""
+        self._repeat: Repeat | None = None
+
+    def attend(self, out: Tensor, queries: Tensor, cache: LayerKV, scale: float) -> None:
+        """Attend from this launch's tiles. A next layer with the same output and queries repeats the kernels.
+
+        Triton's own launch takes the host several times as long: it looks at each argument again.
+        """
+        # A kernel is compiled for addresses that are multiples of 16, or for any.
+        is_aligned = (cache.keys.data_ptr() | cache.values.data_ptr()) % 16 == 0
+        last = self._last
+        if last is not None and last[0] is out and last[1] is queries and last[2] == scale and is_aligned:
+            assert self._repeat is not None
+            self._repeat(cache.keys, cache.values)
+            return
+        self._last, self._repeat = None, self.launch(out, queries, cache, scale)
+        if self._repeat is not None and is_aligned:
+            self._last = out, queries, scale
+
+    def launch(self, out: Tensor, queries: Tensor, cache: LayerKV, scale: float) -> Repeat | None:
+        """Launch through Triton; return what repeats the launches for other keys and values, if that can be done."""
+        from labengine.engine.attention.triton_kernels import attend_kernel, join_kernel
+
+        launch, shape, tables = self._launch, self._launch.shape, self._group.block_tables
+        _, _, num_kv_heads, head_dim = cache.keys.shape
+        group_size = queries.shape[1] // num_kv_heads
+        is_split = launch.num_spans > 1
+        rows = (launch.num_tiles, num_kv_heads, launch.num_spans, launch.queries * group_size) if is_split else (0,)
+        # Allocated here and not kept by `attend`: recorded into a CUDA graph, the memory belongs to the graph.
+        sums = torch.empty(*rows, head_dim, dtype=torch.float32, device=queries.device)
+        totals = torch.empty(*rows, 2, dtype=torch.float32, device=queries.device)
+        where = (self._step.contexts, self._step.query_starts, launch.tiles, out, sums, totals)
+        numbers = (scale * LOG2_E, queries.stride(0), tables.stride(0), launch.num_spans)
+        heads = (num_kv_heads, group_size, head_dim, padded_dim(head_dim))
+        window, widen = self._group.window or 0, is_interpreted() and queries.dtype == torch.bfloat16
+        cut = (*heads, self._group.block_size, window, launch.queries, shape.rows, shape.keys, shape.min_steps)
+        behind_kv = (tables, *where, *numbers, *cut, is_split, widen)
+        grid = (num_kv_heads, launch.num_spans, launch.num_tiles)
+        attend = _repeated(
+            attend_kernel[grid](
+                queries, cache.keys, cache.values, *behind_kv,
+                enable_fp_fusion=True, num_warps=shape.num_warps, num_stages=shape.num_stages,
+            ),
+            grid,
+        )  # fmt: skip
+        if not is_split:
+            return attend and (lambda keys, values: attend(queries, keys, values, *behind_kv))
+        joined = (*where, launch.num_spans, *heads, window, launch.queries, shape.keys, shape.min_steps, SPANS_AT_ONCE)
+        grid = (launch.queries * group_size, num_kv_heads, launch.num_tiles)
+        join = _repeated(join_kernel[grid](*joined, enable_fp_fusion=True, num_warps=4), grid)
+        if attend is None or join is None:
+            return None
+        return lambda keys, values: (attend(queries, keys, values, *behind_kv), join(*joined))
+
+
+def _repeated(kernel: Any, grid: tuple[int, int, int]) -> Callable[..., object] | None:
+    """Return what launches a compiled kernel with all arguments, constants included.
+
+    None under the interpreter, which compiles nothing, and before Triton 3.6: older ones take other arguments.
+    """
+    return kernel[grid] if kernel is not None and _launches_compiled_kernels() else None
+
+
+@cache
+def _launches_compiled_kernels() -> bool:
+    import triton
+
+    major, minor = triton.__version__.split(".")[:2]
+    return (int(major), int(minor)) >= (3, 6)
+
+
 class TritonStep(StepAttention):
     """One step's launches, the same for all layers."""
 
     def __init__(self, step: StepTensors, group: GroupTensors, launches: list[Launch]) -> None:
-        self._step = step
         self._group = group
         self._launches = launches
+        self._launched = [LaunchOfStep(step, group, launch) for launch in launches]
 
     def write(self, keys: Tensor, values: Tensor, cache: LayerKV) -> None:
         """Write the KV by a kernel."""
@@ -76,55 +161,18 @@ class TritonStep(StepAttention):
         """Attend launch by launch."""
         queries = _with_contiguous_rows(queries)
         out = torch.empty(queries.shape, dtype=queries.dtype, device=queries.device)
-        for launch in self._launches:
-            self._attend(launch, queries, cache, scale, out)
+        for launch in self._launched:
+            launch.launch(out, queries, cache, scale)
         return out
 
-    def _attend(self, launch: Launch, queries: Tensor, cache: LayerKV, scale: float, out: Tensor) -> None:
-        from labengine.engine.attention.triton_kernels import attend_kernel, join_kernel
-
-        _, _, num_kv_heads, head_dim = cache.keys.shape
-        group_size = queries.shape[1] // num_kv_heads
-        is_split = launch.num_spans > 1
-        rows = (launch.num_tiles, num_kv_heads, launch.num_spans, launch.queries * group_size) if is_split else (0,)
-        # Allocated here and not kept: recorded into a CUDA graph, the memory belongs to the graph.
-        sums = torch.empty(*rows, head_dim, dtype=torch.float32, device=queries.device)
-        totals = torch.empty(*rows, 2, dtype=torch.float32, device=queries.device)
-        where = (self._step.contexts, self._step.query_starts, launch.tiles, out, sums, totals)
-        cut = {
-            "NUM_KV_HEADS": num_kv_heads,
-            "GROUP": group_size,
-            "HEAD_DIM": head_dim,
-            "PADDED": padded_dim(head_dim),
-            "WINDOW": self._group.window or 0,
-            "QUERIES": launch.queries,
-            "KEYS": launch.shape.keys,
-            "LEAST": launch.shape.min_steps,
-            "enable_fp_fusion": True,
-        }
-        tables = self._group.block_tables
-        attend_kernel[num_kv_heads, launch.num_spans, launch.num_tiles](
-            queries,
-            cache.keys,
-            cache.values,
-            tables,
-            *where,
-            scale * LOG2_E,
-            queries.stride(0),
-            tables.stride(0),
-            launch.num_spans,
-            **cut,
-            ROWS=launch.shape.rows,
-            BLOCK_SIZE=self._group.block_size,
-            IS_SPLIT=is_split,
-            WIDEN=is_interpreted() and queries.dtype == torch.bfloat16,
-            num_warps=launch.shape.num_warps,
-            num_stages=launch.shape.num_stages,
-        )
-        if is_split:
-            join_kernel[launch.queries * group_size, num_kv_heads, launch.num_tiles](
-                *where, launch.num_spans, **cut, SPANS=SPANS_AT_ONCE, num_warps=4
-            )
+    def attend_into(self, out: Tensor, queries: Tensor, cache: LayerKV, scale: float) -> None:
+        """Attend without a copy, unless a subclass attends otherwise."""
+        if type(self).attend is not TritonStep.attend:
+            super().attend_into(out, queries, cache, scale)
+            return
+        queries = _with_contiguous_rows(queries)
+        for launch in self._launched:
+            launch.attend(out, queries, cache, scale)
 
 
 class TritonAttention(AttentionBackend):

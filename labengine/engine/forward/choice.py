@@ -13,6 +13,7 @@ from labengine.engine.forward import Forward
 from labengine.engine.forward.eager import EagerForward
 from labengine.engine.forward.graph_staging import GraphStaging
 from labengine.engine.forward.graphs import CudaRecorder, GraphedForward, Recorder, longest_context, refusal
+from labengine.engine.forward.pieces import PiecewiseForward, longest_piece
 from labengine.engine.forward.static_step import StaticStep
 from labengine.engine.kv_tensors import KVTensors
 from labengine.engine.model import PagedModel
@@ -31,11 +32,11 @@ def choose_forward(
     static_step: type[StaticStep] = StaticStep,
     recorder: Recorder | None = None,
 ) -> Forward:
-    """Return a native program for the CPU's kernels, graphs for decodes on a GPU, else module by module.
+    """Return a native program for the CPU's kernels, graphs and pieces of them on a GPU, else module by module.
 
     model: loaded with choose_packing's packing. limits: of the steps that graphs are for; None for no graphs.
-    static_step: the graphs' static tensors. recorder: records decodes on any device, of attention that can be captured;
-    None: CUDA graphs.
+    static_step: the graphs' static tensors. recorder: records decodes, and only them, on any device, of attention that
+    can be captured; None: CUDA graphs.
     """
     if _is_native(backend):
         from labengine.engine.forward.native import NativeForward
@@ -45,8 +46,11 @@ def choose_forward(
     if limits is None or not backend.is_capturable or (recorder is None and refusal(kv.device, backend) is not None):
         return eager
     longest = longest_context(limits.max_model_len, groups, kv.num_blocks)
-    recorder = recorder or CudaRecorder(kv.device)
-    return GraphedForward(eager, groups, longest, limits.max_num_seqs, recorder, kv.device, static_step)
+    others = None
+    if recorder is None:
+        recorder = CudaRecorder(kv.device)
+        others = PiecewiseForward(eager, groups, longest_piece(model, limits.max_num_batched_tokens), recorder)
+    return GraphedForward(eager, groups, longest, limits.max_num_seqs, recorder, kv.device, static_step, others)
 
 
 def choose_packing(backend: AttentionBackend) -> Packing | None:

@@ -9,7 +9,7 @@ from labengine.engine.attention import AttentionBackend
 from labengine.engine.backend_choice import choose_ops
 from labengine.engine.kv_tensors import KVTensors
 from labengine.engine.model import PagedModel
-from labengine.engine.rope import Rotation
+from labengine.engine.rope import Rotation, Rotations
 from labengine.engine.step_tensors import StepTensors
 
 
@@ -21,8 +21,8 @@ class EagerForward:
         self.kv = kv
         self.backend = backend
         self._reason = reason
-        self._ops, self._ops_reason = choose_ops(model.ops_setting)
-        self._ops.adopt(model)
+        self.ops, self._ops_reason = choose_ops(model.ops_setting)
+        self.ops.adopt(model)
         device = model.norm.weight.device
         ropes = {layer.rope for layer in model.config.layers}
         self._frequencies = {rope: rope.inverse_frequencies(model.config.head_dim).to(device) for rope in ropes}
@@ -31,9 +31,12 @@ class EagerForward:
     def __call__(self, step: StepTensors, out: Tensor | None = None) -> Tensor:
         """Compute a step; see Forward. out: float32 memory for the logits, else they are allocated."""
         attention = [self.backend.prepare(step, group) for group in step.groups]
-        rotations = {rope: Rotation.at(step.positions, frequencies) for rope, frequencies in self._frequencies.items()}
-        logits: Tensor = self.model(step, self.kv, attention, rotations, self._ops, out)
+        logits: Tensor = self.model(step, self.kv, attention, self.rotations(step.positions), self.ops, out)
         return logits
+
+    def rotations(self, positions: Tensor) -> Rotations:
+        """Return the rotations of tokens at `positions`, by every rope of the model."""
+        return {rope: Rotation.at(positions, frequencies) for rope, frequencies in self._frequencies.items()}
 
     def argmax(self, logits: Tensor) -> None:
         """Return None: the sampler computes it."""

@@ -8,7 +8,7 @@ import torch
 
 from labengine.config import GroupSpec
 from labengine.core.step_plan import StepPlan
-from labengine.engine.step_tensors import StepStaging, StepTensors
+from labengine.engine.step_tensors import NewTokens, StepStaging, StepTensors
 
 
 class GraphStaging:
@@ -20,10 +20,13 @@ class GraphStaging:
         self._on_device = StepStaging(groups, device)
         self._takes = takes
 
-    def step_tensors(self, plan: StepPlan) -> StepTensors:
-        """Expand a plan; see StepStaging. A decode that does not fit into the graphs is staged twice: few do not."""
+    def step_tensors(self, plan: StepPlan, new: NewTokens | None = None) -> StepTensors:
+        """Expand a plan; see StepStaging. A decode that does not fit into the graphs is staged twice: few do not.
+
+        Late tokens of a step on the host are written by its static step.
+        """
         if all(request.num_tokens == 1 for request in plan.scheduled):
-            step = self._on_host.step_tensors(plan)
+            step = self._on_host.expanded(plan, new)
             if self._takes(step):
                 return step
-        return self._on_device.step_tensors(plan)
+        return self._on_device.step_tensors(plan, new)

@@ -1,8 +1,8 @@
 """Decode steps as recorded graphs: a small step on a GPU is mostly kernel launches, and a graph launches all at once.
 
 A graph has a fixed number of rows, so a step of decodes runs through the smallest one that it fits into, with the
-remaining rows padded (static_step.py). All other steps run without graphs: prompts, chunks that do not sample, contexts
-beyond the tables' width.
+remaining rows padded (static_step.py). All other steps run otherwise (pieces.py): prompts, chunks that do not sample,
+contexts beyond the tables' width.
 
 All sizes are recorded when the model is loaded, the largest first: its memory serves the smaller ones, a failure is
 reported before the first request comes, and no later step is slow because it is the first of its
@@ -24,6 +24,7 @@ from torch import Tensor
 
 from labengine.config import GroupSpec
 from labengine.engine.attention import AttentionBackend
+from labengine.engine.forward import Forward
 from labengine.engine.forward.eager import EagerForward
 from labengine.engine.forward.static_step import StaticStep
 from labengine.engine.step_tensors import StepTensors
@@ -108,14 +109,18 @@ class CudaRecorder:
 
 
 class GraphedForward:
-    """Runs decodes through graphs, everything else through `eager`; all of it through `eager` when recording failed."""
+    """Runs decodes through graphs, everything else through `others`; all of it when recording failed."""
 
     def __init__(
         self, eager: EagerForward, groups: Sequence[GroupSpec], max_context: int, max_num_seqs: int, recorder: Recorder,
-        device: torch.device, static_step: type[StaticStep] = StaticStep,
+        device: torch.device, static_step: type[StaticStep] = StaticStep, others: Forward | None = None,
     ) -> None:  # fmt: skip
-        """Record all sizes. max_context: longest context of the model's positions and the pool's blocks."""
+        """Record all sizes. max_context: longest context of the model's positions and the pool's blocks.
+
+        others: runs all other steps; None: `eager`.
+        """
         self._eager = eager
+        self._others = others or eager
         self._static: StaticStep | None = static_step(groups, max_num_seqs, max_context, device)
         self._sizes = graph_sizes(max_num_seqs)
         self._recordings: dict[int, RecordedForward] = {}
@@ -124,7 +129,7 @@ class GraphedForward:
             self._record(recorder, self._static)
         except RuntimeError as error:
             self._recordings = {}
-            self._words = f"no {recorder.title}: {_first_line(error)}"
+            self._words = f"no {recorder.title}: {first_line(error)}"
         else:
             self._words = f"{recorder.title} for decodes of {_listed(self._sizes)}, in {perf_counter() - started:.1f} s"
 
@@ -132,14 +137,14 @@ class GraphedForward:
     def __call__(self, step: StepTensors) -> Tensor:
         """Compute a step; see Forward."""
         if not self.takes(step):
-            return self._eager(step)
+            return self._others(step)
         assert self._static is not None
         self._static.load(step)
         size = self._sizes[bisect_left(self._sizes, step.num_requests)]
         return self._recordings[size]()[: step.num_requests]
 
     def takes(self, step: StepTensors) -> bool:
-        """Return True for a step that is replayed; others run module by module."""
+        """Return True for a step that is replayed."""
         return self._static is not None and bool(self._recordings) and self._static.has_room_for(step)
 
     @property
@@ -151,15 +156,15 @@ class GraphedForward:
         """Return None: the sampler computes it."""
 
     def describe(self) -> dict[str, str]:
-        """Return the recorded sizes, or why there are none, and the eager forward's lines."""
-        lines = self._eager.describe()
+        """Return the recorded sizes, or why there are none, and the other steps' lines."""
+        lines = self._others.describe()
         return {**lines, "forward": f"{self._words}; {lines['forward']}"}
 
     def release(self) -> None:
         """Release the graphs first: they hold addresses of the other memory. Twice is harmless."""
         self._recordings = {}
         self._static = None
-        self._eager.release()
+        self._others.release()
 
     @torch.inference_mode()
     def _record(self, recorder: Recorder, static: StaticStep) -> None:
@@ -206,5 +211,6 @@ def _listed(sizes: Sequence[int]) -> str:
     return f"{sizes[0]}, {sizes[1]}, {sizes[2]} ... {sizes[-1]} requests ({len(sizes)} sizes)"
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """Return the first line of the error's message, else its type."""
     return (str(error) or type(error).__name__).splitlines()[0]

@@ -115,6 +115,8 @@ class StaticStep:
                 self.pad(self.rows(before), now)
             self._num_filled = now
             self._send(max(before, now))
+        if step.late_tokens is not None:
+            step.late_tokens.put_into(self._recorded.token_ids)
 
     def fill(self, step: StepTensors) -> None:
         """Copy a step into the first rows. Table columns behind a request's blocks keep old ids: none is read."""

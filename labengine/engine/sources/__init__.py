@@ -8,12 +8,15 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from labengine.config import ConfigError, checked_path, shown
-from labengine.engine.sources.cache import prepared_dir
+from labengine.engine.sources.cache import cached_dir, prepared_dir
 from labengine.engine.sources.catalogue import KNOWN_MODELS, SourceError
 from labengine.engine.sources.hub import hub_snapshot, is_hub_id
-from labengine.extras import require_extra
+from labengine.extras import EXTRAS, require_extra
 
 __all__ = ["KNOWN_MODELS", "SourceError", "find_model", "model_path"]
+
+CONVERSION = {"gguf"}
+"""Modules that only the preparation of a known model needs."""
 
 
 def model_path(name: str | os.PathLike[str] = "smollm2") -> Path:
@@ -34,8 +37,9 @@ def find_model(name: str | os.PathLike[str], meanwhile: Callable[[], object] = l
         raise ConfigError(f"a model is a name or a directory, got {shown(name)}")
     checked_path("a model's name", name)
     text = os.fspath(name)
-    require_extra("models", f"the model {shown(text)}")
     known = KNOWN_MODELS.get(text)
+    unneeded = CONVERSION if known is None or cached_dir(known).exists() else set()
+    require_extra("models", f"the model {shown(text)}", *(m for m in EXTRAS["models"] if m not in unneeded))
     if known is not None:
         return prepared_dir(known, meanwhile)
     directory = Path(name).expanduser()

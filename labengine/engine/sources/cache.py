@@ -114,10 +114,14 @@ def cache_root() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "labengine"
 
 
+def cached_dir(model: WheelModel) -> Path:
+    """Return the directory of a prepared model, which need not exist."""
+    return cache_root() / f"{model.name}-{FORMAT}-{model.sha256[:12]}"
+
+
 def prepared_dir(model: WheelModel, meanwhile: Callable[[], object] = lambda: None) -> Path:
     """Return the model's directory, verified, and prepared if it is not there; see verify. Raises SourceError."""
-    root = cache_root()
-    target = root / f"{model.name}-{FORMAT}-{model.sha256[:12]}"
+    root, target = cache_root(), cached_dir(model)
     if not target.exists():
         try:
             root.mkdir(parents=True, exist_ok=True)

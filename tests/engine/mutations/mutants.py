@@ -48,8 +48,8 @@ ROTATION = (
     Mutant(
         "positions wrap at 4,096",
         "step_tensors.py",
-        "positions = expand_runs([request.start for request in scheduled], query_lens)",
-        "positions = expand_runs([request.start % 4096 for request in scheduled], query_lens)",
+        "positions = expand_runs(starts, query_lens)",
+        "positions = expand_runs([start % 4096 for start in starts], query_lens)",
         "test_forward_tiny.py::test_texts_longer_than_4096_tokens",
     ),
 )

@@ -8,16 +8,16 @@ STAGING = changes(
     "step_tensors.py",
     "test_step_tensors.py",
     ("the row behind the last is sampled", "[end - 1 for end,", "[min(end, ends[-1] - 1) for end,"),
-    ("contexts lack the chunk", "tuple(request.end for request", "tuple(request.start for request"),
+    ("contexts lack the chunk", "tuple(map(add, starts, query_lens))", "tuple(starts)"),
     (
         "a table is checked to its last whole block",
         "end = -(-request.end // block_size)",
         "end = request.end // block_size",
     ),
-    ("a table of equal length counts as written", "if table != before:", "if len(table) != len(before):"),
+    ("a table of equal length counts as written", "if table != rows[row]:", "if len(table) != len(rows[row]):"),
     ("a grown array keeps what it forgot", "self._rows, self._has_null = [], []\n", "pass\n"),
     ("offsets in blocks are forgotten", "block_id * block_size + offset for", "block_id * block_size for"),
-    ("runs count as decodes if one does", "if all(length == 1", "if any(length == 1"),
+    ("runs count as decodes if one does", "if lengths.count(1) == len(lengths)", "if 1 in lengths"),
 )
 LAST_COPY = changes(
     "staged_memory.py",
@@ -204,16 +204,20 @@ SAMPLER = changes(
     ("top-k keeps one more", "masked_fill_(ranks >= top_k, 0.0)", "masked_fill_(ranks > top_k, 0.0)"),
     ("top-p drops the token that reaches p", "(sums - kept >= top_p * totals)", "(sums >= top_p * totals)"),
     (
-        "positions are not mixed in",
-        "_splitmix64(_splitmix64(seed & _MASK) + position)",
-        "_splitmix64(_splitmix64(seed & _MASK) + position // 2)",
-    ),
-    (
         "equal logits keep the higher ids",
         "torch.arange(last, -1, -1, device=values.device)\n    return last - ",
         "torch.arange(0, last + 1, device=values.device)\n    return ",
     ),
     ("minus infinity among the logits is an error", "logits.amax(dim=-1).isfinite()", "logits.isfinite().all(dim=-1)"),
+)
+RANDOM_NUMBERS = changes(
+    "random_numbers.py",
+    "test_sampler.py",
+    (
+        "positions are not mixed in",
+        "_splitmix64(_splitmix64(seed & _MASK) + position)",
+        "_splitmix64(_splitmix64(seed & _MASK) + position // 2)",
+    ),
 )
 ROPE = changes(
     "rope.py",
@@ -257,6 +261,7 @@ SINGLE = (
     *LINEAR,
     *ARGMAX,
     *SAMPLER,
+    *RANDOM_NUMBERS,
     *ROPE,
     *KV,
 )

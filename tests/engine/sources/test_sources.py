@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 
 from engine.plan_builder import Dealer, plan_of
 from engine.sources.tiny_package import MEMBER, TOKENS, entry_of, tiny_entry, write_gguf, write_wheel
+from labengine import extras
 from labengine.config import ConfigError
 from labengine.engine import sources
 from labengine.engine.model_runner import ModelRunner
@@ -211,6 +212,38 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_local_directory_is_taken_as_it_is(tiny_llama: Path) -> None:
     assert model_path(tiny_llama) == model_path(str(tiny_llama)) == tiny_llama
+
+
+def test_only_a_conversion_needs_gguf(
+    shelf: Path, cache: Path, gguf: bytes, tiny_llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_wheel(shelf, gguf)
+
+    def find_spec(module: str) -> object:
+        return None if module == "gguf" else object()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(extras, "find_spec", find_spec)
+        with pytest.raises(ConfigError, match="the model 'tiny' needs gguf: pip install"):
+            model_path("tiny")
+        assert model_path(tiny_llama) == tiny_llama
+    prepared = model_path("tiny")
+    monkeypatch.setattr(extras, "find_spec", find_spec)
+    assert model_path("tiny") == prepared
+
+
+@pytest.mark.parametrize(("setting", "retries"), [(None, build.RETRIES), ("9", "9")])
+def test_pip_tries_again_a_few_times_only(
+    setting: str | None, retries: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless it is told otherwise."""
+    monkeypatch.delenv("PIP_RETRIES", raising=False)
+    if setting is not None:
+        monkeypatch.setenv("PIP_RETRIES", setting)
+    command = [sys.executable, "-c", "import os; print(os.environ['PIP_RETRIES'], end='')"]
+    with (tmp_path / "output").open("wb") as output:
+        assert build._watch(command, tmp_path, output.fileno(), lambda _: None) == 0
+    assert (tmp_path / "output").read_text() == retries
 
 
 def test_a_directory_that_is_no_model(tmp_path: Path) -> None:

@@ -1,0 +1,192 @@
+"""The engine beside its peers: nano-vLLM's workload in rounds, and the profile of decode steps between them.
+
+Each engine runs in a process of its own that is started anew every round, so that each has the whole GPU. One that
+fails, or does not answer within its limit, is left out from then on, and the others go on.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from brought import Brought
+from engine_process import EngineError, EngineProcess, Entry
+from preparation import prepare, qwen3
+from report import most_tokens_per_second, profile_table, speed_table
+from stages import Outcome, Run, Stage, answer_of, python
+from workload import nano_vllm_workload
+
+OURS = "labengine, blocks of 16"
+ROUND_SECONDS = 150
+"""Limit of an engine's start and two answers."""
+USUAL_ROUND_SECONDS = 40
+"""As long as no engine has run, a round is expected to take so long."""
+FAILED = "failed: "
+SIZE = {"num_requests": 256, "longest": 1024}
+PROFILES = ((256, 16), (1, 16), (256, 256))
+"""Batch and block size of each profile; the first is taken after the first round, one more after each other round."""
+
+
+@dataclass(frozen=True)
+class Peers:
+    """Where the optional engines are: checkouts, an interpreter, or whether one takes part."""
+
+    nano: Path | None = None
+    minisgl: Path | None = None
+    vllm: str | None = None
+    transformers: bool = False
+
+    def entries(self, size: Mapping[str, int] = SIZE) -> list[Entry]:
+        """Those that take part, ours first; the peers come second, before our other settings."""
+        found = [Entry(OURS, "ours", {**size, "block_size": 16})]
+        for name, engine, checkout in (("nano-vLLM", "nano", self.nano), ("mini-sglang", "minisgl", self.minisgl)):
+            if checkout is not None:
+                found.append(Entry(name, engine, {**size, "checkout": str(checkout)}))
+        if self.vllm is not None:
+            found.append(Entry("vLLM", "vllm", {**size}, self.vllm))
+        if self.transformers:
+            found.append(Entry("transformers", "transformers", {**size}))
+        return [
+            *found,
+            Entry(f"{OURS}, Triton", "ours", {**size, "block_size": 16, "attention": "triton"}),
+            Entry("labengine, blocks of 256", "ours", {**size, "block_size": 256}),
+        ]
+
+
+def in_order(entries: Sequence[Entry], number: int) -> list[Entry]:
+    """The entries of round `number`, from 1 on: in even rounds the peers go before ours."""
+    compared = [entry for entry in entries if entry.engine != "ours" or entry.name == OURS]
+    others = [entry for entry in entries if entry not in compared]
+    return [*(compared if number % 2 else reversed(compared)), *others]
+
+
+@dataclass
+class Comparison:
+    """The rounds: what each engine reached so far, in output tokens per second, and what it says about itself.
+
+    It is written to workload.json after each round of an engine.
+    """
+
+    run: Run
+    entries: Sequence[Entry]
+    model_dir: Path
+    limits: Mapping[str, Any] | None = None
+    most: float | None = None
+    speeds: dict[str, list[float]] = field(default_factory=dict)
+    about: dict[str, str] = field(default_factory=dict)
+    _seconds: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.speeds = {entry.name: [] for entry in self.entries}
+
+    def take_round(self, number: int) -> None:
+        """Every engine once, but those that failed and those that would not end within the budget."""
+        for entry in in_order(self.entries, number):
+            if self.about.get(entry.name, "").startswith(FAILED):
+                continue
+            expected = self._seconds.get(entry.name, max(self._seconds.values(), default=USUAL_ROUND_SECONDS))
+            if self.run.budget.left() < expected:
+                words = f"{max(0, self.run.budget.left()):.0f} s are left"
+                self.run.journal.keep(Outcome(f"{entry.name}, round {number}", "not run", 0, words))
+            else:
+                self._take(entry, number)
+            self._write()
+
+    def _take(self, entry: Entry, number: int) -> None:
+        started = time.monotonic()
+        try:
+            speed, self.about[entry.name] = measured(entry, self.model_dir, self.run)
+            self.speeds[entry.name].append(speed)
+            verdict, words = "passed", f"{speed:,.0f} output tok/s"
+        except EngineError as error:
+            self.about[entry.name] = f"{FAILED}{error}"
+            verdict, words = f"failed ({str(error).splitlines()[0]})", str(error).splitlines()[-1][-200:]
+        self._seconds[entry.name] = time.monotonic() - started
+        log = self.about[entry.name]
+        self.run.journal.keep(Outcome(f"{entry.name}, round {number}", verdict, self._seconds[entry.name], words, log))
+
+    def _write(self) -> None:
+        found = {
+            "limits": self.limits,
+            "limit_tokens_per_second": self.most,
+            "tokens_per_second": self.speeds,
+            "about": self.about,
+        }
+        (self.run.journal.folder / "workload.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
+
+
+def measured(entry: Entry, model_dir: Path, run: Run) -> tuple[float, str]:
+    """Start, answer twice, end: return the faster answer's speed, for the first may still compile or capture.
+
+    Raises EngineError.
+    """
+    log = run.work / "logs" / f"{entry.engine}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    # Another interpreter has packages of its own.
+    own = {} if entry.python == sys.executable else {"PYTHONPATH": ""}
+    process = EngineProcess(entry, model_dir, log, {**run.environment, **own}, run.budget.limit(ROUND_SECONDS))
+    try:
+        answers = [process.run() for _ in range(2)]
+        process.leave()
+    finally:
+        process.kill()
+        run.journal.log(entry.name, log.read_text(encoding="utf-8", errors="replace"))
+    workload = nano_vllm_workload(entry.options["num_requests"], entry.options["longest"])
+    for answer in answers:
+        if answer["num_tokens"] != workload.num_output_tokens:
+            raise EngineError(f"{workload.num_output_tokens} tokens were asked for, {answer['num_tokens']} came")
+    fastest = min(answer["seconds"] for answer in answers)
+    return workload.num_output_tokens / fastest, process.hello["about"]
+
+
+def profile_name(batch: int, block_size: int) -> str:
+    return f"profile of {batch}, blocks of {block_size}"
+
+
+def take_profile(run: Run, model_dir: Path, batch: int, block_size: int) -> None:
+    """Print the profile of a decode step, and write it to profile_BATCH_BLOCKSIZE.json."""
+    options = ("--batch", str(batch), "--block-size", str(block_size), "--steps", "16")
+    command = python("step_profile.py", model_dir, *options)
+    answer = answer_of(run.alone(Stage(profile_name(batch, block_size), command, 75)))
+    if answer is not None:
+        file = run.journal.folder / f"profile_{batch}_{block_size}.json"
+        file.write_text(json.dumps(answer, indent=1), encoding="utf-8")
+        print(profile_table(answer), flush=True)
+
+
+def names(peers: Peers) -> list[str]:
+    """All engines and profiles that --only can pick."""
+    return [*(entry.name for entry in peers.entries()), *(profile_name(*profile) for profile in PROFILES)]
+
+
+def run_peers(run: Run, brought: Brought, peers: Peers, rounds: int, only: Collection[str] = ()) -> None:
+    """Prepare, measure the GPU's limits, and take rounds and profiles in turn while the budget lasts."""
+    model_dir = brought.work / "qwen3-shape"
+    usable = prepare(run, brought, qwen3(model_dir))
+    run.environment = {**run.environment, **usable.fa3_environment()}
+    limits = answer_of(run.alone(Stage("limits", python("gpu_limits.py"), 40, is_shown=True)))
+    entries = [entry for entry in peers.entries() if not only or entry.name in only]
+    comparison = Comparison(run, entries, model_dir, limits)
+    if limits is not None and (weights := model_dir / "model.safetensors").exists():
+        comparison.most = most_tokens_per_second(nano_vllm_workload(**SIZE), weights.stat().st_size, limits)
+    try:
+        for number, profiles in parts(rounds, only):
+            comparison.take_round(number)
+            for profile in profiles:
+                take_profile(run, model_dir, *profile)
+    finally:  # interrupted too
+        print(f"\n{speed_table(comparison.speeds, comparison.about, OURS, comparison.most)}\n", flush=True)
+
+
+def parts(rounds: int, only: Collection[str] = ()) -> Iterator[tuple[int, list[tuple[int, int]]]]:
+    """Yield each round's number and the profiles that follow it; all that are left follow the last one."""
+    left = [profile for profile in PROFILES if not only or profile_name(*profile) in only]
+    for number in range(1, rounds + 1):
+        following = left[:1] if number < rounds else left
+        left = left[len(following) :]
+        yield number, following

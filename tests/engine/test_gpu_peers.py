@@ -1,0 +1,263 @@
+"""`python benchmarks/gpu --peers`, with programs in the engines' place: rounds, verdicts, and what hangs or dies."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from checkout import ROOT
+
+sys.path.insert(0, str(ROOT / "benchmarks" / "gpu"))
+
+import engines
+import peers
+import report
+from brought import Brought
+from engine_process import EngineError, EngineProcess, Entry
+from stages import Budget, Outcome
+from workload import MAX_BATCHED_TOKENS, MAX_MODEL_LEN, MAX_NUM_SEQS, nano_vllm_workload
+
+import labengine
+from stage_runs import WITH_A_CHILD, run_in, verdicts, wait_until_gone
+from waiting import PATIENCE
+
+SIZE = {"num_requests": 2, "longest": 101}
+NUM_TOKENS = nano_vllm_workload(**SIZE).num_output_tokens
+ANSWERS = f"""
+import sys
+print('{{"about": "a stand-in"}}', flush=True)
+for _ in sys.stdin:
+    print('{{"seconds": 0.5, "num_tokens": {NUM_TOKENS}}}', flush=True)
+"""
+DIES = "import sys; print('out of memory', file=sys.stderr, flush=True); raise SystemExit(1)"
+HANGS = "import time; time.sleep(10_000)"
+FEWER = ANSWERS.replace(f": {NUM_TOKENS}", ": 7")
+
+MakeEntry = Callable[..., Entry]
+
+
+@pytest.fixture
+def entry(tmp_path: Path) -> MakeEntry:
+    """Make an entry whose interpreter is a program of this code, whatever script it is to run."""
+
+    def make(name: str, code: str, engine: str = "nano") -> Entry:
+        program = tmp_path / f"{name.replace(' ', '_')}.py"
+        program.write_text(f"#!{sys.executable}\n{code}")
+        program.chmod(0o755)
+        return Entry(name, engine, dict(SIZE), str(program))
+
+    return make
+
+
+# -- one engine --------------------------------------------------------------------------------------------------------
+
+
+def started(entry: Entry, tmp_path: Path, limit: float = PATIENCE) -> EngineProcess:
+    return EngineProcess(entry, tmp_path, tmp_path / "engine.log", {}, limit)
+
+
+def test_an_engine_answers(entry: MakeEntry, tmp_path: Path) -> None:
+    process = started(entry("good", ANSWERS), tmp_path)
+    assert process.hello == {"about": "a stand-in"}
+    assert process.run() == process.run() == {"seconds": 0.5, "num_tokens": NUM_TOKENS}
+    process.leave()
+    assert process._process.returncode == 0
+
+
+def test_an_engine_that_dies_is_quoted(entry: MakeEntry, tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match="it ended\nout of memory"):
+        started(entry("dying", DIES), tmp_path)
+    with pytest.raises(EngineError, match="it could not be started"):
+        started(Entry("absent", "ours", python=str(tmp_path / "no-python")), tmp_path)
+
+
+def test_an_engine_that_hangs_is_killed_with_all_that_it_started(entry: MakeEntry, tmp_path: Path) -> None:
+    """It answers once, and not again until its time is over."""
+    file = tmp_path / "child"
+    code = WITH_A_CHILD.format(file=str(file)) + "print('{}', flush=True); child.wait()"
+    process = started(entry("hanging", code), tmp_path)
+    process._end = 0.0
+    with pytest.raises(EngineError, match="no answer within"):
+        process.run()
+    wait_until_gone(file)
+
+
+def test_an_engine_that_does_not_leave_is_killed(entry: MakeEntry, tmp_path: Path) -> None:
+    file = tmp_path / "child"
+    process = started(entry("staying", WITH_A_CHILD.format(file=str(file)) + "print('{}', flush=True); child.wait()"),
+                      tmp_path)  # fmt: skip
+    process._end = 0.0
+    process.leave()
+    process.kill()
+    wait_until_gone(file)
+
+
+# -- rounds ------------------------------------------------------------------------------------------------------------
+
+
+def test_one_round_of_each_comes_first_and_peers_come_second() -> None:
+    entries = peers.Peers(nano=Path("nano"), vllm="python", transformers=True).entries()
+    ours = ["labengine, blocks of 16, Triton", "labengine, blocks of 256"]
+    theirs = ["nano-vLLM", "vLLM", "transformers"]
+    assert [entry.name for entry in entries] == [peers.OURS, *theirs, *ours]
+    assert [entry.name for entry in peers.in_order(entries, 1)] == [peers.OURS, *theirs, *ours]
+    assert [entry.name for entry in peers.in_order(entries, 2)] == [*reversed(theirs), peers.OURS, *ours]
+    assert [entry.name for entry in peers.Peers().entries()] == [peers.OURS, *ours]
+
+
+def test_profiles_come_between_rounds() -> None:
+    assert list(peers.parts(2)) == [(1, [(256, 16)]), (2, [(1, 16), (256, 256)])]
+    assert list(peers.parts(1)) == [(1, [(256, 16), (1, 16), (256, 256)])]
+    assert list(peers.parts(2, {"profile of 1, blocks of 16"})) == [(1, [(1, 16)]), (2, [])]
+    assert list(peers.parts(2, {peers.OURS})) == [(1, []), (2, [])]
+
+
+class LimitsInTurn(Budget):
+    """No end, and limits from a list: one for each engine that is started."""
+
+    def __init__(self, *limits: float) -> None:
+        super().__init__()
+        self._limits: Iterator[float] = iter(limits)
+
+    def limit(self, seconds: float) -> float:
+        return next(self._limits)
+
+
+def test_an_engine_that_fails_or_hangs_costs_only_itself(entry: MakeEntry, tmp_path: Path) -> None:
+    """In the second round it does not take part."""
+    entries = [
+        entry(peers.OURS, ANSWERS, "ours"),
+        entry("hanging", HANGS),
+        entry("dying", DIES),
+        entry("short", FEWER),
+        entry("good", ANSWERS),
+    ]
+    long = PATIENCE
+    run = run_in(tmp_path, LimitsInTurn(long, 0.1, long, long, long, long, long))
+    comparison = peers.Comparison(run, entries, tmp_path)
+    for number in (1, 2):
+        comparison.take_round(number)
+    assert verdicts(run.journal.outcomes) == {
+        f"{peers.OURS}, round 1": "passed",
+        "hanging, round 1": "failed (no answer within 0 s)",
+        "dying, round 1": "failed (it ended)",
+        "short, round 1": f"failed ({NUM_TOKENS} tokens were asked for, 7 came)",
+        "good, round 1": "passed",
+        "good, round 2": "passed",
+        f"{peers.OURS}, round 2": "passed",
+    }
+    speed = NUM_TOKENS / 0.5
+    written = json.loads((tmp_path / "out" / "workload.json").read_text())
+    assert written["tokens_per_second"] == {
+        peers.OURS: [speed, speed], "hanging": [], "dying": [], "short": [], "good": [speed, speed],
+    }  # fmt: skip
+    assert written["about"]["good"] == "a stand-in" and "out of memory" in written["about"]["dying"]
+    table = report.speed_table(comparison.speeds, comparison.about, peers.OURS, 4 * speed)
+    assert f"| good | {speed:,.0f} | {speed:,.0f} to {speed:,.0f} | 1.00 x | 25% |" in table
+    assert "| dying | failed: it ended: out of memory | | | |" in table
+
+
+def test_results_are_written_after_each_engine(entry: MakeEntry, tmp_path: Path) -> None:
+    """The second engine starts only where the first one's result can be read."""
+    file = tmp_path / "out" / "workload.json"
+    reads = f"import json; assert json.load(open({str(file)!r}))['about'] == {{'first': 'a stand-in'}}"
+    entries = [entry("first", ANSWERS), entry("second", f"{reads}\n{ANSWERS}")]
+    comparison = peers.Comparison(run_in(tmp_path), entries, tmp_path)
+    comparison.take_round(1)
+    assert comparison.about == dict.fromkeys(("first", "second"), "a stand-in")
+
+
+def test_rounds_that_do_not_fit_are_not_begun(entry: MakeEntry, tmp_path: Path) -> None:
+    """An engine is expected to take as long as in its last round, or as the slowest of all."""
+    run = run_in(tmp_path, Budget(PATIENCE))
+    comparison = peers.Comparison(run, [entry("first", ANSWERS), entry("second", ANSWERS)], tmp_path)
+    comparison._seconds = {"first": 2 * PATIENCE}
+    comparison.take_round(1)
+    assert [*verdicts(run.journal.outcomes).values()] == ["not run", "not run"]
+    assert comparison.speeds == {"first": [], "second": []}
+
+
+def test_the_whole_command(entry: MakeEntry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits that fail cost no round, and a profile that fails no later round."""
+    monkeypatch.setattr(peers, "prepare", lambda run, brought, *models: brought)
+    monkeypatch.setattr(peers, "python", lambda script, *words: (sys.executable, "-c", "raise SystemExit(1)"))
+    monkeypatch.setattr(peers.Peers, "entries", lambda self: [entry(peers.OURS, ANSWERS, "ours")])
+    run = run_in(tmp_path)
+    peers.run_peers(run, Brought(work=tmp_path), peers.Peers(), rounds=2)
+    assert [outcome.stage for outcome in run.journal.outcomes] == [
+        "limits",
+        f"{peers.OURS}, round 1",
+        "profile of 256, blocks of 16",
+        f"{peers.OURS}, round 2",
+        "profile of 1, blocks of 16",
+        "profile of 256, blocks of 256",
+    ]
+
+
+def test_a_profile_is_printed_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = {
+        "batch": 256, "context": 562, "block_size": 16, "phases_ms": {"forward": 8.0}, "gpu_ms": 7.5,
+        "recording": {"silent_ms": 9.0, "recorded_ms": 9.1, "ratio": 1.01},
+        "kernels": [{"kernel": "decode", "ms": 6.0, "calls": 28}],
+    }  # fmt: skip
+    monkeypatch.setattr(
+        peers, "python", lambda script, *words: (sys.executable, "-c", f"print('''{json.dumps(found)}''')")
+    )
+    peers.take_profile(run_in(tmp_path), tmp_path, 256, 16)
+    assert json.loads((tmp_path / "out" / "profile_256_16.json").read_text()) == found
+    assert "| `decode` | 28 | 6.000 |" in capsys.readouterr().out
+
+
+def test_an_unknown_limit_leaves_the_share_out() -> None:
+    assert Outcome("a", "passed", 0, "").has_failed is False
+    table = report.speed_table({"a": [100.0]}, {"a": "words"}, "a", None)
+    assert "| a | 100 | 100 to 100 | 1.00 x |  |" in table and "the limit is not known" in table
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+
+class Seen:
+    """Stands in for an engine's class: keeps its settings."""
+
+    settings: dict[str, Any]
+
+    def __init__(self, model: str, **settings: Any) -> None:
+        type(self).settings = settings
+        self.scheduler = SimpleNamespace(block_manager=SimpleNamespace(blocks=[]))
+
+    def status(self) -> dict[str, str]:
+        return dict.fromkeys(("attention", "forward", "kv_pool"), "")
+
+
+def module(name: str, monkeypatch: pytest.MonkeyPatch, **content: Any) -> None:
+    found = ModuleType(name)
+    vars(found).update(content)
+    monkeypatch.setitem(sys.modules, name, found)
+
+
+@pytest.mark.parametrize("engine", ["ours", "nano", "vllm", "minisgl"])
+def test_engines_have_equal_settings(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each by its own names; ours does not compute on a CPU where there is no GPU."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(labengine, "Lab", Seen)
+    module("flash_attn", monkeypatch)
+    module("nanovllm", monkeypatch, LLM=Seen, SamplingParams=None)
+    module("vllm", monkeypatch, LLM=Seen, __version__="1")
+    module("minisgl", monkeypatch)
+    module("minisgl.core", monkeypatch, SamplingParams=None)
+    module("minisgl.llm", monkeypatch, LLM=Seen)
+    engines.ENGINES[engine]("model", {"block_size": 16, "checkout": "none"})  # type: ignore[call-arg]
+    names = {
+        "minisgl": ("max_seq_len_override", "max_extend_tokens", "cuda_graph_max_bs"),
+    }.get(engine, ("max_model_len", "max_num_batched_tokens", "max_num_seqs"))
+    assert engine != "ours" or Seen.settings["device"] == "cuda"
+    assert tuple(Seen.settings[name] for name in names) == (MAX_MODEL_LEN, MAX_BATCHED_TOKENS, MAX_NUM_SEQS)
