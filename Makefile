@@ -8,13 +8,15 @@
 #   LAB_FLAGS="--no-browser" handed to JupyterLab
 #   SITE=/path/to/folder     where make site writes
 #   WHEELS=/path/to/folder   where make wheels writes
+#   PYTHON312=/path/to/it    the Python 3.12 of make gpu-cache, if not the path's or pyenv's
+#   GPU_VENV=/path/to/folder an environment of make gpu-cache that stays, and is made if it is not there
 #   RUNS="00_why_blocks"     the notebooks that make runs records, if not those whose code has changed
 #   CHROMIUM=/path/to/it     the browser the tests drive, if not Debian's headless one, or /usr/bin/chromium
 #   PICTURES=1               the tests in a browser keep screenshots in .artifacts/, to look at
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup bundle watch site wheels runs model models browser emulators lab demo test test-all test-fast pictures lint lock clean
+.PHONY: help setup bundle watch site wheels gpu-cache runs model models browser emulators lab demo test test-all test-fast pictures lint lock clean
 
 PYTHON ?= python3
 # The headless build needs a fifth less processor time than the whole browser for the same pages.
@@ -59,6 +61,7 @@ help:
 	@echo "  make pictures the README's animation, the lesson and all pictures of docs and notebooks, made anew (a minute)"
 	@echo "  make site     site/: a lab in a web page, course, bugs, reference, for any static host (two minutes)"
 	@echo "  make wheels   dist/: wheels with kernels for Linux, macOS and Windows, one for all else, tried without a compiler (minutes)"
+	@echo "  make gpu-cache  .gpu/: Triton's kernels compiled for an H100, without one; with a Python 3.12 (many minutes, 3 GB)"
 	@echo "  make runs     the runs of notebooks with weights, which the site shows, recorded anew (a minute)"
 	@echo "  make lint     ruff and mypy; biome, tsc and knip for the browser half"
 	@echo "  make bundle   the browser half bundled anew, after a change in widgets/browser; make watch: after each change"
@@ -96,6 +99,9 @@ site: setup $(NODE_MODULES)
 
 wheels: setup model
 	@$(PY) -m tools.wheels $(WHEELS)
+
+gpu-cache: setup
+	@$(PY) -m tools.gpu_cache
 
 runs: setup models
 	@$(PY) -m tools.site.runs $(RUNS)

@@ -49,10 +49,10 @@ def half_precision(capability: int) -> torch.dtype:
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch of a kernel: what was compiled for it, and the arguments that were named."""
+    """One launch of a kernel: what was compiled for it, and its arguments and options by name."""
 
     compiled: Any
-    named: Mapping[str, Any]
+    arguments: Mapping[str, Any]
 
 
 Launches = dict[str, list[Launch]]
@@ -68,7 +68,8 @@ def compiling(capability: int) -> Iterator[Launches]:
     def compile_only(kernel: Any, *args: Any, grid: tuple[int, ...], warmup: bool, **named: Any) -> None:
         assert all(size > 0 for size in grid)
         compiled = run(kernel, *args, grid=grid, warmup=True, **named)
-        launches.setdefault(kernel.fn.__name__, []).append(Launch(compiled, named))
+        arguments = {**dict(zip(kernel.arg_names, args, strict=False)), **named}
+        launches.setdefault(kernel.fn.__name__, []).append(Launch(compiled, arguments))
 
     with standing_in(capability), patch.object(JITFunction, "run", compile_only):
         yield launches

@@ -39,7 +39,7 @@ def attention_lines(capability: int, model: str, dtype: torch.dtype, block_size:
     launches = attention_launches(capability, model, dtype, block_size)
     lines: Lines = {"prefill": [], "decode": []}
     for launch in launches.pop("attend_kernel"):
-        name = "prefill" if launch.named["QUERIES"] > 1 else "decode"
+        name = "prefill" if launch.arguments["QUERIES"] > 1 else "decode"
         lines[name].append(report_of(launch.compiled, capability, folder))
     return lines | named_lines(launches, capability, folder)
 

@@ -276,9 +276,9 @@ def test_the_table_decides_what_is_read() -> None:
 @pytest.mark.parametrize(("block_size", "gpu"), [(4, IDLE), (16, BUSY)], ids=["small blocks, spans", "blocks, whole"])
 def test_kv_behind_2_to_the_31_elements(block_size: int, gpu: Gpu, tmp_path: Path) -> None:
     """A step's keys are found through several entries of a table, or through one."""
-    before = psutil.Process().memory_info().rss
     texts = Texts.deal([26, 10], group_of(block_size), Heads(2, 1, 64), torch.float16)
     num_blocks, *block = texts.cache.keys.shape
+    before = psutil.Process().memory_info().rss
     if DEVICE.type == "cpu":
         texts.cache = far_cache(tmp_path, tuple(block), num_blocks, torch.float16)
     else:
@@ -286,7 +286,8 @@ def test_kv_behind_2_to_the_31_elements(block_size: int, gpu: Gpu, tmp_path: Pat
         texts.cache = LayerKV(*(torch.zeros(shape, dtype=torch.float16, device=DEVICE) for _ in range(2)))
     move(texts.requests, first_block(tuple(block)))
     assert largest_error(texts, backend_for(texts, gpu, small=True), [[25, 9], [1, 1]]) < TOLERANCES[torch.float16]
-    assert psutil.Process().memory_info().rss - before < MAX_BYTES
+    if DEVICE.type == "cpu":  # else the pool is the GPU's memory; CUDA and Triton's compiler need more of the host's
+        assert psutil.Process().memory_info().rss - before < MAX_BYTES
 
 
 @pytest.mark.parametrize(("loud",), sampled([(None,), (0,), (150,), (592,)], [(150,)]))

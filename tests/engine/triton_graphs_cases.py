@@ -1,6 +1,6 @@
 """test_graphs.py's tests of what attention does with padding, through our Triton kernels. Run by test_triton.py.
 
-Interpreted only: on a GPU test_cuda.py has real graphs.
+Interpreted, or compiled without a device: on a GPU test_cuda.py has real graphs.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from engine.test_graphs import (  # noqa: F401
     test_rows_that_a_larger_step_left_in_a_graph_become_padding,
     test_stale_columns_of_a_graphs_tables_are_not_read,
 )
+from engine.triton_device import DEVICE
 from labengine.engine.attention import AttentionBackend
-from labengine.engine.attention.triton import TritonAttention, is_interpreted
+from labengine.engine.attention.triton import TritonAttention
 
 
 @pytest.fixture
 def capturable() -> type[AttentionBackend]:
-    assert is_interpreted()
+    assert DEVICE.type == "cpu"
     return TritonAttention
 
 
