@@ -75,6 +75,7 @@ class Brought:
             "TOKENIZERS_PARALLELISM": "false",
             "HF_HUB_OFFLINE": "1",
             "TRITON_INTERPRET": "0",
+            "COLUMNS": "200",  # pytest's last lines have the reasons
         }
         if self.models:  # their random weights must not lie in the user's own cache
             settings |= {"LABENGINE_CACHE": str(self.work / "models"), "PIP_NO_INDEX": "1"}

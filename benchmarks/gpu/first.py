@@ -14,7 +14,8 @@ from brought import Brought
 from preparation import prepare, random_models
 from stages import Run, Stage, executable, python
 
-PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rsf", "--tb=short", "-o", "timeout=240")
+PYTEST = (sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-rsf", "--tb=short", "-o", "timeout=240")
+"""A line for each test: what a stage that is killed at its limit had found is in its output."""
 NEEDS_THE_CARD = ("auto", "memory", "larger_gpu")
 """Words in the names of test_cuda.py's tests that take most of the memory, or measure it."""
 HYBRID = "hybrid_model"

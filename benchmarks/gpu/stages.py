@@ -22,8 +22,10 @@ PATIENCE = 10
 LEAST_SECONDS = 2
 """With less time left, no stage is started."""
 POLL_SECONDS = 0.05
-REASON = re.compile(r"^(E  |FAILED|ERROR|Traceback|\w*(Error|Exit|Interrupt)\b)")
+REASON = re.compile(r"^(E  |FAILED|ERROR|[\w.]*(Error|Exit|Interrupt)\b)")
 """Lines of a failed stage's output that give the reason."""
+NUM_REASONS = 4
+"""First different ones that are printed, and as many last ones."""
 
 
 class Budget:
@@ -103,9 +105,7 @@ class Journal:
         self._append("verdicts.jsonl", json.dumps(row))
         self.say(f"{outcome.stage}: {outcome.verdict} after {outcome.seconds:.0f} s: {outcome.words}")
         if outcome.has_failed and not is_shown:
-            lines = outcome.output.splitlines()
-            reasons = [line for line in lines if REASON.match(line)] or lines
-            print("".join(f"        {line[:160]}\n" for line in reasons[-6:]), end="", flush=True)
+            print("".join(f"        {line}\n" for line in reasons_in(outcome.output)), end="", flush=True)
         return outcome
 
     def log(self, title: str, text: str) -> None:
@@ -122,6 +122,13 @@ class Journal:
     def _append(self, name: str, line: str) -> None:
         with (self.folder / name).open("a", encoding="utf-8") as file:
             file.write(line + "\n")
+
+
+def reasons_in(output: str) -> list[str]:
+    """Return the first different lines of a failed stage that give a reason, and the last ones."""
+    lines = output.splitlines()
+    found = list(dict.fromkeys(line[:160] for line in lines if REASON.match(line))) or lines[-NUM_REASONS:]
+    return found[:NUM_REASONS] + found[NUM_REASONS:][-NUM_REASONS:]
 
 
 class Run:

@@ -134,6 +134,16 @@ def test_limits_end_with_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Budget().limit(40) == 400 and Budget().part(0.5).left() == float("inf")
 
 
+def test_reasons_are_the_first_and_the_last_ones() -> None:
+    output = "".join(f"E   error {n % 7}\nother\nFAILED test_{n}\n" for n in range(40))
+    reasons = stages.reasons_in(output)
+    assert reasons[:4] == ["E   error 0", "FAILED test_0", "E   error 1", "FAILED test_1"]
+    assert reasons[4:] == [f"FAILED test_{n}" for n in range(36, 40)]
+    assert stages.reasons_in("a\nb") == ["a", "b"] and stages.reasons_in("a.b.ConfigError: no\nx") == [
+        "a.b.ConfigError: no"
+    ]
+
+
 def test_an_answer_is_the_last_line_of_json(tmp_path: Path) -> None:
     code = "import sys; print('{}'); print('{\"speed\": 3}', flush=True); print('a warning', file=sys.stderr)"
     assert answer_of(run_in(tmp_path).alone(python_stage("asked", code))) == {"speed": 3}

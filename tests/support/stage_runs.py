@@ -44,7 +44,7 @@ def wait_until_gone(file: Path) -> None:
 
     def is_gone() -> bool:
         try:
-            return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+            return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
         except psutil.NoSuchProcess:
             return True
 
