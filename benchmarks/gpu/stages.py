@@ -209,7 +209,7 @@ class RunningStage:
         end_group(self._process)
         output = self._file.read_text(encoding="utf-8", errors="replace")
         lines = [line.strip() for line in output.splitlines() if line.strip()]
-        words = lines[-1][-200:] if lines else "no words"
+        words = lines[-1].strip("= ")[-200:] if lines else "no words"  # pytest draws a rule
         if verdict == "passed" and words.startswith(LEFT_OUT):
             verdict, words = "left out", words.removeprefix(LEFT_OUT)
         if verdict == "passed" and "pytest" in self.stage.command and not re.search(r"\b\d+ passed", words):

@@ -118,7 +118,7 @@ def test_profiles_come_between_rounds() -> None:
     assert list(peers.parts(2, {peers.OURS})) == [(1, []), (2, [])]
 
 
-class LimitsInTurn(Budget):
+class ListedLimits(Budget):
     """No end, and limits from a list: one for each engine that is started."""
 
     def __init__(self, *limits: float) -> None:
@@ -139,7 +139,7 @@ def test_an_engine_that_fails_or_hangs_costs_only_itself(entry: MakeEntry, tmp_p
         entry("good", ANSWERS),
     ]
     long = PATIENCE
-    run = run_in(tmp_path, LimitsInTurn(long, 0.1, long, long, long, long, long))
+    run = run_in(tmp_path, ListedLimits(long, 0.1, long, long, long, long, long))
     comparison = peers.Comparison(run, entries, tmp_path)
     for number in (1, 2):
         comparison.take_round(number)
@@ -183,7 +183,7 @@ def test_rounds_that_do_not_fit_are_not_begun(entry: MakeEntry, tmp_path: Path) 
     assert comparison.speeds == {"first": [], "second": []}
 
 
-def test_the_whole_command(entry: MakeEntry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rounds_and_profiles_whatever_fails(entry: MakeEntry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits that fail cost no round, and a profile that fails no later round."""
     monkeypatch.setattr(peers, "prepare", lambda run, brought, *models: brought)
     monkeypatch.setattr(peers, "python", lambda script, *words: (sys.executable, "-c", "raise SystemExit(1)"))

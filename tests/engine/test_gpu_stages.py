@@ -50,7 +50,7 @@ def test_each_stage_has_its_verdict(tmp_path: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("words", "verdict"),
     [
-        ("2 passed, 1 skipped in 3.0s", "passed"),
+        ("===== 2 passed, 1 skipped in 3.0s =====", "passed"),
         ("2 skipped in 3.0s", "failed (nothing was tested)"),
         ("no tests ran in 3.0s", "failed (nothing was tested)"),
     ],
