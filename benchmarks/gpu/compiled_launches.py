@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import torch
 import triton
-from standin_driver import standing_in
+from standin_driver import without_device
 from torch import Tensor
 from triton.runtime.jit import JITFunction
 
@@ -71,7 +71,7 @@ def compiling(capability: int) -> Iterator[Launches]:
         arguments = {**dict(zip(kernel.arg_names, args, strict=False)), **named}
         launches.setdefault(kernel.fn.__name__, []).append(Launch(compiled, arguments))
 
-    with standing_in(capability), patch.object(JITFunction, "run", compile_only):
+    with without_device(capability), patch.object(JITFunction, "run", compile_only):
         yield launches
 
 
@@ -85,7 +85,7 @@ def specializing(capability: int) -> Iterator[set[tuple[str, str]]]:
         return True  # not to be compiled
 
     hooks, name = (triton.knobs.runtime, "jit_cache_hook") if TRITON >= (3, 4) else (JITFunction, "cache_hook")
-    with standing_in(capability), patch.object(hooks, name, note):
+    with without_device(capability), patch.object(hooks, name, note):
         yield found
 
 

@@ -23,7 +23,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from standin_driver import standing_in
+from standin_driver import without_device
 from torch import Tensor
 
 CUDA = torch.device("cuda:0")
@@ -243,7 +243,7 @@ def cuda_replaced() -> Iterator[Marks]:
 
     marks = Marks()
     with ExitStack() as patched:
-        patched.enter_context(standing_in())
+        patched.enter_context(without_device())
         triton_sampler._trial.cache_clear()
         for owner, name, value in [*_labengines(marks), *_attributes(marks)]:
             patched.enter_context(patch.object(owner, name, value))

@@ -21,7 +21,7 @@ NUMBERS = count()
 """Of the devices: a kernel keeps what it has compiled by the device's number, whatever that device is."""
 
 
-class StandInUtils:
+class StandinUtils:
     """Loads nothing."""
 
     @staticmethod
@@ -35,7 +35,7 @@ class StandInUtils:
         return {"max_shared_mem": SHARED_MEMORY, "multiprocessor_count": 132, "warpSize": 32}
 
 
-class StandInLauncher:
+class StandinLauncher:
     """Launches nothing."""
 
     global_scratch_size = profile_scratch_size = 0
@@ -47,11 +47,11 @@ class StandInLauncher:
         pass
 
 
-class StandInDriver:
+class StandinDriver:
     """What triton.runtime.driver.active is asked for; tensors are the CPU's."""
 
-    utils = StandInUtils()
-    launcher_cls = StandInLauncher
+    utils = StandinUtils()
+    launcher_cls = StandinLauncher
 
     def __init__(self, capability: int = 90) -> None:
         self._target = GPUTarget("cuda", capability, 32)
@@ -92,8 +92,8 @@ class StandInDriver:
 
 
 @contextmanager
-def standing_in(capability: int = 90) -> Iterator[None]:
+def without_device(capability: int = 90) -> Iterator[None]:
     """Make kernels compile for this capability, and run nowhere. TRITON_INTERPRET is not to be set."""
     attribute = "_active" if hasattr(driver, "_active") else "active"  # Triton 3.2 has the second one only
-    with patch.object(driver, attribute, StandInDriver(capability)):
+    with patch.object(driver, attribute, StandinDriver(capability)):
         yield

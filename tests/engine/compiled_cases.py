@@ -28,7 +28,7 @@ from labengine.engine.ops.triton import TritonOps
 
 sys.path.insert(0, str(ROOT / "benchmarks" / "gpu"))
 
-from standin_driver import StandInDriver
+from standin_driver import StandinDriver
 
 LABENGINES = (triton_kernels, ops_kernels, sampler_kernels, sampler_cut_kernels)
 COMPARISONS = {"largest_error": 0.0, "largest_difference": 0.0, "agrees": True, "are_drawn": True}
@@ -48,7 +48,7 @@ class CompiledCases:
 
     def start(self) -> None:
         """Let launches only compile, and believe that the CPU's tensors are a GPU's; for the rest of the process."""
-        driver.set_active(StandInDriver(self._capability))  # type: ignore[arg-type]
+        driver.set_active(StandinDriver(self._capability))  # type: ignore[arg-type]
         JITFunction.run = lambda kernel, *args, **options: self._compile(kernel, *args, **options)
         for backend in (TritonAttention, TritonOps):
             backend.refusal = backend.unsupported = lambda *_: None  # type: ignore[attr-defined, method-assign]

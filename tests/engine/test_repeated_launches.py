@@ -39,8 +39,8 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[object]]]:
     def launched(self: object, *args: object) -> None:
         seen.append([arg.data_ptr() if isinstance(arg, Tensor) else arg for arg in (*args[:3], *args[9:])])
 
-    monkeypatch.setattr(standin_driver.StandInLauncher, "__call__", launched)
-    with standin_driver.standing_in():
+    monkeypatch.setattr(standin_driver.StandinLauncher, "__call__", launched)
+    with standin_driver.without_device():
         yield seen
 
 
