@@ -26,7 +26,17 @@ _WATCHED_RUNNER = ("check/watch.py", "WatchedRunner.")
 _CORE = ("core/",)
 _NOT_UNDONE = ("core/journal.py", "core/state.py")
 _ENGINES = ("engine/engine.py", "engine/ahead.py")
-_STEPS = ("phases", "_attempt", "step", "_schedule", "_forward", "_update", "_anticipate", "_run_ahead", "_launch_ahead")
+_STEPS = (
+    "phases",
+    "_attempt",
+    "step",
+    "_schedule",
+    "_forward",
+    "_update",
+    "_anticipate",
+    "_run_ahead",
+    "_launch_ahead",
+)
 """Methods of an engine whose failure rolls the step back."""
 _COMPUTING = ("engine/model_runner.py",)
 """A forward pass takes long, but ends by itself."""
