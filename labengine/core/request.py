@@ -47,6 +47,8 @@ class Request:
     num_prompt_tokens: int = field(init=False)
     block_tables: list[list[int]] = field(init=False)
     """Per KV-cache group; entry i holds positions [i * block_size, (i + 1) * block_size), or is the null block."""
+    planned_tables: tuple[tuple[int, ...], ...] = ()
+    """block_tables as the newest plan has them: a plan with equal tables shares the object."""
     num_registered_blocks: list[int] = field(init=False)
     """Per group: leading table entries that are settled: in the prefix map, or never to be registered."""
     block_hashes: list[bytes] = field(default_factory=list)

@@ -188,14 +188,16 @@ class Scheduler:
             self._set(request, "status", status)
         if RequestScheduled in self._hooks:
             self._hooks.emit(RequestScheduled(request.request_id, start, num_tokens, not is_decode, status.value))
-        slot_runs = []
+        tables, slot_runs = tuple(map(tuple, request.block_tables)), []
+        if tables != request.planned_tables:
+            request.planned_tables = tables
         for group in self.manager.groups:
             slot_runs.append(self.manager.slot_runs(request, start, end, group))
         return scheduled_request(
             request.request_id,
             tuple(token_ids[start:end]),
             start,
-            tuple(map(tuple, request.block_tables)),
+            request.planned_tables,
             tuple(slot_runs),
             not is_decode,
             is_last,
@@ -295,7 +297,7 @@ class Scheduler:
 
     def append_token(self, request: Request, token_id: int) -> None:
         """Append the sampled token; it counts as not computed, for a later step writes its KV."""
-        self._journal.record((request.token_ids.pop,))
+        self._journal.record((list.pop, request.token_ids))
         request.token_ids.append(token_id)
         if TokenSampled in self._hooks:
             self._hooks.emit(TokenSampled(request.request_id, token_id, request.num_tokens - 1))

@@ -152,7 +152,7 @@ class StagedTables:
         group, block_size, rows, has_null = self._group, self.spec.block_size, self._rows, self._has_null
         for row, (request, context) in enumerate(zip(scheduled, context_lens, strict=True)):
             table = request.block_tables[group]
-            if table != rows[row]:
+            if table is not rows[row] and table != rows[row]:
                 self._write(memory, row, table)
             if has_null[row] or len(table) * block_size < context:
                 self._require_readable(request, table)

@@ -14,7 +14,7 @@ STAGING = changes(
         "end = -(-request.end // block_size)",
         "end = request.end // block_size",
     ),
-    ("a table of equal length counts as written", "if table != rows[row]:", "if len(table) != len(rows[row]):"),
+    ("a table of equal length counts as written", "table != rows[row]:", "len(table) != len(rows[row]):"),
     ("a grown array keeps what it forgot", "self._rows, self._has_null = [], []\n", "pass\n"),
     ("offsets in blocks are forgotten", "block_id * block_size + offset for", "block_id * block_size for"),
     ("runs count as decodes if one does", "if lengths.count(1) == len(lengths)", "if 1 in lengths"),
