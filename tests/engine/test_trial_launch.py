@@ -137,17 +137,24 @@ REASON = (
 class Kernel:
     """Does nothing, or fails as Triton does for a program that needs more than the GPU has."""
 
-    def __init__(self, is_too_large: Callable[[dict[str, Any]], bool] = lambda options: False) -> None:
+    def __init__(self, kernel: Any, is_too_large: Callable[[dict[str, Any]], bool] = lambda arguments: False) -> None:
+        self.arg_names = kernel.arg_names
         self._is_too_large = is_too_large
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
         return self._launch
 
-    def _launch(self, *args: object, **options: Any) -> None:
+    def _launch(self, *args: object, **named: Any) -> None:
         from triton.runtime.errors import OutOfResources
 
-        if self._is_too_large(options):
+        if self._is_too_large({**dict(zip(self.arg_names, args, strict=False)), **named}):
             raise OutOfResources(300_000, 232_448, "shared memory")
+
+
+def replace_kernel(
+    patch: pytest.MonkeyPatch, module: Any, name: str, is_too_large: Callable[[dict[str, Any]], bool]
+) -> None:
+    patch.setattr(module, name, Kernel(getattr(module, name), is_too_large))
 
 
 @pytest.fixture
@@ -159,7 +166,7 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setitem(backend_choice.PREFERRED_OPS, "cpu", ("triton", "torch"))
     for module in (triton_kernels, triton_ops):
         for name in [name for name in vars(module) if name.endswith("_kernel")]:
-            monkeypatch.setattr(module, name, Kernel())
+            monkeypatch.setattr(module, name, Kernel(getattr(module, name)))
     for module in (triton_attention, ops_by_triton):
         module._trial.cache_clear()
     yield
@@ -172,12 +179,12 @@ def setting(block_size: int = 16, window: int | None = None) -> AttentionSetting
 
 
 TOO_LARGE: dict[str, Callable[[dict[str, Any]], bool]] = {
-    "decodes in spans": lambda options: options["QUERIES"] == 1 and options["IS_SPLIT"],
-    "whole decodes": lambda options: options["QUERIES"] == 1 and not options["IS_SPLIT"],
-    "prompts": lambda options: options["QUERIES"] > 1,
-    "windows": lambda options: options["WINDOW"] > 0,
-    "heads of their size": lambda options: options["PADDED"] == 128,
-    "blocks of their size": lambda options: options["BLOCK_SIZE"] == 256,
+    "decodes in spans": lambda arguments: arguments["QUERIES"] == 1 and arguments["IS_SPLIT"],
+    "whole decodes": lambda arguments: arguments["QUERIES"] == 1 and not arguments["IS_SPLIT"],
+    "prompts": lambda arguments: arguments["QUERIES"] > 1,
+    "windows": lambda arguments: arguments["WINDOW"] > 0,
+    "heads of their size": lambda arguments: arguments["PADDED"] == 128,
+    "blocks of their size": lambda arguments: arguments["BLOCK_SIZE"] == 256,
 }
 
 
@@ -188,7 +195,7 @@ def test_attention_that_is_too_large_for_the_gpu_is_refused(
     asked = setting(256, 512)
     assert type(choose_attention(None, asked)[0]) is TritonAttention
     triton_attention._trial.cache_clear()
-    monkeypatch.setattr(triton_kernels, "attend_kernel", Kernel(TOO_LARGE[reason]))
+    replace_kernel(monkeypatch, triton_kernels, "attend_kernel", TOO_LARGE[reason])
     assert TritonAttention.refusal(asked) == REASON
     backend, line = choose_attention(None, asked)
     assert type(backend) is TorchGather and line.endswith(f"; not triton: {REASON})")
@@ -197,7 +204,7 @@ def test_attention_that_is_too_large_for_the_gpu_is_refused(
 
 
 def test_another_setting_has_a_trial_of_its_own(on_a_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(triton_kernels, "attend_kernel", Kernel(TOO_LARGE["blocks of their size"]))
+    replace_kernel(monkeypatch, triton_kernels, "attend_kernel", TOO_LARGE["blocks of their size"])
     assert TritonAttention.refusal(setting(256)) == REASON
     assert TritonAttention.refusal(setting(16)) is None
 
@@ -209,12 +216,12 @@ def test_ops_that_are_too_large_for_the_gpu_are_refused(
     """At the model's own sizes: a smaller model of the same process has Triton's ops."""
     large = replace(SMALL, hidden_size=5120, intermediate_size=25_600, num_heads=40, num_kv_heads=8, head_dim=128)
     needs_much = {
-        "add_norm_kernel": lambda options: options["PADDED"] == 8192,
-        "gated_kernel": lambda options: options["SIZE"] == 25_600,
-        "rotate_kernel": lambda options: options["HALF"] == 64,
-        "rotate_write_kernel": lambda options: options["NUM_HEADS"] == 40,
+        "add_norm_kernel": lambda arguments: arguments["PADDED"] == 8192,
+        "gated_kernel": lambda arguments: arguments["SIZE"] == 25_600,
+        "rotate_kernel": lambda arguments: arguments["HALF"] == 64,
+        "rotate_write_kernel": lambda arguments: arguments["NUM_HEADS"] == 40,
     }
-    monkeypatch.setattr(triton_ops, kernel, Kernel(needs_much[kernel]))
+    replace_kernel(monkeypatch, triton_ops, kernel, needs_much[kernel])
     ops, line = choose_ops(large)
     assert ops.name == "torch" and line.endswith(f"; not triton: {REASON})")
     assert type(choose_ops(SMALL)[0]) is TritonOps
@@ -226,12 +233,12 @@ def test_a_sampler_that_is_too_large_for_the_gpu_is_refused(kernel: str, monkeyp
     modules = {module: [name for name in vars(module) if name.endswith("_kernel")] for module in SAMPLERS}
     for module, names in modules.items():
         for name in names:
-            monkeypatch.setattr(module, name, Kernel())
+            monkeypatch.setattr(module, name, Kernel(getattr(module, name)))
     triton_sampler._trial.cache_clear()
     assert triton_sampler._trial(CPU) is None
     triton_sampler._trial.cache_clear()
     (module,) = (module for module, names in modules.items() if kernel in names)
-    monkeypatch.setattr(module, kernel, Kernel(lambda options: options["PADDED"] == 128))
+    replace_kernel(monkeypatch, module, kernel, lambda arguments: arguments["PADDED"] == 128)
     assert triton_sampler._trial(CPU) == REASON
     triton_sampler._trial.cache_clear()
 
@@ -253,6 +260,6 @@ def test_flash_attns_trial_writes_one_token(on_a_gpu: None, monkeypatch: pytest.
     flash_attn._trial.cache_clear()
     assert flash_attn._trial(triton_attention.write_kv, setting()) is None
     flash_attn._trial.cache_clear()
-    monkeypatch.setattr(triton_kernels, "write_kernel", Kernel(lambda options: options["SIZE"] == 8 * 128))
+    replace_kernel(monkeypatch, triton_kernels, "write_kernel", lambda arguments: arguments["SIZE"] == 8 * 128)
     assert flash_attn._trial(triton_attention.write_kv, setting()) == REASON
     flash_attn._trial.cache_clear()
