@@ -40,7 +40,7 @@ def side_by_side(brought: Brought) -> list[Stage]:
     sanitizer = executable("compute-sanitizer")
     no_gemma = "gemma3-270m was not brought along" if "gemma3-270m" not in brought.model_names() else ""
     sharing = " and ".join(f"not {word}" for word in (*NEEDS_THE_CARD, HYBRID))
-    labs = ("tests/engine/test_cuda.py", "tests/session/test_overlap.py", "-m", "gpu")
+    labs = ("tests/engine/test_cuda.py", "tests/engine/test_launch_ahead.py", "tests/session/test_overlap.py")
     fa3 = brought.fa3_environment()
     return [
         Stage("kernels: attention", tests(*cases("attention"), workers=5), 200),
@@ -48,7 +48,7 @@ def side_by_side(brought: Brought) -> list[Stage]:
         Stage("kernels: sampler", tests(*cases("sampler"), workers=4), 200),
         Stage("kernels: models", tests(*cases("model", "ops_models")), 200),
         Stage("sampler", tests("tests/engine/test_sampler.py", "-m", "gpu"), 120),
-        Stage("labs and graphs", tests(*labs, "-k", sharing, workers=4), 240, fa3),
+        Stage("labs and graphs", tests(*labs, "-m", "gpu", "-k", sharing, workers=4), 240, fa3),
         Stage("hybrid model", tests(labs[0], "-k", HYBRID), 150, lacks=no_gemma if brought.models else ""),
         Stage("wide tables", python("device_checks.py", "wide_tables"), 150),
         Stage("two devices", python("device_checks.py", "threads"), 100),

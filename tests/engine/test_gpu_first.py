@@ -46,10 +46,10 @@ def test_figures_come_last() -> None:
 
 
 def test_every_case_of_a_kernel_has_a_stage() -> None:
-    """Those of graphs are interpreted: test_cuda.py has real graphs."""
+    """Those of graphs and pieces are interpreted: test_cuda.py has real ones."""
     used = {Path(word).name for stage in OF_TESTS if stage.name.startswith("kernels") for word in stage.command}
     found = {path.name for path in (ROOT / "tests" / "engine").glob("triton_*_cases.py")}
-    assert found - used == {"triton_graphs_cases.py"}
+    assert found - used == {"triton_graphs_cases.py", "triton_pieces_cases.py"}
 
 
 def test_every_test_of_a_gpu_has_a_stage() -> None:

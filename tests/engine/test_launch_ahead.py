@@ -26,6 +26,7 @@ from labengine.engine.ahead import PAUSE, OverlappedEngine
 from labengine.engine.device import ComingBack
 from labengine.engine.engine import Engine
 from labengine.engine.forward.static_step import StaticStep
+from labengine.engine.model_runner import ModelRunner
 from labengine.engine.static_runner import StaticRunner
 from labengine.engine.step_tensors import NewTokens, StepStaging, StepTensors
 from labengine.hooks import Hooks
@@ -39,11 +40,9 @@ class OnADevice(StaticStep):
     copies_always = True
 
 
-class Launching(StaticRunner):
-    """A runner whose device is the CPU: it is done when `forward` returns, and the host does not ask."""
+class Counting(ModelRunner):
+    """Counts the steps that it was asked to launch ahead, by what it answered."""
 
-    static_step = OnADevice
-    is_asynchronous = True  # type: ignore[assignment]
     launched: Counter[bool]
 
     def launch_ahead(self, plan: StepPlan, before: StepPlan) -> bool:
@@ -53,17 +52,24 @@ class Launching(StaticRunner):
         return is_launched
 
 
+class Launching(Counting, StaticRunner):
+    """A runner whose device is the CPU: it is done when `forward` returns, and the host does not ask."""
+
+    static_step = OnADevice
+    is_asynchronous = True  # type: ignore[assignment]
+
+
 class Pair:
     """Two engines on the same model that do the same: one waits for tokens, the other one launches ahead."""
 
-    def __init__(self, model: Path, edition: str = "labengine", **settings: Any) -> None:
+    def __init__(self, model: Path, edition: str = "labengine", device: str = "cpu", **settings: Any) -> None:
         self.engines: list[Engine] = []
         self.events = []
-        for engine_class, runner_class in ((Engine, StaticRunner), (OverlappedEngine, Launching)):
-            num_blocks = 48 if "gemma" in str(model) else NUM_BLOCKS
-            runner = runner_class.load(
-                model, num_blocks=num_blocks, block_size=BLOCK_SIZE, max_num_seqs=6, device="cpu"
-            )
+        runners = (StaticRunner, Launching) if device == "cpu" else (ModelRunner, Counting)
+        num_blocks = 48 if "gemma" in str(model) else NUM_BLOCKS
+        size = {"num_blocks": num_blocks, "block_size": BLOCK_SIZE, "max_num_seqs": 6}
+        for engine_class, runner_class in zip((Engine, OverlappedEngine), runners, strict=True):
+            runner: Any = runner_class.load(model, **size, device=device, dtype="float32")
             runner.launched = Counter()
             hooks = Hooks(strict=True)
             config = EngineConfig(
@@ -116,11 +122,6 @@ class Pair:
         return self.plain.scheduler.manager.pool.blocks
 
 
-@pytest.fixture(params=["llama", "gemma3"])
-def model(request: pytest.FixtureRequest, tiny_llama: Path, tiny_gemma: Path) -> Path:
-    return tiny_gemma if request.param == "gemma3" else tiny_llama
-
-
 @pytest.mark.parametrize("edition", ["labengine", "nano-vllm"])
 def test_the_same_tokens_and_events(edition: str, tiny_llama: Path) -> None:
     """Chunks, requests that come and go, greedy and drawn ones, a pool that preempts."""
@@ -134,6 +135,7 @@ def test_the_same_tokens_and_events(edition: str, tiny_llama: Path) -> None:
 
 
 def disturb(pair: Pair, random: Random) -> None:
+    """Do something to both engines that may roll back what was launched."""
     kind = random.choice(("add", "abort", "look", "reset", "fail", "by hand"))
     if kind == "add":
         shared = [7] * random.choice((0, 4, 8))
@@ -165,14 +167,29 @@ def fail_once(engine: Engine) -> None:
     del engine.runner.sample  # type: ignore[method-assign]
 
 
-@pytest.mark.parametrize("edition", ["labengine", "nano-vllm+243"])
+@pytest.mark.parametrize(
+    ("family", "edition"), [("llama", "labengine"), ("llama", "nano-vllm+243"), ("gemma3", "labengine")]
+)
 @pytest.mark.parametrize("seed", range(3))
-def test_no_block_that_can_be_hit_is_harmed(edition: str, seed: int, model: Path) -> None:
+def test_no_block_that_can_be_hit_is_harmed(
+    family: str, edition: str, seed: int, tiny_llama: Path, tiny_gemma: Path
+) -> None:
     """Whatever is added, aborted, looked at, interrupted or ended by an eos between a launch and its step."""
-    if edition != "labengine" and "gemma" in str(model):
-        pytest.skip("this edition has one group")
+    pair = disturbed(Pair(tiny_gemma if family == "gemma3" else tiny_llama, edition), seed)
+    assert pair.launched[True] > 8
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("family", ["llama", "gemma3"])
+def test_on_a_gpu(family: str, tiny_llama: Path, tiny_gemma: Path) -> None:
+    """The same steps run the same kernels: tokens, events and KV are equal."""
+    pair = disturbed(Pair(tiny_gemma if family == "gemma3" else tiny_llama, device="cuda"), 0)
+    assert pair.launched[True] > 8
+
+
+def disturbed(pair: Pair, seed: int) -> Pair:
+    """Run seventy steps with disturbances, compared again and again."""
     random = Random(seed)
-    pair = Pair(model, edition)
     for _ in range(70):
         if random.random() < 0.4:
             disturb(pair, random)
@@ -182,7 +199,7 @@ def test_no_block_that_can_be_hit_is_harmed(edition: str, seed: int, model: Path
             pair.look()
     pair.run()
     pair.look()
-    assert pair.launched[True] > 8
+    return pair
 
 
 def decoding(pair: Pair, **sampling: Any) -> None:
