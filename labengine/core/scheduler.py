@@ -195,7 +195,7 @@ class Scheduler:
             slot_runs.append(self.manager.slot_runs(request, start, end, group))
         return scheduled_request(
             request.request_id,
-            tuple(token_ids[start:end]),
+            (token_ids[start],) if num_tokens == 1 else tuple(token_ids[start:end]),
             start,
             request.planned_tables,
             tuple(slot_runs),

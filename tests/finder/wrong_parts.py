@@ -125,7 +125,7 @@ class ForgetsToken(TokenBudgetScheduler):
 
     def append_token(self, request: Request, token_id: int) -> None:
         super().append_token(request, token_id)
-        self._journal.remove((request.token_ids.pop,))
+        self._journal.remove((list.pop, request.token_ids))
 
 
 class KeepsTokens(TokenBudgetScheduler):

@@ -432,8 +432,8 @@ MUTANTS = (
         "computed tokens are counted one short",
         "state",
         SCHEDULER,
-        '        self._set(request, "num_computed_tokens", num_tokens)\n        if TokensComputed',
-        '        self._set(request, "num_computed_tokens", num_tokens - 1)\n        if TokensComputed',
+        "        request.num_computed_tokens = num_tokens\n        if TokensComputed",
+        "        request.num_computed_tokens = num_tokens - 1\n        if TokensComputed",
     ),
     Mutant(
         "a sampled token is not told",
@@ -488,8 +488,8 @@ MUTANTS = (
         "a request ends one token late",
         "policy",
         SCHEDULER,
-        "request.num_generated_tokens == request.sampling.max_tokens",
-        "request.num_generated_tokens == request.sampling.max_tokens + 1",
+        "num_generated == request.sampling.max_tokens",
+        "num_generated == request.sampling.max_tokens + 1",
         missed="max_tokens is what was asked for, and no rule of the cache",
     ),
     Mutant(
@@ -557,7 +557,7 @@ MUTANTS = (
         "a sampled token is not journalled",
         "journal",
         SCHEDULER,
-        "        self._journal.record((request.token_ids.pop,))\n",
+        "        self._journal.record((list.pop, request.token_ids))\n",
         "",
     ),
     Mutant(

@@ -67,8 +67,10 @@ LAUNCHES = changes(
     "test_device.py",
     (
         "steps launch on the thread's device",
-        "interrupts_allowed(), self._device_made_current(), AdviceWhenFull(self.kv_tensors):\n            logits",
-        "interrupts_allowed(), AdviceWhenFull(self.kv_tensors):\n            logits",
+        "interrupts_allowed(), self._device_made_current(), AdviceWhenFull(self.kv_tensors):\n"
+        "            logits = self._forward(self.step_tensors(plan))",
+        "interrupts_allowed(), AdviceWhenFull(self.kv_tensors):\n"
+        "            logits = self._forward(self.step_tensors(plan))",
     ),
 )
 TRIAL = changes(
