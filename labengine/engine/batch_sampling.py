@@ -56,6 +56,6 @@ class BatchSampling:
         """
         if not self._drawn:
             return None
-        ends = [request.end for request in requests]
+        ends = [request.start + len(request.token_ids) for request in requests]
         self._numbers[1, self._drawn] = uniforms(self._mixed_seeds, [ends[row] for row in self._drawn])
         return self._numbers

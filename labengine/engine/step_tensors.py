@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise
-from operator import add
+from operator import add, itemgetter
 
 import numpy as np
 import torch
@@ -249,7 +249,7 @@ class StepStaging:
         return widths
 
     def _slots(self, scheduled: Sequence[ScheduledRequest], group: int, num_tokens: int) -> Numbers:
-        runs = [run for request in scheduled for run in request.slot_runs[group]]
+        runs = list(chain.from_iterable([request.slot_runs[group] for request in scheduled]))
         slots = slots_of_runs(runs, self._groups[group].block_size)
         if len(slots) != num_tokens:
             raise ValueError(f"slot_runs of group {group} do not cover the scheduled tokens: {len(slots)} slots")
@@ -290,4 +290,4 @@ def expand_runs(starts: Sequence[int], lengths: Sequence[int]) -> Numbers:
 def slots_of_runs(runs: Sequence[SlotRun], block_size: int) -> Numbers:
     """Return the slots of consecutive runs: as many as their lengths add up to."""
     starts = [block_id * block_size + offset for block_id, offset, _ in runs]
-    return expand_runs(starts, [length for _, _, length in runs])
+    return expand_runs(starts, list(map(itemgetter(2), runs)))
