@@ -17,7 +17,10 @@ def is_asynchronous(runner: Runner) -> bool:
 
 
 class Runner(Protocol):
-    """Computes steps. It depends on plans but not on schedulers; a result of `forward` goes to `sample` unchanged."""
+    """Computes steps. It depends on plans but not on schedulers; a result of `forward` goes to `sample` unchanged.
+
+    An asynchronous runner may also have `launch_ahead`, as ModelRunner has it.
+    """
 
     def forward(self, plan: StepPlan) -> Logits:
         """Compute all scheduled tokens and write their KV into the plan's slots, and into no others."""
