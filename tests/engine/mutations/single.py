@@ -212,6 +212,27 @@ SAMPLER = changes(
     ),
     ("minus infinity among the logits is an error", "logits.amax(dim=-1).isfinite()", "logits.isfinite().all(dim=-1)"),
 )
+AHEAD = changes(
+    "ahead.py",
+    "test_launch_ahead.py",
+    ("a launch ahead writes to any block", "if pool.num_losses > num_losses and not", "if False and not"),
+    ("a launch for nothing has no pause", "self._may_launch_at = self.step_number + PAUSE", "pass"),
+)
+LAUNCHED = changes(
+    "model_runner.py",
+    "test_launch_ahead.py",
+    ("a step is launched ahead over logits that top-p may need", " or sampled.batch.has_top_p:", ":"),
+    (
+        "a step_tensors of one's own gets placeholders",
+        " or type(self).step_tensors is not ModelRunner.step_tensors:",
+        ":",
+    ),
+)
+LATE_TOKENS = changes(
+    "step_tensors.py",
+    "test_launch_ahead.py",
+    ("late tokens are in the order of rows", "index_select(0, columns)", "index_select(0, columns.sort().values)"),
+)
 RANDOM_NUMBERS = changes(
     "random_numbers.py",
     "test_sampler.py",
@@ -263,6 +284,9 @@ SINGLE = (
     *LINEAR,
     *ARGMAX,
     *SAMPLER,
+    *AHEAD,
+    *LAUNCHED,
+    *LATE_TOKENS,
     *RANDOM_NUMBERS,
     *ROPE,
     *KV,
