@@ -330,6 +330,7 @@ class Scheduler:
         self.finished[request.request_id] = None
         for name in ("block_hashes", "links", "prefixes"):  # a quarter of a kept request's memory, and no longer needed
             self._set(request, name, [])
+        request.planned_tables = ()
         if RequestFinished in self._hooks:
             self._hooks.emit(RequestFinished(request.request_id, reason))
 

@@ -194,7 +194,8 @@ class OverlappedEngine(Engine):
         return is_valid and not self.gave_up
 
     def _emit_end(self, plan: StepPlan, token_ids: list[int], ahead: Ahead) -> None:
-        if ahead.plan is not None and not ahead.is_launched:  # else nobody reads the plan's tokens any more
+        if ahead.plan is not None:
+            # Also if it is launched: a runner that was asked for another step meanwhile computes it anew.
             for part in ahead.plan.scheduled:
                 if part.is_unfilled:
                     part.fill_in(self.requests[part.request_id].token_ids[-1])

@@ -301,6 +301,16 @@ def test_a_launch_that_fails_is_tried_again_when_the_step_is_due(
     assert pair.plain.snapshot() == pair.ahead.snapshot()
 
 
+def test_a_runner_that_was_asked_for_another_step_meanwhile_computes_the_launched_one_anew(tiny_llama: Path) -> None:
+    pair = Pair(tiny_llama)
+    decoding(pair)
+    assert pair.ahead._ahead.is_launched  # type: ignore[attr-defined]
+    for engine in pair.engines:
+        engine.runner.forward(plan_of(Dealer(4, 4).request([1, 2, 3]).take(3, samples=False)))
+    pair.step()
+    assert pair.plain.snapshot() == pair.ahead.snapshot()
+
+
 # -- the tokens of the step before -------------------------------------------------------------------------------------
 
 
