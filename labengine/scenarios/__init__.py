@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, TextIO
 from labengine.config import ConfigError
 from labengine.scenarios.bug_list import BugList
 from labengine.scenarios.kinds import KINDS
-from labengine.scenarios.report import UPSTREAM_READ
 
 if TYPE_CHECKING:
     from labengine.scenarios.scenario import Scenario
@@ -134,10 +133,12 @@ def print_story(id: str | None, out: TextIO) -> None:
 
 
 def story(scenario: Scenario) -> str:
-    """Return the verdict, the further experiments' tables, and the report's URL."""
+    """Return the verdict, the further experiments' tables, and the facts of the report with its URL."""
     tables = [str(experiment.table()) for experiment in scenario.experiments.values()]
-    upstream = fill(f"Upstream, as of {UPSTREAM_READ}: {scenario.upstream}", 100) if scenario.upstream else ""
-    return "\n\n".join(filter(None, [str(scenario.verdict()), *tables, upstream, scenario.url]))
+    facts = [] if scenario.report is None else [*scenario.report.facts(), *scenario.conclusion.facts()]
+    listed = "\n".join(fill(f"{label}: {text}", 100, subsequent_indent="  ") for label, text in facts)
+    url = "" if scenario.report is None else scenario.report.url
+    return "\n\n".join(filter(None, [str(scenario.verdict()), *tables, listed, url]))
 
 
 def listing() -> str:

@@ -7,7 +7,7 @@ from html import escape
 from textwrap import fill
 from typing import TYPE_CHECKING
 
-from labengine.scenarios.report import how_seen
+from labengine.scenarios.texts import how_seen
 
 if TYPE_CHECKING:
     from labengine.scenarios.scenario import Scenario
@@ -38,7 +38,8 @@ def _text(scenario: Scenario) -> str:
 
 
 def _html_cells(scenario: Scenario) -> str:
-    link = f'<a href="{escape(scenario.url)}">{escape(scenario.id)}</a>'
+    id = escape(scenario.id)
+    link = id if scenario.report is None else f'<a href="{escape(scenario.report.url)}">{id}</a>'
     others = map(escape, (scenario.title, scenario.kind, scenario.breaks, how_seen(scenario)))
     return "".join(
         f'<td style="text-align:left;vertical-align:top">{cell}</td>'

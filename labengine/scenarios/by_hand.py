@@ -13,6 +13,7 @@ from labengine.core.editions import LABENGINE
 from labengine.core.parts import Parts
 from labengine.events import ForwardRan, PrefixHit
 from labengine.lab import Lab
+from labengine.scenarios.report import Conclusion
 from labengine.scenarios.scenario import Column, Scenario
 from labengine.session.history.inputs import BrokenStep, Input
 from labengine.session.patch.override import parts_with
@@ -74,6 +75,12 @@ class HandMadeScenario(Scenario):
             return self.wrong(measured)
         return bool(measured["rules broken"] or measured["failed steps"])
 
+    def concluded(self, before: Mapping[str, int]) -> Conclusion:
+        """Return whether the claim holds: it is about the parts that were given, and their run decides."""
+        if self.is_wrong(before):
+            return Conclusion(answer="holds", reason="Its own parts were run.")
+        return Conclusion(answer="does not hold", reason="Its own parts were run, and did not go wrong.")
+
     def save(self, path: str | PathLike[str]) -> None:
         """Write the broken column's session, with the source of its parts: `labengine.open` shows it anywhere."""
         with self.broken() as lab:
@@ -106,7 +113,7 @@ def hand_made(
     id: str, title: str, claim: str, columns: tuple[Column, Column], roles: tuple[str, str]
 ) -> HandMadeScenario:
     """Return a scenario with this text, and without a workload: `acts` and `lab_settings` are to be set."""
-    text = {"url": "", "sentences": (claim,), "claim": claim, "breaks": claim}
+    text = {"sentences": (claim,), "claim": claim, "breaks": claim}
     own_class = type(
         "HandMade", (HandMadeScenario,), {"id": id, "title": title, "columns": columns, "roles": roles, **text}
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from labengine.config import ConfigError
 from labengine.scenarios.kinds import KINDS
 from labengine.scenarios.page import STYLE
-from labengine.scenarios.report import UPSTREAM_READ, how_seen
+from labengine.scenarios.texts import how_seen
 from labengine.trace.file_access import replace_file
 
 if TYPE_CHECKING:
@@ -61,8 +61,9 @@ def index_page(scenarios: Sequence[Scenario]) -> str:
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" '
         f'content="{policy}"><meta name="viewport" content="width=device-width"><title>KV-cache bugs that run</title>'
         f'<style>{STYLE}{_STYLE}</style></head><body><main class="bug"><h1>KV-cache bugs that run</h1>'
-        f"<p>{len(scenarios)} upstream reports, each reproduced by one override of labengine's code, and judged: "
-        f"does it go wrong as reported, and does the fix hold? Each page steps through both engines, side by side.</p>"
+        f"<p>{len(scenarios)} upstream reports, each told by one override of labengine's code, and judged: what "
+        "goes wrong here, what was seen in upstream's own code, and whether the claim follows. Each page steps through "
+        "both engines, side by side.</p>"
         f"{kinds}</main></body></html>\n"
     )
 
@@ -74,14 +75,12 @@ def _kind(kind: str, scenarios: Sequence[Scenario]) -> str:
     return f'<h2>{escape(kind)}</h2><p class="bug-where">{escape(KINDS[kind])}</p>{entries}'
 
 
-def _upstream(scenario: Scenario) -> str:
-    text = f"Upstream, as of {UPSTREAM_READ}: {scenario.upstream}"
-    return f'<p class="bug-where">{escape(text)}</p>' if scenario.upstream else ""
-
-
 def _entry(scenario: Scenario) -> str:
+    facts = [] if scenario.report is None else scenario.report.facts()
+    report = "".join(f'<p class="bug-where">{escape(f"{label}: {text}")}</p>' for label, text in facts)
     return (
         f'<article><h3><a href="{escape(file_name(scenario))}">{escape(scenario.title)}</a></h3>'
         f'<p class="bug-where">{escape(scenario.id)}</p><p>{escape(scenario.breaks)}</p>'
-        f'<p class="bug-where">{escape(how_seen(scenario))}</p>{_upstream(scenario)}</article>'
+        f'<p class="bug-where">{escape(how_seen(scenario))}</p><p>{escape(scenario.conclusion.sentence)}</p>'
+        f"{report}</article>"
     )

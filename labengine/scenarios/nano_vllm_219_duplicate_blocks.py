@@ -26,6 +26,7 @@ from labengine.events import (
 from labengine.lab import Lab
 from labengine.scenarios.figures import num_misread_requests, num_rules
 from labengine.scenarios.nano_vllm_243_own_tokens import Collision
+from labengine.scenarios.report import CodePassage, Conclusion, Report
 from labengine.scenarios.scenario import (
     Column,
     Experiment,
@@ -216,11 +217,35 @@ class DuplicateBlocks(SameStep, Scenario):
 
     id = "nano-vllm-219"
     title = "Equal prompts in one step leave two copies of every block"
-    url = "https://github.com/GeeeekExplorer/nano-vllm/issues/219"
-    upstream = "Open: pull request 243."
+    report = Report(
+        repository="GeeeekExplorer/nano-vllm",
+        kind="issue",
+        number="219",
+        title="[Discussion] Duplicate blocks for same-step prefix sharing",
+        state="open",
+        as_of="2026-06-15",
+        seen_in="commit bb823b3 (2026-04-26), where pull request 218 moved hashing behind the computation",
+        needs=("two equal prefixes of at least one full block, prefilled in one step",),
+    )
     claim = (
         "Requests with the same prefix that are scheduled in the same step overwrite each other's entries in the hash "
         "map: two identical blocks stay in memory, and the one without an entry can no longer be reused."
+    )
+    conclusion = Conclusion(
+        answer="holds",
+        reason=(
+            "Each request that hashes a block sets the map's entry to its own, so that the later one of two equal "
+            "blocks is found, and the earlier one is not. Pull request 243, open as well, merges them."
+        ),
+        passages=(
+            CodePassage(
+                version="nano-vllm bb823b3",
+                file="nanovllm/engine/block_manager.py",
+                line=120,
+                text="self.hash_to_block_id[h] = block.block_id",
+                says="The entry is set without a look at the one that is there.",
+            ),
+        ),
     )
     kind = "duplicate"
     breaks = "A live block loses its map entry to an equal one: memory holds both, and look-ups find only the later."

@@ -5,7 +5,7 @@ All text is escaped here; the two engines between intro and appendix come from C
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from html import escape
 from os import PathLike
@@ -15,7 +15,8 @@ from typing import Any
 
 from labengine.lab import Lab
 from labengine.scenarios.kinds import KINDS
-from labengine.scenarios.report import UPSTREAM_READ, Report, how_seen
+from labengine.scenarios.report import Fact
+from labengine.scenarios.texts import ScenarioTexts, how_seen
 from labengine.scenarios.verdict import Table, Verdict
 from labengine.session.compare.comparison import Comparison
 from labengine.session.reasons import method_of
@@ -47,31 +48,33 @@ STYLE = """
 """
 
 
-def export(report: Report, verdict: Verdict, comparison: Comparison, path: str | PathLike[str], home: str = "") -> Path:
+def export(
+    scenario: ScenarioTexts, verdict: Verdict, comparison: Comparison, path: str | PathLike[str], home: str = ""
+) -> Path:
     """Write the page of a scenario whose broken and fixed sides were played to the end; return its path.
 
     home: the address of a list of scenarios to link to.
     """
     left, right = comparison.sides
     assert isinstance(left, Lab) and isinstance(right, Lab)
-    intro = intro_of(report, verdict, home)
-    appendix = appendix_of(report, verdict, _sources(report, left, right))
-    return comparison.export_html(path, f"{report.id}  {report.title}", intro=intro, appendix=appendix)
+    intro = intro_of(scenario, verdict, home)
+    appendix = appendix_of(scenario, verdict, _sources(scenario, left, right))
+    return comparison.export_html(path, f"{scenario.id}  {scenario.title}", intro=intro, appendix=appendix)
 
 
-def intro_of(report: Report, verdict: Verdict, home: str = "") -> str:
+def intro_of(scenario: ScenarioTexts, verdict: Verdict, home: str = "") -> str:
     """Return the markup above the two engines: the report, what breaks, the answer, and what each side decides."""
     place = [f'<a href="{escape(home)}">All bugs</a>'] if home else []
-    place.append(escape(report.engine))
-    if report.kind in KINDS:
-        place.append(f"{escape(report.kind)}: {escape(KINDS[report.kind])}")
-    sides = zip(("Left", "Right"), report.columns[:2], report.roles, strict=True)
+    place.append(escape(scenario.engine))
+    if scenario.kind in KINDS:
+        place.append(f"{escape(scenario.kind)}: {escape(KINDS[scenario.kind])}")
+    sides = zip(("Left", "Right"), scenario.columns[:2], scenario.roles, strict=True)
     facts = [
-        *([("Report", _link(report.url))] if report.url else []),
-        ("What breaks", escape(report.breaks)),
-        ("How it is seen", _seen(report)),
-        ("Verdict", f"<strong>{escape(_judgement(verdict))}</strong>{_why_not(verdict)}"),
-        *([("Upstream", f"{escape(report.upstream)} (As of {UPSTREAM_READ}.)")] if report.upstream else []),
+        *_report(scenario),
+        ("What breaks here", escape(scenario.breaks)),
+        ("How it is seen", _seen(scenario)),
+        ("Reproduced", f"<strong>{escape(_reproduction(verdict))}</strong>"),
+        *_conclusion(scenario, verdict),
         *(
             (side, f"<b>{escape(column.name)}</b>, {escape(role)}. {escape(column.says)}")
             for side, column, role in sides
@@ -80,7 +83,7 @@ def intro_of(report: Report, verdict: Verdict, home: str = "") -> str:
     pairs = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts)
     return (
         f'<style>{STYLE}</style><header class="bug"><p class="bug-where">{" · ".join(place)}</p>'
-        f'<h1>{escape(report.title)}</h1><p class="bug-claim">{escape(report.claim)}</p><dl>{pairs}</dl>'
+        f'<h1>{escape(scenario.title)}</h1><p class="bug-claim">{escape(scenario.claim)}</p><dl>{pairs}</dl>'
         "<h2>Step through it</h2><p>Both engines are given the same requests: A, B, C ... are the requests 0, 1, 2 ... "
         "of the checks. <b>n</b> goes to the next sentence of the story, <b>b</b> to the one before; <b>?</b> lists "
         "the other keys.</p></header>"
@@ -88,49 +91,56 @@ def intro_of(report: Report, verdict: Verdict, home: str = "") -> str:
 
 
 def _link(url: str) -> str:
-    """Return a link; only the text of an address that a browser should not be sent to."""
-    return f'<a href="{escape(url)}">{escape(url)}</a>' if url.startswith(("https://", "http://")) else escape(url)
+    return f'<a href="{escape(url)}">{escape(url)}</a>'
 
 
-def _judgement(verdict: Verdict) -> str:
-    """Return the three answers of a verdict, of the engines by their sides."""
-    claim = "The claim holds" if verdict.claim_holds else "The claim does not hold"
-    left = "goes wrong" if verdict.reproduced else "does not go wrong"
-    return f"{claim}. The left engine {left}, the right one {'does not' if verdict.fixed else 'does'}."
+def _report(scenario: ScenarioTexts) -> Iterator[Fact]:
+    """Yield the report's facts as markup, its link first."""
+    if scenario.report is not None:
+        yield "Address", _link(scenario.report.url)
+        yield from ((label, escape(text)) for label, text in scenario.report.facts())
 
 
-def _why_not(verdict: Verdict) -> str:
-    """Return what was found, where that is not what the report claims; a reader who stops at the verdict needs it."""
-    return f"<br>{escape(verdict.findings[0])}" if verdict.findings and not verdict.claim_holds else ""
+def _conclusion(scenario: ScenarioTexts, verdict: Verdict) -> Iterator[Fact]:
+    """Yield as markup what was seen upstream, and what follows for the claim; nothing for a user's own workload."""
+    if scenario.report is not None:
+        yield from ((label, escape(text)) for label, text in verdict.conclusion.facts())
+        yield "The claim", f"<strong>{escape(verdict.conclusion.sentence)}</strong>"
 
 
-def _seen(report: Report) -> str:
-    rules = "".join(f"<li><b>{escape(rule)}</b>: {escape(RULES[rule])}</li>" for rule in report.seen_by)
-    return f"The checks find these rules broken:<ul>{rules}</ul>" if rules else escape(how_seen(report))
+def _reproduction(verdict: Verdict) -> str:
+    return verdict.reproduction("the left engine", "the right one")
 
 
-def appendix_of(report: Report, verdict: Verdict, sources: str) -> str:
+def _seen(scenario: ScenarioTexts) -> str:
+    rules = "".join(f"<li><b>{escape(rule)}</b>: {escape(RULES[rule])}</li>" for rule in scenario.seen_by)
+    return f"The checks find these rules broken:<ul>{rules}</ul>" if rules else escape(how_seen(scenario))
+
+
+def appendix_of(scenario: ScenarioTexts, verdict: Verdict, sources: str) -> str:
     """Return the markup below the two engines: the story in words, the verdict, the source, and how to run it.
 
     sources: markup with the code in which the two sides differ.
     """
-    story = "".join(f"<li>{escape(stop.sentence)}</li>" for stop in report.guide)
+    story = "".join(f"<li>{escape(stop.sentence)}</li>" for stop in scenario.guide)
     parts = [
-        ("The story in words", f"<ol>{story}</ol>" if story else _list(report.sentences)),
-        ("The verdict", _verdict(report, verdict)),
-        ("Further experiments", "".join(_table(one.table()) for one in report.experiments.values())),
+        ("The story in words", f"<ol>{story}</ol>" if story else _list(scenario.sentences)),
+        ("The verdict", _verdict(scenario, verdict)),
+        ("Further experiments", "".join(_table(one.table()) for one in scenario.experiments.values())),
         ("The code", sources),
-        ("Run it", f"<pre>{escape(_commands(report))}</pre>"),
+        ("Run it", f"<pre>{escape(_commands(scenario))}</pre>"),
     ]
     return f'<section class="bug">{"".join(f"<h2>{name}</h2>{text}" for name, text in parts if text)}</section>'
 
 
-def _verdict(report: Report, verdict: Verdict) -> str:
+def _verdict(scenario: ScenarioTexts, verdict: Verdict) -> str:
     first = verdict.first_wrong_event
     wrong = f"<p>{escape(first.line)}</p>" if first is not None else ""
-    others = _list(f"{column.name}: {column.says}" for column in report.columns[2:])
-    judgement = f"<p><strong>{escape(_judgement(verdict))}</strong></p>"
-    return f"{judgement}{_table(report.table())}{others}{wrong}{_list(verdict.findings)}"
+    others = _list(f"{column.name}: {column.says}" for column in scenario.columns[2:])
+    judgement = f"{_reproduction(verdict)} {verdict.conclusion.sentence}"
+    return (
+        f"<p><strong>{escape(judgement)}</strong></p>{_table(scenario.table())}{others}{wrong}{_list(verdict.findings)}"
+    )
 
 
 def _table(table: Table) -> str:
@@ -142,20 +152,20 @@ def _list(sentences: Iterable[str]) -> str:
     return f"<ul>{items}</ul>" if items else ""
 
 
-def _commands(report: Report) -> str:
+def _commands(scenario: ScenarioTexts) -> str:
     return (
-        f"%lab bug {report.id}              in a notebook, after %load_ext labengine\n"
-        f"python -m labengine bug {report.id}\n"
-        f'labengine.bug("{report.id}").compare()'
+        f"%lab bug {scenario.id}              in a notebook, after %load_ext labengine\n"
+        f"python -m labengine bug {scenario.id}\n"
+        f'labengine.bug("{scenario.id}").compare()'
     )
 
 
 # -- the code in which the sides differ --------------------------------------------------------------------------------
 
 
-def _sources(report: Report, left: Lab, right: Lab) -> str:
+def _sources(scenario: ScenarioTexts, left: Lab, right: Lab) -> str:
     """Return the classes that one side alone has, each with what the other side does in its place."""
-    names = (report.columns[0].name, report.columns[1].name)
+    names = (scenario.columns[0].name, scenario.columns[1].name)
     broken, fixed = _classes(left), _classes(right)
     shown: dict[type, str] = {}
     for role in broken | fixed:

@@ -1,67 +1,149 @@
-"""The texts of a scenario, as lists and pages read them."""
+"""The upstream report behind a scenario: facts for a version and a date, and what follows for the report's claim."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
 
-if TYPE_CHECKING:  # listing the scenarios loads no lab
-    from labengine.scenarios.experiment import Column, Experiment
-    from labengine.scenarios.verdict import Table
+Kind = Literal["issue", "pull request", "review", "commit"]
+State = Literal["open", "closed", "merged", "closed, not merged", "on a branch", "on the main branch"]
+Answer = Literal["holds", "holds in part", "is not shown", "does not hold"]
+Fact = tuple[str, str]
+"""A label and a sentence, as a page lists them."""
+
+_FOLDERS: Mapping[Kind, str] = {"issue": "issues", "pull request": "pull", "review": "pull", "commit": "commit"}
 
 
-UPSTREAM_READ = "September 2026"
-"""When the threads of the reports were read."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """A thread or commit of another project. Every field is a fact about that project.
+
+    repository: owner/name on GitHub. number: the thread's, or a commit's hash. title: its title there. state: as it was
+    on the day `as_of`, an ISO date: the newest day that the copy covers which was read. seen_in: the versions known to
+    have the defect, the first one if known. mended_in: the version and the code that mended it, not the pull request
+    at hand; empty if none was known on that day. needs: what has to be on or given for the defect: flags, connector,
+    batches in flight, page size.
+    """
+
+    repository: str
+    kind: Kind
+    number: str
+    title: str
+    state: State
+    as_of: str
+    seen_in: str
+    mended_in: str = ""
+    needs: tuple[str, ...] = ()
+
+    @property
+    def url(self) -> str:
+        """Address of the thread or commit. A review is found in its pull request."""
+        return f"https://github.com/{self.repository}/{_FOLDERS[self.kind]}/{self.number}"
+
+    @property
+    def name(self) -> str:
+        """Repository, kind and number: 'vllm-project/vllm issue 30931'."""
+        where = "review of pull request" if self.kind == "review" else self.kind
+        return f"{self.repository} {where} {self.number}"
+
+    def facts(self) -> Iterator[Fact]:
+        """Yield what is known of the report, a label and a sentence each."""
+        yield "Report", f"{self.name}, “{self.title}”: {self.state} as of {self.as_of}."
+        yield "Seen in", f"{self.seen_in}."
+        yield "Mended in", f"{self.mended_in or f'no version as of {self.as_of}'}."
+        if self.needs:
+            yield "Needs", f"{'; '.join(self.needs)}."
 
 
-class StorySentence(Protocol):
-    """A sentence of a story."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodePassage:
+    """A line of upstream's code at a version, for what a page says of it; `tools/upstream_facts.py` looks it up.
+
+    version: package and version, or repository and commit: 'vllm 0.31.0', 'nano-vllm bb823b3'. line: counted from 1; 0
+    where the file must not contain the text. text: a part of the line. says: what follows from it, one sentence.
+    """
+
+    version: str
+    file: str
+    line: int
+    text: str
+    says: str
+
+    @property
+    def source(self) -> str:
+        """Version, file and line: 'vllm 0.31.0, vllm/v1/core/kv_cache_utils.py:584'."""
+        return f"{self.version}, {self.file}{f':{self.line}' if self.line else ''}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadPassage:
+    """What a thread says, in our words. source: repository and number: 'vllm-project/vllm 42289'."""
+
+    source: str
+    says: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpstreamRun:
+    """The scenario's requests, run on upstream's own code.
+
+    version: package and version, or repository and commit. part: the code that ran: 'BlockManager and Scheduler'.
+    command: repeats the run, from a clone of labengine. rows: per column, figures by name.
+    """
+
+    version: str
+    part: str
+    command: str
+    rows: Mapping[str, Mapping[str, int]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON."""
+        rows = {name: dict(figures) for name, figures in self.rows.items()}
+        return {"version": self.version, "part": self.part, "command": self.command, "rows": rows}
 
     @property
     def sentence(self) -> str:
-        """The sentence."""
+        """Version, part and figures in one sentence."""
+        columns = (
+            f"{name}: {', '.join(f'{number} {what}' for what, number in figures.items())}"
+            for name, figures in self.rows.items()
+        )
+        return f"{self.version}, {self.part}: {'; '.join(columns)} ({self.command})."
 
 
-class Report(Protocol):
-    """A scenario's texts, columns and tables; see labengine.scenarios.scenario.Scenario for each."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conclusion:
+    """What follows for the report's claim. Nothing in it is computed from labengine's own override.
+
+    reason: one or two sentences; where the claim holds in part, which part. runs, passages: the evidence in upstream's
+    code and threads. A claim holds, or holds in part, only with evidence.
+    """
+
+    answer: Answer
+    reason: str
+    runs: tuple[UpstreamRun, ...] = ()
+    passages: tuple[CodePassage | ThreadPassage, ...] = ()
 
     @property
-    def id(self) -> str: ...
-    @property
-    def engine(self) -> str: ...
-    @property
-    def title(self) -> str: ...
-    @property
-    def url(self) -> str: ...
-    @property
-    def claim(self) -> str: ...
-    @property
-    def upstream(self) -> str: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def breaks(self) -> str: ...
-    @property
-    def seen_by(self) -> tuple[str, ...]: ...
-    @property
-    def why_unseen(self) -> str: ...
-    @property
-    def sentences(self) -> tuple[str, ...]: ...
-    @property
-    def guide(self) -> Sequence[StorySentence]: ...
-    @property
-    def roles(self) -> tuple[str, str]: ...
-    @property
-    def columns(self) -> tuple[Column, ...]: ...
-    @property
-    def experiments(self) -> Mapping[str, Experiment]: ...
+    def sentence(self) -> str:
+        """The answer and its reason."""
+        return f"The claim {self.answer}. {self.reason}"
 
-    def table(self) -> Table:
-        """Play every column and return the table."""
+    @property
+    def upstream(self) -> str:
+        """What was seen in upstream's own code, in sentences."""
+        if self.runs:
+            return " ".join(run.sentence for run in self.runs)
+        has_code = any(isinstance(passage, CodePassage) for passage in self.passages)
+        return "Read at the lines below, not run here." if has_code else "Not run here."
+
+    def facts(self) -> Iterator[Fact]:
+        """Yield what was seen upstream, and each passage, a label and a sentence each."""
+        yield "Upstream's own code", self.upstream
+        for passage in self.passages:
+            yield "Source", f"{passage.source}: {passage.says}"
 
 
-def how_seen(report: Report) -> str:
-    """Return the rules that the checks report in the broken column, or why no check sees the defect: sentences."""
-    if report.seen_by:
-        return f"The checks report: {', '.join(report.seen_by)}."
-    return f"No check sees it. {report.why_unseen}"
+UNKNOWN = Conclusion(answer="is not shown", reason="Upstream's code was not compared.")
+"""The conclusion of a scenario that names none."""

@@ -21,6 +21,7 @@ from labengine.scenarios.experiment import Experiment as Experiment
 from labengine.scenarios.experiment import settings as settings
 from labengine.scenarios.kinds import KINDS as KINDS
 from labengine.scenarios.page import export
+from labengine.scenarios.report import UNKNOWN, Conclusion, Report
 from labengine.scenarios.verdict import FirstWrong as FirstWrong
 from labengine.scenarios.verdict import Table as Table
 from labengine.scenarios.verdict import Verdict as Verdict
@@ -63,11 +64,12 @@ class Scenario(Experiment):
     id: ClassVar[str]
     """Engine and number: nano-vllm-219."""
     title: ClassVar[str]
-    url: ClassVar[str]
+    report: ClassVar[Report | None] = None
+    """The upstream report; None for a workload of the user's own."""
     claim: ClassVar[str]
-    """The report in one sentence."""
-    upstream: ClassVar[str] = ""
-    """What became of the report there, as of UPSTREAM_READ; empty if that is not known."""
+    """What the report claims, in one sentence."""
+    conclusion: Conclusion = UNKNOWN
+    """What was seen in upstream's own code, and whether the claim follows."""
     kind: ClassVar[str]
     """A key of KINDS."""
     breaks: ClassVar[str]
@@ -99,9 +101,9 @@ class Scenario(Experiment):
             if answer:
                 yield answer
 
-    def claim_holds(self, before: Mapping[str, int], after: Mapping[str, int]) -> bool:
-        """Return whether the report is right: by default, whether the broken column is wrong."""
-        return self.is_wrong(before)
+    def concluded(self, before: Mapping[str, int]) -> Conclusion:
+        """Return what follows for the claim. A report on an upstream engine never follows from labengine's columns."""
+        return self.conclusion
 
     def opening(self, lab: Lab) -> None:
         """Play the part that has happened when the compare view opens: by default all of it."""
@@ -168,23 +170,24 @@ class Scenario(Experiment):
         return comparison
 
     def verdict(self) -> Verdict:
-        """Run everything on the simulated model, and judge."""
+        """Run everything here, and judge; what is said of upstream is `conclusion`, whatever the run gives."""
         names = (self.columns[0].name, self.columns[1].name)
         with self.broken() as lab:
             before, first = self.measure(lab), self.first_wrong(lab)
         after = self.measured(names[1])
-        holds = self.claim_holds(before, after)
+        conclusion = self.concluded(before)
         return Verdict(
             self.id,
             reproduced=self.is_wrong(before),
             fixed=not self.is_wrong(after),
-            claim_holds=holds,
+            claim_holds=conclusion.answer == "holds",
             first_wrong_event=first,
             findings=tuple(self.findings()),
             before=before,
             after=after,
             title=self.title,
             claim=self.claim,
+            conclusion=conclusion,
             names=names,
         )
 

@@ -9,6 +9,7 @@ from textwrap import fill
 from typing import Any
 
 from labengine.events import Event
+from labengine.scenarios.report import UNKNOWN, Conclusion
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -97,11 +98,11 @@ class FirstWrong:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Verdict:
-    """A judgement from running the scenario.
+    """Three judgements: what goes wrong here, what was seen in upstream's own code, whether the report's claim follows.
 
-    reproduced: the broken column shows the reported defect. fixed: the fixed one does not.
-    claim_holds: the report's claim is true. findings: the experiments' answers, a sentence each.
-    before, after: figures of the broken and the fixed column.
+    reproduced: the broken column shows the reported defect. fixed: the fixed one does not. before, after: figures of
+    the broken and the fixed column. findings: the experiments' answers, a sentence each. claim_holds: the conclusion's
+    answer is "holds". conclusion: what is known of upstream's code, and of the claim; not computed from the columns.
     """
 
     id: str
@@ -114,6 +115,7 @@ class Verdict:
     after: Mapping[str, int]
     title: str = ""
     claim: str = ""
+    conclusion: Conclusion = UNKNOWN
     names: tuple[str, str] = ("before", "after")
     """Names of the broken and the fixed column."""
 
@@ -128,6 +130,9 @@ class Verdict:
             "findings": list(self.findings),
             "before": dict(self.before),
             "after": dict(self.after),
+            "claim_answer": self.conclusion.answer,
+            "claim_reason": self.conclusion.reason,
+            "upstream_runs": [run.to_dict() for run in self.conclusion.runs],
         }
 
     @property
@@ -137,11 +142,13 @@ class Verdict:
 
     @property
     def judgement(self) -> str:
-        """The three answers in one line."""
-        claim = "The claim holds" if self.claim_holds else "The claim does not hold"
-        broken = "goes wrong" if self.reproduced else "does not go wrong"
-        fixed = "does not" if self.fixed else "does"
-        return f"{claim}. {self.names[0]} {broken}, {self.names[1]} {fixed}."
+        """What the columns do here, and what follows for the claim."""
+        return f"{self.reproduction(*self.names)} {self.conclusion.sentence}"
+
+    def reproduction(self, broken: str, fixed: str) -> str:
+        """Return what the two columns, called by these names, do here."""
+        wrong = "goes wrong" if self.reproduced else "does not go wrong"
+        return f"Here {broken} {wrong}, {fixed} {'does not' if self.fixed else 'does'}."
 
     def __repr__(self) -> str:
         head = f"{self.id}  {self.title}".rstrip() + (f"\n{_wrapped(f'Claim: {self.claim}')}" if self.claim else "")

@@ -9,7 +9,7 @@ from labengine.__main__ import main
 from labengine.config import ConfigError
 from labengine.scenarios import SCENARIOS, bug, bugs_named
 from labengine.scenarios.bug_list import BugList
-from labengine.scenarios.report import how_seen
+from labengine.scenarios.texts import how_seen
 
 
 def test_all_bugs_are_listed_by_engine_and_number() -> None:
@@ -42,7 +42,7 @@ def test_a_notebook_shows_a_table_and_escapes_its_text(monkeypatch: pytest.Monke
     scenario = bug("nano-vllm-71")
     monkeypatch.setattr(type(scenario), "breaks", "<script>")
     html = BugList([scenario])._repr_html_()
-    assert html.count("<tr>") == 2 and f'<a href="{scenario.url}">nano-vllm-71</a>' in html
+    assert html.count("<tr>") == 2 and f'<a href="{scenario.report.url}">nano-vllm-71</a>' in html
     assert "<script>" not in html and "&lt;script&gt;" in html
 
 

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import date
+from importlib import import_module
 
 import pytest
 
 from labengine.scenarios import SCENARIOS, bug
+from labengine.scenarios.report import ThreadPassage
 from labengine.scenarios.scenario import KINDS, Experiment
 from labengine.violation import RULES
 from scenarios.guided import reached_stops
+
+VERSION = re.compile(r"\d+\.\d+|\b[0-9a-f]{7,}\b|\b\d+\b")
+"""A release, a commit, a number of a thread or a date."""
+UNDATED = re.compile(r"\bState not known|\b(is|are|both|still) open\b|\bOpen: |\bclaim holds\b")
+"""Sentences that belong to the dated report, or to the conclusion."""
 
 each_scenario = pytest.mark.parametrize("id", SCENARIOS)
 
@@ -53,8 +61,6 @@ def test_every_stop_of_the_guide_is_reached_in_order(id: str) -> None:
 def test_it_has_all_its_text(id: str) -> None:
     scenario = bug(id)
     assert scenario.id == id
-    assert scenario.url.startswith("https://github.com/") and scenario.id.rpartition("-")[2] in scenario.url
-    assert re.search(r"\d", scenario.upstream) and scenario.upstream.endswith(".") and len(scenario.upstream) <= 120
     assert scenario.kind in KINDS and scenario.breaks.endswith(".") and "\n" not in scenario.breaks
     assert set(scenario.seen_by) <= RULES.keys()
     assert bool(scenario.why_unseen) is not bool(scenario.seen_by)
@@ -64,6 +70,35 @@ def test_it_has_all_its_text(id: str) -> None:
     for experiment in (scenario, *scenario.experiments.values()):
         assert isinstance(experiment, Experiment) and experiment.question
         assert all(column.says.endswith(".") for column in experiment.columns)
+
+
+@each_scenario
+def test_the_report_is_dated_and_names_versions(id: str) -> None:
+    report = bug(id).report
+    assert report is not None and id.rpartition("-")[2] in report.url and report.url.startswith("https://github.com/")
+    assert date(2024, 1, 1) < date.fromisoformat(report.as_of)
+    assert VERSION.search(report.seen_in) and (not report.mended_in or VERSION.search(report.mended_in))
+    assert not any(text.endswith(".") for text in (report.seen_in, report.mended_in, *report.needs))
+
+
+@each_scenario
+def test_a_claim_holds_only_with_a_run_or_a_passage(id: str) -> None:
+    conclusion = bug(id).conclusion
+    assert conclusion.runs or conclusion.passages or not conclusion.answer.startswith("holds")
+    says = [passage.says for passage in conclusion.passages]
+    assert all(text.endswith(".") and text[0].isupper() for text in (conclusion.reason, *says))
+    for passage in conclusion.passages:
+        assert VERSION.search(passage.source) and (isinstance(passage, ThreadPassage) or passage.text)
+
+
+@each_scenario
+def test_no_text_says_what_upstream_is_today_or_that_the_claim_holds(id: str) -> None:
+    scenario = bug(id)
+    columns = [column.says for one in (scenario, *scenario.experiments.values()) for column in one.columns]
+    module = import_module(SCENARIOS[id]).__doc__
+    texts = [module, scenario.claim, scenario.breaks, scenario.why_unseen, *columns, *scenario.sentences]
+    texts += [stop.sentence for stop in scenario.guide] + list(scenario.verdict().findings)
+    assert [text for text in texts if text and UNDATED.search(text)] == []
 
 
 @each_scenario

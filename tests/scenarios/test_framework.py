@@ -19,6 +19,7 @@ from labengine.lab import Lab
 from labengine.scenarios import SCENARIOS, bug
 from labengine.scenarios.corruption import SideBySide
 from labengine.scenarios.nano_vllm_219_duplicate_blocks import NoAliveCheck
+from labengine.scenarios.report import UNKNOWN
 from labengine.scenarios.scenario import (
     Column,
     FirstWrong,
@@ -37,7 +38,6 @@ class Tiny(Scenario):
 
     id = "tiny-1"
     title = "A scenario for the tests"
-    url = "https://example.org/1"
     claim = "something <b>is</b> wrong"
     question = "How many blocks?"
     columns = (Column("one", "nano-vllm", "."), Column("two", Parts(name="mine").overriding(NANO_VLLM_243), "."))
@@ -101,6 +101,9 @@ def test_groups_are_for_the_simulated_model_only() -> None:
 def test_a_verdict_is_what_the_columns_came_to() -> None:
     verdict = Tiny().verdict()
     assert (verdict.reproduced, verdict.fixed, verdict.claim_holds) == (False, True, False)
+    assert (verdict.conclusion, Breaks().verdict().conclusion) == (UNKNOWN, UNKNOWN), (
+        "no column says what upstream does"
+    )
     assert (verdict.before, verdict.after, verdict.first_wrong_event) == ({"used blocks": 2},) * 2 + (None,)
     assert verdict.findings == ("2 & no more.",)
 
@@ -124,7 +127,8 @@ def test_a_verdict_reads_well_and_is_plain_json() -> None:
     assert max(map(len, text.splitlines())) <= 100
     plain = verdict.to_dict()
     assert json.loads(json.dumps(plain)) == plain
-    assert [f.name for f in fields(Verdict)][:8] == list(plain)
+    assert [f.name for f in fields(Verdict)][:8] == list(plain)[:8]
+    assert list(plain)[8:] == ["claim_answer", "claim_reason", "upstream_runs"]
     assert plain["first_wrong_event"]["event"]["kind"] == "BlockMerged"
 
 

@@ -8,18 +8,18 @@ from pathlib import Path
 
 from labengine.scenarios.gallery import file_name
 from labengine.scenarios.kinds import KINDS
-from labengine.scenarios.report import UPSTREAM_READ, how_seen
 from labengine.scenarios.scenario import Scenario
+from labengine.scenarios.texts import how_seen
 from labengine.scenarios.tiny_model import TinyModelScenario
 from labengine.scenarios.verdict import Verdict
 
 INTRO = """\
 # Bugs that run
 
-{number} upstream reports about KV caches. Each is reproduced by one override of labengine's code, and judged: does it
-go wrong as reported, and does the fix hold? The title leads to a page in which both engines scrub side by side; *live*
-opens the same two engines in <a href="../../index.html">the live lab</a>, where you step them. In a notebook,
-`%lab bug ID` does so, and [your own](../your_bug.md) takes five minutes.
+{number} upstream reports about KV caches. Each is told by one override of labengine's code, and judged: what goes
+wrong here, what was seen in upstream's own code, and whether the claim follows. The title leads to a page in which both
+engines scrub side by side; *live* opens the same two engines in <a href="../../index.html">the live lab</a>, where you
+step them. In a notebook, `%lab bug ID` does so, and [your own](../your_bug.md) takes five minutes.
 """
 
 
@@ -44,29 +44,27 @@ def _kind(kind: str, scenarios: Sequence[Scenario], verdicts: dict[str, Verdict]
 def _entry(scenario: Scenario, verdict: Verdict) -> str:
     page = escape(file_name(scenario))
     facts = f"{escape(scenario.engine)} · {_report(scenario)} · {escape(scenario.kind)}{_live(scenario)}"
-    upstream = f"Upstream, as of {UPSTREAM_READ}: {scenario.upstream}" if scenario.upstream else ""
+    report = "" if scenario.report is None else " ".join(f"{label}: {text}" for label, text in scenario.report.facts())
     return (
         f'<article id="{escape(scenario.id)}"><h3><a href="{page}">{escape(scenario.title)}</a></h3>'
         f'<p class="bug-facts">{facts}</p>'
         f"<p>{escape(scenario.claim)}</p>"
         f'<p class="bug-verdict">{escape(judged(verdict))} {escape(how_seen(scenario))}</p>'
-        + (f'<p class="bug-facts">{escape(upstream)}</p>' if upstream else "")
-        + "</article>"
+        f'<p class="bug-facts">{escape(report)}</p></article>'
     )
 
 
 def judged(verdict: Verdict) -> str:
-    """Return the three answers of a verdict in words for a list."""
-    claim = "The claim holds" if verdict.claim_holds else "The claim does not hold"
-    broken = "reproduced" if verdict.reproduced else "not reproduced"
-    fixed = "the fix works" if verdict.fixed else "the fix does not work"
-    return f"{claim}: {broken}, {fixed}."
+    """Return what goes wrong here, what was seen upstream, and what follows for the claim, in words for a list."""
+    here = verdict.reproduction("the override", "the fix")
+    conclusion = verdict.conclusion
+    return f"{here} Upstream's own code: {conclusion.upstream} {conclusion.sentence}"
 
 
 def _report(scenario: Scenario) -> str:
-    if not scenario.url.startswith("https://"):
+    if scenario.report is None:
         return escape(scenario.id)
-    return f'<a href="{escape(scenario.url)}">{escape(scenario.id)}</a>'
+    return f'<a href="{escape(scenario.report.url)}">{escape(scenario.id)}</a>'
 
 
 def _live(scenario: Scenario) -> str:
