@@ -134,11 +134,12 @@ def print_story(id: str | None, out: TextIO) -> None:
 
 def story(scenario: Scenario) -> str:
     """Return the verdict, the further experiments' tables, and the facts of the report with its URL."""
+    verdict = scenario.verdict()
     tables = [str(experiment.table()) for experiment in scenario.experiments.values()]
-    facts = [] if scenario.report is None else [*scenario.report.facts(), *scenario.conclusion.facts()]
+    facts = [] if scenario.report is None else [*scenario.report.facts(), *verdict.conclusion.facts()]
     listed = "\n".join(fill(f"{label}: {text}", 100, subsequent_indent="  ") for label, text in facts)
     url = "" if scenario.report is None else scenario.report.url
-    return "\n\n".join(filter(None, [str(scenario.verdict()), *tables, listed, url]))
+    return "\n\n".join(filter(None, [str(verdict), *tables, listed, url]))
 
 
 def listing() -> str:

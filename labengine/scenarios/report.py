@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any, Literal
 
 Kind = Literal["issue", "pull request", "review", "commit"]
@@ -143,6 +146,17 @@ class Conclusion:
         yield "Upstream's own code", self.upstream
         for passage in self.passages:
             yield "Source", f"{passage.source}: {passage.says}"
+
+
+def recorded_runs(id: str) -> tuple[UpstreamRun, ...]:
+    """Return the recorded runs of a scenario on upstream's code; `tests/record_scenarios.py` makes them anew."""
+    return tuple(UpstreamRun(**run) for run in _recorded().get(id, ()))
+
+
+@cache
+def _recorded() -> Mapping[str, list[dict[str, Any]]]:
+    runs: dict[str, list[dict[str, Any]]] = json.loads(Path(__file__).with_name("upstream_runs.json").read_text())
+    return runs
 
 
 UNKNOWN = Conclusion(answer="is not shown", reason="Upstream's code was not compared.")

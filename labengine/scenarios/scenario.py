@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from os import PathLike
 from pathlib import Path
@@ -21,7 +21,7 @@ from labengine.scenarios.experiment import Experiment as Experiment
 from labengine.scenarios.experiment import settings as settings
 from labengine.scenarios.kinds import KINDS as KINDS
 from labengine.scenarios.page import export
-from labengine.scenarios.report import UNKNOWN, Conclusion, Report
+from labengine.scenarios.report import UNKNOWN, Conclusion, Report, recorded_runs
 from labengine.scenarios.verdict import FirstWrong as FirstWrong
 from labengine.scenarios.verdict import Table as Table
 from labengine.scenarios.verdict import Verdict as Verdict
@@ -69,7 +69,7 @@ class Scenario(Experiment):
     claim: ClassVar[str]
     """What the report claims, in one sentence."""
     conclusion: Conclusion = UNKNOWN
-    """What was seen in upstream's own code, and whether the claim follows."""
+    """Whether the claim follows, and the evidence but for recorded runs, which `concluded` adds."""
     kind: ClassVar[str]
     """A key of KINDS."""
     breaks: ClassVar[str]
@@ -103,7 +103,7 @@ class Scenario(Experiment):
 
     def concluded(self, before: Mapping[str, int]) -> Conclusion:
         """Return what follows for the claim. A report on an upstream engine never follows from labengine's columns."""
-        return self.conclusion
+        return replace(self.conclusion, runs=recorded_runs(self.id))
 
     def opening(self, lab: Lab) -> None:
         """Play the part that has happened when the compare view opens: by default all of it."""

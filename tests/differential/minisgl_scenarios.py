@@ -1,0 +1,219 @@
+"""Scenarios about mini-sglang, run on mini-sglang's own scheduler, cache manager and radix cache, without its model.
+
+Stood in for: the compiled comparison of keys, the engine, CUDA's streams, pinned memory, and the radix cache's clock.
+Needs torch and msgpack. One import serves one process: the packages are replaced in sys.modules.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping, Sequence
+from itertools import count
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, NamedTuple
+
+import torch
+
+COMMIT = "20fcd7f"
+Rows = dict[str, dict[str, int]]
+
+
+class _Stream:
+    """Stands for a stream, a context manager of one, and an event."""
+
+    def __enter__(self) -> _Stream:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        pass
+
+    def wait_stream(self, other: object) -> None:
+        pass
+
+    def synchronize(self) -> None:
+        pass
+
+
+class _Sampled(NamedTuple):
+    next_tokens_gpu: torch.Tensor
+    next_tokens_cpu: torch.Tensor
+    copy_done_event: Any
+
+
+class _Engine:
+    """Stands for mini-sglang's engine: keeps, per slot, the tokens up to and with the one whose KV it holds."""
+
+    run: Run
+
+    def __init__(self, config: SimpleNamespace) -> None:
+        self.device, self.stream, self.tp_cpu_group = torch.device("cpu"), _Stream(), None
+        core = importlib.import_module("minisgl.core")
+        core._GLOBAL_CTX = None
+        self.ctx = core.Context(config.page_size)
+        core.set_global_ctx(self.ctx)
+        self.num_pages, self.max_seq_len = config.num_pages, config.num_pages
+        self.ctx.page_table = self.page_table = torch.zeros((config.max_running_req + 1, 32), dtype=torch.int32)
+        self.graph_runner = SimpleNamespace(pad_batch=lambda batch: setattr(batch, "padded_reqs", batch.reqs))
+        self.attn_backend = SimpleNamespace(prepare_metadata=lambda batch: None)
+        self.sampler = SimpleNamespace(prepare=lambda batch: None)
+        self._kv: dict[int, tuple[int, ...]] = {}
+
+    def forward_batch(self, batch: Any, _: object) -> _Sampled:
+        """Write, read, and sample the workload's tokens."""
+        run, reads = _Engine.run, []
+        for request in batch.reqs:
+            tokens = run.scheduler.token_pool[request.table_idx, : request.device_len].tolist()
+            slots = self.page_table[request.table_idx, : request.device_len].tolist()
+            for position in range(request.cached_len, request.device_len):
+                self._kv[slots[position]] = tuple(tokens[: position + 1])
+            reads.append((request.uid, [(slot, tuple(tokens[: p + 1])) for p, slot in enumerate(slots)]))
+        run.misread |= {uid for uid, read in reads for slot, content in read if self._kv.get(slot) != content}
+        for request in batch.reqs:
+            request.complete_one()
+        tokens = torch.tensor([run.next_token(request.uid) for request in batch.reqs], dtype=torch.int32)
+        return _Sampled(tokens, tokens.clone(), _Stream())
+
+
+def import_upstream(python: Path) -> None:
+    """Import mini-sglang from its folder python/, with the stand-ins."""
+    sys.path.insert(0, str(python))
+    for name, content in (("kernel", {"fast_compare_key": _common_prefix}), ("engine", {"Engine": _Engine})):
+        module = sys.modules[f"minisgl.{name}"] = ModuleType(f"minisgl.{name}")
+        vars(module).update(content, EngineConfig=SimpleNamespace)
+    for name in ("empty", "tensor"):
+        setattr(torch, name, _unpinned(getattr(torch, name)))
+    torch.Tensor.pin_memory = lambda self, *_: self  # type: ignore[assignment,method-assign]
+    torch.cuda.Stream = torch.cuda.stream = torch.cuda.set_stream = lambda *_, **__: _Stream()  # type: ignore[assignment]
+    scheduling = importlib.import_module("minisgl.scheduler.scheduler")
+    scheduling.load_tokenizer = lambda _: SimpleNamespace(eos_token_id=99)
+    quiet = SimpleNamespace(**{f"{level}_rank0": lambda *_: None for level in ("debug", "info", "warning")})
+    scheduling.logger = importlib.import_module("minisgl.scheduler.prefill").logger = quiet
+    importlib.import_module("minisgl.kvcache.radix_cache").time = SimpleNamespace(monotonic_ns=count(1).__next__)
+
+
+def _common_prefix(one: torch.Tensor, other: torch.Tensor) -> int:
+    length = min(len(one), len(other))
+    differs = (one[:length] != other[:length]).nonzero()
+    return int(differs[0]) if len(differs) else length
+
+
+def _unpinned(make: Any) -> Any:
+    return lambda *args, pin_memory=False, **keywords: make(*args, **keywords)
+
+
+class Run:
+    """One run. requests: per step, (uid, prompt, tokens to sample) each; aborts: per step, uids."""
+
+    def __init__(
+        self,
+        num_pages: int,
+        requests: Mapping[int, Sequence[tuple[int, Sequence[int], Sequence[int]]]],
+        aborts: Mapping[int, Sequence[int]] = {},
+        *,
+        is_overlapped: bool = False,
+    ) -> None:
+        self._requests, self._aborts, self._is_overlapped = requests, aborts, is_overlapped
+        self._outputs = {uid: iter(output) for step in requests.values() for uid, _, output in step}
+        self.misread: set[int] = set()
+        self.step = 0
+        self._in_flight: Any = None
+        _Engine.run = self
+        scheduling = importlib.import_module("minisgl.scheduler.scheduler")
+        run = self
+
+        class Scheduler(scheduling.Scheduler):  # type: ignore[misc,name-defined]
+            def offline_receive_msg(self, blocking: bool = False) -> list[Any]:
+                return run._messages()
+
+            def offline_send_result(self, reply: object) -> None:
+                pass
+
+        self.scheduler: Any = Scheduler(
+            SimpleNamespace(
+                page_size=1,
+                num_pages=num_pages,
+                max_seq_len=num_pages,
+                max_running_req=8,
+                max_extend_tokens=64,
+                cache_type="radix",
+                model_path="",
+                offline_mode=True,
+                tp_info=SimpleNamespace(is_primary=lambda: True, size=1, rank=0),
+            )
+        )
+
+    def next_token(self, uid: int) -> int:
+        """Return the token that a request samples next."""
+        return next(self._outputs[uid])
+
+    def _messages(self) -> list[Any]:
+        message, core = (importlib.import_module(f"minisgl.{name}") for name in ("message", "core"))
+        added = [
+            message.UserMsg(
+                uid=uid,
+                input_ids=torch.tensor(list(prompt), dtype=torch.int32),
+                sampling_params=core.SamplingParams(max_tokens=len(output)),
+            )
+            for uid, prompt, output in self._requests.get(self.step, ())
+        ]
+        return [*added, *(message.AbortBackendMsg(uid=uid) for uid in self._aborts.get(self.step, ()))]
+
+    def play(self, num_steps: int) -> None:
+        """Take so many steps more."""
+        for _ in range(num_steps):
+            if self._is_overlapped:
+                self._in_flight = self.scheduler.overlap_loop(self._in_flight)
+            else:
+                self.scheduler.normal_loop()
+            self.step += 1
+
+    @property
+    def free_pages(self) -> list[int]:
+        """First slot of each free page."""
+        return [int(page) for page in self.scheduler.cache_manager.free_slots]
+
+    @property
+    def tree_pages(self) -> set[int]:
+        """Pages that the radix tree holds."""
+        found, nodes = set(), [self.scheduler.cache_manager.prefix_cache.root_node]
+        while nodes:
+            children = list(nodes.pop().children.values())
+            found |= {page for node in children for page in node._value.tolist()}
+            nodes += children
+        return found
+
+
+def no_remap() -> Rows:
+    """Pull request 142: A and B are equal and computed in one step; C takes the freed pages."""
+    equal = [(uid, [1, 2, 3, 4], [5, 6, 7, 8]) for uid in (0, 1)]
+    run = Run(20, {0: equal, 1: [(2, [9, 9, 9, 8, 8, 8, 7], [3, 3])]})
+    run.play(1)
+    table, running = run.scheduler.engine.page_table, run.scheduler.decode_manager.running_reqs
+    named = {page for request in running for page in table[request.table_idx, :4].tolist()}
+    num_named = len(named.intersection(run.free_pages))
+    run.play(4)
+    return {COMMIT: {"free pages in a table": num_named, "requests that misread": len(run.misread)}}
+
+
+def aborted_and_finished() -> Rows:
+    """Pull request 111: the abort comes while the request's last step is in flight, and while its prompt's is."""
+    ends = Run(16, {0: [(0, [1, 2, 3], [5, 99, 5, 5, 5, 5])]}, {2: [0]}, is_overlapped=True)
+    num_failed = 0
+    try:
+        ends.play(4)
+    except AssertionError:
+        num_failed = 1
+    begins = Run(16, {0: [(0, [1, 2, 3, 4], [5, 6, 7, 8, 9, 9])]}, {1: [0]}, is_overlapped=True)
+    begins.play(3)
+    return {
+        f"{COMMIT}, last step in flight": {"steps ended by an assertion": num_failed},
+        f"{COMMIT}, prompt in flight": {
+            "pages both free and in the tree": len({*begins.free_pages} & begins.tree_pages)
+        },
+    }
+
+
+RUNS = {"mini-sglang-111": aborted_and_finished, "mini-sglang-142": no_remap}
+"""Per scenario, what gives its rows."""

@@ -1,0 +1,218 @@
+"""Scenarios about vLLM, run on vLLM's own scheduler and KV cache, without a model. Runs where vLLM is installed.
+
+    PYTHON vllm_scenarios.py      prints release, part and rows of every scenario as JSON
+
+Rows are named "as it is" for the release, and else for what was changed.
+
+The order before a fix, where no release at hand has it, is put back by a method that is written here.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+sys.path.append(str(Path(__file__).parents[2] / "labengine" / "finder" / "driven"))
+
+from vllm.lora.request import LoRARequest
+from vllm.sampling_params import SamplingParams
+from vllm.utils.hashing import sha256
+from vllm.v1.core import kv_cache_utils
+from vllm.v1.core.block_pool import BlockPool
+from vllm.v1.core.kv_cache_coordinator import KVCacheCoordinator
+from vllm.v1.request import Request
+from vllm_scheduler import VERSION, VllmCore
+
+Rows = dict[str, dict[str, int]]
+
+AS_IT_IS = "as it is"
+
+FULL: tuple[tuple[int, int | None], ...] = ((4, None),)
+"""One group of full attention, in blocks of four."""
+
+
+class Engine:
+    """One scheduler without a connector. found: tokens that each request found at its first step."""
+
+    def __init__(
+        self,
+        num_blocks: int,
+        groups: Sequence[tuple[int, int | None]] = FULL,
+        *,
+        retention_interval: int | None = None,
+    ) -> None:
+        hash_block_size = min(size for size, _ in groups)
+        settings = {
+            "num_blocks": num_blocks,
+            "groups": groups,
+            "hash_block_size": hash_block_size,
+            "max_num_seqs": 256,
+            "max_num_batched_tokens": 8192,
+            "watermark": 0.0,
+            "long_prefill_token_threshold": 0,
+            "retention_interval": retention_interval,
+            "is_async": False,
+            "transfers": None,
+        }
+        self.core = VllmCore(settings, range(20_000, 30_000))
+        self._hasher = kv_cache_utils.get_request_block_hasher(hash_block_size, sha256)
+        self.found: list[int] = []
+        self.num_computed = 0
+
+    def add(self, prompt: Iterable[int], max_tokens: int = 1, **keys: Any) -> None:
+        """Queue a request. keys: cache_salt, lora_request."""
+        name = str(len(self.core.requests))
+        self.core.requests[name] = request = Request(
+            request_id=name,
+            prompt_token_ids=list(prompt),
+            sampling_params=SamplingParams(max_tokens=max_tokens, ignore_eos=True, temperature=0.0),
+            pooling_params=None,
+            block_hasher=self._hasher,
+            **keys,
+        )
+        self.core.scheduler.add_request(request)
+
+    def step(self) -> list[str]:
+        """Take a step; return the names of the requests that were in it."""
+        known = set(range(len(self.found)))
+        self.core.step()
+        for name, (start, num_tokens) in self.core.plan.items():
+            if int(name) not in known:
+                self.found.append(start)
+            self.num_computed += num_tokens
+        return list(self.core.plan)
+
+    def generate(self, *prompts: Iterable[int]) -> None:
+        """Run prompts to their first tokens."""
+        for prompt in prompts:
+            self.add(prompt)
+        while not self.core.is_idle:
+            self.step()
+
+
+def adapter_name() -> Rows:
+    """Issue 30931: the same tokens with two adapters of one name, from two folders."""
+    engine = Engine(12)
+    for number, folder in ((1, "/one"), (2, "/two")):
+        engine.add(range(1, 10), lora_request=LoRARequest("sql", number, folder))
+        engine.step()
+    return {AS_IT_IS: {"tokens that B finds": engine.found[1]}}
+
+
+def untagged_keys() -> Rows:
+    """Issue 44701: the same tokens with adapter "tenant-7", and with the salt "tenant-7"."""
+    engine = Engine(12)
+    engine.add(range(1, 10), lora_request=LoRARequest("tenant-7", 1, "/one"))
+    engine.step()
+    engine.add(range(1, 10), cache_salt="tenant-7")
+    engine.step()
+    return {AS_IT_IS: {"tokens that B finds": engine.found[1]}}
+
+
+def same_step_hit() -> Rows:
+    """Pull request 38715: three prompts that share two blocks, added at once."""
+    engine = Engine(24)
+    for own in (40, 50, 60):
+        engine.add([*range(10, 18), *range(own, own + 3)], 6)
+    first = engine.step()
+    return {AS_IT_IS: {"requests that wait a step": 3 - len(first), "prompt tokens computed": engine.num_computed}}
+
+
+def sparse_retention() -> Rows:
+    """Issue 57610: a prompt of 22 tokens, and one that shares 15 to 22 of them."""
+    rows = {}
+    for name, interval in {"interval 0": 0, "dense": None}.items():
+        engine = Engine(400, ((4, None), (2, 8)), retention_interval=interval)
+        for number in range(8):
+            tokens = range(1000 * number, 1000 * number + 22)
+            engine.generate(tokens)
+            engine.generate([*tokens[: 15 + number], *range(40_000 + 100 * number, 40_008 + 100 * number)])
+        rows[name] = {f"hit, {15 + number} shared": engine.found[2 * number + 1] for number in range(8)}
+    return rows
+
+
+def partial_blocks() -> Rows:
+    """Pull request 42656: a warm prompt, ten short ones, and the warm prompt again."""
+
+    def all_to_the_tail(self: BlockPool, ordered_blocks: Iterable[Any]) -> None:
+        freed = []
+        for block in ordered_blocks:
+            block.ref_cnt -= 1
+            if not block.ref_cnt and not block.is_null:
+                freed.append(block)
+        self.free_block_queue.append_n(freed)
+
+    def found() -> dict[str, int]:
+        engine = Engine(9)
+        engine.generate(range(1, 18))
+        for number in range(10):
+            engine.generate([100 + number] * 2)
+        engine.generate(range(1, 18))
+        return {"tokens found of 16": engine.found[-1]}
+
+    with patch.object(BlockPool, "free_blocks", all_to_the_tail):
+        before = found()
+    return {"all to the tail": before, AS_IT_IS: found()}
+
+
+def two_phases() -> Rows:
+    """Pull request 44409: a hit and external tokens in three groups, in the old order and in the release's."""
+
+    def doubled() -> dict[str, int]:
+        engine = Engine(25, ((4, None), (4, 16), (4, 16)))
+        engine.generate(range(32))
+        manager = engine.core.scheduler.kv_cache_manager
+        engine.add([*range(32), *range(1000, 1009)])
+        request = engine.core.requests["1"]
+        hit, num_tokens = manager.get_computed_blocks(request)[:2]
+        manager.allocate_slots(request, 1, num_tokens, hit, num_external_computed_tokens=8, delay_cache_blocks=True)
+        held = Counter(block for table in manager.get_block_ids("1") for block in table if block)
+        return {"blocks in two tables": sum(number > 1 for number in held.values())}
+
+    with _interleaved():
+        before = doubled()
+    return {"interleaved": before, AS_IT_IS: doubled()}
+
+
+@contextmanager
+def _interleaved() -> Iterator[None]:
+    """Give each group its hits and its fresh blocks in turn, as before the pull request."""
+
+    def allocate(self: Any, request_id: str, **given: Any) -> None:
+        counts = given["num_local_computed_tokens"], given["num_external_computed_tokens"]
+        for manager, hits in zip(self.single_type_managers, given["new_computed_blocks"], strict=True):
+            if request_id in manager.num_cached_block:
+                return
+            manager.add_local_computed_blocks(request_id, hits, *counts)
+            manager.allocate_external_computed_blocks(request_id, *counts)
+
+    with patch.object(KVCacheCoordinator, "allocate_new_computed_blocks", allocate):
+        yield
+
+
+RUNS: dict[str, Callable[[], Rows]] = {
+    "vllm-30931": adapter_name,
+    "vllm-38715": same_step_hit,
+    "vllm-42656": partial_blocks,
+    "vllm-44409": two_phases,
+    "vllm-44701": untagged_keys,
+    "vllm-57610": sparse_retention,
+}
+"""Per scenario, what gives its rows."""
+
+PARTS = {"vllm-44409": "KVCacheManager"}
+"""What has run, where that is not the scheduler."""
+
+if __name__ == "__main__":
+    logging.disable(logging.ERROR)
+    runs = {id: {"version": VERSION, "part": PARTS.get(id, "Scheduler"), "rows": run()} for id, run in RUNS.items()}
+    print(json.dumps(runs))
