@@ -1,4 +1,4 @@
-"""Recorded runs of upstream's own code on the scenarios' requests: a column named for upstream's code has its figures."""
+"""Recorded runs of upstream's own code: a column named for that code has its figures."""
 
 from __future__ import annotations
 
