@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import time
 import warnings
+from functools import partial
 from mmap import mmap
 from multiprocessing.connection import Connection
+from pickle import UnpicklingError
 from typing import Any
 
 from labengine.finder.judgement import Case, Judgement
@@ -20,19 +23,31 @@ NUM_ASLEEP = 100
 """Looks in a row at which a process slept, and had computed nothing, after which it waits for ever. Counted, not timed:
 a process that is starved, stopped or waits for a disk does not sleep, and a frozen machine looks at nothing."""
 _LOOK_S = 0.05
+KILLED = -9
+"""Exit code of a process that was killed."""
 
 
 def judged_alone(case: Case, judgement: Judgement, deadline: float) -> tuple[Finding, Case] | None:
     """Play a workload in a forked process of its own; return what goes wrong, as Judgement.of.
 
-    None where nothing does, where the process was killed, and where it was not done at the deadline (monotonic). No
-    clock decides what goes wrong: a process counts as endless by the processor time that it took, or because it sleeps.
+    None where nothing does, where the process was killed once, and where it was not done at the deadline (monotonic).
+    No clock decides what goes wrong: a process counts as endless by the processor time that it took, or because it
+    sleeps. A process that is killed is tried once more: the machine may have killed the first one.
     """
-    player = _Player(case, judgement)
-    try:
-        return player.answer(deadline)
-    finally:
-        player.end()
+    for is_last in (False, True):
+        player = _Player(case, judgement)
+        try:
+            return player.answer(deadline)
+        except KilledError:
+            if is_last:
+                return player.endless("its process was killed (signal 9), and so was another one")
+        finally:
+            player.end()
+    return None
+
+
+class KilledError(Exception):
+    """Raised when a process that plays a workload was killed: by a part, or by a machine that is short of memory."""
 
 
 class _Player:
@@ -48,20 +63,20 @@ class _Player:
         self._computed = 0.0
 
     def answer(self, deadline: float) -> tuple[Finding, Case] | None:
-        """Return what the process says, or what it shows by its silence."""
+        """Return what the process says, or what it shows by its silence. Raises KilledError if it was killed."""
         while not self._connection.poll(_LOOK_S):
             if (reason := self._why_endless()) is not None:
-                return self._endless(reason)
+                return self.endless(reason)
             if time.monotonic() > deadline:
                 return None
         try:
             found: tuple[Finding, Case] | None = self._connection.recv()
             return found
-        except EOFError:
+        except (EOFError, OSError, UnpicklingError):
             self._process.join(1)
-            code = self._process.exitcode or 0
-            killed = code == 0 or code == -9  # the system's own way out of a shortage of memory
-            return None if killed else self._endless(f"it ends the process ({_exit(code)})")
+            if self._process.exitcode == KILLED:
+                raise KilledError from None
+            return self.endless(f"it ends the process ({exit_of(self._process)})")
 
     def end(self) -> None:
         """End the process."""
@@ -79,7 +94,7 @@ class _Player:
         self._num_asleep = self._num_asleep + 1 if is_asleep else 0
         return "alone in a process it waits for something that never comes" if self._num_asleep > NUM_ASLEEP else None
 
-    def _endless(self, reason: str) -> tuple[Finding, Case]:
+    def endless(self, reason: str) -> tuple[Finding, Case]:
         workload = self._case.workload
         begun = int.from_bytes(self._begun[:8], "little") or len(workload)
         operation = workload[begun - 1] if workload else "the end"
@@ -88,7 +103,7 @@ class _Player:
 
 
 def _play(case: Case, judgement: Judgement, end: Connection, begun: mmap) -> None:
-    limit_memory()
+    begin_alone()
 
     def note(number: int) -> None:
         begun[:8] = number.to_bytes(8, "little")
@@ -98,11 +113,25 @@ def _play(case: Case, judgement: Judgement, end: Connection, begun: mmap) -> Non
             sandbox = judgement.sandbox(case.scope)
             sandbox.on_begin = note
             end.send(judgement.of(case, sandbox))
-        except (KeyboardInterrupt, Exception):
+        except Exception:
             end.send(None)
 
 
-def _exit(code: int) -> str:
+def begin_alone() -> None:
+    """Limit this copy of a process, and leave Ctrl-C to the process that it was copied from.
+
+    A copy of it that a part makes ends at once: it would go on with the search.
+    """
+    limit_memory()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.register_at_fork(after_in_child=partial(os._exit, 0))
+
+
+def exit_of(process: Any) -> str:
+    """Return how a process ended: 'exit code 0', 'signal 9'."""
+    code = process.exitcode
+    if code is None:
+        return "a closed connection"
     return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 

@@ -8,14 +8,14 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, as_completed
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from mmap import mmap
 from multiprocessing.connection import Connection, wait
 
-from labengine.finder.alone import forked, judged_alone
+from labengine.finder.alone import KILLED, begin_alone, exit_of, forked, judged_alone
 from labengine.finder.judgement import GRAVE, Case
-from labengine.finder.limits import limit_memory, operations_end
+from labengine.finder.limits import operations_end
 from labengine.finder.sandbox import Finding
 from labengine.finder.scopes import Scope
 from labengine.finder.search import Found, SearchCounts, Task, search
@@ -30,6 +30,10 @@ _NOTE_BYTES = 1 << 16
 
 Message = tuple[int, Found | SearchCounts]
 """A searcher's number, and what it has found or counted."""
+
+
+class SearchEnded:
+    """A searcher's last message. A process that ends without it has not searched to its end."""
 
 
 def can_fork() -> bool:
@@ -67,7 +71,7 @@ def in_executor(executor: Executor, tasks: Sequence[Task], seconds: float) -> It
 def _searched(task: Task, seconds: float) -> list[Found | SearchCounts]:
     """Return the findings of a search, up to the first grave one, and its last counts."""
     counts, found = SearchCounts(), []
-    with operations_end():
+    with operations_end(), _failures_told():
         for message in search(task, time.monotonic() + seconds):
             if isinstance(message, SearchCounts):
                 counts = message
@@ -76,6 +80,17 @@ def _searched(task: Task, seconds: float) -> list[Found | SearchCounts]:
             if message.finding.kind in GRAVE:
                 break
     return [*found, counts]
+
+
+@contextmanager
+def _failures_told() -> Iterator[None]:
+    """Raise RuntimeError for what is no Exception: a KeyboardInterrupt of the pool would count as the user's."""
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, Exception):
+            raise
+        raise RuntimeError(f"a searcher failed: {error!r}") from error
 
 
 def in_processes(tasks: Sequence[Task], seconds: float) -> Iterator[Message]:
@@ -100,7 +115,7 @@ class _Searcher:
     """One process, seen from outside.
 
     That it dies, fills its memory or keeps silent is no finding yet: the machine may have done that. What it was
-    playing is played again, alone in a fresh process.
+    playing is played again, alone in a fresh process. Its end is a result only where it says so itself.
     """
 
     def __init__(self, number: int, task: Task, seconds: float) -> None:
@@ -134,6 +149,8 @@ class _Searcher:
                 message = self.connection.recv()
                 if isinstance(message, MemoryError):
                     yield from self._begin_anew("its memory was full")
+                elif isinstance(message, SearchEnded):
+                    self.stop()
                 elif isinstance(message, Exception):
                     raise message
                 elif isinstance(message, SearchCounts):
@@ -142,12 +159,8 @@ class _Searcher:
                     yield self._number, message
                 else:
                     yield from self._begin_anew("its memory was full")
-        except EOFError:
-            self._process.join(1)
-            if self._process.exitcode:
-                yield from self._suspected("its process was ended")
-            else:
-                self.stop()
+        except (EOFError, OSError, pickle.UnpicklingError):  # the end, or a part has closed or written to the pipe
+            yield from self._suspected()
 
     def asked(self) -> Iterator[Message]:
         """Yield what the workload of a process that does not answer comes to by itself."""
@@ -160,12 +173,21 @@ class _Searcher:
             yield self._number, Found(*found, False)
             self.stop()
 
-    def _suspected(self, what: str) -> Iterator[Message]:
+    def _suspected(self) -> Iterator[Message]:
+        """Yield what the process's last workload comes to alone, or begin anew: an end by itself is no result."""
+        self._process.join(1)
+        how = exit_of(self._process)
         if (found := self._judged_alone()) is not None:
             yield self._number, Found(*found, False)
             self.stop()
+        elif self._num_lives < MAX_LIVES or self._process.exitcode == KILLED:
+            yield from self._begin_anew("its process was ended")
+        elif (case := self._noted()) is not None:
+            message = f"{MAX_LIVES} searchers' processes ended by themselves, this one with {how} in its last workload"
+            yield self._number, Found(Finding("liveness", message, "endless"), case, False)
+            self.stop()
         else:
-            yield from self._begin_anew(what)
+            raise RuntimeError(f"searchers' processes end by themselves ({how}) before they have played a workload")
 
     def _begin_anew(self, what: str) -> Iterator[Message]:
         """Go on with random workloads in another process, unless this has happened too often."""
@@ -187,13 +209,17 @@ class _Searcher:
 
     def _judged_alone(self) -> tuple[Finding, Case] | None:
         """Play the last workload that the process noted."""
+        case = self._noted()
+        return None if case is None else judged_alone(case, self._task.judgement, self._last_moment)
+
+    def _noted(self) -> Case | None:
+        """Return the last workload that the process noted."""
         self._note.seek(0)
         try:
             packed_scope, workload = pickle.loads(self._note.read())
-            case = Case(pickle.loads(packed_scope), workload)
+            return Case(pickle.loads(packed_scope), workload)
         except Exception:  # nothing was noted, or it is just being written
             return None
-        return judged_alone(case, self._task.judgement, self._last_moment)
 
     @property
     def _last_moment(self) -> float:
@@ -210,14 +236,15 @@ class _Searcher:
 
 def _work(task: Task, seconds: float, end: Connection, note: mmap) -> None:
     """Search in this process, and send what is found."""
-    limit_memory()
+    begin_alone()
     task.judgement.notes.append(_Notes(note).keep)
-    with operations_end(), suppress(BrokenPipeError, KeyboardInterrupt):
+    with operations_end(), suppress(BrokenPipeError):
         try:
             _send_all(search(task, time.monotonic() + seconds), end)
+            end.send(SearchEnded())
         except MemoryError:  # the searcher's own: what parts raise is a finding
             end.send(MemoryError())
-        except Exception as error:
+        except BaseException as error:
             end.send(RuntimeError(f"a searcher failed: {error!r}"))
     end.close()
 
