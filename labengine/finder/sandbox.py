@@ -18,7 +18,17 @@ from labengine.core.request import Request
 from labengine.engine.engine import Engine, StepReport
 from labengine.engine.simulated import SimulatedRunner
 from labengine.finder.limits import NUM_STEPS, EndlessOperationError, restart_clock
-from labengine.finder.operations import Add, Fork, Operation, Repeat, Rewind, TakeStep, Workload, is_possible
+from labengine.finder.operations import (
+    Add,
+    EngineOperation,
+    Fork,
+    Operation,
+    Repeat,
+    Rewind,
+    TakeStep,
+    Workload,
+    is_possible,
+)
 from labengine.finder.played import Past, Played
 from labengine.finder.repeats import RepeatError, refuse_difference
 from labengine.finder.state_key import attributes_of, parts_of, state_key
@@ -141,7 +151,7 @@ class Sandbox:
             self.tally.note_step(engine)
         return self._violated(self.watch.violations)
 
-    def _is_raised_again(self, operation: Operation) -> bool:
+    def _is_raised_again(self, operation: EngineOperation) -> bool:
         """Return True if a part raises KeyboardInterrupt: then the same operations on another engine raise it again."""
         twin = Sandbox(*self._make)
         try:

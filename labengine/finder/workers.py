@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, as_completed
@@ -13,7 +12,8 @@ from dataclasses import replace
 from mmap import mmap
 from multiprocessing.connection import Connection, wait
 
-from labengine.finder.alone import KILLED, begin_alone, exit_of, forked, judged_alone
+from labengine.finder.alone import judged_alone
+from labengine.finder.child import KILLED, begin_alone, exit_of, forked
 from labengine.finder.judgement import GRAVE, Case
 from labengine.finder.limits import operations_end
 from labengine.finder.sandbox import Finding
@@ -21,11 +21,14 @@ from labengine.finder.scopes import Scope
 from labengine.finder.search import Found, SearchCounts, Task, search
 
 SILENCE_S = 15.0
-"""Seconds without a message after which a searcher's workload is played alone."""
+"""Seconds without a message after which a searcher's workload is played alone; in a short search a quarter of it."""
+GRACE_S = 0.5
+"""Seconds after the end of a search in which searchers may say what they have."""
 MAX_LIVES = 4
 """Processes that one searcher may use up."""
 _NEXT_SEED = 1_000_003
 _MESSAGE_S = 0.2
+_WAIT_S = 0.25
 _NOTE_BYTES = 1 << 16
 
 Message = tuple[int, Found | SearchCounts]
@@ -34,11 +37,6 @@ Message = tuple[int, Found | SearchCounts]
 
 class SearchEnded:
     """A searcher's last message. A process that ends without it has not searched to its end."""
-
-
-def can_fork() -> bool:
-    """Return True where a process can be copied with all its classes: on Linux."""
-    return sys.platform.startswith("linux")
 
 
 def in_this_process(tasks: Sequence[Task], seconds: float) -> Iterator[Message]:
@@ -60,9 +58,12 @@ def in_executor(executor: Executor, tasks: Sequence[Task], seconds: float) -> It
     """Search in a pool of the caller's: anything with the interface of concurrent.futures."""
     futures = {executor.submit(_searched, task, seconds): number for number, task in enumerate(tasks)}
     try:
-        for future in as_completed(futures):
+        for future in as_completed(futures, timeout=seconds + GRACE_S):
             for message in future.result():
                 yield futures[future], message
+    except TimeoutError:
+        remark = "A call of the executor had not come back at the end of the search."
+        yield from ((number, SearchCounts(remarks=[remark])) for one, number in futures.items() if not one.done())
     finally:
         for future in futures:
             future.cancel()
@@ -71,7 +72,7 @@ def in_executor(executor: Executor, tasks: Sequence[Task], seconds: float) -> It
 def _searched(task: Task, seconds: float) -> list[Found | SearchCounts]:
     """Return the findings of a search, up to the first grave one, and its last counts."""
     counts, found = SearchCounts(), []
-    with operations_end(), _failures_told():
+    with operations_end(), _failures_reported():
         for message in search(task, time.monotonic() + seconds):
             if isinstance(message, SearchCounts):
                 counts = message
@@ -83,7 +84,7 @@ def _searched(task: Task, seconds: float) -> list[Found | SearchCounts]:
 
 
 @contextmanager
-def _failures_told() -> Iterator[None]:
+def _failures_reported() -> Iterator[None]:
     """Raise RuntimeError for what is no Exception: a KeyboardInterrupt of the pool would count as the user's."""
     try:
         yield
@@ -94,16 +95,21 @@ def _failures_told() -> Iterator[None]:
 
 
 def in_processes(tasks: Sequence[Task], seconds: float) -> Iterator[Message]:
-    """Search in forked processes, which know every class and every patch of this one. Ends with the last of them."""
+    """Search in forked processes, which know every class and every patch of this one.
+
+    Ends with the last of them, at the latest GRACE_S after `seconds` of the clock.
+    """
     searchers: list[_Searcher] = []
     try:
         for number, task in enumerate(tasks):
             searchers.append(_Searcher(number, task, seconds))
         while open_ones := [one for one in searchers if one.is_open]:
-            ready = wait([one.connection for one in open_ones], timeout=0.5)
+            ready = wait([one.connection for one in open_ones], timeout=_WAIT_S)
             for one in open_ones:
                 if one.connection in ready:
                     yield from one.received()
+                elif one.is_late:
+                    yield from one.abandoned()
                 elif one.is_silent:
                     yield from one.asked()
     finally:
@@ -122,6 +128,7 @@ class _Searcher:
         self.is_open = False
         self._number, self._task = number, task
         self._deadline = time.monotonic() + seconds
+        self._silence = min(SILENCE_S, seconds / 4)
         self._before, self._counts = SearchCounts(), SearchCounts()
         self._num_lives = 0
         self._begin(task)
@@ -139,7 +146,12 @@ class _Searcher:
     @property
     def is_silent(self) -> bool:
         """True when it has not been heard of for long: it hangs, or the machine gives it no time."""
-        return time.monotonic() - self._heard_at > SILENCE_S and not self.connection.poll()
+        return time.monotonic() - self._heard_at > self._silence and not self.connection.poll()
+
+    @property
+    def is_late(self) -> bool:
+        """True when the search is over, and it has not said so."""
+        return time.monotonic() > self._deadline + GRACE_S - _WAIT_S
 
     def received(self) -> Iterator[Message]:
         """Yield the messages that are there."""
@@ -164,14 +176,16 @@ class _Searcher:
 
     def asked(self) -> Iterator[Message]:
         """Yield what the workload of a process that does not answer comes to by itself."""
-        self._heard_at = time.monotonic()
-        if self._heard_at > self._deadline:
-            self._counts.remarks.append("One searcher had not come to its end at the end of the search.")
-            yield self._number, self._counted(self._counts)
-            self.stop()
-        elif (found := self._judged_alone()) is not None:
+        if (found := self._judged_alone()) is not None:
             yield self._number, Found(*found, False)
             self.stop()
+        self._heard_at = time.monotonic()
+
+    def abandoned(self) -> Iterator[Message]:
+        """End the process, and yield its counts with a remark."""
+        self._counts.remarks.append("One searcher had not come to its end at the end of the search.")
+        yield self._number, self._counted(self._counts)
+        self.stop()
 
     def _suspected(self) -> Iterator[Message]:
         """Yield what the process's last workload comes to alone, or begin anew: an end by itself is no result."""
@@ -204,13 +218,13 @@ class _Searcher:
         return counts.after(self._before)
 
     def _is_confirmed(self, case: Case) -> bool:
-        found = judged_alone(case, self._task.judgement, self._last_moment)
+        found = judged_alone(case, self._task.judgement, self._deadline)
         return found is not None and found[0].rule == "MemoryError"
 
     def _judged_alone(self) -> tuple[Finding, Case] | None:
         """Play the last workload that the process noted."""
         case = self._noted()
-        return None if case is None else judged_alone(case, self._task.judgement, self._last_moment)
+        return None if case is None else judged_alone(case, self._task.judgement, self._deadline)
 
     def _noted(self) -> Case | None:
         """Return the last workload that the process noted."""
@@ -220,10 +234,6 @@ class _Searcher:
             return Case(pickle.loads(packed_scope), workload)
         except Exception:  # nothing was noted, or it is just being written
             return None
-
-    @property
-    def _last_moment(self) -> float:
-        return max(self._deadline, time.monotonic() + SILENCE_S)
 
     def stop(self) -> None:
         """End the process. Twice is harmless."""
