@@ -55,7 +55,7 @@ def main(engine: str, patch: str | None = None) -> None:
     with open(str(driving.__file__), encoding="utf-8") as file:
         _say(answers, {"engine": f"{engine} {driving.VERSION}", "source": file.read()})
     signal.signal(signal.SIGVTALRM, _end)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the finder; what raises KeyboardInterrupt is the engine
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the finder
     driver = Driver(driving.CORE, importlib.import_module(events).Events if events else States)
     for line in sys.stdin:
         _say(answers, driver.answer(json.loads(line)))
