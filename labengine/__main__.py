@@ -3,26 +3,58 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
+import os
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
+from typing import TextIO
 
 from labengine.config import ConfigError
+from labengine.wording import visible
 
 _MOST_VIOLATIONS = 20
 """Violations printed per trace at most; they tend to be alike."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command; return the exit status: the command's own, 2 for a ConfigError."""
+    """Run a command; return the exit status: the command's own, 2 for a ConfigError, 141 if nobody reads its output."""
     options = _parser().parse_args(arguments)
     run: Callable[[argparse.Namespace], int | None] = options.run
+    out = sys.stdout
     try:
-        return run(options) or 0
+        with redirect_stdout(_VisibleText(out)):
+            status = run(options) or 0
+        out.flush()
+        return status
     except ConfigError as error:
-        print(f"labengine: {error}", file=sys.stderr)
+        print(f"labengine: {visible(str(error))}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # as in `labengine doctor run.lab | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())  # Python flushes it once more at its end
+        return 128 + 13
+
+
+class _VisibleText(io.TextIOBase):
+    """A terminal or a pipe to which files' texts come without control and direction characters."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def write(self, text: str) -> int:
+        """Write the text with signs for what is hidden."""
+        self._out.write(visible(text))
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush what it writes to."""
+        self._out.flush()
+
+    def isatty(self) -> bool:
+        """Return True for a terminal."""
+        return self._out.isatty()
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -21,6 +21,7 @@ from labengine.session.view_source import At
 from labengine.snapshot import Snapshot
 from labengine.timeline import Timeline
 from labengine.violation import Violation
+from labengine.wording import readable
 
 if TYPE_CHECKING:  # pandas and widgets, for views only
     import pandas
@@ -69,7 +70,9 @@ class ViewedRecording(ABC):
     def request_names(self) -> dict[int, str]:
         """The engine's own names of the requests, by request id; empty for a lab, whose requests are A, B, C."""
         names = self.facts.get("request_names", {})
-        return {int(i): str(name) for i, name in names.items() if i.isdecimal()} if isinstance(names, dict) else {}
+        if not isinstance(names, dict):
+            return {}
+        return {int(i): readable(str(name)) for i, name in names.items() if i.isdecimal() and i.isascii()}
 
     def snapshot(self) -> Snapshot:
         """Return the state at the end of the recording. At another moment: `timeline.state(moment).snapshot()`."""
