@@ -15,7 +15,6 @@ EXTRAS: dict[str, tuple[str, ...]] = {
         "huggingface_hub",
         "gguf",
         "numpy",
-        "filelock",
         "psutil",
         "pydantic",
         "jinja2",

@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 
 from labengine.config import ConfigError, shown
 from labengine.course.check_result import EDGES, CheckResult, blank, boxed, marked, wrong
-from labengine.course.progress import NamedScore, note_check, note_hint, note_solution, progress
+from labengine.course.progress import note_check, note_hint, note_solution, progress
+from labengine.course.progress_file import NamedScore
 from labengine.course.separate_process import EndedError
 from labengine.wording import counted
 

@@ -12,7 +12,8 @@ from labengine.course.base import ExerciseText, Mistake, called
 from labengine.course.blank import is_blank
 from labengine.course.check_result import CheckResult, TextTable, passed, wrong
 from labengine.course.override_exercise import WithOverride
-from labengine.course.progress import NamedScore, progress
+from labengine.course.progress import progress
+from labengine.course.progress_file import NamedScore
 from labengine.course.separate_process import called_separately
 from labengine.course.trial import LabMaker, Workload, picture_of, played
 from labengine.course.undone import UndoneWorkload, trace_of_an_undone_step
