@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -54,5 +53,4 @@ def how_to_install(extra: str) -> str:
     clone = Path(__file__).parents[1]
     if (clone / "pyproject.toml").is_file():
         return f"pip install -e '{clone}[{extra}]'"
-    wheel = f"labengine-{version('labengine')}-py3-none-any.whl"
-    return f"pip install '{wheel}[{extra}]', with the wheel that labengine was installed from"
+    return f"pip install 'WHEEL[{extra}]', where WHEEL is the file that labengine was installed from"
