@@ -249,12 +249,14 @@ def _conform(options: argparse.Namespace) -> int:
     from labengine.conformance.conform import conform
     from labengine.core.editions import RECORDED_EDITIONS
     from labengine.finder.command import object_named
+    from labengine.stream.files import places_in
 
-    result = conform(options.place)
     if options.against is None:
-        print(json.dumps(result.to_dict()) if options.json else result)
-        return result.exit_code
-    asked = options.against
+        results = [conform(place) for place in places_in(options.place)]
+        for result in results:
+            print(json.dumps(result.to_dict()) if options.json else result)
+        return max(results, key=lambda one: (0, 2, 1).index(one.exit_code)).exit_code  # what differs is worst
+    result, asked = conform(options.place), options.against
     other = result.against(asked if asked in RECORDED_EDITIONS else object_named(asked))
     print(json.dumps(other.to_dict()) if options.json else other)
     return 0
@@ -262,13 +264,15 @@ def _conform(options: argparse.Namespace) -> int:
 
 def _doctor(options: argparse.Namespace) -> None:
     from labengine.prefix_doctor.doctor import doctor
+    from labengine.stream.files import places_in
 
-    result = doctor(options.place, tokenizer=options.tokenizer, top=options.top)
-    pools = result.with_pools() if options.twice else None
-    if options.json:
-        print(json.dumps({**result.to_dict(), "pools": None if pools is None else pools.to_dict()}))
-    else:
-        print(result if pools is None else f"{result}\n\n{pools}")
+    for number, place in enumerate(places_in(options.place)):
+        result = doctor(place, tokenizer=options.tokenizer, top=options.top)
+        pools = result.with_pools() if options.twice else None
+        if options.json:
+            print(json.dumps({**result.to_dict(), "pools": None if pools is None else pools.to_dict()}))
+        else:
+            print("\n" * (number > 0) + (str(result) if pools is None else f"{result}\n\n{pools}"))
 
 
 def _workload(named: str) -> dict[str, object]:

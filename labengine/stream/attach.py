@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from os import PathLike
-from typing import cast
 
 from labengine.cache_events.places import is_kv_place
 from labengine.config import ConfigError, checked_int
@@ -55,7 +54,7 @@ def attach(
     if is_live(place):
         if piece is not None:
             raise ConfigError("piece is for files; a live stream begins with this moment, and has piece(n) for gaps")
-        found = endpoints(cast(str, place))
+        found = endpoints(place)
         return LiveStream.attached(found, rank, token_text, max_events or MAX_LIVE_EVENTS, max_bytes)
     if rank is not None:
         raise ConfigError("rank is for a running vLLM: of files, name the one of that rank")

@@ -63,6 +63,8 @@ class Piece:
         self.timeline = timeline
         self.num_keyframes = 1
         """Keyframes that agreed with the events, the first one included."""
+        self.idle_at: int | None = None
+        """Events up to the last moment at which the tap has noted that all requests were done; None for no such one."""
         self.contradictions: list[str] = []
         """What the keyframe at its end says otherwise."""
         self.inputs: list[RecordedInput] = []

@@ -166,7 +166,9 @@ def test_kernels_that_write_at_the_same_time_lose_nothing(
     assert sum(one.passed for one in labengine.progress().values()) == num_kernels * num_exercises
 
 
-def test_what_could_not_be_written_is_written_when_it_can_be(progress_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_could_not_be_written_is_written_when_it_can_be(
+    progress_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "_unsaved", [])
     not_ours(progress_file, "a folder")
     with pytest.warns(UserWarning):
