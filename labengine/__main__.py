@@ -126,6 +126,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     attached.add_argument("--port", type=int, default=0, metavar="N", help="of --page: the port (a free one)")
     attached.add_argument("--record", metavar="OUT.lab", help="save it for `open`; a running vLLM until Ctrl-C")
+    attached.add_argument(
+        "--max-events", type=int, metavar="N", help="of a recording: events kept, the newest (100,000)"
+    )
+    attached.add_argument("--max-bytes", type=int, metavar="N", help="of a recording: bytes at which it ends")
     attached.add_argument("--rank", type=int, metavar="N", help="which engine, where several run (all are listed)")
     attached.add_argument("--seconds", type=float, metavar="N", help="record it, or serve the page, for so long")
     attached.add_argument("--html", metavar="OUT", help="write it as one HTML page in which the run scrubs, offline")

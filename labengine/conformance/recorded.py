@@ -35,6 +35,8 @@ class Recorded:
     """Why the stream goes on after this piece, or has no end and was never idle; empty if neither."""
     note: str
     """Where a stream without an end is judged up to, in a sentence; empty for one with an end."""
+    is_cut: bool
+    """True for a stream without an end."""
     loss: Loss | None
     """Why the tap could not go on at the piece's end, in the middle of a call; None where it could."""
     pieces: tuple[Piece, ...]
@@ -100,7 +102,17 @@ def recorded_by(
             f"ends). After event {pieces[0].idle_at:,} all requests were done: up to there it is judged."
         )
         why = ""
-    return Recorded(reader.header, pieces[0], reader.names, num_events, why, note, reader.first_loss, tuple(pieces))
+    return Recorded(
+        reader.header,
+        pieces[0],
+        reader.names,
+        num_events,
+        why,
+        note,
+        reader.end is None,
+        reader.first_loss,
+        tuple(pieces),
+    )
 
 
 def _take_all(reader: StreamReader, place: str | PathLike[str]) -> bool:

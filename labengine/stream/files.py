@@ -65,8 +65,8 @@ def lines_of(file: Path) -> Iterator[tuple[bytes, bool]]:
         with file.open("rb") as lines:
             if lines.peek(2)[:2] == GZIP:
                 raise ConfigError(
-                    f"{file} is a saved recording, and no stream of the tap: labengine open {file} shows it, with --html "
-                    "as a page; labengine doctor takes both"
+                    f"{file} is a saved recording, and no stream of the tap: `labengine open {file}` shows it, with "
+                    "--html as a page; labengine doctor takes both"
                 )
             for line in lines:
                 yield line.rstrip(b"\n"), line.endswith(b"\n")

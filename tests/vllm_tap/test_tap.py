@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import stat
 from collections import Counter
 from collections.abc import Callable
@@ -368,7 +369,8 @@ def test_the_oldest_files_are_removed(tmp_path: Path) -> None:
 def test_the_log_says_that_prompts_are_written_and_where(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    caplog.set_level("INFO", labengine_vllm.logger.name)
+    monkeypatch.setattr(labengine_vllm.logger, "disabled", False)
+    labengine_vllm.logger.setLevel("INFO")
     tapped(tmp_path / "one")
     assert f"writes every prompt and every token into {tmp_path / 'one'}" in caplog.text
     monkeypatch.setenv("LABENGINE_TAP_TOKENS", "0")
@@ -376,7 +378,7 @@ def test_the_log_says_that_prompts_are_written_and_where(
     assert f"writes every decision, without token ids, into {tmp_path / 'two'}" in caplog.text
 
 
-def test_the_newest_files_are_kept_over_all_starts_and_none_that_is_written(tmp_path: Path) -> None:
+def test_the_newest_files_of_all_starts_are_kept_and_those_that_are_written(tmp_path: Path) -> None:
     living, _ = tapped(tmp_path)
     (written_now,) = tmp_path.iterdir()
     (tmp_path / "rank1-9-abc-0001.labstream").touch()

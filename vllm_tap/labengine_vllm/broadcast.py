@@ -20,7 +20,7 @@ MAX_VIEWERS = 8
 """Viewers that are attached at once. Another one is told so, and closed."""
 
 MAX_STRANGERS = 8
-"""Connections whose secret has not come yet. The oldest one goes when another one comes: they take no viewer's place."""
+"""Connections whose secret has not come yet; the oldest goes when another comes. They take no viewer's place."""
 
 POLL_SECONDS = 0.1
 """Between two looks while a viewer waits: for its secret, or for a keyframe of an idle engine."""
@@ -153,13 +153,13 @@ class Broadcast:
             self._refuse_surplus(viewer)
         strangers = [one for one in self._viewers.values() if not one.is_admitted]
         if len(strangers) > MAX_STRANGERS:
-            self._turn_away(strangers[0], "no secret came")
+            self._send_off(strangers[0], "no secret came")
 
     def _refuse_surplus(self, viewer: Viewer) -> None:
         if sum(one.is_admitted for one in self._viewers.values()) > MAX_VIEWERS:
-            self._turn_away(viewer, f"{MAX_VIEWERS} viewers are attached already")
+            self._send_off(viewer, f"{MAX_VIEWERS} viewers are attached already")
 
-    def _turn_away(self, viewer: Viewer, why: str) -> None:
+    def _send_off(self, viewer: Viewer, why: str) -> None:
         self._guarded(viewer, lambda one: one.refuse(why))
         self._drop(viewer)
 
@@ -191,7 +191,7 @@ class Broadcast:
 
     def _look_after(self, viewer: Viewer) -> None:
         if viewer.is_overdue:
-            return self._turn_away(viewer, "no secret came")
+            return self._send_off(viewer, "no secret came")
         if viewer.has_waiting:
             self._guarded(viewer, Viewer.send)
         if viewer.connection in self._viewers:

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from labengine.atomic_write import only_for_the_user
 from labengine.events import ViolationFound
 from labengine.fold import Fold
 from labengine.session.history.crash import Crash, newest_crash
@@ -161,7 +162,12 @@ class ViewedRecording(ABC):
 
     def export_html(self, path: str | PathLike[str], title: str | None = None, *, charts: bool = False) -> Path:
         """Write one HTML file in which the run scrubs; return its path."""
-        return self._views.export_html(path, title, charts=charts)
+        with self._private():
+            return self._views.export_html(path, title, charts=charts)
+
+    def _private(self) -> AbstractContextManager[None]:
+        """Return a block in which files are for the user alone, where the recording is of an engine that serves."""
+        return only_for_the_user() if "stream" in self.facts else nullcontext()
 
     def close(self) -> None:
         """Close the views. Twice is harmless; looking still works."""

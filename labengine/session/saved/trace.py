@@ -111,7 +111,8 @@ class Trace(ViewedRecording):
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the same file again. TraceError when it cannot be written."""
-        replace_file(path, self._saved.raw)
+        with self._private():
+            replace_file(path, self._saved.raw)
 
 
 def _text(facts: dict[str, Any], name: str) -> str:
