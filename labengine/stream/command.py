@@ -12,7 +12,7 @@ from labengine.config import ConfigError, checked_int
 from labengine.session.saved.recording import ViewedRecording
 from labengine.stream.attach import MAX_LIVE_EVENTS, attach
 from labengine.stream.endpoints import endpoints, is_live
-from labengine.stream.journal import Journal, ended_by_signals
+from labengine.stream.growing_file import GrowingFile, ended_by_signals
 from labengine.stream.listing import listed
 from labengine.stream.live import LiveStream
 from labengine.stream.ranks import attach_ranks
@@ -47,32 +47,32 @@ def attach_command(options: Namespace, say: Say) -> None:
 
 
 def _record(options: Namespace, say: Say) -> None:
-    """Record a running vLLM into a journal until Ctrl-C, a signal, a limit or the end; then write what was asked for."""
+    """Record a running vLLM until Ctrl-C, a signal, its limit or its end; then write what was asked for."""
     if options.piece is not None:
         raise ConfigError("piece is for files; a live stream begins with this moment")
     max_bytes = None if options.max_bytes is None else checked_int("--max-bytes", options.max_bytes, 1)
     max_events = checked_int("--max-events", options.max_events or MAX_LIVE_EVENTS, 1)
     token_text, found = token_text_of(options.tokenizer), endpoints(options.place)
-    journal = Journal(Path(options.record if options.record is not None else options.html), max_bytes)
+    growing = GrowingFile(Path(options.record if options.record is not None else options.html), max_bytes)
     is_saved = False
     try:
         with (
             ended_by_signals(),
-            LiveStream.attached(found, options.rank, token_text, max_events, MAX_BYTES, journal.write) as stream,
+            LiveStream.attached(found, options.rank, token_text, max_events, MAX_BYTES, growing.write) as stream,
         ):
             with suppress(KeyboardInterrupt):
-                say(f"{stream.title}\nrecording into {journal.path} until Ctrl-C, or until vLLM ends")
+                say(f"{stream.title}\nrecording into {growing.path} until Ctrl-C, or until vLLM ends")
                 stream.wait(options.seconds)
             earlier = _write(stream, options)
             is_saved = (
                 options.record is not None and not stream.timeline.num_dropped and not stream.reader.num_forgotten
             )
     finally:
-        journal.close(is_kept=not is_saved)
+        growing.close(is_kept=not is_saved)
     for path in earlier:
         say(f"{path}: a piece that ended at a gap")
     if not is_saved:
-        say(f"{journal.path}: all that came; `labengine attach {journal.path}` reads it")
+        say(f"{growing.path}: all that came; `labengine attach {growing.path}` reads it")
     _say_what_it_was(stream, say)
 
 

@@ -66,15 +66,15 @@ class LiveStream(ViewedRecording):
         token_text: TokenText,
         max_events: int,
         max_bytes: int,
-        journal: Callable[[bytes], object] = lambda line: None,
+        on_line: Callable[[bytes], object] = lambda line: None,
     ) -> LiveStream:
-        """Attach to one of these. journal: gets each line before it is read.
+        """Attach to one of these. on_line: gets each line before it is read.
 
         Raises ConfigError where none answers, or several do and rank names none of them.
         """
         connection = one_of(found, rank)
         try:
-            reader, lines = LiveReader(connection.place, max_events, max_bytes), _noted(connection.lines(), journal)
+            reader, lines = LiveReader(connection.place, max_events, max_bytes), _noted(connection.lines(), on_line)
             _read_keyframe(connection, reader, lines)
             return cls(connection, reader, lines, token_text)
         except BaseException:
@@ -181,9 +181,9 @@ class LiveStream(ViewedRecording):
         self.facts = facts_of(self.reader, number, self.note)
 
 
-def _noted(lines: Iterator[bytes], journal: Callable[[bytes], object]) -> Iterator[bytes]:
+def _noted(lines: Iterator[bytes], on_line: Callable[[bytes], object]) -> Iterator[bytes]:
     for line in lines:
-        journal(line)
+        on_line(line)
         yield line
 
 

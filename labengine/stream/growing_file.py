@@ -15,11 +15,11 @@ from labengine.config import ConfigError
 from labengine.stream.files import SUFFIX
 
 
-class JournalFullError(ConfigError):
-    """Raised when a journal has as many bytes as it may have: the recording ends."""
+class FullFileError(ConfigError):
+    """Raised when a growing file has as many bytes as it may have: the recording ends."""
 
 
-class Journal:
+class GrowingFile:
     """A stream's file beside `out`, under a name that is free. Only this user may read it: it has the prompts.
 
     max_bytes: its size, at which it ends and says so. Raises ConfigError where it cannot be written.
@@ -40,11 +40,11 @@ class Journal:
         self._file = os.fdopen(descriptor, "wb", buffering=0)
 
     def write(self, line: bytes) -> None:
-        """Write a line, handed to the system at once. Raises JournalFullError behind the last one that fits."""
+        """Write a line, handed to the system at once. Raises FullFileError behind the last one that fits."""
         if self._max_bytes is not None and self._num_bytes + len(line) > self._max_bytes:
             why = f"the recording has its {self._max_bytes:,} bytes (--max-bytes)"
             self._end(line, why)
-            raise JournalFullError(why)
+            raise FullFileError(why)
         self._file.write(line + b"\n")
         self._num_bytes += len(line) + 1
 

@@ -16,7 +16,7 @@ import pytest
 import labengine
 from checkout import ROOT
 from labengine.__main__ import main
-from labengine.stream.journal import Journal, JournalFullError
+from labengine.stream.growing_file import FullFileError, GrowingFile
 from streams import TappedEngine, quick_sockets
 from waiting import wait_until
 
@@ -36,9 +36,9 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def newest_number(journal: Path) -> int:
-    """Return the number of the newest complete message of a journal; -1 without one."""
-    lines = journal.read_bytes().split(b"\n")[1:-1] if journal.exists() else []
+def newest_number(growing: Path) -> int:
+    """Return the number of the newest complete message of a file; -1 without one."""
+    lines = growing.read_bytes().split(b"\n")[1:-1] if growing.exists() else []
     return int(json.loads(lines[-1])["n"]) if lines else -1
 
 
@@ -47,11 +47,11 @@ def recording(engine: TappedEngine, folder: Path, *options: str) -> subprocess.P
     script = f"{IGNORES}runpy.run_module('labengine', run_name='__main__')"
     line = [sys.executable, "-c", script, "attach", f"unix:{folder / 'tap'}", *options]
     process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
-    journal = folder / "run.labstream"
-    wait_until(lambda: newest_number(journal) >= 0, "the first keyframe")
+    growing = folder / "run.labstream"
+    wait_until(lambda: newest_number(growing) >= 0, "the first keyframe")
     for _ in range(5):
         engine.step()
-    wait_until(lambda: newest_number(journal) == engine.tap._num_sent - 1, "the newest step")
+    wait_until(lambda: newest_number(growing) == engine.tap._num_sent - 1, "the newest step")
     return process
 
 
@@ -79,15 +79,15 @@ def test_after_a_kill_all_is_there_and_every_reader_says_first_that_it_was_cut(
 ) -> None:
     with recording(engine, tmp_path, "--html", str(tmp_path / "run.html")) as process:
         process.kill()
-    journal = tmp_path / "run.labstream"
-    assert mode(journal) == 0o600
-    with labengine.attach(journal) as trace:
+    growing = tmp_path / "run.labstream"
+    assert mode(growing) == 0o600
+    with labengine.attach(growing) as trace:
         assert trace.fold().step == engine.tap.recorder.step
         assert trace.note.startswith("The stream ends without an end: the engine still runs, or it or its recorder was")
-    found = labengine.doctor(journal)
+    found = labengine.doctor(growing)
     assert found.notes[0].startswith("The recording is cut:") and "without an end" in found.notes[0]
-    assert "without an end" in repr(labengine.conform(journal))
-    assert main(["attach", str(journal), "--record", str(tmp_path / "late.lab")]) == 0
+    assert "without an end" in repr(labengine.conform(growing))
+    assert main(["attach", str(growing), "--record", str(tmp_path / "late.lab")]) == 0
     assert mode(tmp_path / "late.lab") == 0o600 and "without an end" in labengine.open(tmp_path / "late.lab").note
     capsys.readouterr()
 
@@ -103,21 +103,21 @@ def test_a_recording_ends_at_its_bytes_and_says_so(
 
 
 def test_a_full_journal_has_an_end_that_says_why(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "run.lab", 100)
-    journal.write(b'{"format": "x"}')
-    with pytest.raises(JournalFullError, match="its 100 bytes"):
+    growing = GrowingFile(tmp_path / "run.lab", 100)
+    growing.write(b'{"format": "x"}')
+    with pytest.raises(FullFileError, match="its 100 bytes"):
         for number in range(100):
-            journal.write(json.dumps({"n": number, "t": 1.0, "e": []}).encode())
-    journal.close(is_kept=True)
-    lines = journal.path.read_text().splitlines()
+            growing.write(json.dumps({"n": number, "t": 1.0, "e": []}).encode())
+    growing.close(is_kept=True)
+    lines = growing.path.read_text().splitlines()
     assert json.loads(lines[-1])["end"] == "the recording has its 100 bytes (--max-bytes)"
     assert json.loads(lines[-1])["n"] == len(lines) - 2
 
 
 def test_what_a_killed_recording_left_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "run.labstream").write_text("kept")
-    journal = Journal(tmp_path / "run.lab", None)
-    assert journal.path.name == "run.1.labstream"
-    journal.close(is_kept=True)
-    assert not journal.path.exists(), "nothing came"
+    growing = GrowingFile(tmp_path / "run.lab", None)
+    assert growing.path.name == "run.1.labstream"
+    growing.close(is_kept=True)
+    assert not growing.path.exists(), "nothing came"
     assert (tmp_path / "run.labstream").read_text() == "kept"
