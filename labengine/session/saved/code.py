@@ -187,6 +187,8 @@ def _setting(value: object) -> str:
 
 def _inputs(facts: Mapping[str, Any], token_text: TokenText | None) -> Iterator[str]:
     """Yield a line or more for each input, and the steps between them."""
+    if facts.get("are_inputs_dropped"):
+        raise ConfigError("this lab had more inputs than it kept (keep_inputs): no script can repeat it")
     now = 0
     num_steps = int(facts["num_steps"])
     for done in map(_checked, facts["inputs"]):

@@ -11,7 +11,7 @@ from labengine.lab import Lab
 
 
 def num_lines_of_a_first_look(num_tokens: int) -> tuple[int, int]:
-    """Return the events of a decode, and the lines of Python and items of its blocks that the first goto goes through."""
+    """Return the events of a decode, and the lines of Python that the first goto runs."""
     with Lab("simulated", num_blocks=num_tokens + 4, block_size=1) as lab:
         lab.add(token_ids=[1, 2, 3], max_tokens=num_tokens, ignore_eos=True)
         lab.run()
