@@ -3,26 +3,58 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
+import os
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
+from typing import TextIO
 
 from labengine.config import ConfigError
+from labengine.wording import visible
 
 _MOST_VIOLATIONS = 20
 """Violations printed per trace at most; they tend to be alike."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command; return the exit status: the command's own, 2 for a ConfigError."""
+    """Run a command; return the exit status: the command's own, 2 for a ConfigError, 141 if nobody reads its output."""
     options = _parser().parse_args(arguments)
     run: Callable[[argparse.Namespace], int | None] = options.run
+    out = sys.stdout
     try:
-        return run(options) or 0
+        with redirect_stdout(_VisibleText(out)):
+            status = run(options) or 0
+        out.flush()
+        return status
     except ConfigError as error:
-        print(f"labengine: {error}", file=sys.stderr)
+        print(f"labengine: {visible(str(error))}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # as in `labengine doctor run.lab | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())  # Python flushes it once more at its end
+        return 128 + 13
+
+
+class _VisibleText(io.TextIOBase):
+    """A terminal or a pipe to which files' texts come without control and direction characters."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def write(self, text: str) -> int:
+        """Write the text with signs for what is hidden."""
+        self._out.write(visible(text))
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush what it writes to."""
+        self._out.flush()
+
+    def isatty(self) -> bool:
+        """Return True for a terminal."""
+        return self._out.isatty()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -94,6 +126,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     attached.add_argument("--port", type=int, default=0, metavar="N", help="of --page: the port (a free one)")
     attached.add_argument("--record", metavar="OUT.lab", help="save it for `open`; a running vLLM until Ctrl-C")
+    attached.add_argument(
+        "--max-events", type=int, metavar="N", help="of a recording: events kept, the newest (100,000)"
+    )
+    attached.add_argument("--max-bytes", type=int, metavar="N", help="of a recording: bytes at which it ends")
     attached.add_argument("--rank", type=int, metavar="N", help="which engine, where several run (all are listed)")
     attached.add_argument("--seconds", type=float, metavar="N", help="record it, or serve the page, for so long")
     attached.add_argument("--html", metavar="OUT", help="write it as one HTML page in which the run scrubs, offline")
@@ -217,12 +253,14 @@ def _conform(options: argparse.Namespace) -> int:
     from labengine.conformance.conform import conform
     from labengine.core.editions import RECORDED_EDITIONS
     from labengine.finder.command import object_named
+    from labengine.stream.files import places_in
 
-    result = conform(options.place)
     if options.against is None:
-        print(json.dumps(result.to_dict()) if options.json else result)
-        return result.exit_code
-    asked = options.against
+        results = [conform(place) for place in places_in(options.place)]
+        for result in results:
+            print(json.dumps(result.to_dict()) if options.json else result)
+        return max(results, key=lambda one: (0, 2, 1).index(one.exit_code)).exit_code  # what differs is worst
+    result, asked = conform(options.place), options.against
     other = result.against(asked if asked in RECORDED_EDITIONS else object_named(asked))
     print(json.dumps(other.to_dict()) if options.json else other)
     return 0
@@ -230,13 +268,15 @@ def _conform(options: argparse.Namespace) -> int:
 
 def _doctor(options: argparse.Namespace) -> None:
     from labengine.prefix_doctor.doctor import doctor
+    from labengine.stream.files import places_in
 
-    result = doctor(options.place, tokenizer=options.tokenizer, top=options.top)
-    pools = result.with_pools() if options.twice else None
-    if options.json:
-        print(json.dumps({**result.to_dict(), "pools": None if pools is None else pools.to_dict()}))
-    else:
-        print(result if pools is None else f"{result}\n\n{pools}")
+    for number, place in enumerate(places_in(options.place)):
+        result = doctor(place, tokenizer=options.tokenizer, top=options.top)
+        pools = result.with_pools() if options.twice else None
+        if options.json:
+            print(json.dumps({**result.to_dict(), "pools": None if pools is None else pools.to_dict()}))
+        else:
+            print("\n" * (number > 0) + (str(result) if pools is None else f"{result}\n\n{pools}"))
 
 
 def _workload(named: str) -> dict[str, object]:

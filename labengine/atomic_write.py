@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 
@@ -36,6 +37,16 @@ def write_atomically(
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def only_for_the_user() -> Iterator[None]:
+    """Have files that are made in the block readable by this user alone: they have the prompts of others."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def _copy_permissions(path: Path, like: os.stat_result) -> None:

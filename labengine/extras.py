@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from pathlib import Path
 
 from labengine.config import ConfigError
 
@@ -15,7 +16,6 @@ EXTRAS: dict[str, tuple[str, ...]] = {
         "huggingface_hub",
         "gguf",
         "numpy",
-        "filelock",
         "psutil",
         "pydantic",
         "jinja2",
@@ -45,4 +45,12 @@ def require_extra(extra: str, purpose: str, *modules: str) -> None:
         named, num_more = missing[:3], len(missing) - 3
         needed = f"{', '.join(named)} and {num_more} more packages" if num_more > 1 else " and ".join(missing)
         instead = "; without it, Lab('simulated') runs the same scheduler and cache" * (extra == "models")
-        raise ConfigError(f"{purpose} needs {needed}: pip install 'labengine[{extra}]'{instead}")
+        raise ConfigError(f"{purpose} needs {needed}: {how_to_install(extra)}{instead}")
+
+
+def how_to_install(extra: str) -> str:
+    """Return the command that installs an extra, from the clone or with the wheel: no package index has labengine."""
+    clone = Path(__file__).parents[1]
+    if (clone / "pyproject.toml").is_file():
+        return f"pip install -e '{clone}[{extra}]'"
+    return f"pip install 'WHEEL[{extra}]', where WHEEL is the file that labengine was installed from"

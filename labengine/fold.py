@@ -44,6 +44,8 @@ class Changes:
     blocks: set[int] = field(default_factory=set)
     requests: set[int] = field(default_factory=set)
     keys: set[Key] = field(default_factory=set)
+    entries: set[tuple[int, int]] = field(default_factory=set)
+    """(request_id, block_id) of every table entry that has come or gone."""
     is_queue_changed: bool = False
     is_restarted: bool = False
 
@@ -216,7 +218,7 @@ class Fold:
         request.status = event.status
 
     def _request_preempted(self, event: ev.RequestPreempted) -> None:
-        self._request(event.request_id).clear("preempted")
+        self._clear(event.request_id, "preempted")
 
     def _request_finished(self, event: ev.RequestFinished) -> None:
         request = self._request(event.request_id)
@@ -224,15 +226,17 @@ class Fold:
             request.status, request.num_computed_tokens = FINISHED, 0
             self.holding.add(event.request_id)
         else:
-            request.clear(FINISHED)
+            self._clear(event.request_id, FINISHED)
 
     def _request_released(self, event: ev.RequestReleased) -> None:
         self.num_impossible += event.request_id not in self.holding
         self.holding.discard(event.request_id)
-        self._request(event.request_id).clear(FINISHED)
+        self._clear(event.request_id, FINISHED)
 
     def _request_forgotten(self, event: ev.RequestForgotten) -> None:
         self.changes.requests.add(event.request_id)
+        if event.request_id in self.requests:
+            self._note_entries(event.request_id)
         self.requests.pop(event.request_id, None)
         self.holding.discard(event.request_id)
 
@@ -307,6 +311,7 @@ class Fold:
         held = [block_id for block_id in request.block_tables[event.group] if block_id != self.null_block]
         self.num_impossible += held != list(event.block_ids)
         request.block_tables[event.group] = []
+        self.changes.entries.update((event.request_id, block_id) for block_id in held)
         for block_id in event.block_ids:
             self._pin(block_id, 1)
         self.changes.blocks.update(held, event.block_ids)
@@ -355,12 +360,23 @@ class Fold:
         table = self._request(event.request_id).block_tables[event.group]
         self.num_impossible += len(table) != event.index
         table.append(event.block_id)
+        self.changes.entries.add((event.request_id, event.block_id))
 
     def _replace(self, event: ev.BlockMerged | ev.BlockFreed | ev.BlockCopied, block_id: int) -> list[int]:
         table = self._request(event.request_id).block_tables[event.group]
-        self.num_impossible += table[event.index] != event.block_id
+        before = table[event.index]
+        self.num_impossible += before != event.block_id
         table[event.index] = block_id
+        self.changes.entries.update(((event.request_id, before), (event.request_id, block_id)))
         return table
+
+    def _clear(self, request_id: int, status: str) -> None:
+        self._note_entries(request_id)
+        self._request(request_id).clear(status)
+
+    def _note_entries(self, request_id: int) -> None:
+        tables = self.requests[request_id].block_tables
+        self.changes.entries.update((request_id, block_id) for table in tables for block_id in table)
 
     def _count(self, block_id: int, ref_count: int, change: int) -> None:
         self.num_impossible += ref_count != self.ref_counts[block_id] + change

@@ -75,6 +75,8 @@ class Lab:
     cuda_graphs: record decode steps on a GPU; without, every step runs module by module.
     overlap: schedule the next step while one is computed; None: where this saves time, see status().
     keep_finished: finished requests that are kept, the newest ones; older ones are forgotten. None keeps all.
+    keep_inputs: requests, aborts and resets after which the inputs are dropped; then rewind, fork, rerun, to_code and
+    to_test refuse. None keeps all.
     record: keep a timeline (the newest 100,000 events, or as many as the number given).
     check: judge every step: invariants on what it changed, what each attention read has seen, and whether the core is
     what its events say (`violations`, and a warning for each rule); "stop" ends a run at the first violation.
@@ -108,6 +110,7 @@ class Lab:
         hash_block_size: int = 0,
         overlap: bool | None = None,
         keep_finished: int | None = 10_000,
+        keep_inputs: int | None = 100_000,
         record: bool | int = True,
         check: bool | Literal["stop"] = True,
         seed: int = 0,
@@ -136,6 +139,7 @@ class Lab:
             hash_block_size=hash_block_size,
             overlap=overlap,
             keep_finished=keep_finished,
+            keep_inputs=keep_inputs,
             record=record,
             check=check,
             seed=seed,

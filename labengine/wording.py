@@ -60,6 +60,29 @@ def readable(text: str, limit: int = 160) -> str:
     """Return text of unknown origin as one visible line: line ends as signs, control and direction marks as dots."""
     if len(text) > limit:
         return readable(text[: limit - 1], limit) + "…"
+    return _shown(text)
+
+
+def visible(text: str) -> str:
+    """Return text of unknown origin with its line ends and tabs, and with signs or dots for all else that is hidden."""
+    return text if text.isprintable() else "".join(one if one in "\n\t" else _visible(one) for one in text)
+
+
+def hidden_character(text: str) -> str:
+    """Return the first character of a source that can hide others, as 'U+202E'; empty without one.
+
+    Line ends and tabs hide nothing, nor do the joiners inside emoji and scripts.
+    """
+    plain = text.translate(_PLAIN)
+    if plain.isprintable():
+        return ""
+    return next((f"U+{ord(one):04X}" for one in plain if unicodedata.category(one) in _HIDDEN_CATEGORIES), "")
+
+
+_PLAIN = dict.fromkeys(map(ord, "\n\t\u200c\u200d"))
+
+
+def _shown(text: str) -> str:
     return text if text.isprintable() else "".join(map(_visible, text))
 
 

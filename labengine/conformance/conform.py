@@ -87,6 +87,7 @@ def conformance_of(recorded: Recorded) -> Conformance:
         difference=difference,
         why_unjudged=why,
         violations=violations,
+        note=recorded.note,
         recorded=recorded if is_comparable else None,
         expected=judged.expected if is_comparable else None,
     )

@@ -56,7 +56,7 @@ def judge(piece: Piece, config: EngineConfig, parts: Parts, longest: int, *, is_
         except CannotJudgeError as error:
             outcome.why_unjudged = str(error)
             return outcome
-        except Exception as error:  # a part of the user's, or one that follows what cannot be
+        except (Exception, SystemExit) as error:  # a part of the user's, or one that follows what cannot be
             what = readable(f"{type(error).__name__}: {error}", 300)
             outcome.why_unjudged = f"edition {parts.name} raises {what}"
             return outcome

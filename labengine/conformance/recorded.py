@@ -32,7 +32,11 @@ class Recorded:
     num_events: int
     """Events of all pieces."""
     why_incomplete: str
-    """Why the stream goes on after this piece, or has no end; empty if neither."""
+    """Why the stream goes on after this piece, or has no end and was never idle; empty if neither."""
+    note: str
+    """Where a stream without an end is judged up to, in a sentence; empty for one with an end."""
+    is_cut: bool
+    """True for a stream without an end."""
     loss: Loss | None
     """Why the tap could not go on at the piece's end, in the middle of a call; None where it could."""
     pieces: tuple[Piece, ...]
@@ -90,8 +94,25 @@ def recorded_by(
         raise TraceError(f"{place} has no keyframe yet: the engine has just been started, or the file is cut off")
     pieces = reader.pieces
     num_events = sum(piece.timeline.end for piece in pieces)
-    why = ending or _why_incomplete(reader, is_complete)
-    return Recorded(reader.header, pieces[0], reader.names, num_events, why, reader.first_loss, tuple(pieces))
+    why, note = ending or _why_incomplete(reader, is_complete), ""
+    if not ending and reader.end is None and len(pieces) == 1 and reader.gap is None and pieces[0].idle_at is not None:
+        cut = "" if is_complete else " in the middle of a line"
+        note = (
+            f"The stream ends{cut} without an end (vLLM still runs, or was killed, as an LLM() is when its process "
+            f"ends). After event {pieces[0].idle_at:,} all requests were done: up to there it is judged."
+        )
+        why = ""
+    return Recorded(
+        reader.header,
+        pieces[0],
+        reader.names,
+        num_events,
+        why,
+        note,
+        reader.end is None,
+        reader.first_loss,
+        tuple(pieces),
+    )
 
 
 def _take_all(reader: StreamReader, place: str | PathLike[str]) -> bool:

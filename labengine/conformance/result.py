@@ -74,6 +74,8 @@ class FirstDifference:
 class Conformance:
     """Whether a recorded vLLM scheduler decided as its edition does; truthy only if it did, to the stream's end.
 
+    A stream without an end is judged to the last moment at which all requests were done; `note` says so.
+
     num_judged: events on which both agreed. difference: the first event in which they differ. why_unjudged: what kept
     the rest from being judged: a feature, a gap, a version. violations: what rules and oracle find in the recording.
     """
@@ -86,6 +88,7 @@ class Conformance:
     difference: FirstDifference | None
     why_unjudged: str
     violations: tuple[Violation, ...]
+    note: str
     recorded: Recorded | None = field(compare=False)
     """The recording that was judged; None where nothing of it could be."""
     expected: Timeline | None = field(compare=False)
@@ -115,7 +118,7 @@ class Conformance:
         return f"Cannot be judged to its end: {self.why_unjudged}. Until then it conforms, in {judged}."
 
     def __repr__(self) -> str:
-        lines = [self.title, self.verdict]
+        lines = [self.title, self.verdict, *([self.note] if self.note else [])]
         lines += [str(self.difference)] if self.difference is not None else []
         found = self.violations[:MAX_SHOWN]
         lines += [f"It breaks the rule {one.rule} in step {one.step}: {one.message}" for one in found]
@@ -134,6 +137,7 @@ class Conformance:
             "num_judged": self.num_judged,
             "difference": None if self.difference is None else self.difference.to_dict(),
             "why_unjudged": self.why_unjudged,
+            "note": self.note,
             "violations": [{"rule": one.rule, "message": one.message, "step": one.step} for one in self.violations],
         }
 

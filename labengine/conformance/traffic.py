@@ -106,6 +106,6 @@ class Traffic:
 def _step(engine: Engine, parts: Parts) -> None:
     try:
         engine.step()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         what = readable(f"{type(error).__name__}: {error}", 300)
         raise ConfigError(f"{parts.name} raises in step {engine.step_number + 1} of the traffic: {what}") from error

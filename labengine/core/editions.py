@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
-from labengine.config import ConfigError
+from labengine.config import ConfigError, shown
 from labengine.core.async_token_budget import AsyncSlidingWindowGroup, AsyncTokenBudgetScheduler
 from labengine.core.block_pool import BlockPool
 from labengine.core.free_queue import FreeQueue
@@ -116,7 +116,7 @@ def edition(name: str) -> Parts:
     if not isinstance(name, str) or name not in EDITIONS:
         near = get_close_matches(str(name), EDITIONS, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(f"unknown edition {name!r}; there are {', '.join(map(repr, EDITIONS))}.{hint}")
+        raise ConfigError(f"unknown edition {shown(name)}; there are {', '.join(map(repr, EDITIONS))}.{hint}")
     return EDITIONS[name]
 
 

@@ -13,7 +13,9 @@ from typing import Any, ClassVar
 
 from labengine.config import ConfigError, shown
 from labengine.course.check_result import EDGES, CheckResult, blank, boxed, marked, wrong
-from labengine.course.progress import NamedScore, note_check, note_hint, note_solution, progress
+from labengine.course.progress import note_check, note_hint, note_solution, progress
+from labengine.course.progress_file import NamedScore
+from labengine.course.separate_process import EndedError
 from labengine.wording import counted
 
 Mistake = tuple[Any, str]
@@ -77,13 +79,19 @@ class Exercise(ABC):
         """Draw what an answer does, or what the question is about."""
 
     def check(self, answer: Any = None) -> CheckResult:
-        """Judge an answer; a blank one does not count as a try. No answer of a reader's raises."""
+        """Judge an answer; a blank one does not count as a try. No answer of a reader's raises, or is waited for."""
         try:
-            result = self._judged(answer)
+            result = self._judged_separately(answer)
+        except EndedError as error:
+            result = wrong(f"Your code does not come back: {error}.")
         except Exception as error:
             result = wrong(no_use("checked", error))
         self._note_result(result)
         return result
+
+    def _judged_separately(self, answer: Any) -> CheckResult:
+        """Judge an answer away from the kernel, where it is a reader's code."""
+        return self._judged(answer)
 
     def _note_result(self, result: CheckResult) -> None:
         if result.state != "blank":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 
 import labengine
@@ -54,7 +55,7 @@ def _source() -> Path:
 
 def _holds_another(path: Path, content: bytes) -> bool:
     try:
-        return path.read_bytes() != content
+        return not stat.S_ISREG(path.stat().st_mode) or path.read_bytes() != content  # a pipe would be waited for
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:  # a folder of that name, or no permission

@@ -118,7 +118,7 @@ def known_exercise(name: str) -> Exercise:
         return made[name]()
     near = get_close_matches(name, exercise_names(), n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(exercise_names())}"
-    raise ConfigError(f"there is no exercise {name!r} in the course; {hint} (For a new one, give a task too.)")
+    raise ConfigError(f"there is no exercise {shown(name)} in the course; {hint} (For a new one, give a task too.)")
 
 
 def exercise_names() -> list[str]:

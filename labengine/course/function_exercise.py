@@ -7,6 +7,7 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from traceback import extract_tb
 from typing import Any, ClassVar
 
@@ -14,6 +15,7 @@ from labengine.config import ConfigError, shown
 from labengine.course.base import Exercise, ExerciseText, Mistake, called, no_use
 from labengine.course.blank import NO_RETURN, is_blank, lacks_return
 from labengine.course.check_result import CheckResult, TextTable, blank, passed, wrong
+from labengine.course.separate_process import EndedError, called_separately
 from labengine.finder.limits import EndlessOperationError, ends_soon
 
 Case = tuple[Any, ...]
@@ -69,9 +71,16 @@ class FunctionExercise(Exercise):
     def show(self, answer: Any = None) -> CheckResult:
         """Return a table of the examples: arguments, what the answer returns, and what is right."""
         try:
-            return self._shown(answer)
+            result: CheckResult = called_separately(partial(self._shown, answer))
+            return result
+        except EndedError as error:
+            return wrong(f"Your code does not come back: {error}.")
         except Exception as error:
             return wrong(no_use("shown", error))
+
+    def _judged_separately(self, answer: Any) -> CheckResult:
+        result: CheckResult = called_separately(partial(self._judged, answer))
+        return result
 
     def _shown(self, answer: Any) -> CheckResult:
         if is_blank(answer):
@@ -168,14 +177,14 @@ def _outcome(function: Callable[..., Any], case: Case, names: Sequence[str]) -> 
             value = function(*arguments)
     except EndlessOperationError as error:
         return CallOutcome(problem=f"does not end: it is in {error}", is_endless=True)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         line = _line_of(error)
         return CallOutcome(problem=f"raises {type(error).__name__}: {error}{line}")
     changed = [name for name, old, new in zip(names, case, arguments, strict=False) if not _same(old, new)]
     return CallOutcome(value, changed=", ".join(changed))
 
 
-def _line_of(error: Exception) -> str:
+def _line_of(error: BaseException) -> str:
     frames = extract_tb(error.__traceback__)[1:]
     return f" (in {frames[-1].name}, line {frames[-1].lineno})" if frames else ""
 

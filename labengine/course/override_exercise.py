@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from inspect import Parameter, Signature, isclass, isfunction, signature
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,6 +15,7 @@ from labengine.core.parts import Parts
 from labengine.course.base import Exercise, ExerciseText, Mistake, called, no_use
 from labengine.course.blank import NO_RETURN, is_blank, lacks_return
 from labengine.course.check_result import CheckResult, blank, passed, wrong
+from labengine.course.separate_process import called_separately
 from labengine.course.trial import LabMaker, Trial, Workload, picture_of, played, trial_of
 from labengine.lab import Lab
 from labengine.session.compare.comparison import Comparison
@@ -86,6 +88,11 @@ class WithOverride(Exercise):
             view = comparison.show()
             made.pop_all()
         return view
+
+    def _judged_separately(self, answer: Any) -> CheckResult:
+        self._sorted_workloads()  # here, once: they are played with the solution
+        result: CheckResult = called_separately(partial(self._judged, answer))
+        return result
 
     def _parts_with(self, answer: Any) -> Parts:
         """Return the engine with an answer in place. Raises ConfigError for what is no answer to this exercise."""

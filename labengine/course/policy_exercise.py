@@ -12,7 +12,9 @@ from labengine.course.base import ExerciseText, Mistake, called
 from labengine.course.blank import is_blank
 from labengine.course.check_result import CheckResult, TextTable, passed, wrong
 from labengine.course.override_exercise import WithOverride
-from labengine.course.progress import NamedScore, progress
+from labengine.course.progress import progress
+from labengine.course.progress_file import NamedScore
+from labengine.course.separate_process import called_separately
 from labengine.course.trial import LabMaker, Workload, picture_of, played
 from labengine.course.undone import UndoneWorkload, trace_of_an_undone_step
 from labengine.events import ForwardRan, PrefixHit
@@ -130,6 +132,12 @@ class PolicyExercise(WithOverride):
             return passed(f"Reached. {line}", table=self.table)
         hint = self._fitting_hint(parts) or self._unchanged(scored)
         return wrong(f"Not reached yet. {line}", no_return, hint, table=self.table)
+
+    def _judged_separately(self, answer: Any) -> CheckResult:
+        self._score_base()
+        result: CheckResult
+        result, self.runs = called_separately(lambda: (self._judged(answer), self.runs))
+        return result
 
     def _unchanged(self, scored: ScoredRun) -> str:
         """Return a sentence for an override after which every workload scores what it did before."""

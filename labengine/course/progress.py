@@ -1,45 +1,29 @@
-"""The reader's progress: one small JSON file on the reader's machine. Nothing is sent."""
+"""The reader's progress: what is counted of each exercise, and the table of it. Nothing is sent."""
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from labengine.atomic_write import write_atomically
+from labengine.config import ConfigError
 from labengine.course.check_result import TextTable, boxed, marked
+from labengine.course.progress_file import Attempts, NamedScore, ProgressFile
 
 VARIABLE = "LABENGINE_PROGRESS"
 """Environment variable with the path of another file."""
-_VERSION = 1
 _EDGE = "#888888"
 _MAX_RUNS = 12
 """Scored runs that are kept of one exercise."""
 
-NamedScore = tuple[str, float]
-"""A scored run: the name of the reader's class, and its score."""
+Change = Callable[[Attempts], Attempts]
 
-
-@dataclass(frozen=True, slots=True)
-class Attempts:
-    """What the reader did with one exercise. score: of the newest scored run; None without one.
-
-    runs: the newest scored runs, oldest first.
-    """
-
-    passed: bool = False
-    tries: int = 0
-    hints: int = 0
-    has_seen_solution: bool = False
-    score: float | None = None
-    runs: tuple[NamedScore, ...] = ()
-
-
-_unsaved: dict[str, Attempts] = {}
-"""Progress of this process that could not be written, by exercise."""
+_unsaved: list[tuple[str, Change]] = []
+"""Changes of this process that could not be written yet, oldest first: an exercise's name, and what is done to it."""
+_warned: set[str] = set()
+"""Sentences that were said in this process."""
 
 
 def progress_path() -> Path:
@@ -48,6 +32,10 @@ def progress_path() -> Path:
         return Path(path).expanduser()
     base = os.environ.get("XDG_DATA_HOME")
     return (Path(base) if base else Path.home() / ".local" / "share") / "labengine" / "progress.json"
+
+
+def _file() -> ProgressFile:
+    return ProgressFile(progress_path(), is_default=not os.environ.get(VARIABLE))
 
 
 @dataclass(frozen=True, repr=False)
@@ -96,110 +84,54 @@ class ProgressTable(Mapping[str, Attempts]):
 
 def progress() -> ProgressTable:
     """Return the reader's progress: a table of the exercises that were tried, kept on this machine only."""
-    attempts, note = _read(progress_path())
+    found = _file().read()
+    attempts, note = dict(found.attempts), found.note
+    for name, change in _unsaved:
+        attempts[name] = change(attempts.get(name, Attempts()))
     if _unsaved and not note:
         note = f"{progress_path()} cannot be written: what is new is known to this process alone."
-    return ProgressTable({**attempts, **_unsaved}, note)
+    return ProgressTable(attempts, note)
 
 
 def note_check(name: str, *, is_passed: bool, run: NamedScore | None = None) -> None:
     """Count a try, with its scored run if there is one. An exercise once passed stays passed."""
-    before = _of(name)
-    runs = before.runs if run is None or before.runs[-1:] == (run,) else (*before.runs, run)[-_MAX_RUNS:]
-    _write(
-        name,
-        replace(
+
+    def counted(before: Attempts) -> Attempts:
+        runs = before.runs if run is None or before.runs[-1:] == (run,) else (*before.runs, run)[-_MAX_RUNS:]
+        return replace(
             before,
             passed=before.passed or is_passed,
             tries=before.tries + 1,
             score=before.score if run is None else run[1],
             runs=runs,
-        ),
-    )
+        )
+
+    _change(name, counted)
 
 
 def note_hint(name: str, num_hints: int) -> None:
     """Note that so many hints were shown."""
-    before = _of(name)
-    if num_hints > before.hints:
-        _write(name, replace(before, hints=num_hints))
+    _change(name, lambda before: replace(before, hints=max(before.hints, num_hints)))
 
 
 def note_solution(name: str) -> None:
     """Note that the solution was shown."""
-    _write(name, replace(_of(name), has_seen_solution=True))
+    _change(name, lambda before: replace(before, has_seen_solution=True))
 
 
-def _of(name: str) -> Attempts:
-    return progress().get(name, Attempts())
+def _change(name: str, change: Change) -> None:
+    """Change one exercise's attempts in the file; where that fails, in this process."""
+    _unsaved.append((name, change))
+    try:
+        said = _file().change(_unsaved)
+        _unsaved.clear()
+    except (ConfigError, NotImplementedError, OSError) as error:
+        said = f"Progress is known to this process alone: {error}"
+    if said and said not in _warned:
+        _warned.add(said)
+        warnings.warn(said, stacklevel=2)
 
 
 def _cells(one: Attempts) -> tuple[str, ...]:
     passed, seen = "yes" if one.passed else "not yet", "seen" if one.has_seen_solution else ""
     return passed, str(one.tries), str(one.hints), seen, "" if one.score is None else f"{one.score:g}"
-
-
-def _read(path: Path) -> tuple[dict[str, Attempts], str]:
-    """Return what the file holds, and a sentence if it is damaged. Entries that cannot be read are left out."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        entries = content["exercises"]
-        return {str(name): _attempts(entry) for name, entry in entries.items()}, ""
-    except FileNotFoundError:
-        return {}, ""
-    except OSError as error:
-        return {}, f"{path} cannot be read ({type(error).__name__}): {VARIABLE} can name another file."
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return {}, f"{path} is damaged; the next check puts it aside as {_aside(path).name} and begins a new one."
-
-
-def _attempts(entry: Any) -> Attempts:
-    """Return an entry of the file. Raises TypeError or ValueError for one that is none."""
-    if not isinstance(entry, dict):
-        raise TypeError("an entry is a JSON object")
-    known = {field.name: entry[field.name] for field in fields(Attempts) if field.name in entry}
-    for name, value in known.items():
-        if name == "runs":
-            known[name] = _runs(value)
-            continue
-        is_number = _is_number(value)
-        if name in ("passed", "has_seen_solution"):
-            is_valid = isinstance(value, bool)
-        else:
-            is_valid = (name == "score" and (is_number or value is None)) or (isinstance(value, int) and is_number)
-        if not is_valid:
-            raise ValueError(f"{name} is {value!r}")
-    return Attempts(**known)
-
-
-def _runs(value: Any) -> tuple[NamedScore, ...]:
-    """Return the runs of an entry. Raises ValueError for what are none."""
-    if not isinstance(value, list) or not all(
-        isinstance(one, list) and len(one) == 2 and isinstance(one[0], str) and _is_number(one[1]) for one in value
-    ):
-        raise ValueError(f"runs is {value!r}")
-    return tuple((name, score) for name, score in value)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _write(name: str, attempts: Attempts) -> None:
-    """Write one exercise's attempts beside the others; where that fails, keep them in this process."""
-    path = progress_path()
-    try:
-        others, note = _read(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if note:
-            path.replace(_aside(path))
-        entries = {**others, **_unsaved, name: attempts}
-        content = {"version": _VERSION, "exercises": {key: asdict(entries[key]) for key in sorted(entries)}}
-        write_atomically(path, json.dumps(content, indent=1).encode())
-        _unsaved.clear()
-    except OSError:
-        _unsaved[name] = attempts
-
-
-def _aside(path: Path) -> Path:
-    return path.with_name(f"{path.name}.damaged")

@@ -101,7 +101,7 @@ def trial_of(lab: Lab, workload: Workload) -> Trial:
             workload(lab)
     except EndlessOperationError as error:
         return Trial(lab, "endless", f"It does not end: it is in {error}, {after_event(lab)}.")
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return _with_odd_value(lab) or _raised(lab, error)
     return _with_odd_value(lab) or _judged(lab)
 
@@ -112,7 +112,7 @@ def _with_odd_value(lab: Lab) -> Trial | None:
     return None if found is None else Trial(lab, "odd value", found[1], found[0])
 
 
-def _raised(lab: Lab, error: Exception) -> Trial:
+def _raised(lab: Lab, error: BaseException) -> Trial:
     crash = lab.crash
     if crash is None:
         return Trial(lab, "raised", f"It raises {type(error).__name__}: {error}, {after_event(lab)}.")

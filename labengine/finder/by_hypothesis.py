@@ -1,4 +1,4 @@
-"""Random workloads drawn by Hypothesis, which also shrinks what goes wrong. An extra: labengine[hypothesis]."""
+"""Random workloads drawn by Hypothesis, which also shrinks what goes wrong. An extra: hypothesis."""
 
 from __future__ import annotations
 

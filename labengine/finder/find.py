@@ -16,6 +16,7 @@ from labengine.core.connector import Connector
 from labengine.core.parts import Parts
 from labengine.core.request import ExtraKeys
 from labengine.extras import require_extra
+from labengine.finder.child import can_fork
 from labengine.finder.counterexample import Counterexample
 from labengine.finder.judgement import GRAVE as GRAVE
 from labengine.finder.judgement import KINDS, Judgement
@@ -25,7 +26,7 @@ from labengine.finder.sandbox import Kind
 from labengine.finder.scopes import ADAPTERS, Scope, large_scopes, small_scopes
 from labengine.finder.search import Found, SearchCounts, Strategy, Task
 from labengine.finder.suspects import suspects_of
-from labengine.finder.workers import Message, can_fork, in_executor, in_processes, in_this_process
+from labengine.finder.workers import Message, in_executor, in_processes, in_this_process
 
 LONGER_S = 20.0
 """Seconds that a search goes on after a finding that is not grave: there may be a graver one."""
@@ -59,7 +60,8 @@ def find(
     kinds: what counts, the gravest first: "rule" (an invariant, the oracle or the events are contradicted), "raises",
     "liveness" (a step or a run without an end), "worse" (fewer hits, a higher peak or more tokens computed than the
     reference, by `margin` tokens or blocks), "differs" (another decision than the reference).
-    seconds: of the whole search; a grave finding ends it. seed: of the random workloads; max_workloads: their number
+    seconds: of the clock, for the whole search; a grave finding ends it. (In this process a part that sleeps is waited
+    for.) seed: of the random workloads; max_workloads: their number
     for each searcher, so that a search is the same on a slow machine.
     workers: processes, by default one per core; 0: in this process, in slices; an Executor of concurrent.futures'
     interface; or "ray". strategy: what draws the random workloads: "guided" (those that bring new events are varied),

@@ -18,7 +18,17 @@ from labengine.core.request import Request
 from labengine.engine.engine import Engine, StepReport
 from labengine.engine.simulated import SimulatedRunner
 from labengine.finder.limits import NUM_STEPS, EndlessOperationError, restart_clock
-from labengine.finder.operations import Add, Fork, Operation, Repeat, Rewind, TakeStep, Workload, is_possible
+from labengine.finder.operations import (
+    Add,
+    EngineOperation,
+    Fork,
+    Operation,
+    Repeat,
+    Rewind,
+    TakeStep,
+    Workload,
+    is_possible,
+)
 from labengine.finder.played import Past, Played
 from labengine.finder.repeats import RepeatError, refuse_difference
 from labengine.finder.state_key import attributes_of, parts_of, state_key
@@ -117,25 +127,42 @@ class Sandbox:
         if isinstance(operation, (Rewind, Fork)):
             try:
                 return self._repeat(operation) if self._repeats else None
-            except Exception as error:  # a part that cannot be made again
+            except (Exception, SystemExit) as error:  # a part that cannot be made again
                 return self._raised(error)
         engine = self.engine
         restart_clock()
         try:
             with self.played.noting(operation):
                 operation.do(engine)
-        except Exception as error:
+        except EndlessOperationError as error:
+            return Finding("liveness", f"{operation} does not return: it is in {error}", "endless")
+        except KeyboardInterrupt as error:
+            if not self._is_raised_again(operation):
+                raise  # the user's
+            return self._raised(error)
+        except BaseException as error:  # sys.exit, and what is no Exception, end nothing but the workload
             if isinstance(error, ConfigError) and isinstance(operation, Add):
                 raise  # a request that never fits this pool is refused: no fault
             return self._raised(error)
-        except EndlessOperationError as error:
-            return Finding("liveness", f"{operation} does not return: it is in {error}", "endless")
         if isinstance(operation, Add):
             self.journal.record((self._unadd, engine.requests[engine.num_added - 1]))
         else:
             self.watch.check(engine.snapshot())
             self.tally.note_step(engine)
         return self._violated(self.watch.violations)
+
+    def _is_raised_again(self, operation: EngineOperation) -> bool:
+        """Return True if a part raises KeyboardInterrupt: then the same operations on another engine raise it again."""
+        twin = Sandbox(*self._make)
+        try:
+            for one in (*self.played.operations, operation):
+                restart_clock()
+                one.do(twin.engine)
+        except KeyboardInterrupt:
+            return True
+        except BaseException:  # a part that does not repeat itself: it has raised this too
+            return True
+        return False
 
     def _repeat(self, operation: Repeat) -> Finding | None:
         if isinstance(operation, Rewind):
@@ -214,10 +241,11 @@ class Sandbox:
             scheduler.waiting.remove(request)
         del scheduler.requests[request.request_id]
 
-    def _raised(self, error: Exception) -> Finding:
+    def _raised(self, error: BaseException) -> Finding:
         violated = self._violated(self.watch.violations)
         name = type(error).__name__
-        return violated or Finding("raises", f"{name}: {error}", name)
+        ends = ", which ends the process" if isinstance(error, SystemExit) else ""
+        return violated or Finding("raises", f"{name}: {error}{ends}", name)
 
     def _violated(self, violations: list[Violation]) -> Finding | None:
         if not violations:

@@ -11,6 +11,8 @@ from labengine.config import ConfigError, shown
 
 MAX_BLOCKS, MAX_BLOCK_SIZE, MAX_ACTS, MAX_STEPS = 512, 64, 200, 2_000
 MAX_COPIES, MAX_TOKENS, MAX_PROMPT = 64, 2_000, 20_000
+MAX_NAME = 100
+"""Characters of a bug's or an edition's name."""
 NUM_BLOCKS, BLOCK_SIZE = 24, 4
 DEFAULT_COPIES, DEFAULT_TOKENS = 1, 16
 
@@ -148,7 +150,7 @@ class _LinkReader:
 
     def read_editions(self, value: str) -> None:
         """Read the names of one edition, or of two to compare."""
-        self.editions = tuple(value.split(","))
+        self.editions = tuple(map(_name, value.split(",")))
         if len(self.editions) > 2:
             raise ConfigError(f"two editions can be compared, got {shown(value)}")
 
@@ -168,6 +170,12 @@ class _LinkReader:
         self.acts[-1] = PromptAct(last.text, copies or last.copies, max_tokens or last.max_tokens)
 
 
+def _name(value: str) -> str:
+    if len(value) > MAX_NAME:
+        raise ConfigError(f"a name in a link has at most {MAX_NAME} characters, got {shown(value)}")
+    return value
+
+
 def _number(name: str, value: str, least: int, most: int) -> int:
     if not (value.isascii() and value.isdigit() and len(value) < 10 and least <= int(value) <= most):
         raise ConfigError(f"{name} in a link must be a whole number from {least} to {most}, got {shown(value)}")
@@ -175,7 +183,7 @@ def _number(name: str, value: str, least: int, most: int) -> int:
 
 
 _READ: dict[str, Callable[[_LinkReader, str], object]] = {
-    "bug": lambda reader, value: setattr(reader, "bug", value),
+    "bug": lambda reader, value: setattr(reader, "bug", _name(value)),
     "edition": _LinkReader.read_editions,
     "compare": _LinkReader.read_editions,
     "blocks": lambda reader, value: setattr(reader, "num_blocks", _number("blocks", value, 1, MAX_BLOCKS)),

@@ -60,7 +60,7 @@ def diagnosis_of(recordings: list[RecordedEngine], top: int) -> Diagnosis:
         sums_again=Sums.of(one for one in look_ups if not one.is_first),
         prefixes=merged((_prefixes(one, top) for one in examinations), top),
         num_waiting=examinations[-1].num_waiting,
-        notes=tuple(note for one in recordings if (note := _note(one))),
+        notes=tuple(note for one in recordings for note in (one.note, _note(one)) if note),
         recording=recordings[0],
     )
 

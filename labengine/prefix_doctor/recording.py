@@ -31,6 +31,8 @@ class RecordedEngine:
     names: Mapping[int, str] = field(default_factory=dict)
     salts: Mapping[int, Hashable] | None = None
     times: Mapping[int, float] = field(default_factory=dict)
+    note: str = ""
+    """What is to be said of it first: that it was cut."""
     why_late: str = ""
     """Why it does not begin with an empty engine; empty if it does."""
     repeatable: Repeatable | None = None

@@ -101,7 +101,8 @@ def _of_stream(place: Place, token_text: TokenText | None, limits: Limits) -> It
     for number, piece in enumerate(stream.pieces, 1):
         recorded = _recording(piece.timeline, stream.title, token_text, salts)
         why_late = recorded.why_late or piece.gap
-        recorded = replace(recorded, names=names, times=piece.times, why_late=why_late)
+        note = f"The recording is cut: {stream.note or stream.why_incomplete}" if stream.is_cut else ""
+        recorded = replace(recorded, names=names, times=piece.times, why_late=why_late, note=note * (number == 1))
         yield with_settings_of_stream(recorded, stream, salts) if number == 1 else recorded
 
 

@@ -8,7 +8,7 @@ from importlib import import_module
 from textwrap import fill
 from typing import TYPE_CHECKING, TextIO
 
-from labengine.config import ConfigError
+from labengine.config import ConfigError, shown
 from labengine.scenarios.bug_list import BugList
 from labengine.scenarios.kinds import KINDS
 
@@ -77,7 +77,7 @@ def bug(id: str) -> Scenario:
         near = [known for known in SCENARIOS if str(id) and known.endswith(f"-{id}")]
         near = near or get_close_matches(str(id), SCENARIOS, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(f"there is no scenario {id!r}; there are {', '.join(map(repr, SCENARIOS))}.{hint}")
+        raise ConfigError(f"there is no scenario {shown(id)}; there are {', '.join(map(repr, SCENARIOS))}.{hint}")
     scenario: Scenario = import_module(SCENARIOS[id]).SCENARIO
     return scenario
 
@@ -101,7 +101,8 @@ def bugs_named(words: Sequence[str]) -> BugList:
     engine, kind_words = (words[0], words[1:]) if words and words[0].lower() in engines() else (None, words)
     kind = " ".join(kind_words) or None
     if engine is None and kind is not None and kind.lower() not in map(str.lower, KINDS):
-        raise ConfigError(f"{kind!r} is no engine ({', '.join(engines())}) and no kind of bug ({', '.join(KINDS)})")
+        known = f"no engine ({', '.join(engines())}) and no kind of bug ({', '.join(KINDS)})"
+        raise ConfigError(f"{shown(kind)} is {known}")
     return bugs(engine, kind)
 
 
@@ -123,7 +124,8 @@ def _known(what: str, name: object, known: Iterable[str]) -> str | None:
     if not isinstance(name, str) or name.lower() not in by_name:
         near = get_close_matches(str(name).lower(), by_name, n=1)
         hint = f" Did you mean {by_name[near[0]]!r}?" if near else ""
-        raise ConfigError(f"there is no {what} {name!r}; there are {', '.join(map(repr, by_name.values()))}.{hint}")
+        names = ", ".join(map(repr, by_name.values()))
+        raise ConfigError(f"there is no {what} {shown(name)}; there are {names}.{hint}")
     return by_name[name.lower()]
 
 

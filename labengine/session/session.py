@@ -81,7 +81,7 @@ class Session:
         self.question: Question | None = None
         """What the reader is asked about the next step; None for nothing."""
         self.filling = Filling(settings, self.model, self.parts, self.stepper)
-        self.inputs = Inputs(self.stepper, self.hooks, self.filling.repeat)
+        self.inputs = Inputs(self.stepper, self.hooks, self.filling.repeat, settings.keep_inputs)
         self.crashes = Crashes(self.hooks, self.timeline, lambda: self.stepper.engine.failure)
         self.requests = Requests(self.model, self.stepper, self.inputs)
         self.outputs = Outputs(self.model, self.stepper, self.requests, self.runs, self.breakpoints)

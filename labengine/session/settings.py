@@ -83,6 +83,7 @@ class LabSettings:
     hash_block_size: int = 0
     overlap: bool | None = None
     keep_finished: int | None = 10_000
+    keep_inputs: int | None = 100_000
     record: bool | int = True
     check: bool | Literal["stop"] = True
     seed: int = 0
@@ -97,6 +98,8 @@ class LabSettings:
         if self.check not in (True, False, "stop"):
             raise ConfigError(f'check must be True, False or "stop", got {shown(self.check)}')
         checked_bool("cuda_graphs", self.cuda_graphs)
+        if self.keep_inputs is not None:
+            checked_int("keep_inputs", self.keep_inputs, 0)
         if self.max_model_len is not None:
             checked_int("max_model_len", self.max_model_len, 2)
         _require_name("dtype", self.dtype, "dtype", '"float32", "bfloat16", "float16", torch.float32 ...')

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from os import PathLike
-from typing import cast
 
 from labengine.cache_events.places import is_kv_place
 from labengine.config import ConfigError, checked_int
 from labengine.session.saved.recording import ViewedRecording
 from labengine.session.saved.trace import Trace
 from labengine.session.settings import refuse_unknown
-from labengine.stream.description import facts_of, newest_number, note_of, piece_of
+from labengine.stream.description import STEPS_ARE_OF_VLLM, facts_of, newest_number, note_of, piece_of
 from labengine.stream.endpoints import endpoints, is_live
 from labengine.stream.files import lines_of, stream_files
 from labengine.stream.live import LiveStream
@@ -55,7 +54,7 @@ def attach(
     if is_live(place):
         if piece is not None:
             raise ConfigError("piece is for files; a live stream begins with this moment, and has piece(n) for gaps")
-        found = endpoints(cast(str, place))
+        found = endpoints(place)
         return LiveStream.attached(found, rank, token_text, max_events or MAX_LIVE_EVENTS, max_bytes)
     if rank is not None:
         raise ConfigError("rank is for a running vLLM: of files, name the one of that rank")
@@ -72,7 +71,9 @@ def _opened(
     newest = newest_number(reader)
     number = newest if piece is None else checked_int("piece", piece, 1, newest)
     cut = " in the middle of a line" if is_cut else ""
-    note = note_of(reader, number, end=f"The stream ends{cut} without an end: the engine still runs, or was killed.")
+    ended = f"The stream ends{cut} without an end: the engine still runs, or it or its recorder was killed."
+    first = f"{ended} {STEPS_ARE_OF_VLLM}" if reader.end is None and reader.gap is None else STEPS_ARE_OF_VLLM
+    note = note_of(reader, number, end="", first=first)
     timeline = piece_of(reader, number).timeline
     return Trace(run_of(packed(timeline, facts_of(reader, number, note), token_text), limits))
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Event
 
-from labengine.config import ConfigError
+from labengine.config import ConfigError, checked_int
 from labengine.session.saved.recording import ViewedRecording
-from labengine.stream.attach import attach
-from labengine.stream.endpoints import is_live
+from labengine.stream.attach import MAX_LIVE_EVENTS, attach
+from labengine.stream.endpoints import endpoints, is_live
+from labengine.stream.growing_file import GrowingFile, ended_by_signals
 from labengine.stream.listing import listed
 from labengine.stream.live import LiveStream
 from labengine.stream.ranks import attach_ranks
+from labengine.stream.token_texts import token_text_of
+from labengine.trace.file_access import MAX_BYTES
 
 MAX_VIOLATIONS = 20
 """Violations printed at most; they tend to be alike."""
@@ -30,17 +34,53 @@ def attach_command(options: Namespace, say: Say) -> None:
         say("\n".join(engines))
         say("--rank N attaches to one of them, and so does one of these places; --page shows all of them.")
         return
+    if is_live(options.place) and not options.page and (options.record is not None or options.html is not None):
+        _record(options, say)
+        return
+    if options.max_events is not None or options.max_bytes is not None:
+        raise ConfigError("--max-events and --max-bytes are for recording a running vLLM: --record, or --html")
     with attach(options.place, piece=options.piece, rank=options.rank, tokenizer=options.tokenizer) as recording:
-        wants_file = options.record is not None or options.html is not None
         if options.page:
             _serve([recording], options, say)
-        elif isinstance(recording, LiveStream) and wants_file:
-            _follow(recording, options.seconds, say)
-        _write(recording, options, say)
-        say(str(recording))
-        say(recording.note)
-        for violation in recording.violations[:MAX_VIOLATIONS]:
-            say(str(violation))
+        _write(recording, options)
+        _say_what_it_was(recording, say)
+
+
+def _record(options: Namespace, say: Say) -> None:
+    """Record a running vLLM until Ctrl-C, a signal, its limit or its end; then write what was asked for."""
+    if options.piece is not None:
+        raise ConfigError("piece is for files; a live stream begins with this moment")
+    max_bytes = None if options.max_bytes is None else checked_int("--max-bytes", options.max_bytes, 1)
+    max_events = checked_int("--max-events", options.max_events or MAX_LIVE_EVENTS, 1)
+    token_text, found = token_text_of(options.tokenizer), endpoints(options.place)
+    growing = GrowingFile(Path(options.record if options.record is not None else options.html), max_bytes)
+    is_saved = False
+    try:
+        with (
+            ended_by_signals(),
+            LiveStream.attached(found, options.rank, token_text, max_events, MAX_BYTES, growing.write) as stream,
+        ):
+            with suppress(KeyboardInterrupt):
+                say(f"{stream.title}\nrecording into {growing.path} until Ctrl-C, or until vLLM ends")
+                stream.wait(options.seconds)
+            earlier = _write(stream, options)
+            is_saved = (
+                options.record is not None and not stream.timeline.num_dropped and not stream.reader.num_forgotten
+            )
+    finally:
+        growing.close(is_kept=not is_saved)
+    for path in earlier:
+        say(f"{path}: a piece that ended at a gap")
+    if not is_saved:
+        say(f"{growing.path}: all that came; `labengine attach {growing.path}` reads it")
+    _say_what_it_was(stream, say)
+
+
+def _say_what_it_was(recording: ViewedRecording, say: Say) -> None:
+    say(str(recording))
+    say(recording.note)
+    for violation in recording.violations[:MAX_VIOLATIONS]:
+        say(str(violation))
 
 
 def _serve_ranks(options: Namespace, say: Say) -> None:
@@ -66,23 +106,16 @@ def _serve(recordings: Sequence[ViewedRecording], options: Namespace, say: Say) 
             say("")
 
 
-def _follow(stream: LiveStream, seconds: float | None, say: Say) -> None:
-    """Record until Ctrl-C, the end of the stream, or so many seconds have passed."""
-    say(f"{stream.title}\nrecording until Ctrl-C, or until vLLM ends")
-    try:
-        stream.wait(seconds)
-    except KeyboardInterrupt:
-        say("")
-
-
-def _write(recording: ViewedRecording, options: Namespace, say: Say) -> None:
+def _write(recording: ViewedRecording, options: Namespace) -> list[Path]:
+    """Write the recording as asked for; return the files of its earlier pieces."""
+    written = []
     if isinstance(recording, LiveStream) and options.record is not None:
         out = Path(options.record)
         for number in recording.pieces[:-1]:
-            earlier = out.with_name(f"{out.stem}.piece{number}{out.suffix}")
-            recording.piece(number).save(earlier)
-            say(f"{earlier}: piece {number}, which ended at a gap")
+            written.append(out.with_name(f"{out.stem}.piece{number}{out.suffix}"))
+            recording.piece(number).save(written[-1])
     if options.record is not None:
         recording.save(options.record)
     if options.html is not None:
         recording.export_html(options.html)
+    return written

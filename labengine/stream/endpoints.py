@@ -36,16 +36,18 @@ class Endpoint:
 
 
 def is_live(place: str | PathLike[str]) -> bool:
-    """Return True for unix:... and tcp:..., False for a file or a folder of files."""
-    return isinstance(place, str) and place.startswith(("unix:", "tcp:"))
+    """Return True for unix:..., tcp:... and a socket's path, as vLLM's log prints it; False for files."""
+    return (isinstance(place, str) and place.startswith(("unix:", "tcp:"))) or Path(place).is_socket()
 
 
-def endpoints(place: str) -> list[Endpoint]:
+def endpoints(place: str | PathLike[str]) -> list[Endpoint]:
     """Return the sockets that a place names, by rank; those of engines that are gone may be among them.
 
     Raises ConfigError for what is no place, or where nothing is.
     """
-    kind, _, address = place.partition(":")
+    kind, _, address = str(place).partition(":")
+    if kind not in ("unix", "tcp"):
+        kind, address = "unix", str(place)
     found = _sockets(Path(address)) if kind == "unix" else _ports(address)
     return sorted(found, key=lambda one: (one.rank, str(one.address)))
 

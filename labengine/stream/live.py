@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from threading import RLock, Thread, current_thread
 from time import monotonic
 
+from labengine.atomic_write import only_for_the_user
 from labengine.config import ConfigError, checked_int
 from labengine.engine.interrupts import interrupts_deferred
 from labengine.session.reasons import Seam
@@ -59,12 +60,21 @@ class LiveStream(ViewedRecording):
 
     @classmethod
     def attached(
-        cls, found: Sequence[Endpoint], rank: int | None, token_text: TokenText, max_events: int, max_bytes: int
+        cls,
+        found: Sequence[Endpoint],
+        rank: int | None,
+        token_text: TokenText,
+        max_events: int,
+        max_bytes: int,
+        on_line: Callable[[bytes], object] = lambda line: None,
     ) -> LiveStream:
-        """Attach to one of these. Raises ConfigError where none answers, or several do and rank names none of them."""
+        """Attach to one of these. on_line: gets each line before it is read.
+
+        Raises ConfigError where none answers, or several do and rank names none of them.
+        """
         connection = one_of(found, rank)
         try:
-            reader, lines = LiveReader(connection.place, max_events, max_bytes), connection.lines()
+            reader, lines = LiveReader(connection.place, max_events, max_bytes), _noted(connection.lines(), on_line)
             _read_keyframe(connection, reader, lines)
             return cls(connection, reader, lines, token_text)
         except BaseException:
@@ -115,7 +125,8 @@ class LiveStream(ViewedRecording):
         with self._held_still():
             number = newest_number(self.reader)
             note = note_of(self.reader, number, end=self._end_note or "It was still going on.")
-            save(path, self.timeline, facts_of(self.reader, number, note), self.token_text)
+            with only_for_the_user():
+                save(path, self.timeline, facts_of(self.reader, number, note), self.token_text)
 
     def view_source(self) -> LiveViewSource:
         """Return the views' interface to this stream (a labengine_widgets.ViewSource)."""
@@ -168,6 +179,12 @@ class LiveStream(ViewedRecording):
         first = {"first": IS_LIVE} if self.is_connected else {}
         self.note = note_of(self.reader, number, end=self._end_note, **first)
         self.facts = facts_of(self.reader, number, self.note)
+
+
+def _noted(lines: Iterator[bytes], on_line: Callable[[bytes], object]) -> Iterator[bytes]:
+    for line in lines:
+        on_line(line)
+        yield line
 
 
 def _read_keyframe(connection: Connection, reader: LiveReader, lines: Iterator[bytes]) -> None:

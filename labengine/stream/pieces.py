@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from labengine import events as ev
@@ -14,7 +14,7 @@ from labengine.timeline import Timeline
 from labengine.trace.codec import KINDS, decoder
 from labengine.trace.codec import rows as rows_of
 from labengine.trace.columns import PoolSize
-from labengine.trace.parsing import TEXT
+from labengine.trace.parsing import INT, TEXT, Shape
 from labengine.trace.sequence import SequenceCheck
 from labengine.trace.validation import check_columns
 
@@ -34,6 +34,10 @@ class RecordedInput(NamedTuple):
     """Events before it."""
     word: str
     values: tuple[Any, ...]
+
+
+INPUTS: Mapping[str, tuple[Shape, ...]] = {"salt": (INT, TEXT), "abort": (INT,), "unusual": (TEXT,)}
+"""Shapes of the values that are read; a later tap may write more of them, and other words."""
 
 
 class Piece:
@@ -59,6 +63,8 @@ class Piece:
         self.timeline = timeline
         self.num_keyframes = 1
         """Keyframes that agreed with the events, the first one included."""
+        self.idle_at: int | None = None
+        """Events up to the last moment at which the tap has noted that all requests were done; None for no such one."""
         self.contradictions: list[str] = []
         """What the keyframe at its end says otherwise."""
         self.inputs: list[RecordedInput] = []
@@ -100,8 +106,13 @@ class Piece:
 
     def _note(self, row: Sequence[Any]) -> None:
         _, word, *values = row
+        shapes = INPUTS.get(TEXT(word), ())
+        if len(values) < len(shapes):
+            raise ValueError(f"a {word} has {len(values)} values")
+        for shape, value in zip(shapes, values, strict=False):
+            shape(value)
         if self._max_finished is None:  # a stream that goes on for weeks keeps none
-            self.inputs.append(RecordedInput(self.timeline.end, TEXT(word), tuple(values)))
+            self.inputs.append(RecordedInput(self.timeline.end, word, tuple(values)))
 
     def contradict(self, found: list[str]) -> None:
         """Note what a keyframe says otherwise, as a violation of the rule `said`."""

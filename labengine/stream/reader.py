@@ -96,6 +96,8 @@ class StreamReader:
         elif "e" in message and self.gap is None:
             rows = [_renumbered(row, header) for row in message["e"]]
             self._piece.add(rows, at, message.get("inputs", ()))
+            if message.get("idle") is True:
+                self._piece.idle_at = self._piece.timeline.end
         elif "end" in message:
             self.end = TEXT(message["end"])
             if "lost" in message:

@@ -10,6 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from labengine.config import MAX_NUM_BLOCKS, ConfigError
 from labengine.events import Event
+from labengine.wording import visible
 
 
 class TraceError(ConfigError):
@@ -68,7 +69,7 @@ def _seconds(number: float) -> float:
     return float(number)
 
 
-INT, TEXT, FLAG = Shape((int,)), Shape((str,)), Shape((bool,))
+INT, TEXT, FLAG = Shape((int,)), Shape((str,), visible), Shape((bool,))
 NUMBER, FACTS = Shape((int, float)), Shape((dict,))
 SECONDS = Shape((int, float), _seconds)
 HASH = Shape((str,), bytes.fromhex)

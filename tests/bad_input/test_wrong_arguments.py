@@ -63,6 +63,7 @@ TAKES: dict[str, tuple[object, ...]] = {
     "max_seconds": (5, 1.5),
     "temperature": (5, 1.5, 10**30),
     "keep_finished": (None, *INTS),
+    "keep_inputs": (None, *INTS),
     "num_blocks": (5,),
     "record": (*INTS, True),
     "token_id": (-1, *INTS),

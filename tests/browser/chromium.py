@@ -28,7 +28,8 @@ ARGS = [
 
 def chromium_path() -> str:
     """The executable; without one the tests fail: that it works in a browser is what they are there to show."""
-    path = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+    headless = "/usr/bin/chromium-headless-shell"  # what `make browser` installs
+    path = os.environ.get("CHROMIUM") or (headless if os.access(headless, os.X_OK) else "/usr/bin/chromium")
     if not os.access(path, os.X_OK):
         raise FileNotFoundError(
             f"no Chromium at {path}: run `make browser`, or set CHROMIUM to the path of yours. "

@@ -311,3 +311,19 @@ def test_the_commands_exit_status_is_the_verdict(tmp_path: Path, capsys: pytest.
     assert "Cannot be judged to its end" in capsys.readouterr().out
     assert main(["conform", str(tmp_path / "nothing")]) == 2
     assert "there is no file" in capsys.readouterr().err
+
+
+def test_a_stream_without_an_end_is_judged_to_its_last_idle_moment(tmp_path: Path) -> None:
+    """vLLM kills the engine of an ordinary LLM() at exit: no end is written."""
+    items: list[Item] = json.loads(json.dumps([item for item in SYNC if "end" not in item.get("message", {})]))
+    with_events = [item["message"] for item in items if item.get("message", {}).get("e")]
+    with_events[-1]["idle"] = True
+    result = labengine.conform(written(items, tmp_path))
+    assert result.exit_code == 0 and result.num_judged == result.num_events
+    assert f"After event {result.num_events:,} all requests were done: up to there it is judged." in repr(result)
+    assert result.to_dict()["note"] == result.note
+    wrong = changed(items, in_row("BlockFreed", 6, "head", 3))
+    assert labengine.conform(written(wrong, tmp_path)).exit_code == 1
+    cut = written(items, tmp_path)
+    cut.write_bytes(cut.read_bytes() + b'{"n": 9')
+    assert "ends in the middle of a line" in labengine.conform(cut).note

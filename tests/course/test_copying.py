@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import zipfile
@@ -11,6 +12,8 @@ import pytest
 
 from checkout import ROOT
 from labengine.__main__ import main
+from labengine.config import ConfigError
+from labengine.course.copying import copy_course, course_files
 
 NAMES = {
     path.relative_to(ROOT / "notebooks").as_posix()
@@ -71,3 +74,9 @@ def test_an_installed_wheel_copies_them(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert names_in(folder) == NAMES
+
+
+def test_a_pipe_in_place_of_a_notebook_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / course_files()[0].name)
+    with pytest.raises(ConfigError, match="has files of its own"):
+        copy_course(tmp_path)

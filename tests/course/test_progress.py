@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import labengine
 from labengine.course import progress as module
-from labengine.course.progress import Attempts, note_check, note_hint, note_solution, progress_path
+from labengine.course.progress import note_check, note_hint, note_solution, progress_path
+from labengine.course.progress_file import Attempts
 
 
 def test_tries_hints_and_solutions_are_counted(progress_file: Path) -> None:
@@ -23,7 +28,7 @@ def test_tries_hints_and_solutions_are_counted(progress_file: Path) -> None:
     assert found["a/b"] == Attempts(passed=True, tries=3, hints=2, score=12, runs=(("Mine", 12),))
     assert found["c"] == Attempts(has_seen_solution=True)
     assert "1 of 2 tried exercises passed" in found.headline and str(progress_file) in found.headline
-    assert [path.name for path in progress_file.parent.iterdir()] == ["progress.json"]
+    assert {path.name for path in progress_file.parent.iterdir()} <= {"progress.json", ".progress.json.lock"}
 
 
 def test_a_column_of_scores_is_there_only_with_a_score() -> None:
@@ -50,30 +55,136 @@ def test_without_a_file_there_is_a_sentence() -> None:
     assert len(found) == 0 and "No exercise was tried yet" in repr(found) and "<table" not in found._repr_html_()
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"", b"{", b"[]", b"\xff\xfe", b'{"exercises": 3}', b'{"exercises": {"a": 1}}', b"[" * 100_000,
-        b'{"exercises": {"a": {"tries": "many"}}}', b'{"exercises": {"a": {"passed": 1}}}',
-        b'{"exercises": {"a": {"runs": [["Mine"]]}}}', b'{"exercises": {"a": {"runs": [["Mine", true]]}}}',
-    ],
-)  # fmt: skip
-def test_a_damaged_file_is_put_aside(progress_file: Path, content: bytes) -> None:
+DAMAGED = (b'{\n "version": 1,\n "exercises": {\n  "a": {"pas', b'{\n "version": ' + b"[" * 100_000)
+"""Beginnings of files of progress."""
+
+
+@pytest.mark.parametrize("content", DAMAGED)
+def test_a_damaged_file_is_put_aside_and_this_is_said(progress_file: Path, content: bytes) -> None:
     progress_file.parent.mkdir(parents=True)
-    progress_file.write_bytes(content)
-    found = labengine.progress()
-    assert len(found) == 0 and "is damaged" in found.note
+    for number in ("", "1"):
+        progress_file.write_bytes(content)
+        found = labengine.progress()
+        assert len(found) == 0 and "is damaged" in found.note
+        with pytest.warns(UserWarning, match=f"is kept as .*progress.json.damaged{number}, and a new one was begun"):
+            note_check("a", is_passed=True)
+        assert labengine.progress()["a"].passed and not labengine.progress().note
+        assert progress_file.with_name(f"progress.json.damaged{number}").read_bytes() == content
+
+
+def test_at_the_default_path_any_damaged_file_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(module.VARIABLE)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    progress_path().parent.mkdir()
+    progress_path().write_bytes(b"\x00\xff")
+    with pytest.warns(UserWarning, match="is kept as"):
+        note_check("a", is_passed=True)
+    assert progress_path().with_name("progress.json.damaged").read_bytes() == b"\x00\xff"
+
+
+OTHERS = {
+    "JSON": b'{"window": [1]}',
+    "a list": b"[]",
+    "text": b"export PATH=/bin\n",
+    "odd": b'{"exercises": 3}',
+}
+"""Files of other programs."""
+
+
+def not_ours(path: Path, kind: str) -> None:
+    """Put something at the path of progress that is not labengine's."""
+    path.parent.mkdir(parents=True)
+    if kind == "a folder":
+        path.mkdir()
+        (path / "notes.txt").write_text("mine")
+    elif kind == "a pipe":
+        os.mkfifo(path)
+    elif kind == "a link to a folder":
+        (path.parent / "course").mkdir()
+        path.symlink_to("course")
+    else:
+        path.write_bytes(OTHERS[kind])
+
+
+def listing(folder: Path) -> dict[str, object]:
+    """Return what is below a folder, with the content of files."""
+    found = [one for one in sorted(folder.rglob("*")) if ".lock" not in one.name]
+    return {str(one): one.read_bytes() if one.is_file() else one.lstat().st_ino for one in found}
+
+
+@pytest.mark.parametrize("kind", ["a folder", "a pipe", "a link to a folder", "JSON", "a list", "text", "odd"])
+def test_what_is_not_ours_is_never_moved_and_this_is_said(
+    progress_file: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_unsaved", [])
+    not_ours(progress_file, kind)
+    before = listing(progress_file.parent)
+    exercise = labengine.exercise("why-blocks/slot")
+    with pytest.warns(UserWarning, match="is known to this process alone"):
+        exercise.hint()
     note_check("a", is_passed=True)
-    assert labengine.progress()["a"].passed and not labengine.progress().note
-    assert progress_file.with_name("progress.json.damaged").read_bytes() == content
+    assert listing(progress_file.parent) == before
+    assert labengine.progress()["a"].passed and "left as it is" in labengine.progress().note
+
+
+def test_a_link_stays_a_link_and_its_file_keeps_its_mode(progress_file: Path, tmp_path: Path) -> None:
+    target = tmp_path / "dropbox" / "mine.json"
+    target.parent.mkdir()
+    target.write_text("")
+    target.chmod(0o640)
+    progress_file.parent.mkdir()
+    progress_file.symlink_to(target)
+    note_check("a", is_passed=True)
+    assert progress_file.is_symlink() and stat.S_IMODE(target.stat().st_mode) == 0o640
+    assert "a" in json.loads(target.read_text())["exercises"]
+
+
+def test_a_bad_entry_is_left_out_and_kept(progress_file: Path) -> None:
+    bad = {"bad": 1, "worse": {"tries": "many"}, "odd": {"runs": [["Mine", True]]}}
+    good = {"good": {"passed": True, "tries": 2}}
+    progress_file.parent.mkdir()
+    progress_file.write_text(json.dumps({"version": 1, "exercises": bad | good}))
+    assert list(labengine.progress()) == ["good"] and "3 entries cannot be read" in labengine.progress().note
+    note_check("worse", is_passed=True)
+    kept = json.loads(progress_file.read_text())["exercises"]
+    untouched = ("bad", "odd", "good")
+    assert [kept[name] for name in untouched] == [(bad | good)[name] for name in untouched]
+    assert kept["worse"]["unreadable"] == {"tries": "many"} and labengine.progress()["worse"].passed
+
+
+@pytest.mark.parametrize(("num_kernels", "num_exercises"), [(2, 20), pytest.param(3, 200, marks=pytest.mark.sweep)])
+def test_kernels_that_write_at_the_same_time_lose_nothing(
+    progress_file: Path, num_kernels: int, num_exercises: int
+) -> None:
+    script = (
+        "import sys; from labengine.course.progress import note_check\n"
+        "for number in range(int(sys.argv[2])): note_check(f'{sys.argv[1]}/{number}', is_passed=True)"
+    )
+    line = [sys.executable, "-W", "error", "-c", script]
+    kernels = [subprocess.Popen([*line, str(number), str(num_exercises)]) for number in range(num_kernels)]
+    assert [kernel.wait() for kernel in kernels] == [0] * num_kernels
+    assert sum(one.passed for one in labengine.progress().values()) == num_kernels * num_exercises
+
+
+def test_what_could_not_be_written_is_written_when_it_can_be(
+    progress_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_unsaved", [])
+    not_ours(progress_file, "a folder")
+    with pytest.warns(UserWarning):
+        note_check("a", is_passed=True)
+    progress_file.rename(progress_file.with_name("notes"))
+    note_check("a", is_passed=False)
+    assert labengine.progress()["a"] == Attempts(passed=True, tries=2) and progress_file.is_file()
 
 
 def test_a_folder_that_cannot_be_written_is_survived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
     monkeypatch.setenv(module.VARIABLE, str(blocked / "progress.json"))
-    monkeypatch.setattr(module, "_unsaved", {})
-    note_check("a", is_passed=True)
+    monkeypatch.setattr(module, "_unsaved", [])
+    with pytest.warns(UserWarning, match="is known to this process alone"):
+        note_check("a", is_passed=True)
     note_check("a", is_passed=False)
     found = labengine.progress()
     assert found["a"] == Attempts(passed=True, tries=2)
@@ -88,8 +199,13 @@ def test_names_are_escaped() -> None:
 def test_fields_of_a_newer_version_are_left_alone(progress_file: Path) -> None:
     progress_file.parent.mkdir(parents=True)
     entry = {"passed": True, "tries": 1, "mood": "good"}
-    progress_file.write_text(json.dumps({"version": 2, "exercises": {"a": entry}}))
+    progress_file.write_text(json.dumps({"version": 2, "weather": "fine", "exercises": {"a": entry}}))
     assert labengine.progress()["a"] == Attempts(passed=True, tries=1)
+    note_check("a", is_passed=False)
+    note_check("b", is_passed=False)
+    kept = json.loads(progress_file.read_text())
+    assert (kept["version"], kept["weather"]) == (2, "fine")
+    assert (kept["exercises"]["a"]["mood"], kept["exercises"]["a"]["tries"]) == ("good", 2)
 
 
 def test_the_file_is_in_the_users_data_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_find_with_hypothesis() -> None:
 
 def test_without_hypothesis_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extras, "find_spec", lambda name: None)
-    sentence = r"strategy='hypothesis' needs hypothesis: pip install 'labengine\[hypothesis\]'"
+    sentence = r"strategy='hypothesis' needs hypothesis: pip install -e '.*\[hypothesis\]'"
     with pytest.raises(ConfigError, match=sentence):
         find("labengine", strategy="hypothesis", show_progress=False)
 

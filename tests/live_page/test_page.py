@@ -133,7 +133,7 @@ def test_a_view_gets_the_recording_and_an_answer() -> None:
     [
         ("edition=vlm", "vllm"),
         ("bug=nano-vllm-218", "nano-vllm-"),
-        ("bug=nano-vllm-190", "pip install 'labengine[models]'"),
+        ("bug=nano-vllm-190", "pip install -e '"),
         ("blocks=2&prompt=a+b+c+d+e+f+g+h+i+j+k+l", "blocks"),
         ("prompt=a&abort=7", "7"),
         ("step=x", "step in a link must be a whole number"),

@@ -62,3 +62,10 @@ def test_what_is_refused(query: str, message: str) -> None:
     with pytest.raises(ConfigError) as refusal:
         permalink_of(query)
     assert message in str(refusal.value)
+
+
+@pytest.mark.parametrize("name", ["bug", "edition", "compare", "prompt", "step", "blocks"])
+def test_a_long_value_is_not_echoed(name: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        permalink_of(f"?{name}={'9' * 30_000}")
+    assert len(str(raised.value)) < 500

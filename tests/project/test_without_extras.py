@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 
 from checkout import ROOT
 from labengine.core.editions import EDITIONS
-from labengine.extras import EXTRAS
+from labengine.extras import EXTRAS, how_to_install
 from waiting import PATIENCE
 
 ROOMS = ("tests/core", "tests/check", "tests/widgets/words", "tests/widgets/why")
@@ -95,7 +95,7 @@ with labengine.Lab("simulated", num_blocks=8) as lab:
 
 def test_what_needs_an_extra_says_which_in_one_sentence(tmp_path: Path) -> None:
     refusals = [line for line in run_without_extras("-c", REFUSED).splitlines() if line.startswith("refused: ")]
-    models, lab = (f"pip install 'labengine[{extra}]'" for extra in ("models", "lab"))
+    models, lab = (how_to_install(extra) for extra in ("models", "lab"))
     assert [line.count(models) for line in refusals] == [1, 1, 1, 1, 0], refusals
     assert [line.count(lab) for line in refusals] == [0, 0, 0, 0, 1], refusals
     assert refusals[0].startswith("refused: the model 'smollm2' needs torch, transformers,")

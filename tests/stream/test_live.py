@@ -308,7 +308,8 @@ def test_the_command_records_until_it_is_interrupted(
     out = tmp_path / "run.lab"
     assert main(["attach", f"unix:{tmp_path / 'tap'}", "--record", str(out), "--html", str(tmp_path / "run.html")]) == 0
     printed = capsys.readouterr().out
-    assert "recording until Ctrl-C" in printed and "run.piece1.lab: piece 1, which ended at a gap" in printed
+    assert f"recording into {tmp_path / 'run.labstream'} until Ctrl-C" in printed
+    assert "run.piece1.lab: a piece that ended at a gap" in printed
     assert labengine.open(out).fold().step == 7 and labengine.open(tmp_path / "run.piece1.lab").fold().step == 4
     assert (tmp_path / "run.html").exists()
     wait_until(lambda: not readers(), "the end of reading")

@@ -160,6 +160,16 @@ def test_what_is_too_long_or_for_no_page_is_refused(server: PageServer) -> None:
     assert asked(server, f"messages?{NAME}", method="PUT").status == 501
 
 
+@pytest.mark.parametrize("length", ["9" * 5_000, "-1", "٣", "1e3", ""])
+def test_a_length_that_is_none_is_refused(length: str, server: PageServer, capfd: pytest.CaptureFixture[str]) -> None:
+    parts = urlsplit(server.address)
+    with socket.create_connection((parts.hostname or "", parts.port or 0)) as connection:
+        head = f"POST {parts.path}messages?{NAME} HTTP/1.0\r\nContent-Length: {length}\r\n\r\n"
+        connection.sendall(head.encode())
+        assert connection.recv(100).startswith(b"HTTP/1.0 404")
+    assert capfd.readouterr().err == ""
+
+
 def test_only_so_many_pages_and_a_closed_one_makes_room(server: PageServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frame_queue, "SECONDS_BETWEEN_SIGNS", 0.01)
     held = [asked(server, f"messages?page=0123456{number:03}") for number in range(pages.MAX_PAGES)]

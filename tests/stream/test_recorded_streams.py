@@ -169,7 +169,7 @@ def test_damage_is_refused_with_a_sentence(number: int, changes: dict[str, Any],
 def test_a_folder_with_several_streams_names_them(tmp_path: Path) -> None:
     for rank in range(2):
         (tmp_path / f"rank{rank}-77-abc-0001.labstream").write_bytes(b"")
-    with pytest.raises(ConfigError, match=r"has 2 streams, newest first: rank\d-77-abc-0001.labstream, rank"):
+    with pytest.raises(ConfigError, match=r"has 2 streams, newest first: .*rank\d-77-abc, .*rank"):
         labengine.attach(tmp_path)
     with pytest.raises(ConfigError, match="there is no stream in"):
         labengine.attach(tmp_path.parent)

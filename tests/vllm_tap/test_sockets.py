@@ -127,6 +127,19 @@ def test_a_port_asks_for_its_secret_first(tmp_path: Path) -> None:
     assert "end" in right.until(lambda line: "end" in line)[-1] and not file.exists()
 
 
+def test_the_secrets_of_killed_engines_are_removed(tmp_path: Path) -> None:
+    living = TappedEngine("tcp:127.0.0.1:0")
+    (kept,) = (tmp_path / "secrets").iterdir()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        stale = tmp_path / "secrets" / f"tcp-{free.getsockname()[1]}.json"
+    stale.write_text("{}")
+    other = TappedEngine("tcp:127.0.0.1:0")
+    assert kept.exists() and not stale.exists()
+    for engine in (living, other):
+        engine.scheduler.shutdown()
+
+
 def test_a_port_closes_on_a_viewer_without_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(viewer, "SECONDS_TO_ADMIT", 0.0)
     engine = TappedEngine("tcp:127.0.0.1:0")
@@ -134,6 +147,23 @@ def test_a_port_closes_on_a_viewer_without_a_secret(tmp_path: Path, monkeypatch:
     silent = End(("127.0.0.1", json.loads(file.read_text())["port"]))
     assert silent.line() == {"refused": "no secret came"} and silent.line() == {}
     engine.scheduler.shutdown()
+
+
+def test_connections_without_a_secret_take_no_viewers_place(tmp_path: Path) -> None:
+    engine = TappedEngine("tcp:127.0.0.1:0")
+    (file,) = (tmp_path / "secrets").iterdir()
+    noted = json.loads(file.read_text())
+    silent = [End(("127.0.0.1", noted["port"])) for _ in range(3 * broadcast.MAX_STRANGERS)]
+    viewers = []
+    for _ in range(broadcast.MAX_VIEWERS):
+        viewers.append(End(("127.0.0.1", noted["port"])))
+        viewers[-1].socket.sendall(noted["secret"].encode() + b"\n")
+        assert viewers[-1].line()["format"] == "labengine stream"
+        silent.append(End(("127.0.0.1", noted["port"])))
+    assert silent[0].line() == {"refused": "no secret came"} and silent[0].line() == {}
+    engine.scheduler.shutdown()
+    for end in (*silent, *viewers):
+        end.close()
 
 
 def test_one_viewer_too_many_is_refused(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,7 +309,7 @@ def test_the_socket_of_a_killed_engine_is_removed_by_the_next_one(tmp_path: Path
     assert not list(folder.iterdir())
 
 
-@pytest.mark.parametrize("place", ["_hand_on", "_admit", "_look_after"])
+@pytest.mark.parametrize("place", ["_hand_on", "_accept", "_look_after"])
 def test_an_error_of_the_viewers_thread_detaches_the_tap(
     place: str, tapped: TappedEngine, path: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

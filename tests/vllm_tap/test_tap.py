@@ -333,10 +333,10 @@ def test_a_writer_that_does_not_write_never_blocks_the_engine(tmp_path: Path) ->
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def _run_with_files(folder: Path, max_bytes: int, max_files: int) -> FakeScheduler:
+def _run_with_files(folder: Path, max_bytes: int, max_files: int, stream: str = "1-a") -> FakeScheduler:
     scheduler = FakeScheduler(8)
     engine = Engine.of(scheduler)
-    header = {**labengine_vllm.tap.header(engine, f"{os.getpid()}-a")}
+    header = {**labengine_vllm.tap.header(engine, stream)}
     Tap(engine, Outbox(FileWriter(str(folder), header, max_bytes, max_files)))
     for round_ in range(6):
         scheduler.add_request(FakeRequest(f"r{round_}", list(range(5 + round_)), 6))
@@ -364,3 +364,45 @@ def test_the_oldest_files_are_removed(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 2
     assert "vLLM had run before" in trace.note
     assert not check_invariants(trace.snapshot()) and trace.fold().step > 30
+
+
+def test_the_log_says_that_prompts_are_written_and_where(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(labengine_vllm.logger, "disabled", False)
+    labengine_vllm.logger.setLevel("INFO")
+    tapped(tmp_path / "one")
+    assert f"writes every prompt and every token into {tmp_path / 'one'}" in caplog.text
+    monkeypatch.setenv("LABENGINE_TAP_TOKENS", "0")
+    tapped(tmp_path / "two")
+    assert f"writes every decision, without token ids, into {tmp_path / 'two'}" in caplog.text
+
+
+def test_the_newest_files_of_all_starts_are_kept_and_those_that_are_written(tmp_path: Path) -> None:
+    living, _ = tapped(tmp_path)
+    (written_now,) = tmp_path.iterdir()
+    (tmp_path / "rank1-9-abc-0001.labstream").touch()
+    (tmp_path / "notes.labstream").touch()
+    for start in range(12):
+        scheduler = _run_with_files(tmp_path, max_bytes=1 << 20, max_files=3, stream=f"{start}-x")
+        scheduler.shutdown()
+    names = sorted(file.name for file in tmp_path.iterdir())
+    assert names == sorted(
+        [written_now.name, "notes.labstream", "rank1-9-abc-0001.labstream"]
+        + [f"rank0-{start}-x-0001.labstream" for start in (9, 10, 11)]
+    )
+    living.shutdown()
+    os.utime(written_now, (0, 0))
+    _run_with_files(tmp_path, max_bytes=1 << 20, max_files=3, stream="12-x").shutdown()
+    assert not written_now.exists()
+
+
+def test_the_tap_notes_when_all_requests_are_done(tmp_path: Path) -> None:
+    scheduler, _ = tapped(tmp_path)
+    run_fake(scheduler)
+    scheduler.shutdown()
+    (file,) = tmp_path.iterdir()
+    messages = [json.loads(line) for line in file.read_text().splitlines()[1:]]
+    idle = [message["n"] for message in messages if message.get("idle")]
+    assert idle and idle[-1] == max(message["n"] for message in messages if message.get("e"))
+    assert len(idle) < len(messages) / 2

@@ -17,7 +17,10 @@ from labengine_vllm.places import Place
 from labengine_vllm.viewer import Viewer, ViewerGone
 
 MAX_VIEWERS = 8
-"""Connections at once. Another one is told so, and closed."""
+"""Viewers that are attached at once. Another one is told so, and closed."""
+
+MAX_STRANGERS = 8
+"""Connections whose secret has not come yet; the oldest goes when another comes. They take no viewer's place."""
 
 POLL_SECONDS = 0.1
 """Between two looks while a viewer waits: for its secret, or for a keyframe of an idle engine."""
@@ -97,15 +100,18 @@ class Broadcast:
 
     def _serve(self) -> None:
         while not self._is_done():
+            is_called = False
             for key, mask in self._selector.select(self._patience()):
                 sock = key.fileobj
                 assert isinstance(sock, socket.socket)
                 if sock is self._bell:
                     self._answer_bell()
                 elif sock is self.place.listener:
-                    self._admit()
+                    is_called = True
                 elif mask & selectors.EVENT_READ:
-                    self._guarded(self._viewers.get(sock), Viewer.receive)
+                    self._receive(self._viewers.get(sock))
+            if is_called:  # when the secrets that have come are read
+                self._accept()
             self._hand_on()
             for viewer in list(self._viewers.values()):
                 self._look_after(viewer)
@@ -128,7 +134,13 @@ class Broadcast:
             self._bell.recv(64)
         self._is_rung = False
 
-    def _admit(self) -> None:
+    def _receive(self, viewer: Viewer | None) -> None:
+        was_admitted = viewer is not None and viewer.is_admitted
+        self._guarded(viewer, Viewer.receive)
+        if viewer is not None and viewer.is_admitted and not was_admitted:
+            self._refuse_surplus(viewer)
+
+    def _accept(self) -> None:
         try:
             connection, _ = self.place.listener.accept()
         except OSError:  # gone again
@@ -137,9 +149,19 @@ class Broadcast:
         viewer = Viewer(connection, self.place.secret, self._header)
         self._viewers[connection] = viewer
         self._selector.register(connection, selectors.EVENT_READ)
-        if len(self._viewers) > MAX_VIEWERS:
-            self._guarded(viewer, lambda one: one.refuse(f"{MAX_VIEWERS} viewers are attached already"))
-            self._drop(viewer)
+        if viewer.is_admitted:
+            self._refuse_surplus(viewer)
+        strangers = [one for one in self._viewers.values() if not one.is_admitted]
+        if len(strangers) > MAX_STRANGERS:
+            self._send_off(strangers[0], "no secret came")
+
+    def _refuse_surplus(self, viewer: Viewer) -> None:
+        if sum(one.is_admitted for one in self._viewers.values()) > MAX_VIEWERS:
+            self._send_off(viewer, f"{MAX_VIEWERS} viewers are attached already")
+
+    def _send_off(self, viewer: Viewer, why: str) -> None:
+        self._guarded(viewer, lambda one: one.refuse(why))
+        self._drop(viewer)
 
     def _hand_on(self) -> None:
         for _ in range(MAX_MESSAGES_AT_ONCE):
@@ -169,8 +191,7 @@ class Broadcast:
 
     def _look_after(self, viewer: Viewer) -> None:
         if viewer.is_overdue:
-            self._guarded(viewer, lambda one: one.refuse("no secret came"))
-            return self._drop(viewer)
+            return self._send_off(viewer, "no secret came")
         if viewer.has_waiting:
             self._guarded(viewer, Viewer.send)
         if viewer.connection in self._viewers:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -13,9 +16,11 @@ MAX_FILE_BYTES = 256 << 20
 """Size at which the next file begins. LABENGINE_TAP_FILE_MB sets it."""
 
 MAX_FILES = 8
-"""Files that a stream keeps; with an older one gone, its first part is gone. LABENGINE_TAP_FILES sets it."""
+"""Files that a folder keeps of a rank, over all starts of the engine; with an older file gone, the first part of its
+stream is gone. LABENGINE_TAP_FILES sets it."""
 
 SUFFIX = ".labstream"
+_NAME = re.compile(rf"rank(?P<rank>\d+)-.+-\d+{re.escape(SUFFIX)}")
 
 
 class FileWriter:
@@ -30,7 +35,6 @@ class FileWriter:
         self._folder, self._header = Path(folder), header
         self._max_bytes = max_bytes or _setting("LABENGINE_TAP_FILE_MB", MAX_FILE_BYTES >> 20) << 20
         self._max_files = max_files or _setting("LABENGINE_TAP_FILES", MAX_FILES)
-        self._paths: list[Path] = []
         self._num_begun = self._num_bytes = 0
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._file = self._begin()
@@ -58,17 +62,42 @@ class FileWriter:
     def _begin(self) -> BinaryIO:
         self._num_begun += 1
         name = f"rank{self._header['rank']}-{self._header['stream']}-{self._num_begun:04}{SUFFIX}"
-        self._paths.append(self._folder / name)
-        descriptor = os.open(self._paths[-1], os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor = os.open(self._folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with suppress(OSError):  # a file system without locks: then nothing says that the file is in use
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._file, self._num_bytes = os.fdopen(descriptor, "wb", buffering=1 << 20), 0
         self._write(encoded({**self._header, "file": self._num_begun}))
-        while len(self._paths) > self._max_files:
-            self._paths.pop(0).unlink(missing_ok=True)
+        self._remove_oldest()
         return self._file
+
+    def _remove_oldest(self) -> None:
+        """Remove this rank's oldest files beyond the limit, of earlier starts too, but none that is being written."""
+        found = [
+            (file.stat().st_mtime_ns, file.name, file)
+            for file in self._folder.glob(f"*{SUFFIX}")
+            if self._is_ours(file)
+        ]
+        for _, _, file in sorted(found)[: -self._max_files]:
+            if not _is_in_use(file):
+                file.unlink(missing_ok=True)
+
+    def _is_ours(self, file: Path) -> bool:
+        name = _NAME.fullmatch(file.name)
+        return name is not None and int(name["rank"]) == self._header["rank"] and file.is_file()
 
     def _write(self, line: bytes) -> None:
         self._file.write(line + b"\n")
         self._num_bytes += len(line) + 1
+
+
+def _is_in_use(file: Path) -> bool:
+    """Return True for a file that some process holds a lock on: its writer."""
+    try:
+        with file.open("rb") as opened:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return False
+    except OSError:
+        return True
 
 
 def _setting(name: str, default: int) -> int:

@@ -102,9 +102,26 @@ def _remove_stale(folder: Path) -> None:
                 pass
 
 
+def _remove_stale_secrets(folder: Path) -> None:
+    """Remove the secrets of ports at which nobody listens: their engines were killed."""
+    for file in folder.glob("tcp-*.json"):
+        port = file.stem.removeprefix("tcp-")
+        if not port.isdecimal() or int(port) > 65535:
+            continue
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.settimeout(1.0)
+            try:
+                probe.connect(("127.0.0.1", int(port)))
+            except ConnectionRefusedError:
+                file.unlink(missing_ok=True)
+            except OSError:
+                pass
+
+
 def _write_secret(document: dict[str, Any]) -> Path:
     folder = Path(os.environ.get(SECRETS) or _cache() / "labengine-tap")
     _make_private(folder)
+    _remove_stale_secrets(folder)
     file = folder / f"tcp-{document['port']}.json"
     file.unlink(missing_ok=True)
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as text:

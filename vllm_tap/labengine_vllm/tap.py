@@ -6,6 +6,7 @@ import atexit
 import os
 import secrets
 from collections import Counter, deque
+from pathlib import Path
 from time import monotonic, time
 from typing import Any, Protocol
 
@@ -94,6 +95,8 @@ class Tap:
         first = header(engine, f"{os.getpid()}-{secrets.token_hex(3)}", has_tokens=tokens.are_sent)
         kind, _, place = address.partition(":")
         if kind == "file" and place:
+            what = "every prompt and every token" if tokens.are_sent else "every decision, without token ids,"
+            logger.info("labengine: rank %s writes %s into %s", first["rank"], what, Path(place).resolve())
             return cls(engine, Outbox(FileWriter(place, first)), tokens)
         if kind == "unix" and place:
             listening = unix_place(place, f"rank{first['rank']}-{first['stream']}")
@@ -239,6 +242,8 @@ class Tap:
         if not (rows or inputs):
             return
         message: dict[str, Any] = {"e": rows, "inputs": inputs}
+        if not self.engine.scheduler.requests and not self._in_flight and not self.recorder.has_open_step:
+            message["idle"] = True  # vLLM may be killed at its exit: up to here a reader can judge
         if not self._send(message | {"names": names} if names else message, len(rows)):
             self._num_dropped += len(rows)
             self.recorder.lose("the queue to the writer was full")

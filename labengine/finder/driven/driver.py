@@ -55,6 +55,7 @@ def main(engine: str, patch: str | None = None) -> None:
     with open(str(driving.__file__), encoding="utf-8") as file:
         _say(answers, {"engine": f"{engine} {driving.VERSION}", "source": file.read()})
     signal.signal(signal.SIGVTALRM, _end)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the finder
     driver = Driver(driving.CORE, importlib.import_module(events).Events if events else States)
     for line in sys.stdin:
         _say(answers, driver.answer(json.loads(line)))
@@ -132,7 +133,7 @@ def limited(act: Callable[[], object]) -> list[str] | None:
     signal.setitimer(signal.ITIMER_VIRTUAL, WORKLOAD_S)
     try:
         act()
-    except (Exception, EndlessWorkloadError) as error:
+    except BaseException as error:  # an engine's sys.exit, too
         rule = error.rule if isinstance(error, symptoms.Symptom) else ""
         return [type(error).__name__, str(error), traceback.format_exc(), rule]
     finally:
@@ -157,5 +158,5 @@ def _say(answers: TextIO, answer: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    with suppress(BrokenPipeError, KeyboardInterrupt):
+    with suppress(BrokenPipeError):
         main(*sys.argv[1:])

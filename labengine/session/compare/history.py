@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -11,7 +12,7 @@ from labengine.config import ConfigError, as_int
 from labengine.engine.interrupts import interrupts_deferred
 from labengine.events import Event
 from labengine.session.compare.lockstep import progress
-from labengine.session.compare.pair import ON_THEIR_OWN, SidePair
+from labengine.session.compare.pair import ON_THEIR_OWN, CutOffRewind, SidePair
 from labengine.session.compare.runs import PairRuns
 from labengine.session.compare.sides import LiveSide
 from labengine.session.history.breakpoints import Breakpoint
@@ -97,13 +98,26 @@ class PairHistory:
             self._steps_for(step)
         self._runs.pause()
         with self._pair.lock:
-            self._pair.complete()
+            if self._pair.cut_off is None:
+                self._pair.complete()
             steps = self._steps_for(step)
-            with self._pair.going_back(), self._runs.rewinds.counted():
+            with self._noting_cut_off(step), self._pair.going_back(), self._runs.rewinds.counted():
                 for lab, to in zip(self._pair.labs, steps, strict=True):
                     self._rewind_one(lab, to, step)
                 self._pair.follow_ups.note_rewound(steps[0])
                 self._pair.begin_aligned()
+
+    @contextmanager
+    def _noting_cut_off(self, step: int) -> Iterator[None]:
+        """Note a rewind that does not come to its end, so that the next act does it again."""
+        pair = self._pair
+        try:
+            yield
+            pair.cut_off = None
+        except BaseException:
+            with interrupts_deferred():
+                pair.cut_off = CutOffRewind(step, pair.where, lambda: self.rewind(step))
+            raise
 
     def _rewind_one(self, lab: LiveSide, to: int, step: int) -> None:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from labengine.config import ConfigError
@@ -27,6 +28,15 @@ Ends = tuple[int, int]
 ON_THEIR_OWN = "comparison.left and comparison.right are labs of their own: "
 
 
+@dataclass(frozen=True, slots=True)
+class CutOffRewind:
+    """A rewind of both sides that did not come to its end. left_at: where the sides were then. again: does it again."""
+
+    step: int
+    left_at: tuple[object, ...]
+    again: Callable[[], object]
+
+
 class SidePair:
     """Two sides that start after the same step, and acts that are done to both, left first.
 
@@ -44,6 +54,8 @@ class SidePair:
         self.lock = FairLock()
         self.lockstep = Lockstep(_live(left, right) if self.is_live else ())
         self.follow_ups = follow_ups
+        self.cut_off: CutOffRewind | None = None
+        """A rewind that an interrupt or an error has cut off: the next act does it again first."""
         self._on_progress = on_progress
         self._num_known_requests = 0
         """Leading requests that are known to be equal on both sides."""
@@ -109,8 +121,10 @@ class SidePair:
             self._note_progress()
 
     def complete(self) -> list[Any] | None:
-        """Complete an act that was cut off, and return its results; None when there is none."""
+        """Complete an act or a rewind that was cut off, and return an act's results; None when there is none."""
         labs = self.labs
+        if self.cut_off is not None and self.cut_off.left_at == self.where:
+            self.cut_off.again()
         if not labs or not self.lockstep.is_behind:
             return None
         try:
@@ -126,9 +140,21 @@ class SidePair:
             steps = [progress(lab)[0] for lab in self.labs]
             raise ConfigError(
                 f"the left side stands after step {steps[0]}, the right one after step {steps[1]}: one of them was "
-                f"stepped, rewound or reset by itself. comparison.step() brings the {behind} one along "
-                f"({number} step{'s' * (number > 1)}), comparison.rewind(step) takes both back"
+                f"stepped, rewound or reset by itself. {self._cut_off_advice}comparison.step() brings the {behind} one "
+                f"along ({number} step{'s' * (number > 1)}), comparison.rewind(step) takes both back"
             )
+
+    @property
+    def where(self) -> tuple[object, ...]:
+        """Where both sides are: progress and recording of each."""
+        return (*map(progress, self.labs), *self.generations)
+
+    @property
+    def _cut_off_advice(self) -> str:
+        if self.cut_off is None:
+            return ""
+        step = self.cut_off.step
+        return f"comparison.rewind({step}), which was cut off, brings both there, and no request is lost. "
 
     def require_same_requests(self) -> None:
         """Raise ConfigError when one side alone was given other requests."""
@@ -140,8 +166,9 @@ class SidePair:
         if unequal or counts[0] != counts[1]:
             what = unequal or f"the left one has seen {counts[0]} of them, the right one {counts[1]}"
             raise ConfigError(
-                f"the two sides have not seen the same requests any more: {what}. {ON_THEIR_OWN}what is added to both "
-                f"is added with comparison.add(...). comparison.reset() begins anew with both"
+                f"the two sides have not seen the same requests any more: {what}. {self._cut_off_advice}"
+                f"{ON_THEIR_OWN}what is added to both is added with comparison.add(...). "
+                "comparison.reset() begins anew with both"
             )
         self._num_known_requests = counts[0]
 

@@ -121,7 +121,7 @@ class PairRuns:
         self.pause()
         with self._pair.lock:
             self._pair.lockstep.forget()
-            self._pair.follow_ups = FollowUps()
+            self._pair.follow_ups, self._pair.cut_off = FollowUps(), None
             with self._pair.going_back():
                 self._pair.lockstep.do(lambda lab: lab.reset())
                 self._pair.begin_aligned()

@@ -43,7 +43,7 @@ class History:
     def is_at_crash(self) -> bool:
         """True while the newest input is a step in which a part raised, and which was rolled back."""
         with self._stepper.reading():
-            done = self._inputs.done
+            done = self._inputs.kept
             return bool(done) and _is_crash(done[-1]) and done[-1].num_steps == self._now
 
     def num_requests_before(self, step: int) -> int:
@@ -132,6 +132,7 @@ class History:
         """Raise ConfigError for a step to which rewind() cannot go. Nothing has changed then."""
         with self._stepper.exclusive():
             self._known_step(step)
+            self._inputs.until(0)  # where inputs are dropped, this is refused
             self._refuse_lasting_tier("rewind", "lab.fork(external=None) makes a second lab without it")
 
     def _can_reach(self, step: int) -> bool:

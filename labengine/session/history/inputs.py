@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from labengine.config import SamplingParams
+from labengine.config import ConfigError, SamplingParams
 from labengine.core.request import ExtraKeys
 from labengine.engine.engine import Phase
 from labengine.engine.failure import failure_event, is_of_runner
@@ -101,15 +101,19 @@ class Inputs:
     A new input forgets the undone ones. Every call needs the stepper's lock.
     """
 
-    def __init__(self, stepper: Stepper, hooks: Hooks, fill: Callable[[FillInput], object]) -> None:
-        """fill: does a FillInput again, on the engine of the moment."""
-        self._stepper = stepper
+    def __init__(
+        self, stepper: Stepper, hooks: Hooks, fill: Callable[[FillInput], object], limit: int | None = None
+    ) -> None:
+        """fill: does a FillInput again, on the engine of the moment. limit: inputs that are kept; None: all."""
+        self._stepper, self._limit = stepper, limit
         self.fill = fill
         self.clear()
         hooks.subscribe(self._note_broken_step, StepRolledBack)
 
     def clear(self) -> None:
         """Forget all inputs: the engine is empty."""
+        self.are_dropped = False
+        """True once there were more than are kept: a run is repeated from its first input or not at all."""
         self._known: list[Input] = []
         self._num_done = 0
         self._num_known_steps = 0
@@ -117,9 +121,22 @@ class Inputs:
         self._is_rerunning = self._is_emptying = False
 
     @property
-    def done(self) -> tuple[Input, ...]:
-        """The inputs that the engine has had so far."""
+    def kept(self) -> tuple[Input, ...]:
+        """The inputs that the engine has had so far; none where they are dropped."""
         return tuple(self._known[: self._num_done])
+
+    @property
+    def done(self) -> tuple[Input, ...]:
+        """The inputs that the engine has had so far. Raises ConfigError where they are dropped."""
+        self._refuse_dropped()
+        return self.kept
+
+    def _refuse_dropped(self) -> None:
+        if self.are_dropped:
+            raise ConfigError(
+                f"this repeats a lab from its first input on, and after {self._limit:,} inputs none was kept any more: "
+                "Lab(keep_inputs=None) keeps all, reset() begins anew; the recording of events goes on without them"
+            )
 
     @property
     def next(self) -> Input | None:
@@ -134,6 +151,7 @@ class Inputs:
 
     def until(self, step: int) -> tuple[Input, ...]:
         """Return the inputs that came before step `step + 1` began, whether or not they were undone."""
+        self._refuse_dropped()
         self._follow()
         return tuple(known for known in self._known if known.num_steps <= step)
 
@@ -141,7 +159,10 @@ class Inputs:
         """Record a new input, and forget the undone ones."""
         self._follow()
         del self._known[self._num_done :]
-        self._known.append(new)
+        if not self.are_dropped:
+            self._known.append(new)
+        if self._limit is not None and len(self._known) > self._limit:
+            self._known, self.are_dropped = [], True
         self._num_done = len(self._known)
         self._num_known_steps, self._accident = self._now, None
 

@@ -11,6 +11,7 @@ from labengine.config import ConfigError, SamplingParams
 from labengine.core.parts import Parts
 from labengine.session.source_text import checked_literal, checked_name, quoted
 from labengine.trace.parsing import TraceError
+from labengine.wording import hidden_character
 
 WIDTH = 110
 _FUNCTIONS = ("break_off", "break_off_at", "cost", "decisions", "ends_soon", "fork", "rewind")
@@ -129,7 +130,7 @@ def _checked(done: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _imports(facts: Mapping[str, Any], body: Sequence[str], external: External | None) -> Iterator[str]:
-    lines = {str(line) for cls in _classes(facts, external) for line in cls["imports"]}
+    lines = {_source(str(line)) for cls in _classes(facts, external) for line in cls["imports"]}
     lines |= set() if external is None else {*external.imports}
     used = [name for name in _FUNCTIONS if any(f"{name}(" in line for line in body if not line.startswith("#"))]
     lines |= {f"from labengine.scripts import {', '.join(used)}"} if used else set()
@@ -186,6 +187,8 @@ def _setting(value: object) -> str:
 
 def _inputs(facts: Mapping[str, Any], token_text: TokenText | None) -> Iterator[str]:
     """Yield a line or more for each input, and the steps between them."""
+    if facts.get("are_inputs_dropped"):
+        raise ConfigError("this lab had more inputs than it kept (keep_inputs): no script can repeat it")
     now = 0
     num_steps = int(facts["num_steps"])
     for done in map(_checked, facts["inputs"]):
@@ -306,8 +309,15 @@ def _definitions(classes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield from _checks(dict.fromkeys(checked_name(name) for name in [*unclear, *_all(classes, "missing")]))
     yield from (f"{name} = {text}" for name, (text, *others) in constants.items() if not others)
     for text in _all(classes, "definitions"):
-        yield from ("", *text.splitlines(), "")
+        yield from ("", *_source(text).split("\n"), "")
     yield ""
+
+
+def _source(text: str) -> str:
+    """Return Python as it is. Raises TraceError where a character in it hides others from a reader of the script."""
+    if hidden := hidden_character(text):
+        raise TraceError(f"a class of this session has {hidden} in its source, which hides text: write an escape")
+    return text
 
 
 def _all(classes: Sequence[Mapping[str, Any]], what: str) -> dict[str, None]:

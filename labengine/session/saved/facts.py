@@ -36,7 +36,7 @@ def facts_of(session: Session) -> Facts:
     """Return the facts of a session, all as of one instant between two phases."""
     stepper = session.stepper
     with stepper.reading():
-        inputs, num_steps = session.inputs.done, stepper.engine.num_finished_steps
+        inputs, num_steps = session.inputs.kept, stepper.engine.num_finished_steps
         open_step = stepper.phase if stepper.has_open_step else None
     return {
         "title": session.inspection.title,
@@ -48,6 +48,7 @@ def facts_of(session: Session) -> Facts:
         "open_step": open_step,
         "num_violations": len(session.inspection.violations),
         "inputs": [_input(done) for done in inputs],
+        "are_inputs_dropped": session.inputs.are_dropped,
         "code": seams_of(session.parts, session.settings.runner),
     }
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from labengine.config import ConfigError
 from labengine.engine.interrupts import interrupts_deferred
 from labengine.events import EVENT_KINDS, Event, StepStarted
+from labengine.extras import how_to_install
 from labengine.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def _pandas() -> Any:
         with interrupts_deferred():  # a module whose import was cut off stays broken
             return import_module("pandas")
     except ImportError:
-        raise ConfigError("a frame of events needs pandas: pip install 'labengine[lab]'") from None
+        raise ConfigError(f"a frame of events needs pandas: {how_to_install('lab')}") from None
 
 
 def _steps_and_phases(step: int, events: Sequence[Event]) -> tuple[list[int], list[str | None]]:

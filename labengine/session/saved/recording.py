@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from labengine.atomic_write import only_for_the_user
 from labengine.events import ViolationFound
 from labengine.fold import Fold
 from labengine.session.history.crash import Crash, newest_crash
@@ -21,6 +22,7 @@ from labengine.session.view_source import At
 from labengine.snapshot import Snapshot
 from labengine.timeline import Timeline
 from labengine.violation import Violation
+from labengine.wording import readable
 
 if TYPE_CHECKING:  # pandas and widgets, for views only
     import pandas
@@ -69,7 +71,9 @@ class ViewedRecording(ABC):
     def request_names(self) -> dict[int, str]:
         """The engine's own names of the requests, by request id; empty for a lab, whose requests are A, B, C."""
         names = self.facts.get("request_names", {})
-        return {int(i): str(name) for i, name in names.items() if i.isdecimal()} if isinstance(names, dict) else {}
+        if not isinstance(names, dict):
+            return {}
+        return {int(i): readable(str(name)) for i, name in names.items() if i.isdecimal() and i.isascii()}
 
     def snapshot(self) -> Snapshot:
         """Return the state at the end of the recording. At another moment: `timeline.state(moment).snapshot()`."""
@@ -158,7 +162,12 @@ class ViewedRecording(ABC):
 
     def export_html(self, path: str | PathLike[str], title: str | None = None, *, charts: bool = False) -> Path:
         """Write one HTML file in which the run scrubs; return its path."""
-        return self._views.export_html(path, title, charts=charts)
+        with self._private():
+            return self._views.export_html(path, title, charts=charts)
+
+    def _private(self) -> AbstractContextManager[None]:
+        """Return a block in which files are for the user alone, where the recording is of an engine that serves."""
+        return only_for_the_user() if "stream" in self.facts else nullcontext()
 
     def close(self) -> None:
         """Close the views. Twice is harmless; looking still works."""

@@ -20,7 +20,7 @@ from labengine.trace.file import SavedRun, open_file
 from labengine.trace.file_access import MAX_BYTES, MAX_SECONDS, Limits, replace_file
 from labengine.trace.parsing import TraceError
 from labengine.trace.recorded_timeline import RecordedTimeline
-from labengine.wording import readable
+from labengine.wording import readable, visible
 
 _REFUSAL = "this is a saved recording, without an engine: rerun(trust=True) runs its code, and to_code() shows it"
 
@@ -111,14 +111,15 @@ class Trace(ViewedRecording):
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the same file again. TraceError when it cannot be written."""
-        replace_file(path, self._saved.raw)
+        with self._private():
+            replace_file(path, self._saved.raw)
 
 
 def _text(facts: dict[str, Any], name: str) -> str:
     text = facts.get(name)
     if not isinstance(text, str):
         raise TraceError(f"the trace does not tell its {name}: get it again")
-    return text
+    return readable(text, 400)
 
 
 def checked_gaps(facts: Mapping[str, Any]) -> tuple[Gap | None, Gap | None]:
@@ -152,10 +153,13 @@ def checked_seams(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check(method: Any) -> None:
+    """Check a method, and make its texts visible."""
     for name, types in _TYPES.items():
         _typed(_typed(method, dict)[name], *types)
     for name in _BASE if method["base"] is not None else ():
         _typed(method["base"][name], str)
+    for texts in filter(None, (method, method["base"])):
+        texts.update({name: visible(text) for name, text in texts.items() if isinstance(text, str)})
 
 
 def _typed(value: Any, *types: type) -> Any:

@@ -102,7 +102,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:  # http.server's name
         """Take messages of a page."""
         length = self.headers.get("Content-Length", "")
-        if self._path() != "messages" or not length.isdecimal() or int(length) > MAX_MESSAGE:
+        is_number = length.isascii() and length.isdecimal() and len(length) < 10
+        if self._path() != "messages" or not is_number or int(length) > MAX_MESSAGE:
             self.close_connection = True  # the body is not read
             return self._answer(404, b"")
         try:

@@ -176,6 +176,50 @@ def test_any_call_first_brings_the_other_along(pair: Comparison, monkeypatch: py
     assert steps(pair) == [1, 1] and [len(snapshot.requests) for snapshot in pair.snapshots] == [3, 3]
 
 
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("number", [0, 1])
+def test_an_interrupted_rewind_is_done_again_by_the_next_act(
+    pair: Comparison, monkeypatch: pytest.MonkeyPatch, side: int, number: int
+) -> None:
+    ask(pair)
+    for _ in range(3):
+        pair.step()
+    before = pair.snapshots
+    forward = pair.sides[side].session.model.runner.forward  # type: ignore[union-attr]
+    calls = iter(range(100))
+
+    def interrupted(*arguments: Any) -> Any:
+        if next(calls) == number:
+            raise KeyboardInterrupt
+        return forward(*arguments)
+
+    monkeypatch.setattr(pair.sides[side].session.model.runner, "forward", interrupted)  # type: ignore[union-attr]
+    with pytest.raises(KeyboardInterrupt):
+        pair.rewind(2)
+    assert pair.add(token_ids=PROMPT, max_tokens=1) == 2
+    assert steps(pair) == [2, 2] and [len(snapshot.requests) for snapshot in pair.snapshots] == [3, 3]
+    pair.rewind(2)
+    assert [one.requests[0] for one in pair.snapshots] != [one.requests[0] for one in before]
+
+
+def test_after_an_interrupted_rewind_and_a_step_of_ones_own_the_way_back_is_named(
+    pair: Comparison, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask(pair)
+    for _ in range(3):
+        pair.step()
+    interrupts = Interrupts(pair.right, monkeypatch)  # type: ignore[arg-type]
+    with pytest.raises(KeyboardInterrupt):
+        pair.rewind(2)
+    assert not interrupts.is_armed
+    pair.left.step()  # type: ignore[union-attr]
+    with pytest.raises(ConfigError, match=r"comparison.rewind\(2\), which was cut off, brings both there"):
+        pair.add(token_ids=PROMPT, max_tokens=1)
+    pair.rewind(2)
+    assert steps(pair) == [2, 2]
+    pair.step()
+
+
 def test_an_interrupted_run_goes_on_aligned(pair: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
     ask(pair)
     Interrupts(pair.right, monkeypatch)  # type: ignore[arg-type]

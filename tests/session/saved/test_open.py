@@ -237,7 +237,7 @@ class TestFrame:
 
     def test_without_pandas_it_says_what_to_do(self, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "pandas", None)
-        with pytest.raises(ConfigError, match=r"pip install 'labengine\[lab\]'"):
+        with pytest.raises(ConfigError, match=r"pip install -e '.*\[lab\]'"):
             lab.events_frame()
 
 

@@ -137,8 +137,11 @@ class Scene:
         changes = self.fold.take_changes()
         if changes.is_restarted:
             changes.blocks = set(range(self.num_blocks))
-        for request_id in changes.requests:
-            changes.blocks |= self._update_owners(request_id)
+        entries: dict[int, set[int]] = {}
+        for request_id, block_id in changes.entries:
+            entries.setdefault(request_id, set()).add(block_id)
+        for request_id, block_ids in entries.items():
+            changes.blocks |= self._update_owners(request_id, block_ids)
         changes.blocks |= self._also_changed
         changes.blocks = set(filter(self.is_block, changes.blocks))
         self._also_changed = set()
@@ -303,27 +306,31 @@ class Scene:
             for group, table in enumerate(request.block_tables):
                 self._written[request_id, group] = request.num_computed_tokens
                 self._home.update({b: (request_id, group, i) for i, b in enumerate(table) if b != self.fold.null_block})
-            self._update_owners(request_id)
+            self._update_owners(request_id, {block_id for table in request.block_tables for block_id in table})
         for key, ids in self.fold.prefix_map.items():
             for block_id in ids:
                 home = self._home.get(block_id)
                 self.contents.of_hash(key, self._prefix(home) if home else None)
         self.lost = {block_id for block_id in range(self.num_blocks) if self._is_lost(block_id)}
 
-    def _update_owners(self, request_id: int) -> set[int]:
-        now: dict[int, tuple[int, ...]] = {}
-        request = self.fold.requests.get(request_id)
-        for group, table in enumerate(request.block_tables if request is not None else ()):
-            for block_id in set(table) - {self.fold.null_block}:
-                now[block_id] = (*now.get(block_id, ()), group)
-        before = self._held.pop(request_id, {})
-        for block_id in now.keys() - before.keys():
-            self._owners.setdefault(block_id, set()).add(request_id)
-        for block_id in before.keys() - now.keys():
-            self._owners[block_id].discard(request_id)
-        if now:
-            self._held[request_id] = now
-        return {block_id for block_id, _ in now.items() ^ before.items()}
+    def _update_owners(self, request_id: int, block_ids: Iterable[int]) -> set[int]:
+        """Note which of these blocks a request has in which tables; return those for which that has changed."""
+        request, held, changed = self.fold.requests.get(request_id), self._held.setdefault(request_id, {}), set()
+        tables = request.block_tables if request is not None else ()
+        for block_id in block_ids:
+            groups = tuple(group for group, table in enumerate(tables) if block_id in table)
+            if block_id == self.fold.null_block or groups == held.get(block_id, ()):
+                continue
+            changed.add(block_id)
+            if groups:
+                held[block_id] = groups
+                self._owners.setdefault(block_id, set()).add(request_id)
+            else:
+                del held[block_id]
+                self._owners[block_id].discard(request_id)
+        if not held:
+            del self._held[request_id]
+        return changed
 
     def _update_lost(self, block_id: int) -> None:
         (self.lost.add if self._is_lost(block_id) else self.lost.discard)(block_id)

@@ -1,0 +1,191 @@
+"""The file of a reader's progress: read leniently, written under a lock, and left alone where it is not labengine's."""
+
+from __future__ import annotations
+
+import json
+import stat
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, fields
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from labengine.config import ConfigError
+from labengine.trace.file_access import replace_file
+
+VERSION = 1
+LOCK_SECONDS = 10.0
+"""Seconds to wait for another process that writes."""
+
+NamedScore = tuple[str, float]
+"""A scored run: the name of the reader's class, and its score."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """What the reader did with one exercise. score: of the newest scored run; None without one.
+
+    runs: the newest scored runs, oldest first.
+    """
+
+    passed: bool = False
+    tries: int = 0
+    hints: int = 0
+    has_seen_solution: bool = False
+    score: float | None = None
+    runs: tuple[NamedScore, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadProgress:
+    """What a file holds. note: a sentence, if something is wrong with it. document: its JSON, to be written again."""
+
+    attempts: Mapping[str, Attempts]
+    note: str
+    document: dict[str, Any]
+
+
+class NotOursError(ConfigError):
+    """Raised for a path at which there is something else than a file of progress: it is left as it is."""
+
+
+class DamagedError(ConfigError):
+    """Raised for a file of progress that is no JSON any more."""
+
+
+class ProgressFile:
+    """A file of progress. is_default: nobody else has files at this path."""
+
+    def __init__(self, path: Path, *, is_default: bool = False) -> None:
+        self.path, self._is_default = path, is_default
+
+    def read(self) -> ReadProgress:
+        """Return what the file holds. Entries that cannot be read are left out; nothing is changed."""
+        try:
+            document = self._document()
+        except (ConfigError, OSError) as error:
+            text = f"{self.path} cannot be read ({type(error).__name__})" if isinstance(error, OSError) else str(error)
+            return ReadProgress({}, text, {})
+        attempts = {}
+        for name, entry in document["exercises"].items():
+            try:
+                attempts[name] = _attempts(entry)
+            except (TypeError, ValueError):
+                continue
+        num_left_out = len(document["exercises"]) - len(attempts)
+        note = f"{self.path}: {num_left_out} entries cannot be read, and are left as they are." if num_left_out else ""
+        return ReadProgress(attempts, note, document)
+
+    def change(self, changes: Iterable[tuple[str, Callable[[Attempts], Attempts]]]) -> str:
+        """Change entries, under a lock and atomically; return a sentence about a damaged file that was put aside.
+
+        Other entries and unknown fields stay as they are. Raises ConfigError for what is not labengine's, OSError or
+        filelock.Timeout where the file cannot be written.
+        """
+        self._refuse_special()
+        target = self.path.resolve()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(target):
+            said = ""
+            try:
+                document = self._document()
+            except DamagedError as error:
+                aside = _free_name(target)
+                target.rename(aside)
+                said = f"{error} It is kept as {aside}, and a new one was begun."
+                document = _empty()
+            for name, change in changes:
+                document["exercises"][name] = _changed(document["exercises"].get(name), change)
+            document["exercises"] = dict(sorted(document["exercises"].items()))
+            replace_file(target, json.dumps(document, indent=1).encode())
+        return said
+
+    def _document(self) -> dict[str, Any]:
+        """Return the file's JSON; that of an empty one if there is no file."""
+        self._refuse_special()
+        try:
+            raw = self.path.read_bytes()
+        except FileNotFoundError:
+            return _empty()
+        if not raw.strip():
+            return _empty()
+        try:
+            document = json.loads(raw)
+        except (ValueError, RecursionError):
+            if self._is_default or raw.startswith(b'{\n "version":'):
+                raise DamagedError(f"{self.path} is damaged.") from None
+            raise NotOursError(f"{self.path} is no file of progress, and is left as it is.") from None
+        if not isinstance(document, dict) or not isinstance(document.get("exercises"), dict):
+            raise NotOursError(f"{self.path} is another program's, and is left as it is.")
+        return document
+
+    def _refuse_special(self) -> None:
+        try:
+            mode = self.path.stat().st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        if not stat.S_ISREG(mode):
+            raise NotOursError(f"{self.path} is no file: it is left as it is.")
+
+
+def _empty() -> dict[str, Any]:
+    return {"version": VERSION, "exercises": {}}
+
+
+def _changed(entry: Any, change: Callable[[Attempts], Attempts]) -> dict[str, Any]:
+    """Return an entry changed; fields of a newer version stay, and so does what was there if it was no entry."""
+    try:
+        before = Attempts() if entry is None else _attempts(entry)
+    except (TypeError, ValueError):
+        before = Attempts()
+        entry = {"unreadable": entry}
+    after = change(before)
+    return {**(entry or {}), **asdict(after), "runs": [list(run) for run in after.runs]}
+
+
+def _free_name(path: Path) -> Path:
+    names = (path.with_name(f"{path.name}.damaged{number or ''}") for number in count())
+    return next(name for name in names if not name.exists() and not name.is_symlink())
+
+
+def _locked(path: Path) -> AbstractContextManager[object]:
+    """Return a lock on a file between processes. In a browser there is one process."""
+    if sys.platform == "emscripten":
+        return nullcontext()
+    from filelock import FileLock
+
+    return FileLock(path.with_name(f".{path.name}.lock"), timeout=LOCK_SECONDS)
+
+
+def _attempts(entry: Any) -> Attempts:
+    """Return an entry of the file. Raises TypeError or ValueError for one that is none."""
+    if not isinstance(entry, dict):
+        raise TypeError("an entry is a JSON object")
+    known = {field.name: entry[field.name] for field in fields(Attempts) if field.name in entry}
+    for name, value in known.items():
+        if name == "runs":
+            known[name] = _runs(value)
+            continue
+        is_number = _is_number(value)
+        if name in ("passed", "has_seen_solution"):
+            is_valid = isinstance(value, bool)
+        else:
+            is_valid = (name == "score" and (is_number or value is None)) or (isinstance(value, int) and is_number)
+        if not is_valid:
+            raise ValueError(f"{name} is {value!r}")
+    return Attempts(**known)
+
+
+def _runs(value: Any) -> tuple[NamedScore, ...]:
+    """Return the runs of an entry. Raises ValueError for what are none."""
+    if not isinstance(value, list) or not all(
+        isinstance(one, list) and len(one) == 2 and isinstance(one[0], str) and _is_number(one[1]) for one in value
+    ):
+        raise ValueError(f"runs is {value!r}")
+    return tuple((name, score) for name, score in value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
