@@ -22,7 +22,7 @@ from labengine.scenarios.report import CodePassage, Conclusion, Report
 from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
 
 HASH_OF_NONE = 0xFCA86420
-"""hash(None) in CPython 3.12 and later, on every machine. The extra_hash of a request without an adapter is None, too."""
+"""hash(None) in CPython 3.12 and later, on every machine. The extra_hash of a request without adapter is None too."""
 
 
 def block_hash(is_first: bool, before: int, token_ids: Sequence[int]) -> int:
@@ -139,7 +139,7 @@ class PredictableHash(Scenario):
                 file="vllm/v1/core/kv_cache_utils.py",
                 line=143,
                 text="return os.urandom(32).hex()",
-                says="The start is random for the hashes that are not cryptographic (xxhash), and a constant for SHA-256.",
+                says="For hashes that are not cryptographic (xxhash) the start is random; for SHA-256 it is a constant.",
             ),
         ),
     )
@@ -193,9 +193,9 @@ class PredictableHash(Scenario):
         return (
             f"B finds {wrong['tokens that B finds']} tokens of A's; {right['tokens that B finds']} with SHA-256 (pull "
             f"request 15297). With the random start of 12621 it finds {random['tokens that B finds']} here: the same "
-            f"two blocks collide behind {starts} of 1,000 random starts, and all their tokens are below {VOCABULARY:,}. "
-            f"SHA-256 needs no secret: since 0.29.0 (pull request 51875) vLLM's chain begins with a constant, and "
-            f"engines agree on hashes; with xxhash the start is random in each process."
+            f"two blocks collide behind {starts} of 1,000 random starts, and all their tokens are below "
+            f"{VOCABULARY:,}. SHA-256 needs no secret: since 0.29.0 (pull request 51875) vLLM's chain begins with a "
+            f"constant, and engines agree on hashes; with xxhash the start is random in each process."
         )
 
 

@@ -46,8 +46,8 @@ class AbortDuringLoad(Scenario):
     conclusion = Conclusion(
         answer="holds",
         reason=(
-            "In 0.15.1 an abort frees a request's blocks whatever it waits for, unless the connector asks to keep them; "
-            "the scheduler does not wait for the end of a load. Since 0.16.0 it does."
+            "In 0.15.1 an abort frees a request's blocks whatever it waits for, unless the connector asks to keep "
+            "them; the scheduler does not wait for the end of a load. Since 0.16.0 it does."
         ),
         passages=(
             CodePassage(
@@ -151,9 +151,9 @@ class AbortDuringLoad(Scenario):
         """State what is misread, and that two different promises of the tier are safe."""
         wrong, stopped, waited = (table[column.name]["blocks misread"] for column in self.columns)
         return (
-            f"{wrong} blocks of C are misread. There are two ways out: a tier that writes nothing more once it was told "
-            f"({stopped} misread; labengine's contract), or blocks that are kept until the tier has reported ({waited}; "
-            f"vLLM since 0.16.0)."
+            f"{wrong} blocks of C are misread. There are two ways out: a tier that writes nothing more once it was "
+            f"told ({stopped} misread; labengine's contract), or blocks that are kept until the tier has reported "
+            f"({waited}; vLLM since 0.16.0)."
         )
 
 

@@ -202,9 +202,9 @@ class SameStepHit(ThreePrompts):
         waits, prompt = "requests that wait a step", "prompt tokens computed"
         return (
             f"With hits in the same step {vllm['wrong tokens']} of {vllm['tokens']} tokens are wrong here, and the "
-            f"checks find no read of KV that is not there. The guard makes {guard[waits]} requests wait. An engine that "
-            f"registers after the step computes {late[prompt]} prompt tokens instead of {vllm[prompt]}. (A Mamba state "
-            f"is read before the step writes it: there vLLM has the guard, 29387.)"
+            f"checks find no read of KV that is not there. The guard makes {guard[waits]} requests wait. An engine "
+            f"that registers after the step computes {late[prompt]} prompt tokens instead of {vllm[prompt]}. (A Mamba "
+            f"state is read before the step writes it: there vLLM has the guard, 29387.)"
         )
 
 

@@ -61,8 +61,8 @@ class UnpinnedHit(Scenario):
         kind="issue",
         number="39702",
         title=(
-            "[Bug]: SimpleCPUOffloadScheduler crashes with AssertionError: Expected N hit tokens, got 0 (TOCTOU race in "
-            "update_state_after_alloc)"
+            "[Bug]: SimpleCPUOffloadScheduler crashes with AssertionError: Expected N hit tokens, got 0 (TOCTOU race "
+            "in update_state_after_alloc)"
         ),
         state="closed",
         as_of="2026-09-11",
@@ -204,8 +204,8 @@ class UnpinnedHit(Scenario):
         return (
             f"Three steps make {wrong['attempts that failed']} attempts, and all fail ({self.error()}). Beginning a "
             f"step anew after a failed load cannot help while the number stays: {wrong['requests finished']} of 2 "
-            f"requests finish, and {right['requests finished']} if the tier is asked when its answer is used. (vLLM's fix "
-            f"keeps the first answer true: it pins the blocks.)"
+            f"requests finish, and {right['requests finished']} if the tier is asked when its answer is used. (vLLM's "
+            f"fix keeps the first answer true: it pins the blocks.)"
         )
 
 

@@ -1,9 +1,9 @@
 """vLLM issue 39734, fixed by pull request 40946: admission counts a window group for the complete prompt.
 
-Since 0.19.0 vLLM admits a request only if its whole prompt fits (scheduler_reserve_full_isl). The pool was sized for the
-window, because blocks that the window has passed are freed from chunk to chunk. Admission did not know that: it asked
-for blocks of the window group for every token. Such a prompt waits for ever in an empty pool, and so do all requests
-behind it.
+Since 0.19.0 vLLM admits a request only if its whole prompt fits (scheduler_reserve_full_isl). The pool was sized for
+the window, because blocks that the window has passed are freed from chunk to chunk. Admission did not know that: it
+asked for blocks of the window group for every token. Such a prompt waits for ever in an empty pool, and so do all
+requests behind it.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class TooLarge(Experiment):
             f"A request that no pool of this size can hold: queued, it blocks the {queued['requests taken'] - 1} "
             f"behind it ({queued['requests finished']} finished); refused at once, as labengine does, "
             f"{refused['requests finished']} of {refused['requests taken']} finish. Pull requests that would have vLLM "
-            f"refuse it were closed without a merge (35570, 39828, 52530): vLLM checks at its start that the pool holds "
-            f"a request of max_model_len."
+            f"refuse it were closed without a merge (35570, 39828, 52530): vLLM checks at its start that the pool "
+            f"holds a request of max_model_len."
         )
 
 
@@ -236,8 +236,8 @@ class NeverAdmitted(Scenario):
         return (
             f"With all {wrong['free blocks']} blocks free, {wrong['steps without progress']} of {self.num_steps} steps "
             f"compute nothing, and the short request behind waits too: {wrong['requests finished']} of 2 finish, "
-            f"instead of {right['requests finished']}. The report's title is about prompts that exceed the capacity; the "
-            "one that hangs here fits."
+            f"instead of {right['requests finished']}. The report's title is about prompts that exceed the capacity; "
+            f"the one that hangs here fits."
         )
 
 

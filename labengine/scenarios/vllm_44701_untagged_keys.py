@@ -67,7 +67,7 @@ class UntaggedExtraKeys(Scenario):
     )
     conclusion = Conclusion(
         answer="holds",
-        reason="In 0.11.1 to 0.30.0, for the first block of a prompt: only there does the salt count. Not since 0.31.0.",
+        reason="In 0.11.1 to 0.30.0, for a prompt's first block, the only one that has the salt. Not since 0.31.0.",
         passages=(
             CodePassage(
                 version="vllm 0.30.0",
@@ -160,8 +160,8 @@ class UntaggedExtraKeys(Scenario):
         return (
             f"B, with the salt, finds {wrong['tokens that B finds']} tokens of the adapter's request: its first block. "
             f"Once the keys are tagged it finds {right['tokens that B finds']}. C, with the same salt as B, finds "
-            f"{right['tokens that C finds']} in both. No check on counts can see it here: the two hashes are equal, and "
-            f"only the content differs."
+            f"{right['tokens that C finds']} in both. No check on counts can see it here: the two hashes are equal, "
+            f"and only the content differs."
         )
 
 
