@@ -139,7 +139,7 @@ class PredictableHash(Scenario):
                 file="vllm/v1/core/kv_cache_utils.py",
                 line=143,
                 text="return os.urandom(32).hex()",
-                says="For hashes that are not cryptographic (xxhash) the start is random; for SHA-256 it is a constant.",
+                says="The start is random where the hash is not cryptographic (xxhash), and constant for SHA-256.",
             ),
         ),
     )

@@ -35,7 +35,7 @@ class AbortDuringLoad(Scenario):
         title="[BugFix] scheduler: Delay freeing blocks of aborted async loads",
         state="merged",
         as_of="2026-09-11",
-        seen_in="code of 0.15.1 and earlier",
+        seen_in="code of 0.13.0 to 0.15.1",
         mended_in="0.16.0 (32255)",
         needs=("a connector that loads while the request waits (WAITING_FOR_REMOTE_KVS), such as NIXL", "an abort"),
     )

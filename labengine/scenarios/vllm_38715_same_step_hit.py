@@ -111,7 +111,7 @@ class SameStepHit(ThreePrompts):
     """The guard is the first column, the engine as it is the second."""
 
     id = "vllm-38715"
-    title = "A hit on a block of the same step is no bug"
+    title = "A hit on a block of the same step is no bug for attention"
     report = Report(
         repository="vllm-project/vllm",
         kind="pull request",

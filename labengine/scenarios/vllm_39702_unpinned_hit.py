@@ -80,8 +80,8 @@ class UnpinnedHit(Scenario):
         reason=(
             "The first look-up pins nothing, and the second one asserts on its count. That an eviction comes between "
             "them is not seen in 0.20.2: both calls are in one pass over the waiting queue, and the manager takes CPU "
-            "blocks only when it prepares the step's stores, after that (our reading). Users have met the assertion, "
-            "and pinning has ended it."
+            "blocks only when it prepares the step's stores, after that (our reading). Users have met the assertion; "
+            "one tells that pinning has ended it."
         ),
         passages=(
             CodePassage(

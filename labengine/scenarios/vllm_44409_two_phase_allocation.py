@@ -62,16 +62,16 @@ class TwoPhaseAllocation(PrefixInTwoPlaces, Scenario):
         passages=(
             CodePassage(
                 version="vllm 0.23.0",
-                file="vllm/v1/core/kv_cache_coordinator.py",
-                line=205,
-                text="manager.allocate_new_computed_blocks(",
-                says="One call per group does both.",
+                file="vllm/v1/core/single_type_kv_cache_manager.py",
+                line=248,
+                text="allocated_blocks = self.block_pool.get_new_blocks(",
+                says="The call for one group touches its hits, and takes its fresh blocks right after.",
             ),
             CodePassage(
                 version="vllm 0.24.0",
                 file="vllm/v1/core/kv_cache_coordinator.py",
-                line=226,
-                text="for manager in self.single_type_managers:",
+                line=227,
+                text="manager.allocate_external_computed_blocks(",
                 says="A second loop over the groups takes the blocks for external tokens.",
             ),
             ThreadPassage(
