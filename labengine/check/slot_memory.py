@@ -61,9 +61,9 @@ class PrefixIdentities:
 def _root(request: Identified) -> int:
     """Hash the extra keys that change KV.
 
-    (A cache salt separates requests without changing it; an adapter changes it.)
+    (A cache salt separates requests without changing it. An adapter changes it, and not the number that it has.)
     """
-    changing = tuple(pair for pair in request.extra_keys if pair[0] != "cache_salt")
+    changing = tuple(pair for pair in request.extra_keys if pair[0] not in ("cache_salt", "lora_int_id"))
     return hash(changing) if changing else 0
 
 

@@ -21,7 +21,7 @@ from labengine.core.nano_vllm import (
 from labengine.core.parts import Parts
 from labengine.core.prefill_first import PrefillFirstScheduler
 from labengine.core.prefix_cache import HashChain, KeepDuplicates, LateMerge, LateMergeComparingPrefixes, MergePolicy
-from labengine.core.request import Request
+from labengine.core.request import ExtraKeys, Request
 from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.core.token_budget import TokenBudgetScheduler
 
@@ -83,11 +83,20 @@ class VllmKVCacheManager(KVCacheManager):
         return min(num_tokens, request.num_tokens)
 
 
+class VllmHashChain(HashChain):
+    """vLLM hashes an adapter's name ("lora") and path ("lora_path"): the number that an engine gives it is local."""
+
+    def root(self, extra_keys: ExtraKeys) -> bytes:
+        """Return the hash of all extra keys but "lora_int_id"."""
+        return super().root(tuple(pair for pair in extra_keys if pair[0] != "lora_int_id"))
+
+
 VLLM = Parts(
     name="vllm",
     kv_cache_manager=VllmKVCacheManager,
     full_attention_group=PromptTailGroup,
     block_pool=VllmBlockPool,
+    hash_chain=VllmHashChain,
     merge_policy=KeepDuplicates,
 ).overriding(LABENGINE)
 """vLLM 0.32, v1, with the synchronous scheduler."""

@@ -1,15 +1,15 @@
-"""vLLM pull request 12621: block hashes made with Python's hash() collide on purpose, whatever the chain begins with.
+"""vLLM pull request 12621: blocks that collide under Python's hash(), mostly whatever the chain begins with.
 
-vLLM's block manager hashed the tuple (is_first_block, previous hash, *tokens). Since Python 3.12 hash(None), the
-previous hash of a first block, is the same in every process; the pull request begins with a random number instead. But
-integers hash to themselves, and a tuple's hash is a few additions, rotations and multiplications: a change of one token
-can be made up for by the next one, nearly always without knowing what stands before them.
+V0's block manager hashed the tuple (is_first_block, previous hash, *tokens, extra_hash). Since Python 3.12 hash(None),
+the previous hash of a first block, is the same in every process; the pull request begins with a random number instead.
+But integers hash to themselves, and a tuple's hash is a few additions, rotations and multiplications: changes of a few
+tokens can cancel, often without knowing what stands before them. (V1's key held the tokens beside the hash: there two
+first blocks with one hash were two keys.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from random import Random
 
 from labengine.core.editions import VLLM
@@ -18,10 +18,16 @@ from labengine.core.prefix_cache import HashChain
 from labengine.events import PrefixHit, RequestAdded, RequestFinished, StepEnded
 from labengine.lab import Lab
 from labengine.scenarios.figures import num_hit_tokens, num_misread_requests
+from labengine.scenarios.report import CodePassage, Conclusion, Report
 from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
 
 HASH_OF_NONE = 0xFCA86420
-"""hash(None) in CPython 3.12 and later, on every machine."""
+"""hash(None) in CPython 3.12 and later, on every machine. The extra_hash of a request without adapter is None too."""
+
+
+def block_hash(is_first: bool, before: int, token_ids: Sequence[int]) -> int:
+    """Return V0's hash of a block: Python's hash of a tuple, 64 bits."""
+    return hash((is_first, before, *token_ids, HASH_OF_NONE))
 
 
 class BuiltinHash(HashChain):
@@ -30,9 +36,9 @@ class BuiltinHash(HashChain):
     start = HASH_OF_NONE
 
     def link(self, parent_hash: bytes, token_ids: Sequence[int]) -> bytes:
-        """Return Python's hash of the block and the hash before it: 64 bits."""
-        before = int.from_bytes(parent_hash, "little") if parent_hash else self.start
-        return hash((not parent_hash, before, *token_ids)).to_bytes(8, "little", signed=True)
+        """Return Python's hash of the block and the hash before it."""
+        before = int.from_bytes(parent_hash, "little", signed=True) if parent_hash else self.start
+        return block_hash(not parent_hash, before, token_ids).to_bytes(8, "little", signed=True)
 
 
 class RandomStart(BuiltinHash):
@@ -44,44 +50,39 @@ class RandomStart(BuiltinHash):
 PREDICTABLE = Column(
     "hash(None)",
     Parts(name="vllm, hash(None)", hash_chain=BuiltinHash).overriding(VLLM),
-    "Hashes with Python's hash() from a constant: a colliding block can be computed.",
+    "Hashes with Python's hash() from a constant, as V0 up to 0.7.1: a colliding block can be computed.",
 )
-FIXED = Column("SHA-256", "vllm", "Hashes with SHA-256: no way is known to make two blocks collide.")
+FIXED = Column(
+    "SHA-256", "vllm", "Hashes with SHA-256, V1's default since 0.10.2: no way is known to make two blocks collide."
+)
 RANDOM = Column(
     "random start",
     Parts(name="vllm, random start", hash_chain=RandomStart).overriding(VLLM),
-    "12621: Python's hash() from a random number. A collision does not depend on it.",
+    "12621, V0 since 0.7.2: Python's hash() from a random number. The same two blocks collide behind most numbers.",
 )
 
-_PRIME_1, _PRIME_2 = 11400714785074694791, 14029467366897019727
-"""CPython's tuple hash: state = rotated(state + item * _PRIME_2, 31 bits) * _PRIME_1 for each item, modulo 2**64."""
-_MASK = 2**64 - 1
+VOCABULARY = 128_000
+DIFFERENCES = (85_087, 75_418, 78_482, 10_072, 59_306)
+"""Added to five tokens in a row, they leave a tuple's hash as it is, behind about three of four states before them.
+
+A token is added to the state times a constant; the state is rotated and multiplied. A difference passes a rotation
+unchanged unless a carry crosses an end of the rotated word. Five differences below the vocabulary's size were searched
+that cancel with likely carries: all pairs from either end, which meet in the middle.
+"""
 
 
-@cache
 def colliding_block(token_ids: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the block with other last two tokens, and the same hash behind nearly every parent.
-
-    Adding d to the last token but one adds d * _PRIME_2 to the state. If that carries neither out of the low 33 bits
-    nor out of the high 31, the rotation only moves the difference, and the last token cancels it. d is chosen for its
-    small parts, which seldom carry, and for a last token below 2**61 - 1, where integers hash to themselves.
-    """
-    undo = pow(_PRIME_2, -1, 2**64)
-    found = []
-    for d in range(1, 20_000):
-        high, low = divmod(d * _PRIME_2 & _MASK, 2**33)
-        last = token_ids[-1] - ((low << 31) + high) * _PRIME_1 * undo & _MASK
-        if last < 2**61 - 1:
-            found.append((max(high / 2**31, low / 2**33), d, last))
-    _, d, last = min(found)
-    return (*token_ids[:-2], token_ids[-2] + d, last)
+    """Return the block with other last five tokens, and the same hash behind most parents."""
+    first = len(token_ids) - len(DIFFERENCES)
+    changed = (token + more for token, more in zip(token_ids[first:], DIFFERENCES, strict=True))
+    return (*token_ids[:first], *changed)
 
 
 def num_colliding_starts(token_ids: tuple[int, ...], num_starts: int) -> int:
     """Return behind how many of num_starts random numbers the block and its colliding one have the same hash."""
     rng, other = Random(12621), colliding_block(token_ids)
     starts = [rng.getrandbits(60) for _ in range(num_starts)]
-    return sum(hash((True, start, *token_ids)) == hash((True, start, *other)) for start in starts)
+    return sum(block_hash(True, start, token_ids) == block_hash(True, start, other) for start in starts)
 
 
 class PredictableHash(Scenario):
@@ -89,24 +90,72 @@ class PredictableHash(Scenario):
 
     id = "vllm-12621"
     title = "Block hashes made with hash() can be made to collide"
-    url = "https://github.com/vllm-project/vllm/pull/12621"
-    upstream = "Merged: pull request 12621, in vLLM 0.7.2. SHA-256 came with pull request 15297."
+    report = Report(
+        repository="vllm-project/vllm",
+        kind="pull request",
+        number="12621",
+        title="[Core] Improve hash collision avoidance in prefix caching",
+        state="merged",
+        as_of="2026-09-11",
+        seen_in="V0 up to 0.7.1, whose first block follows hash(None)",
+        mended_in="0.7.2, which begins with hash('None') (12621). V0 used hash() until 0.11.0 came without V0",
+        needs=("V0", "prefix caching", "Python 3.12 or later, where hash(None) is a constant"),
+    )
     claim = (
         "With a predictable hash(None), an attacker who knows a prompt can compute one that collides with it, and fill "
         "the cache with wrong KV. A chain that begins with a random value makes that much more difficult."
+    )
+    conclusion = Conclusion(
+        answer="holds in part",
+        reason=(
+            "A colliding prompt can be computed, within the token ids of a vocabulary of 128,000. That a random start "
+            "makes it much more difficult does not follow: Python's hash() of 0.7.2's tuple is the same for one pair "
+            "of blocks behind about three of four random starts, found here without knowing any."
+        ),
+        passages=(
+            CodePassage(
+                version="vllm 0.7.1",
+                file="vllm/core/block/prefix_caching_block.py",
+                line=932,
+                text="return hash((is_first_block, prev_block_hash, *cur_block_token_ids,",
+                says="V0's key is Python's hash of the tuple, and nothing else; the first block follows None.",
+            ),
+            CodePassage(
+                version="vllm 0.7.2",
+                file="vllm/core/block/prefix_caching_block.py",
+                line=754,
+                text="_none_hash: int = hash('None')",
+                says="The start is the hash of a string, which is another one in each process.",
+            ),
+            CodePassage(
+                version="vllm 0.7.2",
+                file="vllm/v1/core/kv_cache_utils.py",
+                line=26,
+                text="token_ids: Tuple[int, ...]",
+                says="V1's key holds the tokens beside the hash.",
+            ),
+            CodePassage(
+                version="vllm 0.32.0",
+                file="vllm/v1/core/kv_cache_utils.py",
+                line=143,
+                text="return os.urandom(32).hex()",
+                says="The start is random where the hash is not cryptographic (xxhash), and constant for SHA-256.",
+            ),
+        ),
     )
     kind = "weak hash"
     breaks = "A prompt hits blocks of other tokens that were made to have its hash."
     seen_by = ("read",)
     question = "A's first block is made to collide with B's. Both go on with the same tokens: what does B find?"
     columns = (PREDICTABLE, FIXED, RANDOM)
-    settings = settings(num_blocks=12, block_size=4)
-    known_prompt = tuple(range(1, 14))
+    block_size = 8
+    settings = settings(num_blocks=12, block_size=block_size)
+    known_prompt = tuple(range(1, 26))
     """B's prompt: three full blocks and one token more."""
-    roles = ("the bug: hash() from a constant", "the fix: SHA-256")
+    roles = ("the bug: hash() from a constant", "another hash: SHA-256")
     guide = (
         GuideStop(
-            "A's first block is B's with its last two tokens changed, so that the hash is the same.",
+            "A's first block is B's with its last five tokens changed, so that the hash is the same.",
             RequestAdded,
         ),
         GuideStop(
@@ -125,7 +174,7 @@ class PredictableHash(Scenario):
     def play(self, lab: Lab) -> None:
         """Run the colliding prompt, then the known one."""
         known = self.known_prompt
-        for prompt in (colliding_block(known[:4]) + known[4:], known):
+        for prompt in (colliding_block(known[: self.block_size]) + known[self.block_size :], known):
             lab.add(token_ids=prompt, max_tokens=1)
             lab.step()
 
@@ -137,20 +186,16 @@ class PredictableHash(Scenario):
         """Return True if a request read KV of other tokens."""
         return measured["requests that misread"] > 0
 
-    def claim_holds(self, before: Mapping[str, int], after: Mapping[str, int]) -> bool:
-        """Return whether the random start prevents the collision."""
-        return self.is_wrong(before) and not self.is_wrong(self.measured(RANDOM.name))
-
     def answer(self, table: Table) -> str:
         """State what the collision costs, what prevents it, and what does not."""
         wrong, right, random = (table[column.name] for column in self.columns)
+        starts = num_colliding_starts(self.known_prompt[: self.block_size], 1000)
         return (
             f"B finds {wrong['tokens that B finds']} tokens of A's; {right['tokens that B finds']} with SHA-256 (pull "
-            f"request 15297). The random start of 12621 does not prevent it ({random['tokens that B finds']} tokens): "
-            f"the same two blocks collide behind {num_colliding_starts(self.known_prompt[:4], 1000)} of 1,000 random "
-            f"starts, so hash(None) was not the weak part. (The last token is a number larger than any vocabulary. "
-            f"Within 17 bits the change has to be spread over more tokens, which is not tried here.) SHA-256 needs no "
-            f"secret: since pull request 51875 vLLM's start is a constant again, and engines agree on hashes."
+            f"request 15297). With the random start of 12621 it finds {random['tokens that B finds']} here: the same "
+            f"two blocks collide behind {starts} of 1,000 random starts, and all their tokens are below "
+            f"{VOCABULARY:,}. SHA-256 needs no secret: since 0.29.0 (pull request 51875) vLLM's chain begins with a "
+            f"constant, and engines agree on hashes; with xxhash the start is random in each process."
         )
 
 

@@ -1,9 +1,9 @@
-"""vLLM pull request 38715 (also 37152, 41400, 42359): is a hit on a block of the same step a bug?
+"""vLLM pull request 38715 (also 37152 and 42359): is a hit on a block of the same step a bug?
 
 vLLM registers a block's hash when it is allocated, before its KV is computed. A request that is admitted later in the
-same step can hit it. The pull requests say that it reads memory that nobody has written, and name the wrong outputs
-of issues 37076, 38606 and 41838 as its effect. What decides is the order inside the forward pass. (vLLM 0.32's own
-scheduler admits the three prompts below in one step.)
+same step can hit it. The pull requests say that it reads memory that nobody has written. 38715 calls that a likely path
+behind issue 38606, 42359 a possible one behind 41838. What decides is the order inside the forward pass. (The scheduler
+of vLLM 0.32 admits the three prompts below in one step.)
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from labengine.core.scheduler import NOT_ADMITTED, Admission
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.events import BlockCached, PrefixHit, RequestScheduled, StepEnded, TokenSampled
 from labengine.lab import Lab
+from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import (
     Column,
     Experiment,
@@ -33,7 +34,7 @@ from labengine.scenarios.tiny_model import TinyModelScenario
 
 
 class WaitsForTheBlock(TokenBudgetScheduler):
-    """The proposed guard, which vLLM has for Mamba layers (29387)."""
+    """The proposed guard, which vLLM has for Mamba layers since pull request 29387."""
 
     def admit(self, request: Request, limit: int, *, is_first: bool) -> Admission:
         """Do not admit a request, and none behind it, while its hit's last block is computed in this step."""
@@ -55,7 +56,7 @@ class ThreePrompts(TinyModelScenario):
     """Three prompts that share two blocks, added at once."""
 
     columns: ClassVar[tuple[Column, ...]] = (
-        Column("guard", GUARD, "Waits a step for a block that is computed in this one."),
+        Column("guard", GUARD, "38715, as it is described: waits a step for a block that is computed in this one."),
         Column("vllm", "vllm", "Hits it at once: each layer writes all KV of the batch before it attends."),
         Column("labengine", "labengine", "Registers after the step: computes the prefix anew, and merges."),
     )
@@ -99,7 +100,8 @@ class OtherOrder(ThreePrompts):
         """State that the order is a contract."""
         guard, vllm, late = (column["wrong tokens"] for column in table.columns.values())
         return (
-            f"The hit is right because of an order that the runner keeps: on one that computes the last request first, "
+            f"The hit is right because of an order that the runner keeps. On one that computes the last request first, "
+            f"which no engine is known to do, "
             f"{vllm} tokens are wrong with hits in the same step, {guard} with the guard, {late} where a block is "
             f"registered after the step."
         )
@@ -109,9 +111,17 @@ class SameStepHit(ThreePrompts):
     """The guard is the first column, the engine as it is the second."""
 
     id = "vllm-38715"
-    title = "A hit on a block of the same step is no bug"
-    url = "https://github.com/vllm-project/vllm/pull/38715"
-    upstream = "No guard is in vLLM 0.32, rightly: it admits the three prompts in one step."
+    title = "A hit on a block of the same step is no bug for attention"
+    report = Report(
+        repository="vllm-project/vllm",
+        kind="pull request",
+        number="38715",
+        title="[Bugfix] Fix intra-step KV block corruption from stale prefix cache hits",
+        state="closed, not merged",
+        as_of="2026-09-11",
+        seen_in="main of 2026-04-01 by the report; 0.32.0 admits such a hit as well, without a guard for attention",
+        needs=("prefix caching", "two requests with one prefix of a full block, admitted in one step"),
+    )
     kind = "hit in flight"
     breaks = "The proposed guard puts off each request that hits a block of the step, and all requests behind it."
     why_unseen = "The guard breaks no rule: it waits for KV that would have been there in time."
@@ -119,8 +129,43 @@ class SameStepHit(ThreePrompts):
         "When two requests share a prefix and are scheduled in one step, the second one hits blocks of the first "
         "before the GPU has written any KV to them, and reads stale memory; it has to wait for the next step."
     )
+    conclusion = Conclusion(
+        answer="does not hold",
+        reason=(
+            "For attention, which the guard is proposed for: each layer stores the keys and values of the whole batch, "
+            "and then attends. It holds for a Mamba state, which has had a guard since pull request 29387. What makes "
+            "the outputs of issue 38606 wrong is not known here."
+        ),
+        passages=(
+            CodePassage(
+                version="vllm 0.32.0",
+                file="vllm/model_executor/layers/attention/attention.py",
+                line=548,
+                text="kv_cache_dummy_dep = unified_kv_cache_update(",
+                says="A layer's store of the batch's keys and values comes first.",
+            ),
+            CodePassage(
+                version="vllm 0.32.0",
+                file="vllm/model_executor/layers/attention/attention.py",
+                line=557,
+                text="kv_cache_dummy_dep=kv_cache_dummy_dep,",
+                says="The layer's attention depends on that store.",
+            ),
+            CodePassage(
+                version="vllm 0.32.0",
+                file="vllm/v1/core/single_type_kv_cache_manager.py",
+                line=1690,
+                text="and new_computed_blocks[-1].block_hash in self.cached_blocks_this_step",
+                says="Mamba groups put a request off that hits a block of the step.",
+            ),
+            ThreadPassage(
+                source="vllm-project/vllm 29387",
+                says="A Mamba layer reads the state of a block before the step that computes it has written it.",
+            ),
+        ),
+    )
     question = "Three prompts that share two blocks, added at once: are tokens wrong, and who waits?"
-    roles = ("the proposed guard: pull request 38715", "correct as it is")
+    roles = ("the proposed guard: pull request 38715", "vLLM 0.32: no guard")
     guide = (
         GuideStop(
             "A is admitted. Its two full blocks are registered at once, before any KV is computed.",
@@ -143,10 +188,6 @@ class SameStepHit(ThreePrompts):
     sentences = sentences(guide)
     experiments: Mapping[str, Experiment] = {"other order": OtherOrder()}
 
-    def claim_holds(self, before: Mapping[str, int], after: Mapping[str, int]) -> bool:
-        """Return whether the claim, which is about the engine as it is, holds: whether its tokens are wrong."""
-        return after["wrong tokens"] > 0
-
     def first_wrong(self, lab: Lab) -> FirstWrong | None:
         """Return the end of the first step if a request has waited for it without need."""
         if not self.measure(lab)["requests that wait a step"]:
@@ -160,11 +201,10 @@ class SameStepHit(ThreePrompts):
         guard, vllm, late = table.columns.values()
         waits, prompt = "requests that wait a step", "prompt tokens computed"
         return (
-            f"The claim does not hold for attention: with hits in the same step {vllm['wrong tokens']} of "
-            f"{vllm['tokens']} tokens are wrong, and the checks find no read of KV that is not there. The guard makes "
-            f"{guard[waits]} requests wait. An engine that registers after the step computes {late[prompt]} prompt "
-            f"tokens instead of {vllm[prompt]}. (For a Mamba state, which is read before the step writes it, the "
-            f"claim holds: 29387.)"
+            f"With hits in the same step {vllm['wrong tokens']} of {vllm['tokens']} tokens are wrong here, and the "
+            f"checks find no read of KV that is not there. The guard makes {guard[waits]} requests wait. An engine "
+            f"that registers after the step computes {late[prompt]} prompt tokens instead of {vllm[prompt]}. (A Mamba "
+            f"state is read before the step writes it: there vLLM has the guard, 29387.)"
         )
 
 

@@ -1,8 +1,9 @@
 """vLLM issue 39702, fixed by pull request 42289: the tier's hit is evicted between the look-up and its use.
 
-The look-up counted the tokens that the tier holds, and pinned nothing. By the time blocks had been allocated for them
-the tier had evicted some, and an assertion on the count ended the server. There the gap lies inside one call of the
-scheduler; here it is as long as the request waits for blocks.
+SimpleCPUOffloadConnector counted the tokens that the CPU holds, and pinned nothing. Once blocks were allocated for them
+it looked up again, and an assertion on the count ended the server. The issue has the eviction happen inside one pass of
+the scheduler. Here, in a workload of our own, the gap is as long as the request waits for blocks, and the tier refuses
+the load in place of the assertion.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from labengine.engine.external.host import HostStore
 from labengine.events import BlocksSaved, ExternalHit, RequestFinished, RequestScheduled, StepEnded, StepRolledBack
 from labengine.lab import Lab
 from labengine.scenarios.figures import events_of, num_finished
+from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import (
     Column,
     FirstWrong,
@@ -54,12 +56,63 @@ class UnpinnedHit(Scenario):
 
     id = "vllm-39702"
     title = "The tier's hit is evicted between look-up and use"
-    url = "https://github.com/vllm-project/vllm/issues/39702"
-    upstream = "Merged: pull request 42289."
+    report = Report(
+        repository="vllm-project/vllm",
+        kind="issue",
+        number="39702",
+        title=(
+            "[Bug]: SimpleCPUOffloadScheduler crashes with AssertionError: Expected N hit tokens, got 0 (TOCTOU race "
+            "in update_state_after_alloc)"
+        ),
+        state="closed",
+        as_of="2026-09-11",
+        seen_in="0.19.0, the first release with the connector, to 0.21.0",
+        mended_in="0.22.0 (42289): the look-up pins what it finds, and there is no second one",
+        needs=("SimpleCPUOffloadConnector", "prefix caching", "a CPU cache that is full and evicts"),
+    )
     claim = (
         "get_num_new_matched_tokens() finds tokens in the CPU cache and pins none of them. They can be evicted before "
         "update_state_after_alloc() looks them up again, and its assertion (expected N hit tokens, got 0) ends the "
         "server."
+    )
+    conclusion = Conclusion(
+        answer="holds in part",
+        reason=(
+            "The first look-up pins nothing, and the second one asserts on its count. That an eviction comes between "
+            "them is not seen in 0.20.2: both calls are in one pass over the waiting queue, and the manager takes CPU "
+            "blocks only when it prepares the step's stores, after that (our reading). Users have met the assertion; "
+            "one tells that pinning has ended it."
+        ),
+        passages=(
+            CodePassage(
+                version="vllm 0.20.2",
+                file="vllm/v1/simple_kv_offload/manager.py",
+                line=225,
+                text="_, hit_length = self.cpu_coordinator.find_longest_cache_hit(",
+                says="The blocks that are found are dropped, and only their number is returned.",
+            ),
+            CodePassage(
+                version="vllm 0.20.2",
+                file="vllm/v1/simple_kv_offload/manager.py",
+                line=553,
+                text="cpu_blocks_alloc = cpu_block_pool.get_new_blocks(n_to_alloc)",
+                says="CPU blocks are taken, and so evicted, while stores are prepared.",
+            ),
+            CodePassage(
+                version="vllm 0.32.0",
+                file="vllm/v1/simple_kv_offload/manager.py",
+                line=385,
+                text="self._pending_cpu_hits[request.request_id] = (",
+                says="Since the fix the first call keeps what it has found, pinned, for the second one.",
+            ),
+            ThreadPassage(
+                source="vllm-project/vllm 42289",
+                says=(
+                    "A user met the assertion about 20 minutes into production, once the CPU cache had begun to evict, "
+                    "and not any more with the blocks pinned."
+                ),
+            ),
+        ),
     )
     kind = "external tier"
     breaks = "A load is planned for blocks that the tier no longer has."
@@ -68,18 +121,18 @@ class UnpinnedHit(Scenario):
         "symptom, and the state stays valid."
     )
     question = "B's hit was counted before A's blocks were saved: can B be loaded?"
-    roles = ("the bug: the first count is used", "correct: counted when it is used")
+    roles = ("the bug: the first count is used", "labengine's way: counted when it is used")
     columns = (
         Column(
             "counted once",
             Parts(name="vllm, trusts the first answer", scheduler=TrustsTheFirstAnswer).overriding(VLLM),
-            "Uses the number of the first look-up, whatever the tier has evicted since.",
+            "Uses the number of the first look-up, whatever the tier has evicted since: the tier refuses the load.",
             tier=two_blocks,
         ),
         Column(
             "counted when used",
             "vllm",
-            "Looks up in the step that allocates and loads; nothing is evicted between.",
+            "labengine's order: looks up in the step that allocates and loads. vLLM's fix pins the hit instead.",
             tier=two_blocks,
         ),
     )
@@ -151,7 +204,8 @@ class UnpinnedHit(Scenario):
         return (
             f"Three steps make {wrong['attempts that failed']} attempts, and all fail ({self.error()}). Beginning a "
             f"step anew after a failed load cannot help while the number stays: {wrong['requests finished']} of 2 "
-            f"requests finish, and {right['requests finished']} if the tier is asked when its answer is used."
+            f"requests finish, and {right['requests finished']} if the tier is asked when its answer is used. (vLLM's "
+            f"fix keeps the first answer true: it pins the blocks.)"
         )
 
 

@@ -1,8 +1,9 @@
 """vLLM issue 39734, fixed by pull request 40946: admission counts a window group for the complete prompt.
 
-A request is admitted only if its whole prompt fits. The pool was sized for the window, because blocks that the window
-has passed are freed from chunk to chunk. Admission did not know that: it asked for blocks of the window group for every
-token. Such a prompt waits for ever in an empty pool, and so do all requests behind it.
+Since 0.19.0 vLLM admits a request only if its whole prompt fits (scheduler_reserve_full_isl). The pool was sized for
+the window, because blocks that the window has passed are freed from chunk to chunk. Admission did not know that: it
+asked for blocks of the window group for every token. Such a prompt waits for ever in an empty pool, and so do all
+requests behind it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.events import BlockFreed, RequestFinished, RequestScheduled, StepEnded, StepStarted
 from labengine.lab import Lab
 from labengine.scenarios.figures import num_finished, num_idle_steps
+from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import (
     Column,
     Experiment,
@@ -55,16 +57,16 @@ GROUPS = (GroupSpec(4), GroupSpec(4, "sliding_window", 8))
 
 
 class TooLarge(Experiment):
-    """The issue's title: a prompt that no pool of this size can hold, and a short request behind it."""
+    """The issue's title at its word: a prompt that no pool of this size can hold, and a short request behind it."""
 
     question = "A prompt larger than the pool, and a short request behind it: 20 steps"
     columns = (
         Column(
             "queued",
             Parts(name="vllm, refuses nothing", scheduler=RefusesNothing).overriding(VLLM),
-            "Queues it: a later check finds that it does not fit, at every step.",
+            "Queues it, as vLLM 0.32: a later check finds that it does not fit, at every step.",
         ),
-        Column("refused", "vllm", "Refuses it at `add`."),
+        Column("refused", "vllm", "Refuses it at `add`: labengine's own rule, in every edition. vLLM 0.32 has none."),
     )
     settings = settings(num_blocks=9, block_size=4)
 
@@ -87,8 +89,10 @@ class TooLarge(Experiment):
         queued, refused = table["queued"], table["refused"]
         return (
             f"A request that no pool of this size can hold: queued, it blocks the {queued['requests taken'] - 1} "
-            f"behind it ({queued['requests finished']} finished); refused at once, {refused['requests finished']} of "
-            f"{refused['requests taken']} finish."
+            f"behind it ({queued['requests finished']} finished); refused at once, as labengine does, "
+            f"{refused['requests finished']} of {refused['requests taken']} finish. Pull requests that would have vLLM "
+            f"refuse it were closed without a merge (35570, 39828, 52530): vLLM checks at its start that the pool "
+            f"holds a request of max_model_len."
         )
 
 
@@ -97,11 +101,57 @@ class NeverAdmitted(Scenario):
 
     id = "vllm-39734"
     title = "A prompt that fits by its window is never admitted"
-    url = "https://github.com/vllm-project/vllm/issues/39734"
-    upstream = "Merged: pull request 40946."
+    report = Report(
+        repository="vllm-project/vllm",
+        kind="issue",
+        number="39734",
+        title="[Bug]: Scheduler deadlocks when request exceeds KV cache capacity but is within max_model_len",
+        state="open",
+        as_of="2026-09-11",
+        seen_in="0.19.0, the first release with scheduler_reserve_full_isl, and 0.19.1",
+        mended_in="0.20.0, for models with a window (40946)",
+        needs=(
+            "a model with full and sliding-window layers (Gemma 4 in the report)",
+            "chunked prefill with scheduler_reserve_full_isl, the default",
+        ),
+    )
     claim = (
         "A request within max_model_len that exceeds the KV-cache capacity is never admitted and never refused: the "
         "scheduler makes no progress, and every request behind it waits as well."
+    )
+    conclusion = Conclusion(
+        answer="holds in part",
+        reason=(
+            "In 0.19 such a request is never admitted, and all behind it wait. But it does not exceed the capacity: "
+            "the size that is logged in tokens counts every group for every token, and the prompt fits by its window."
+        ),
+        passages=(
+            CodePassage(
+                version="vllm 0.19.0",
+                file="vllm/v1/core/sched/scheduler.py",
+                line=734,
+                text="and not self.kv_cache_manager.can_fit_full_sequence(",
+                says="Admission asks for the blocks of the whole prompt, without a cap for a window.",
+            ),
+            CodePassage(
+                version="vllm 0.32.0",
+                file="vllm/v1/core/single_type_kv_cache_manager.py",
+                line=225,
+                text="num_required_blocks, self.max_admission_blocks_per_request",
+                says="A window group is counted for what it holds at one time, as when the pool is sized.",
+            ),
+            ThreadPassage(
+                source="vllm-project/vllm 40946",
+                says=(
+                    "The pool's size takes into account that blocks outside the window are used again, and admission "
+                    "did not: prompts that fit were turned away."
+                ),
+            ),
+            ThreadPassage(
+                source="vllm-project/vllm 55800",
+                says="The same stall where the drafter of speculative decoding has a window, reported on 2026-09-08.",
+            ),
+        ),
     )
     kind = "deadlock"
     breaks = "A request waits for more blocks than it would ever hold, and the queue waits for it."
@@ -115,9 +165,13 @@ class NeverAdmitted(Scenario):
         Column(
             "all tokens counted",
             Parts(name="vllm, counts all tokens", kv_cache_manager=CountsAllTokens).overriding(VLLM),
-            "Asks for 10 blocks in either group: 20, and the pool has 16.",
+            "Asks for 10 blocks in either group, as vLLM 0.19: 20, and the pool has 16.",
         ),
-        Column("window counted", "vllm", "Asks for 10 blocks and for the 5 that a window of 8 and a step of 8 hold."),
+        Column(
+            "window counted",
+            "vllm",
+            "Asks for 10 blocks and for the 5 that a window of 8 and a step of 8 hold, as vLLM since 0.20.0.",
+        ),
     )
     settings = settings(num_blocks=17, groups=GROUPS, max_num_batched_tokens=8)
     num_steps = 20
@@ -182,8 +236,8 @@ class NeverAdmitted(Scenario):
         return (
             f"With all {wrong['free blocks']} blocks free, {wrong['steps without progress']} of {self.num_steps} steps "
             f"compute nothing, and the short request behind waits too: {wrong['requests finished']} of 2 finish, "
-            f"instead of {right['requests finished']}. The claim's title is about prompts that no pool can hold; the "
-            "one that hangs here fits."
+            f"instead of {right['requests finished']}. The report's title is about prompts that exceed the capacity; "
+            f"the one that hangs here fits."
         )
 
 

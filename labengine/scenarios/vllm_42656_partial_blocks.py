@@ -1,4 +1,7 @@
-"""vLLM pull request 42656: blocks that no look-up can find are queued like cached ones, and outlive warm blocks."""
+"""vLLM pull request 42656: blocks that no look-up can find are queued like cached ones, and outlive warm blocks.
+
+So it was in V1 up to 0.23. Since 0.24.0 blocks without a hash are freed to the head of the queue.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from labengine.core.parts import Parts
 from labengine.events import BlockEvicted, BlockFreed, PrefixHit, RequestFinished
 from labengine.lab import Lab
 from labengine.scenarios.figures import events_of, num_hit_tokens
+from labengine.scenarios.report import CodePassage, Conclusion, Report
 from labengine.scenarios.scenario import (
     Column,
     Experiment,
@@ -24,7 +28,7 @@ from labengine.scenarios.scenario import (
 
 
 class OneOrderForAll(VllmBlockPool):
-    """The free queue before the pull request."""
+    """The free queue before the pull request, in vLLM up to 0.23."""
 
     def reused_first(self, block_ids: list[int]) -> list[int]:
         """Return no block: partly filled ones go to the tail like all others."""
@@ -34,10 +38,12 @@ class OneOrderForAll(VllmBlockPool):
 BROKEN = Column(
     "one order",
     Parts(name="vllm, one order", block_pool=OneOrderForAll).overriding(VLLM),
-    "Queues freed blocks in one order: blocks without a hash push cached ones to the head.",
+    "Queues freed blocks in one order, as vLLM 0.22: blocks without a hash push cached ones to the head.",
 )
 FIXED = Column(
-    "hashless first", "vllm", "Puts blocks without a hash at the head: they are reused before any cached one."
+    "hashless first",
+    "vllm",
+    "Puts blocks without a hash at the head, as vLLM since 0.24.0: they are reused before any cached one.",
 )
 
 
@@ -90,10 +96,39 @@ class PartialBlocks(ShortPrompts, Scenario):
 
     id = "vllm-42656"
     title = "Partly filled blocks evict the cache"
-    url = "https://github.com/vllm-project/vllm/pull/42656"
-    upstream = "Merged: pull request 42656."
+    report = Report(
+        repository="vllm-project/vllm",
+        kind="pull request",
+        number="42656",
+        title="Apply LRU policy only to proper cache entries",
+        state="merged",
+        as_of="2026-09-11",
+        seen_in="code of 0.22.1 and 0.23.0 (which queues only scratch blocks of some groups at the head)",
+        mended_in="0.24.0 (42656)",
+        needs=("V1", "prefix caching", "a pool that gets full, or many requests at once"),
+    )
     claim = (
         "Partial blocks, which no look-up can ever find, are evicted in LRU order like cached ones, and so evict these."
+    )
+    conclusion = Conclusion(
+        answer="holds",
+        reason="In 0.23.0 a request's blocks are all freed to the tail, with or without a hash.",
+        passages=(
+            CodePassage(
+                version="vllm 0.23.0",
+                file="vllm/v1/core/block_pool.py",
+                line=441,
+                text="self.free_block_queue.append_n(freed_blocks)",
+                says="All blocks that are freed by a request go to the tail.",
+            ),
+            CodePassage(
+                version="vllm 0.24.0",
+                file="vllm/v1/core/block_pool.py",
+                line=634,
+                text="self.free_block_queue.prepend_n(blocks_without_hash)",
+                says="Blocks without a hash go to the head.",
+            ),
+        ),
     )
     kind = "LRU"
     breaks = "Cached content is evicted to keep blocks that no look-up can find."

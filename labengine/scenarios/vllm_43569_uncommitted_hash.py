@@ -1,6 +1,7 @@
 """vLLM pull request 43569: a block is registered when it is scheduled, and its request is preempted before it runs.
 
-The block goes back to the free queue with a hash, and nothing was written to it. The next look-up hits it.
+The block goes back to the free queue with a hash, and nothing was written to it. The next look-up hits it. Of the ways
+that the pull request names to get there, preemption by priority is played: not an abort, and not a failed load.
 """
 
 from __future__ import annotations
@@ -15,11 +16,15 @@ from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.events import BlockCached, BlockEvicted, PrefixHit, RequestPreempted, StepEnded
 from labengine.lab import Lab
 from labengine.scenarios.figures import events_of, num_misread_requests
+from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
 
 
 class Priority(TokenBudgetScheduler):
-    """Priority scheduling: the request with the longest prompt has the lowest priority."""
+    """Priority scheduling as vLLM's: the victim is the running request of the lowest priority.
+
+    Here that is the request with the longest prompt; vLLM takes the priority that a request came with.
+    """
 
     def choose_victim(self, request: Request) -> Request:
         """Return the running request of the lowest priority, which may have been scheduled in this very step."""
@@ -27,7 +32,7 @@ class Priority(TokenBudgetScheduler):
 
 
 class RollsBack(Priority):
-    """The pull request: hashes of blocks that no step has computed are taken back with the blocks."""
+    """What the pull request is for: hashes of blocks that no step has computed are taken back with the blocks."""
 
     def take_blocks(self, victim: Request) -> None:
         """Forget the content of blocks behind the computed tokens; then free all blocks."""
@@ -40,12 +45,12 @@ class RollsBack(Priority):
 EAGER = Column(
     "vllm, priorities",
     Parts(name="vllm, priorities", scheduler=Priority).overriding(VLLM),
-    "Registers blocks when they are scheduled; a victim's hashes stay, also of blocks that were never computed.",
+    "Registers blocks when they are scheduled; a victim's hashes stay, also of blocks never computed: as vLLM 0.32.",
 )
 LATE = Column(
     "after compute",
     Parts(name="vllm, priorities, after compute", scheduler=Priority, kv_cache_manager=KVCacheManager).overriding(VLLM),
-    "Registers blocks after compute: a victim of the same step has no hash for them yet.",
+    "labengine's way: registers blocks after compute, so that a victim of the same step has no hash for them yet.",
 )
 ROLLED_BACK = Column(
     "PR 43569",
@@ -62,11 +67,61 @@ class UncommittedHash(Scenario):
 
     id = "vllm-43569"
     title = "A preempted request leaves hashes of blocks that were never computed"
-    url = "https://github.com/vllm-project/vllm/pull/43569"
-    upstream = "Open: pull request 43569."
+    report = Report(
+        repository="vllm-project/vllm",
+        kind="pull request",
+        number="43569",
+        title="[Core][Bugfix] Roll back eager prefix-cache registration on uncommitted free",
+        state="open",
+        as_of="2026-09-11",
+        seen_in="main of 2026-05-25 by the report; the same code in 0.32.0",
+        needs=(
+            "prefix caching",
+            "a request that loses its blocks after they are scheduled and before they are computed: preemption with "
+            "--scheduling-policy priority, a failed load, or an abort",
+        ),
+    )
     claim = (
         "Blocks are registered before the worker writes them. If their request is preempted or aborted before that, "
         "the hashes survive, and a later request hits memory that was never written."
+    )
+    conclusion = Conclusion(
+        answer="holds in part",
+        reason=(
+            "For preemption by priority: 0.32.0 takes the victim out of the step and frees its blocks with their "
+            "hashes. For an abort it is not shown here: that needs an abort between scheduling and computing, "
+            "which another pull request reports for Mamba groups."
+        ),
+        passages=(
+            CodePassage(
+                version="vllm 0.32.0",
+                file="vllm/v1/core/kv_cache_manager.py",
+                line=616,
+                text="self.coordinator.cache_blocks(request, num_tokens_to_cache)",
+                says="Blocks are registered when they are allocated, up to the tokens of this step.",
+            ),
+            CodePassage(
+                version="vllm 0.32.0",
+                file="vllm/v1/core/sched/scheduler.py",
+                line=814,
+                text="if preempted_req in scheduled_running_reqs:",
+                says="With priorities the victim may be a request that this step has scheduled.",
+            ),
+            CodePassage(
+                version="vllm 0.32.0",
+                file="vllm/v1/core/sched/scheduler.py",
+                line=1589,
+                text="self._free_request_blocks(request)",
+                says="Its blocks are freed, and no hash is taken back.",
+            ),
+            ThreadPassage(
+                source="vllm-project/vllm 56525",
+                says=(
+                    "Aborted prefills left hashes of Mamba states that no step had written, with asynchronous "
+                    "scheduling; the pull request was open on 2026-09-11."
+                ),
+            ),
+        ),
     )
     kind = "hit in flight"
     breaks = "A look-up finds a block whose KV no step has written, and the request goes on from there."
@@ -74,7 +129,7 @@ class UncommittedHash(Scenario):
     question = "A's second chunk is scheduled, A is preempted in the same step, and comes back: what does it find?"
     columns = (EAGER, LATE, ROLLED_BACK, FIRST_COME)
     settings = settings(num_blocks=6, block_size=4, long_prefill_token_threshold=8)
-    roles = ("the bug: registered when scheduled", "correct: registered after compute")
+    roles = ("the bug: registered when scheduled", "labengine's way: registered after compute")
     guide = (
         GuideStop(
             "A step has computed eight tokens of A's long prompt, and all four of B's. B has priority.", StepEnded

@@ -2,6 +2,7 @@
 
 A recorded decode has a fixed number of rows. The rows without a request have slot -1, which a kernel skips. Code that
 computes block -1 // block_size and offset -1 % block_size writes the last slot of the pool's last block instead.
+In vLLM that was the cache of hidden states (extract_hidden_states). Here it is the KV store, so that tokens show it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 
 from labengine.events import PrefixHit, SlotsWritten, StepStarted, TokenSampled
 from labengine.lab import Lab
+from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import Column, GuideStop, Table, sentences, settings
 from labengine.scenarios.tiny_model import TinyModelScenario
 
@@ -20,18 +22,73 @@ class PaddingSlot(TinyModelScenario):
 
     id = "vllm-43810"
     title = "A padded row writes the pool's last slot"
-    url = "https://github.com/vllm-project/vllm/issues/43810"
-    upstream = "Closed: issue 43810. Pull request 43869 skips negative slots."
+    report = Report(
+        repository="vllm-project/vllm",
+        kind="issue",
+        number="43810",
+        title=(
+            "[Bug]: extract_hidden_states CUDA graph padding writes PADDING_SLOT_ID=-1 into last hidden-state KV slot"
+        ),
+        state="closed",
+        as_of="2026-09-11",
+        seen_in="commit 284e6f5 by the report; code of 0.22.0 to 0.24.0",
+        mended_in="0.25.0, which sends padding to the null block 0 (by which pull request is not known here)",
+        needs=(
+            "the speculative method extract_hidden_states",
+            "ExampleHiddenStatesConnector",
+            "CUDA graphs with padded rows",
+        ),
+    )
     kind = "padding"
     breaks = "Slot -1 of a padded row is indexed from the end: the last block's last slot is overwritten each step."
     claim = (
-        "With CUDA graphs, padded rows (slot -1) write into the last slot of the cache, and what a request keeps there "
-        "is lost; a store that skips negative slots mends it (43869)."
+        "With CUDA graphs, padded rows (slot -1) write into the last slot of the cache of hidden states, and what a "
+        "request keeps there is lost."
+    )
+    conclusion = Conclusion(
+        answer="holds",
+        reason=(
+            "For the cache of hidden states alone. The kernel that stores KV skips negative slots, as pull request "
+            "43869 says, which would use it here, too; what landed writes the null block instead."
+        ),
+        passages=(
+            CodePassage(
+                version="vllm 0.24.0",
+                file="vllm/model_executor/models/extract_hidden_states.py",
+                line=87,
+                text="kv_cache[slot_mapping // block_size, slot_mapping % block_size] = to_cache",
+                says="Slot -1 is indexed as any other: the last block, the last offset.",
+            ),
+            CodePassage(
+                version="vllm 0.32.0",
+                file="vllm/model_executor/models/extract_hidden_states.py",
+                line=88,
+                text="slot_mapping = slot_mapping.clamp_min(0)",
+                says="Padding writes slot 0, of the block that no request gets.",
+            ),
+            ThreadPassage(
+                source="vllm-project/vllm 43869",
+                says=(
+                    "The pull request proposes the KV store's kernel, which returns at a negative slot; it was open on "
+                    "2026-09-11."
+                ),
+            ),
+        ),
     )
     question = "Three requests decode in a graph of four rows: how many of their tokens are wrong?"
     columns = (
-        Column("from the end", "labengine", "Writes slot -1 as Python indexes it: the last slot.", "WritesTheLastSlot"),
-        Column("skips", "labengine", "Skips slots below 0; the same replay and the same padding.", "StaticRunner"),
+        Column(
+            "from the end",
+            "labengine",
+            "Writes slot -1 as Python indexes it, as vLLM's cache of hidden states up to 0.24.",
+            "WritesTheLastSlot",
+        ),
+        Column(
+            "skips",
+            "labengine",
+            "Skips slots below 0, as pull request 43869 and vLLM's KV store; same replay, same padding.",
+            "StaticRunner",
+        ),
         Column("unpadded", "labengine", "Runs decodes without recording: there is no padding."),
     )
     settings = settings(num_blocks=12, block_size=4, device="cpu")
@@ -86,9 +143,8 @@ class PaddingSlot(TinyModelScenario):
         broken, fixed, unpadded = table.columns.values()
         return (
             f"{broken['wrong tokens']} of {broken['tokens']} tokens are wrong; {fixed['wrong tokens']} where negative "
-            f"slots are skipped, and {unpadded['wrong tokens']} without padding. Upstream it is the cache of hidden "
-            f"states (extract_hidden_states) that is indexed so: there the tokens stay right, and the states saved "
-            f"for training are wrong. The KV store of vLLM skips negative slots."
+            f"slots are skipped, and {unpadded['wrong tokens']} without padding. In vLLM it was the cache of hidden "
+            f"states that was indexed so: what is saved there is wrong, and the tokens stay right (our reading)."
         )
 
 

@@ -19,7 +19,7 @@ from labengine.timeline import Fold
 
 
 class InterleavedKVCacheManager(VllmKVCacheManager):
-    """The order before the fix: each group takes its hits and its fresh blocks before the next group."""
+    """The order of vLLM 0.23: each group takes its hits and its fresh blocks before the next group."""
 
     def allocate_computed(self, request: Request, hit: Hit, num_external: int) -> None:
         """Add hits and fresh blocks group by group.
@@ -34,7 +34,7 @@ class InterleavedKVCacheManager(VllmKVCacheManager):
 
 
 class BulkTouchKVCacheManager(VllmKVCacheManager):
-    """Pull request 33775, as 44409 describes it: touch all hits of all groups in bulk.
+    """Pull request 33775, as 44409 describes it (33775's own code was not read): touch all hits of all groups in bulk.
 
     The tables then begin with those hits that are inside the window, as ever.
     """
@@ -83,10 +83,24 @@ BULK_TOUCH = Parts(name="vllm, bulk touch", kv_cache_manager=BulkTouchKVCacheMan
 FULL, WINDOW = GroupSpec(4), GroupSpec(4, "sliding_window", 16)
 
 COLUMNS = (
-    Column("interleaved", INTERLEAVED, "Group by group, hits and then fresh blocks: one block ends up in two groups."),
-    Column("two-phase", "vllm", "The hits of all groups first, then fresh blocks for all: nothing is wrong with it."),
-    Column("bulk touch", BULK_TOUCH, "33775: touches all hits first, also those that no table will hold: they leak."),
-    Column("clamp", INTERLEAVED, "44329: the old order, and a tier that believes less: more to load, and still wrong."),
+    Column(
+        "interleaved",
+        INTERLEAVED,
+        "Group by group, hits and then fresh blocks, as vLLM 0.23: one block ends up in two groups.",
+    ),
+    Column(
+        "two-phase", "vllm", "44409, as vLLM since 0.24.0: the hits of all groups first, then fresh blocks for all."
+    ),
+    Column(
+        "bulk touch",
+        BULK_TOUCH,
+        "33775, as 44409 tells of it: touches all hits first, also those that no table will hold. They leak.",
+    ),
+    Column(
+        "clamp",
+        INTERLEAVED,
+        "44329, by its description: the old order, and a tier that believes less. More to load, and still wrong.",
+    ),
 )
 
 

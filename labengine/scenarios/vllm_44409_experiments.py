@@ -176,7 +176,8 @@ class Conversations(HybridExperiment):
         """State that touched blocks in no table are never freed."""
         leaky = table["bulk touch"]
         return (
-            f"A bulk touch (33775) also touches hits that the window skips. They are in no table and never freed: "
-            f"after {leaky['conversations served']} conversations of 20, {leaky['blocks never given back']} blocks are "
-            f"lost to the pool, and admission, which does not count them, promises a block that is not there."
+            f"A bulk touch (33775, as 44409 tells of it) also touches hits that the window skips. They are in no table "
+            f"and never freed: after {leaky['conversations served']} conversations of 20, "
+            f"{leaky['blocks never given back']} blocks are lost to the pool, and admission, which does not count "
+            f"them, promises a block that is not there."
         )

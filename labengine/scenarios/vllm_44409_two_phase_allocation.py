@@ -2,7 +2,8 @@
 
 Each KV-cache group has its own block table, and all take their blocks from one pool. A cache hit is only a list of ids
 until it is touched: the blocks are still in the free queue. When a request is admitted group by group, the first one's
-fresh blocks, which the external tier is to fill, can be the second one's hits.
+fresh blocks, which the external tier is to fill, can be the second one's hits. So it was in vLLM 0.23; pull request
+33775 had gone for it before.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from labengine.engine.external.late import Delayed
 from labengine.events import BlockEvicted, BlocksLoaded, BlockTouched, PrefixHit
 from labengine.lab import Lab
 from labengine.scenarios.experiment import Experiment
+from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import FirstWrong, GuideStop, Scenario, sentences, symptom, wrong_at
 from labengine.scenarios.verdict import Table
 from labengine.scenarios.vllm_44409_columns import second_entries
@@ -32,12 +34,54 @@ class TwoPhaseAllocation(PrefixInTwoPlaces, Scenario):
 
     id = "vllm-44409"
     title = "Two groups, one pool: a cache hit is allocated again before it is touched"
-    url = "https://github.com/vllm-project/vllm/pull/44409"
-    upstream = "Merged: pull request 44409. Pull request 44329, the clamp, was closed."
+    report = Report(
+        repository="vllm-project/vllm",
+        kind="pull request",
+        number="44409",
+        title="[Bugfix] Two-phase KV allocation for cross-group prefix cache hits (supersedes #33775)",
+        state="merged",
+        as_of="2026-09-11",
+        seen_in="code of 0.22.0 and 0.23.0",
+        mended_in="0.24.0 (44409)",
+        needs=(
+            "a hybrid model: KV-cache groups that share a pool",
+            "a connector with external tokens behind a local hit (OffloadingConnector in issue 43884)",
+        ),
+    )
     claim = (
         "In a hybrid model with a local prefix hit and external KV, one group's blocks for the external tokens can be "
         "another group's hit blocks: one physical block in two tables, and a failing assert in the offloading "
         "connector (issue 43884). Touching the hits of all groups first mends it."
+    )
+    conclusion = Conclusion(
+        answer="holds",
+        reason=(
+            "In 0.23 each group touches its hits and takes its fresh blocks before the next group does. Since 0.24.0 "
+            "the hits of all groups come first."
+        ),
+        passages=(
+            CodePassage(
+                version="vllm 0.23.0",
+                file="vllm/v1/core/single_type_kv_cache_manager.py",
+                line=248,
+                text="allocated_blocks = self.block_pool.get_new_blocks(",
+                says="The call for one group touches its hits, and takes its fresh blocks right after.",
+            ),
+            CodePassage(
+                version="vllm 0.24.0",
+                file="vllm/v1/core/kv_cache_coordinator.py",
+                line=227,
+                text="manager.allocate_external_computed_blocks(",
+                says="A second loop over the groups takes the blocks for external tokens.",
+            ),
+            ThreadPassage(
+                source="vllm-project/vllm 44409",
+                says=(
+                    "The pull request takes the intent of 33775 over, but touches no hit that a window skips; without "
+                    "the clamp of 44329 its load test had no assertion any more."
+                ),
+            ),
+        ),
     )
     kind = "double allocation"
     breaks = "One physical block stands in the tables of two KV-cache groups, and each overwrites the other's KV."
@@ -120,10 +164,10 @@ class TwoPhaseAllocation(PrefixInTwoPlaces, Scenario):
         broken, clamped, loaded = table["interleaved"], table["clamp"], "blocks loaded for the long prompt"
         return (
             f"A tier that looks at the hits ends it ({self.symptom()}); with one that does not, "
-            f"{broken['blocks misread']} blocks are misread in silence. The clamp (44329) takes away the assert and "
-            f"not the cause: {clamped['blocks in two tables']} blocks still stand in two tables, "
-            f"{clamped['blocks misread']} are misread, and {clamped[loaded]} are loaded instead of {broken[loaded]}, "
-            f"for what the pool held is not reused."
+            f"{broken['blocks misread']} blocks are misread in silence. The clamp (44329, closed without a merge; "
+            f"played by its description) takes away the assert and not the cause: {clamped['blocks in two tables']} "
+            f"blocks still stand in two tables, {clamped['blocks misread']} are misread, and {clamped[loaded]} are "
+            f"loaded instead of {broken[loaded]}, for what the pool held is not reused."
         )
 
     def _texts(self, column: str, model: str) -> tuple[str, ...]:

@@ -54,3 +54,15 @@ def test_a_salt_of_one_request_reaches_all_its_blocks(edition: str) -> None:
     engine.step()
     tables = [set(request.block_tables[0]) for request in engine.snapshot().requests.values()]
     assert not tables[0] & tables[1]
+
+
+@pytest.mark.parametrize(
+    ("adapter", "found"),
+    [(("sql", "/one", "2"), 8), (("sql", "/two", "1"), 0), (("poem", "/one", "1"), 0)],
+    ids=["number", "path", "name"],
+)
+def test_vllm_hashes_an_adapters_name_and_path_and_not_its_number(adapter: tuple[str, str, str], found: int) -> None:
+    """As `_gen_lora_extra_hash_keys` of vLLM 0.31.0 to 0.32.0."""
+    names = ("lora", "lora_path", "lora_int_id")
+    first, second = (tuple(zip(names, values, strict=True)) for values in (("sql", "/one", "1"), adapter))
+    assert hits("vllm", (None, first), (None, second)) == [0, found]
