@@ -52,7 +52,7 @@ class WindowInFlight(Scenario):
         number="47728",
         title="[Bugfix][V1] Free out-of-window blocks on the processed-token basis under async scheduling",
         state="merged",
-        as_of="2026-08-12",
+        as_of="2026-08-05",
         seen_in="0.23.1rc1.dev601 (47282), and code of 0.25.1",
         mended_in="0.26.0 (47728)",
         needs=(
