@@ -1,4 +1,4 @@
-"""Editions: engines by name. Each behaves exactly as its namesake, down to the order of the free queue."""
+"""Editions: engines by name. Each behaves as its namesake, down to the free queue; docs/core.md has the departures."""
 
 from __future__ import annotations
 

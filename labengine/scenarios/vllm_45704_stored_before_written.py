@@ -1,8 +1,9 @@
 """vLLM issue 45704, fixed by pull request 46278: a store copies a block before the step has written it.
 
-The scheduler hands a block to the store once its tokens count as computed. That is bookkeeping of the host. The copy
-runs on a stream of its own, and no event orders it behind the kernels of the step: where the host is ahead of the
-device, the copy reads what the block held before. The tier keeps those bytes under the right hash, for every later hit.
+vLLM's SimpleCPUOffloadConnector stores a block once its tokens count as computed. That is bookkeeping of the host. Up
+to 0.23.0 the copy ran on a stream of its own, and no event ordered it behind the kernels of the step: where the host is
+ahead of the device, the copy reads what the block held before. The tier keeps those bytes under the right hash, for
+every later hit. (On a device it is a race; here every copy comes first, and labengine's host tier stores the blocks.)
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from labengine.engine.external.host import HostStore
 from labengine.events import BlocksLoaded, BlocksSaved, ExternalHit, SlotsWritten, TokenSampled
 from labengine.lab import Lab
+from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import Column, GuideStop, Table, sentences, settings
 from labengine.scenarios.tiny_model import TinyModelScenario
 
@@ -19,13 +21,55 @@ class StoredBeforeWritten(TinyModelScenario):
 
     id = "vllm-45704"
     title = "A store copies a block before the step has written it"
-    url = "https://github.com/vllm-project/vllm/issues/45704"
-    upstream = "Merged: pull request 46278. The same race on the load path, issue 47282, is open."
+    report = Report(
+        repository="vllm-project/vllm",
+        kind="issue",
+        number="45704",
+        title=(
+            "[Bug]: SimpleCPUOffloadConnector corrupts restored KV under load → intermittent garbled output "
+            "(missing GPU→CPU store cross-stream sync)"
+        ),
+        state="closed",
+        as_of="2026-07-01",
+        seen_in="code of 0.19.0, the first release with this connector, to 0.23.0",
+        mended_in="0.24.0 (46278)",
+        needs=("SimpleCPUOffloadConnector (VLLM_USE_SIMPLE_KV_OFFLOAD=1)", "a GPU whose host runs ahead of it"),
+    )
     kind = "external tier"
     breaks = "The tier keeps what a block held before its KV was written, under the hash of that KV."
     claim = (
         "Blocks are stored when the scheduler counts them as computed, and nothing orders the copy behind the writes "
         "on the device: restored KV is corrupt, and output is garbled now and then under load."
+    )
+    conclusion = Conclusion(
+        answer="holds",
+        reason=(
+            "In 0.23.0 the worker launches the copy on its own stream and waits for nothing; since 0.24.0 it waits for "
+            "an event behind the step."
+        ),
+        passages=(
+            CodePassage(
+                version="vllm 0.23.0",
+                file="vllm/v1/simple_kv_offload/worker.py",
+                line=211,
+                text="no deferral or cross-stream sync needed",
+                says="The worker takes tokens that count as computed for written, and launches the store at once.",
+            ),
+            CodePassage(
+                version="vllm 0.24.0",
+                file="vllm/v1/simple_kv_offload/worker.py",
+                line=245,
+                text="wait_event=self._store_compute_done",
+                says="The store waits for an event that is recorded behind the step's kernels.",
+            ),
+            ThreadPassage(
+                source="vllm-project/vllm 47282",
+                says=(
+                    "The mirror hazard, a load that overwrites what a step still reads, was reported on 2026-07-01; "
+                    "47728, merged, states that it mends it (scenario vllm-47728)."
+                ),
+            ),
+        ),
     )
     question = "B loads 8 tokens that were stored while their step ran: how many of its tokens are wrong?"
     roles = ("the bug: copied without waiting", "the fix: copied behind the step's writes")
@@ -33,11 +77,16 @@ class StoredBeforeWritten(TinyModelScenario):
         Column(
             "own stream",
             "vllm",
-            "Copies when the scheduler says so; the step's kernels may not have run.",
+            "Copies when the scheduler says so, as vLLM 0.23.0; here the step's kernels have not run.",
             "StoresBeforeTheWrite",
             HostStore,
         ),
-        Column("waits", "vllm", "Copies after the forward pass that filled the blocks.", tier=HostStore),
+        Column(
+            "waits",
+            "vllm",
+            "Copies after the forward pass that filled the blocks, as vLLM since 0.24.0.",
+            tier=HostStore,
+        ),
     )
     settings = settings(num_blocks=24, block_size=4, device="cpu")
     prefix = tuple(range(10, 20))
@@ -75,8 +124,8 @@ class StoredBeforeWritten(TinyModelScenario):
         wrong, right = (column["wrong tokens"] for column in table.columns.values())
         return (
             f"{wrong} of {table['own stream']['tokens']} tokens are wrong, and {right} if the copy waits. A itself is "
-            "right: its tokens never come from the tier. The issue's test of the copy alone was corrupt in 150 of 150 "
-            "runs without an event between the streams, and storing a step later made no difference."
+            "right: its tokens never come from the tier. The issue has a test of the copy alone, on a GPU, with and "
+            "without a wait between the streams."
         )
 
 

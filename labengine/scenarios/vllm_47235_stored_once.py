@@ -1,9 +1,10 @@
-"""vLLM pull request 47235, and its counterpart 47234 (both open): blocks that the tier evicts are not stored again.
+"""vLLM pull request 47235, and its counterpart 47234: blocks that the tier evicts are not stored again.
 
-A request's blocks are stored as they are filled, and a cursor notes how far. If the tier evicts one of them while the
-request goes on, the cursor has passed it. A chain without its head cannot be hit, so the blocks that are stored behind
-it are useless. 47235 looks again; 47234 argues that only speed is lost, and that looking costs time in each step.
-labengine stores a block once, as vLLM does.
+vLLM's SimpleCPUOffloadConnector, in eager mode, stores a request's blocks as they are filled, and a cursor notes how
+far. If the tier evicts one of them while the request goes on, the cursor has passed it. A chain without its head cannot
+be hit, so the blocks that are stored behind it are useless. 47235 looks again in a step after an eviction. 47234
+changes nothing: it argues that only speed is lost, and that looking at all blocks in every step would cost time.
+labengine stores a block once as well.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from labengine.engine.external.host import HostStore
 from labengine.events import BlocksSaved, ExternalHit, RequestScheduled
 from labengine.lab import Lab
 from labengine.scenarios.figures import events_of
+from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import (
     Column,
     FirstWrong,
@@ -33,7 +35,10 @@ from labengine.scenarios.scenario import (
 
 
 class LooksAgain(TokenBudgetScheduler):
-    """Stores also the blocks of a running request that the tier has evicted meanwhile."""
+    """Stores also the blocks of a running request that the tier has evicted meanwhile.
+
+    It looks in every step, the case that 47234 argues against; 47235 looks after an eviction. Here both store the same.
+    """
 
     def choose_saves(self, batch: Sequence[ScheduledRequest]) -> tuple[BlockTransfer, ...]:
         """Return the blocks before this step's that the tier lacks, then those that this step fills."""
@@ -62,23 +67,67 @@ class StoredOnce(Scenario):
 
     id = "vllm-47235"
     title = "What the tier evicts is not stored again"
-    url = "https://github.com/vllm-project/vllm/pull/47235"
-    upstream = "Open: pull requests 47235 and 47234."
+    report = Report(
+        repository="vllm-project/vllm",
+        kind="pull request",
+        number="47235",
+        title="[Bugfix][KVOffload] Restore evicted CPU blocks and fix cursor advancement",
+        state="open",
+        as_of="2026-07-01",
+        seen_in="code of 0.19.0 to 0.33.0, which notes it as to be done",
+        needs=(
+            "SimpleCPUOffloadConnector (VLLM_USE_SIMPLE_KV_OFFLOAD=1) in eager mode, its default",
+            "a CPU pool that evicts blocks of a request that goes on",
+        ),
+    )
     claim = (
         "Blocks whose tier entries are evicted while their request is active are never stored again, because the store "
         "cursor has passed them. Requests with the same prefix then miss the tier and prefill again."
+    )
+    conclusion = Conclusion(
+        answer="holds",
+        reason=(
+            "The scan for blocks to store begins at the cursor, and nothing sets the cursor back when the CPU pool "
+            "evicts. What is lost is reuse: no request reads anything wrong."
+        ),
+        passages=(
+            CodePassage(
+                version="vllm 0.32.0",
+                file="vllm/v1/simple_kv_offload/manager.py",
+                line=851,
+                text="FIXME (yifan): handle CPU cache eviction",
+                says="The code says itself that the cursor omits evicted blocks in the middle of a request.",
+            ),
+            CodePassage(
+                version="vllm 0.32.0",
+                file="vllm/v1/simple_kv_offload/manager.py",
+                line=865,
+                text="start = state.num_stored_blocks[g]",
+                says="Blocks before the cursor are not looked at again.",
+            ),
+            ThreadPassage(
+                source="vllm-project/vllm 47234",
+                says=(
+                    "Its counterpart, open as of 2026-07-01: a shorter match is recomputed, blocks used last are "
+                    "evicted last, and looking at all blocks in every step would cost time."
+                ),
+            ),
+        ),
     )
     kind = "external tier"
     breaks = "The tier keeps a chain's later blocks without its head, and no look-up can reach them."
     why_unseen = "A miss in the tier is no error: the tokens are computed again, and only the figures of hits tell."
     question = "A's first two blocks were evicted from the tier while A went on: how much of A is found later?"
-    roles = ("stored once, as in vLLM and here", "pull request 47235")
+    roles = ("stored once, as vLLM 0.32 in eager mode", "stored again, as 47235 proposes")
     columns = (
-        Column("stored once", "vllm", "Stores each block in the step that fills it.", tier=four_blocks),
+        Column(
+            "stored once", "vllm", "Stores each block in the step that fills it, and never again.", tier=four_blocks
+        ),
         Column(
             "looks again",
             Parts(name="vllm, stores again", scheduler=LooksAgain).overriding(VLLM),
-            "Asks the tier in each step for all blocks of the requests that run, and stores what is missing.",
+            "Asks the tier for all blocks of the requests that run, and stores what is missing. 47235 asks after an "
+            "eviction, this column in every step: here the copies are the same.",
             tier=four_blocks,
         ),
     )
@@ -151,9 +200,8 @@ class StoredOnce(Scenario):
         return (
             f"{once['tokens found in the tier']} tokens of A's next turn are found, and "
             f"{again['tokens found in the tier']} if blocks are stored again, for {again[key]} copies instead of "
-            f"{once[key]}. 47234 is right that nothing wrong is read, and that the tier keeps what was used last: the "
-            "blocks stored again evict B's. The report's loss is real all the same, for a third block without the "
-            "first is room wasted."
+            f"{once[key]}. As 47234 says, nothing wrong is read, and the tier keeps what was used last: here the "
+            "blocks stored again evict B's. Our reading: a third block without the first is room wasted all the same."
         )
 
 

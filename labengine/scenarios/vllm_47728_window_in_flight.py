@@ -1,9 +1,11 @@
 """vLLM pull request 47728: the window's blocks are freed while the step that reads them is in flight.
 
-vLLM counts a step's tokens as computed when the step is scheduled. What has left the window was freed by that count,
-although the step was only launched: it still reads those blocks. A consumer of remote KV then gets them as the
-destination of a load, on another stream. The fix frees by the tokens whose step has been processed. (The same count
-frees too much when drafts are rejected: then a request reads null entries of its own table.)
+vLLM counts a step's tokens as computed when the step is scheduled. Up to 0.25.1, with asynchronous scheduling or
+pipeline parallelism, what has left the window was freed by that count, although the step was only launched: it still
+reads those blocks. A connector that consumes KV then gets them as the destination of a load, on another stream. The fix
+frees by the tokens whose step has been processed. (By the same count too much is freed when drafts are rejected: then a
+request reads null entries of its own table. That is not played here.) Here the step itself is planned, then the blocks
+are freed, then the load lands, then the step runs: one step of a synchronous scheduler stands for two in flight.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.events import BlockFreed, BlocksLoaded, RequestScheduled, SlotsWritten, StepEnded
 from labengine.lab import Lab
 from labengine.scenarios.figures import num_misread_blocks
+from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
 
 
@@ -43,11 +46,53 @@ class WindowInFlight(Scenario):
 
     id = "vllm-47728"
     title = "The window's blocks are freed before the step that reads them has run"
-    url = "https://github.com/vllm-project/vllm/pull/47728"
-    upstream = "Merged: pull request 47728."
+    report = Report(
+        repository="vllm-project/vllm",
+        kind="pull request",
+        number="47728",
+        title="[Bugfix][V1] Free out-of-window blocks on the processed-token basis under async scheduling",
+        state="merged",
+        as_of="2026-08-05",
+        seen_in="0.23.1rc1.dev601 (47282), and code of 0.25.1",
+        mended_in="0.26.0 (47728)",
+        needs=(
+            "more than one batch in flight: asynchronous scheduling, or pipeline parallelism",
+            "a sliding window, chunked local attention or Mamba states",
+            "a KV connector whose loads are not ordered behind the step, such as SimpleCPUOffloadConnector",
+        ),
+    )
     claim = (
         "Out-of-window blocks are freed by a count that includes the tokens of the step in flight. That step's window "
         "still covers them, and KV that is loaded into them meanwhile is read in their place."
+    )
+    conclusion = Conclusion(
+        answer="holds",
+        reason=(
+            "In 0.25.1 skipped blocks are freed by all scheduled tokens; since 0.26.0 the tokens in flight are "
+            "subtracted."
+        ),
+        passages=(
+            CodePassage(
+                version="vllm 0.25.1",
+                file="vllm/v1/core/kv_cache_manager.py",
+                line=406,
+                text="total_computed_tokens,",
+                says="The window's blocks are freed by a count that the launch of a step has advanced already.",
+            ),
+            CodePassage(
+                version="vllm 0.26.0",
+                file="vllm/v1/core/kv_cache_manager.py",
+                line=445,
+                text="total_computed_tokens - request.num_in_flight_tokens",
+                says="Only tokens whose step has been processed count.",
+            ),
+            ThreadPassage(
+                source="vllm-project/vllm 47728",
+                says=(
+                    "It names issue 47282, a load that overwrites blocks under a read, as the first of two mended bugs."
+                ),
+            ),
+        ),
     )
     kind = "free in flight"
     breaks = "A block that the launched step reads is free, and another request's KV is loaded into it."
@@ -55,8 +100,14 @@ class WindowInFlight(Scenario):
     question = "A's window moves by a block in this step, and B's KV is loaded: what does A read?"
     roles = ("the bug: freed by scheduled tokens", "the fix: freed by computed tokens")
     columns = (
-        Column("scheduled", BROKEN, "Frees what lies before the window of the token after this step."),
-        Column("computed", "vllm", "Frees what lies before the window of this step's first token."),
+        Column(
+            "scheduled",
+            BROKEN,
+            "Frees what lies before the window of the token after this step, as vLLM 0.25.1 with a step in flight.",
+        ),
+        Column(
+            "computed", "vllm", "Frees what lies before the window of this step's first token, as vLLM since 0.26.0."
+        ),
     )
     settings = settings(
         num_blocks=9, groups=(GroupSpec(4, "sliding_window", 5),), external="host", retention_interval=0

@@ -1,8 +1,10 @@
 """vLLM pull request 57104: loads fill the pool, and each of them needs one block more to begin.
 
-A request gets blocks for what the tier loads. The block for the tokens behind (there the lookahead of a drafter) is
-asked for when the load has landed. Two loads can take all blocks: then neither request can begin, neither gives
-anything back, and each step finds the same.
+A request gets blocks for what the tier loads. The lookahead slots of a drafter (MTP) are asked for when the load has
+landed. Two loads can take all blocks: then neither request can begin, neither gives anything back, and each step finds
+the same. vLLM 0.30.0 admits a load only if its whole prompt fits beside what the loads before it still need (44560):
+it counted everything but the lookahead. labengine has no lookahead, so here the block of the prompt's last token stands
+for it, and the broken column leaves it out of the count. vLLM 0.30.0 would not deadlock on these prompts.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.events import BlocksLoaded, ExternalHit, RequestScheduled, StepEnded
 from labengine.lab import Lab
 from labengine.scenarios.figures import num_finished, num_idle_steps, num_preemptions
+from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import (
     Column,
     Experiment,
@@ -33,9 +36,9 @@ from labengine.scenarios.tiers import late_host
 
 
 class KeepsLandedLoads(TokenBudgetScheduler):
-    """vLLM's scheduling: a request whose load has landed keeps its blocks while it waits.
+    """A request whose load has landed keeps its blocks while it waits, as in vLLM.
 
-    labengine's takes them back when nothing else can move.
+    labengine's scheduler, edition vllm included, takes them back when nothing else can move.
     """
 
     def _take_back_last(self, preempted: list[int]) -> bool:
@@ -43,7 +46,7 @@ class KeepsLandedLoads(TokenBudgetScheduler):
 
 
 class CountsLoadsAlone(VllmKVCacheManager):
-    """Admission before the pull request."""
+    """Admission before the pull request, with the block behind the load for the lookahead. (44560 is left out.)"""
 
     def can_admit(self, request: Request, hit: Hit, num_external: int = 0, num_spare: int = 0) -> bool:
         """Return True when the blocks to be loaded fit; the block for the tokens behind them is not counted."""
@@ -67,8 +70,18 @@ class CountedNotReserved(Experiment):
 
     question = "What was counted for A is not reserved: B loads, and both land"
     columns = (
-        Column("one more counted", KEEPS, "Keeps landed loads, as vLLM does.", tier=late_host),
-        Column("vllm edition", "vllm", "Takes a landed load back when nothing can move.", tier=late_host),
+        Column(
+            "one more counted",
+            KEEPS,
+            "Keeps landed loads, as vLLM, and reserves nothing, as vLLM before 0.23.0 (44560).",
+            tier=late_host,
+        ),
+        Column(
+            "vllm edition",
+            "vllm",
+            "labengine's way, in edition vllm too: takes a landed load back when nothing can move.",
+            tier=late_host,
+        ),
     )
     settings = settings(num_blocks=5, block_size=4)
     num_steps = 20
@@ -89,22 +102,69 @@ class CountedNotReserved(Experiment):
         """State that counting alone is not enough."""
         counted, taken = table["one more counted"], table["vllm edition"]
         return (
-            f"Counting alone is not enough: what was counted is not reserved (44560 reserves it), and a request behind "
-            f"takes it. With landed loads kept, {counted['requests finished']} of 2 requests finish; taken back, "
-            f"{taken['requests finished']} do."
+            "Counting alone is not enough: what was counted is not reserved (vLLM reserves it since 44560, 0.23.0), "
+            f"and a request behind takes it. With landed loads kept, {counted['requests finished']} of 2 requests "
+            f"finish; taken back, {taken['requests finished']} do."
         )
 
 
 class LoadsFillThePool(Scenario):
-    """The pull request's example: A needs 4 blocks and one, B 3 and one, and the pool has 7."""
+    """The sizes of the pull request's example: A needs 4 blocks and one, B 3 and one, and the pool has 7."""
 
     id = "vllm-57104"
     title = "Loads fill the pool, and no request can begin"
-    url = "https://github.com/vllm-project/vllm/pull/57104"
-    upstream = "Merged: pull request 57104."
+    report = Report(
+        repository="vllm-project/vllm",
+        kind="pull request",
+        number="57104",
+        title="[BugFix][KV Connector] Fix Deadlock with KVConnector + MTP under KV Pressure",
+        state="merged",
+        as_of="2026-09-16",
+        seen_in="code of 0.30.0; a production deployment of GLM 5.2, version not named",
+        mended_in="0.31.0 (57104)",
+        needs=(
+            "speculative decoding with lookahead slots, such as MTP",
+            "a KV connector that loads while the request waits",
+            "a pool that the loads fill to the last block",
+        ),
+    )
     claim = (
         "Under KV pressure asynchronous loads can take every block. Each loaded request needs one lookahead block "
         "more, which is allocated only after the load: the scheduler deadlocks."
+    )
+    conclusion = Conclusion(
+        answer="holds",
+        reason=(
+            "In 0.30.0 the scheduler takes the lookahead out of the count while a load begins, and asks for it when "
+            "the load has landed; 0.31.0 keeps the slots of a speculative step free before it begins another load."
+        ),
+        passages=(
+            CodePassage(
+                version="vllm 0.30.0",
+                file="vllm/v1/core/sched/scheduler.py",
+                line=1157,
+                text="reserved_blocks = self._inflight_prefill_reserved_blocks()",
+                says="A load leaves free what the loads before it need for their prompts, and nothing for lookahead.",
+            ),
+            CodePassage(
+                version="vllm 0.30.0",
+                file="vllm/v1/core/kv_cache_manager.py",
+                line=508,
+                text="if full_sequence_must_fit:",
+                says="The whole prompt has to fit already: the block that stands for the lookahead here was counted.",
+            ),
+            CodePassage(
+                version="vllm 0.31.0",
+                file="vllm/v1/core/sched/scheduler.py",
+                line=1203,
+                text="+ self._spec_decode_step_blocks()",
+                says="The blocks of a speculative step are kept free as well.",
+            ),
+            ThreadPassage(
+                source="vllm-project/vllm 57104",
+                says="Its example: loads of 4 and of 3 blocks, one more each for MTP, and a pool of 7.",
+            ),
+        ),
     )
     kind = "deadlock"
     breaks = "Requests are admitted for their loads alone, and wait for each other's blocks afterwards."
@@ -112,15 +172,25 @@ class LoadsFillThePool(Scenario):
         "Both requests wait with blocks that are theirs: every state is valid, and only the steps that schedule "
         "nothing show it."
     )
-    question = "A loads 4 blocks of 7 and B 3; each needs one more: 20 steps"
+    question = "A loads 4 blocks of 7 and B 3; each needs one more (its last token's, for a lookahead): 20 steps"
     roles = ("the bug: loads alone are counted", "the fix: the block behind is counted")
     columns = (
-        Column("loads counted", BROKEN, "Admits a load if its own blocks are free.", tier=late_host),
-        Column("one more counted", KEEPS, "Admits a load if the prompt behind it fits as well.", tier=late_host),
+        Column(
+            "loads counted",
+            BROKEN,
+            "Admits a load if its own blocks are free: the block behind stands for the lookahead that 0.30.0 forgot.",
+            tier=late_host,
+        ),
+        Column(
+            "one more counted",
+            KEEPS,
+            "Admits a load if the block behind it fits as well, as 57104 counts the lookahead.",
+            tier=late_host,
+        ),
         Column(
             "taken back",
             TAKES_BACK,
-            "Counts loads alone; when nothing can move, the last one gives its blocks back.",
+            "labengine's way: loads alone are counted; when nothing can move, the last one gives its blocks back.",
             tier=late_host,
         ),
     )

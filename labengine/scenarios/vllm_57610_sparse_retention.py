@@ -1,9 +1,9 @@
 """vLLM issue 57610: a window that keeps the run of one boundary, and a prompt that diverges just before it.
 
-With retention_interval 0 a sliding-window group keeps the blocks that a hit at the prompt's last boundary needs. A
-prompt that diverges inside the last alignment unit asks for the boundary before: its run was never kept, so that the
-hit of all groups is 0. Pull request 57613 keeps one unit more. (The hits of columns "interval 0" and "dense", and those
-of a second edit, are what vLLM 0.32's own scheduler finds.)
+With retention_interval 0, vLLM's default since 0.29.0, a sliding-window group keeps the blocks that a hit at the
+prompt's last boundary needs. A prompt that diverges inside the last alignment unit asks for the boundary before: its
+run was never kept, so that the hit of all groups is 0. Pull request 57613 keeps one unit more. (The hits of columns
+"interval 0" and "dense", and those of a second edit, are what vLLM 0.32's own scheduler finds.)
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from labengine.core.request import Request
 from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.events import BlockCached, PrefixHit, StepEnded
 from labengine.lab import Lab
+from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import (
     Column,
     Experiment,
@@ -42,7 +43,7 @@ class OneUnitMore(SlidingWindowGroup):
 
 
 class EveryBlock(SlidingWindowGroup):
-    """Dense retention, vLLM's default until pull request 52216."""
+    """Dense retention, vLLM's default until 0.28.0 (52216 changed it)."""
 
     def is_worth_caching(self, request: Request, index: int) -> bool:
         """Return True: these groups need every block for some hit."""
@@ -53,7 +54,11 @@ class Divergences(Experiment):
     """A prompt, and prompts that share 15, 16 ... 22 of its tokens; each pair has tokens of its own."""
 
     columns = (
-        Column("interval 0", "vllm", "Keeps the run before the last boundary: a prompt that ends sooner hits nothing."),
+        Column(
+            "interval 0",
+            "vllm",
+            "Keeps the run before the last boundary, as vLLM since 0.29.0: a prompt that ends sooner hits nothing.",
+        ),
         Column(
             "57613",
             Parts(name="vllm + 57613", sliding_window_group=OneUnitMore).overriding(VLLM),
@@ -62,7 +67,7 @@ class Divergences(Experiment):
         Column(
             "dense",
             Parts(name="vllm, dense", sliding_window_group=EveryBlock).overriding(VLLM),
-            "Keeps every block of the window group: each boundary can be hit.",
+            "Keeps every block of the window group, as vLLM until 0.28.0: each boundary can be hit.",
         ),
     )
     settings = settings(num_blocks=400, groups=(GroupSpec(4), GroupSpec(2, "sliding_window", 8)), retention_interval=0)
@@ -142,8 +147,8 @@ class Again(Divergences):
         """State that the miss comes once."""
         first, second, third = table["interval 0"].values()
         return (
-            f"The report does not say that the miss comes once: vLLM keeps the run of a boundary at which the groups "
-            f"disagreed. Edits at the same token hit {first}, then {second} and {third} tokens."
+            f"Seen here and in vLLM 0.32's own scheduler: the miss comes once, for the run of a boundary at which the "
+            f"groups disagreed is kept. Edits at the same token hit {first}, then {second} and {third} tokens."
         )
 
 
@@ -152,14 +157,59 @@ class SparseRetention(Divergences, Scenario):
 
     id = "vllm-57610"
     title = "One boundary's run is kept, and a prompt that diverges before it hits nothing"
-    url = "https://github.com/vllm-project/vllm/issues/57610"
-    upstream = "Open: issue 57610 and pull request 57613."
+    report = Report(
+        repository="vllm-project/vllm",
+        kind="issue",
+        number="57610",
+        title=(
+            "[Bug]: Sliding-window prefix cache misses entirely when a request diverges inside the last alignment "
+            "block of a cached prompt (sparse retention keeps a tail exactly `need` blocks long)"
+        ),
+        state="open",
+        as_of="2026-09-18",
+        seen_in="0.29.0 with vllm-metal; the rule is the same in code of 0.33.0",
+        needs=(
+            "a model with full and sliding-window layers (Gemma 4 in the report), with prefix caching",
+            "prefix_cache_retention_interval 0, the default since 0.29.0, or above 0",
+            "a prompt that shares a cached one up to a token inside its last alignment unit",
+        ),
+    )
     kind = "window"
     breaks = "A prompt that diverges in the last alignment unit of a cached one hits 0 tokens instead of all before it."
     why_unseen = "A shorter hit than possible breaks no rule: all tokens are right, and computed again."
     claim = (
         "With retention_interval 0 a request that diverges inside the last aligned block of a cached prompt hits "
         "nothing; keeping one alignment unit more below each boundary (57613) mends it."
+    )
+    conclusion = Conclusion(
+        answer="holds in part",
+        reason=(
+            "That such a request hits nothing follows from the code. That one unit more mends it holds for the last "
+            "unit alone: a prompt that diverges one unit earlier hits nothing then."
+        ),
+        passages=(
+            CodePassage(
+                version="vllm 0.29.0",
+                file="vllm/v1/core/single_type_kv_cache_manager.py",
+                line=1066,
+                text="end - need",
+                says="The run that is kept is as long as a hit at its own boundary needs, and no longer.",
+            ),
+            CodePassage(
+                version="vllm 0.33.0",
+                file="vllm/v1/core/single_type_kv_cache_manager.py",
+                line=1143,
+                text="end - need",
+                says="The rule is unchanged.",
+            ),
+            ThreadPassage(
+                source="vllm-project/vllm 57613",
+                says=(
+                    "The proposed change, open as of 2026-09-18: it adds the blocks of one alignment unit below each "
+                    "boundary, and no more."
+                ),
+            ),
+        ),
     )
     question = "A prompt of 22 tokens, and one that shares 15 to 22 of them: how long is the hit?"
     roles = ("the rule: retention_interval 0", "the proposed fix: pull request 57613")

@@ -1,9 +1,11 @@
-"""vLLM issue 45388 and what followed (44560, 45406, 57104, 57841): loads that have landed, behind a request that waits.
+"""vLLM pull request 57841, after issue 45388: loads that have landed, behind a request that waits for blocks.
 
-A request whose KV is being loaded holds blocks and does not run. vLLM kept it in a queue of skipped requests, and its
-load counted as landed only when the scan reached it. The scan ends at the first request that does not fit: if nothing
-runs, and the blocks that this request needs are held by loads behind it, nothing moves for ever. vLLM 0.32 has a queue
-of its own for requests that hold blocks, and scans it first: the alternative that 57841's review proposed.
+A request whose KV is being loaded holds blocks and does not run. From 0.18.0 to 0.30.0 vLLM kept it in a queue of
+skipped requests, and its load counted as landed only when the scan reached it. The scan ends at the first request that
+does not fit: if nothing runs, and the blocks that this request needs are held by loads behind it, nothing moves for
+ever. Pull request 44560 (0.23.0) keeps loads from taking what earlier ones need; the case of issue 45388 is gone with
+it. 45406, closed, would have scanned on; 57841 begins no load behind a request without blocks. Since 0.31.0 requests
+that hold blocks have a queue of their own, which is scanned first: an alternative that 57841's review proposed.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from labengine.engine.external.late import Delayed
 from labengine.events import BlocksLoaded, ExternalHit, ForwardRan, RequestAdded, StepEnded, StepStarted
 from labengine.lab import Lab
 from labengine.scenarios.figures import events_of, num_finished
+from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import (
     Column,
     Experiment,
@@ -33,7 +36,7 @@ from labengine.scenarios.scenario import (
 )
 
 URGENT = ("priority", "high")
-"""The extra key of a request that is scanned before all others, as under priority scheduling."""
+"""The extra key of a request that is scanned before all others: it stands for priority scheduling."""
 
 
 BIG, LOADED, SMALL = range(1000, 1040), range(2000, 2102), range(3000, 3003)
@@ -61,7 +64,7 @@ class AsksAgain(TokenBudgetScheduler):
 
 
 class ReachedByTheScan(AsksAgain):
-    """One queue of skipped requests: a load is taken up where the scan reaches it, and not before."""
+    """One queue of skipped requests, as in 0.30.0: a load is taken up where the scan reaches it, and not before."""
 
     def take_arrived(self) -> None:
         """Take up landed loads, unless a request that was skipped before them does not fit."""
@@ -106,10 +109,20 @@ class Stranded(Experiment):
     """A is skipped once, B loads 100 tokens behind it; then A needs more blocks than are free."""
 
     columns: ClassVar[tuple[Column, ...]] = (
-        _column("one queue", ReachedByTheScan, "Takes a landed load up where the scan reaches it: never, behind A."),
-        _column("separate", AsksAgain, "Keeps loads out of the queue; landed ones come first. The rule of vLLM 0.32."),
-        _column("45406", ScansOn, "Scans on behind a request that does not fit, while nothing runs."),
-        _column("57841", NoLoadBehind, "Begins no load behind a skipped request that holds nothing."),
+        _column(
+            "one queue",
+            ReachedByTheScan,
+            "Takes a landed load up where the scan reaches it, as vLLM 0.30.0: never, behind A.",
+        ),
+        _column(
+            "separate",
+            AsksAgain,
+            "Keeps loads out of the queue; landed ones come first. The rule of vLLM since 0.31.0.",
+        ),
+        _column(
+            "45406", ScansOn, "Scans on behind a request that does not fit, while nothing runs. Closed without a merge."
+        ),
+        _column("57841", NoLoadBehind, "Begins no load behind a skipped request that holds nothing. Proposed."),
     )
     settings = settings(num_blocks=28, block_size=4)
     num_steps = 30
@@ -145,7 +158,7 @@ class Stranded(Experiment):
 
 
 class HeadAfterLoad(Stranded):
-    """45406's own case: the large request comes when the load has begun, and is scanned first."""
+    """45406's own case: the large request comes when the load has begun, and is scanned first by its priority."""
 
     question = "The large request comes after the load with a high priority: who gets through?"
 
@@ -160,9 +173,9 @@ class HeadAfterLoad(Stranded):
         """State that the proposed invariant covers one order of arrival."""
         finished = {name: column["requests finished"] for name, column in table.columns.items()}
         return (
-            f"57841 says that it is for first come, first served. With priorities a later one strands a load that was "
-            f"begun before: {finished['57841']} of 3 requests finish with it, {finished['45406']} if the scan goes on "
-            f"(45406), {finished['separate']} where loads are not in the queue."
+            "57841 says of itself that it is for first come, first served. With priorities, played here by a key, a "
+            f"later request strands a load that was begun before: {finished['57841']} of 3 requests finish with it, "
+            f"{finished['45406']} if the scan goes on (45406), {finished['separate']} where loads are not in the queue."
         )
 
 
@@ -171,8 +184,23 @@ class StrandedLoads(Stranded, Scenario):
 
     id = "vllm-57841"
     title = "Loads that have landed wait for ever behind a request that does not fit"
-    url = "https://github.com/vllm-project/vllm/pull/57841"
-    upstream = "Open: pull request 57841. Issue 45388 is closed; vLLM 0.32 scans requests that hold blocks first."
+    report = Report(
+        repository="vllm-project/vllm",
+        kind="pull request",
+        number="57841",
+        title="[BugFix][Scheduler] Avoid Deadlocks in Skipped Waiting under KV Pressure",
+        state="open",
+        as_of="2026-09-22",
+        seen_in="the main branch at 9679173788, and code of 0.30.0",
+        mended_in=("0.31.0, by a queue of requests that hold blocks (the pull request that brought it was not found)"),
+        needs=(
+            (
+                "a connector that loads while the request waits, and that may answer “ask again”, such as "
+                "OffloadingConnector"
+            ),
+            "a pool that is nearly full, with nothing running",
+        ),
+    )
     kind = "deadlock"
     breaks = (
         "A landed load is taken up where the scan reaches it, and the scan ends at a request that needs its blocks."
@@ -181,11 +209,49 @@ class StrandedLoads(Stranded, Scenario):
     claim = (
         "With asynchronous loads the scheduler stops for ever under pressure: a request without blocks heads the queue "
         "of skipped requests and does not fit, a load behind it has landed and is never reached. If no load is begun "
-        "behind a skipped request that holds nothing, this cannot happen as long as requests are served in the order "
-        "of their arrival."
+        "behind a skipped request that holds nothing, no request that holds blocks is behind one that holds none "
+        "(limits: first come, first served; loads that fail and are recomputed)."
+    )
+    conclusion = Conclusion(
+        answer="holds in part",
+        reason=(
+            "The deadlock follows from the code of 0.30.0. The invariant has more holes than the limits that the pull "
+            "request names: its review found one, and a queue apart is what vLLM has since 0.31.0."
+        ),
+        passages=(
+            CodePassage(
+                version="vllm 0.30.0",
+                file="vllm/v1/core/sched/scheduler.py",
+                line=2319,
+                text="return self.skipped_waiting or self.waiting or None",
+                says="Requests that hold blocks and requests that hold none are skipped into one queue.",
+            ),
+            CodePassage(
+                version="vllm 0.30.0",
+                file="vllm/v1/core/sched/scheduler.py",
+                line=2970,
+                text="if request.request_id not in self.finished_recving_kv_req_ids:",
+                says="A landed load is looked at only when the scan comes to its request.",
+            ),
+            CodePassage(
+                version="vllm 0.31.0",
+                file="vllm/v1/core/sched/scheduler.py",
+                line=887,
+                text="request_queue = self.kv_holding_waiting or self.waiting",
+                says="Requests that hold blocks are scanned first.",
+            ),
+            ThreadPassage(
+                source="vllm-project/vllm 57841",
+                says=(
+                    "The review of 2026-09-22: a load that is taken up and then skipped again, for a limit of "
+                    "adapters or an encoder cache that is under way, still comes to stand behind a request without "
+                    "blocks."
+                ),
+            ),
+        ),
     )
     question = "A is skipped once, B loads behind it, A needs more than is free: who gets through in 30 steps?"
-    roles = ("the bug: one queue of skipped requests", "correct: loads apart, landed ones first")
+    roles = ("the bug: one queue of skipped requests (0.30.0)", "vLLM since 0.31.0: loads apart, landed ones first")
     guide = (
         GuideStop(
             "A needs 10 blocks. The tier is still storing its prompt: it is skipped in this step, and holds nothing.",
@@ -230,9 +296,9 @@ class StrandedLoads(Stranded, Scenario):
         return (
             f"One queue: {one['requests finished']} of 3 requests finish, and {one['steps that compute nothing']} of "
             f"{self.num_steps} steps compute nothing with {one['free blocks at the end']} blocks free (the thread: 200 "
-            f"steps, 20 free, A needs 100, B holds 250). The claim holds, and 57841 mends this case: all finish in "
-            f"{gate[steps]} computing steps, for B's load has to wait for A; with 45406 it is {scans[steps]}, with "
-            f"loads kept apart {separate[steps]}, step for step as vLLM 0.32 (tests/golden/vllm-tier.jsonl.gz)."
+            f"steps, 20 free, A needs 100, B holds 250). 57841 mends this case: all finish in {gate[steps]} computing "
+            f"steps, for B's load has to wait for A; with 45406 it is {scans[steps]}, with loads kept apart "
+            f"{separate[steps]}, step for step as vLLM 0.32 (tests/golden/vllm-tier.jsonl.gz)."
         )
 
 

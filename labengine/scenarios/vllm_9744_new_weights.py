@@ -1,6 +1,7 @@
 """vLLM issue 9744: the weights are replaced, and the prefix cache serves KV of the old ones.
 
-A block's hash says nothing about the weights. Here a request names its weights as an extra key.
+A block's hash says nothing about the weights, and vLLM leaves it to the caller to reset the cache. Here a request names
+its weights as an extra key: labengine's own way, which vLLM 0.32 does not have.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from labengine.core.request import ExtraKeys
 from labengine.events import PrefixCacheReset, PrefixHit, RequestAdded, StepEnded
 from labengine.lab import Lab
 from labengine.scenarios.figures import events_of, num_hit_tokens, num_misread_requests
+from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import Column, Experiment, GuideStop, Scenario, Table, sentences, settings
 
 
@@ -28,10 +30,12 @@ class IgnoresWeights(HashChain):
 BROKEN = Column(
     "no version",
     Parts(name="vllm, no version", hash_chain=IgnoresWeights).overriding(VLLM),
-    "Hashes no version of the weights: their blocks have to be forgotten at each update.",
+    "Hashes no version of the weights, as vLLM: their blocks have to be forgotten at each update.",
 )
 FIXED = Column(
-    "version in the hash", "vllm", "Hashes the version of the weights: blocks of another version do not match."
+    "version in the hash",
+    "vllm",
+    "labengine's way, by an extra key: hashes the version of the weights, and blocks of another one do not match.",
 )
 
 
@@ -68,18 +72,22 @@ class WithReset(Experiment):
 
 
 class WhileRunning(WithReset):
-    """The update comes while A runs: a block that is in use cannot be forgotten."""
+    """The update comes while A runs: a reset is refused while a block is in use.
 
-    question = "The same while a request runs: the reset is refused"
+    vLLM's reset_running_requests=True preempts what runs, and resets then; labengine has no such reset.
+    """
+
+    question = "The same while a request runs: a plain reset is refused"
     num_tokens_of_first = 8
 
     def answer(self, table: Table) -> str:
         """State what a reset does while a request runs."""
         wrong, right = table[BROKEN.name], table[FIXED.name]
         return (
-            f"While a request holds blocks {wrong['resets done']} resets are done (reset_prefix_cache returns False), "
-            f"and B finds {wrong['tokens that B finds']} tokens of the old weights. With the version in the hash it "
-            f"finds {right['tokens that B finds']}, reset or not."
+            f"While a request holds blocks {wrong['resets done']} resets are done (reset_prefix_cache returns False, "
+            "as in vLLM unless reset_running_requests=True preempts what runs, since 28827), and B finds "
+            f"{wrong['tokens that B finds']} tokens of the old weights. With the version in the hash it finds "
+            f"{right['tokens that B finds']}, reset or not."
         )
 
 
@@ -88,15 +96,54 @@ class NewWeights(WithReset, Scenario):
 
     id = "vllm-9744"
     title = "After an update of the weights the cache serves KV of the old ones"
-    url = "https://github.com/vllm-project/vllm/issues/9744"
-    upstream = "Left to the caller, who resets the cache; pull request 46125 took an automatic reset back."
+    report = Report(
+        repository="vllm-project/vllm",
+        kind="issue",
+        number="9744",
+        title="[Feature]: Support a `flush_cache` API to clean the kvcache after `load_weights`",
+        state="closed",
+        as_of="2026-07-15",
+        seen_in="vLLM of 2024-10-28 (V0), and code of 0.32.0: it is left to the caller",
+        mended_in="0.7.0, by a call for the caller to make: reset_prefix_cache (12284)",
+        needs=("prefix caching", "an update of the weights under a running engine, without a reset of the cache"),
+    )
     claim = "The cached prefix is not invalidated by load_weights: the new model runs on KV of the old one."
+    conclusion = Conclusion(
+        answer="holds",
+        reason=(
+            "No version of the weights is hashed, and an update resets nothing: without a reset by the caller the new "
+            "weights run on KV of the old ones. It is a feature request, and the call that it asks for exists since "
+            "0.7.0."
+        ),
+        passages=(
+            CodePassage(
+                version="vllm 0.32.0",
+                file="vllm/v1/worker/gpu_worker.py",
+                line=631,
+                text="self.model_runner.reload_weights",
+                says="New weights are loaded, and no cache is reset.",
+            ),
+            CodePassage(
+                version="vllm 0.32.0",
+                file="vllm/v1/core/sched/scheduler.py",
+                line=2841,
+                text="reset_running_requests: bool = False",
+                says="A caller can have running requests preempted, so that the reset is done at once.",
+            ),
+            ThreadPassage(
+                source="vllm-project/vllm 46125",
+                says=(
+                    "An automatic reset at each update (45093) was taken back: whether to reset is the user's decision."
+                ),
+            ),
+        ),
+    )
     kind = "extra keys"
     breaks = "A request on new weights reads KV that was computed with the old ones."
     seen_by = ("read",)
     question = "One prompt before and after the weights are replaced: what does the second request find?"
     is_reset = False
-    roles = ("the bug: the weights are not in the hash", "correct: their version is")
+    roles = ("as vLLM, without a reset", "labengine's way: the version is in the hash")
     guide = (
         GuideStop("A's prompt is computed with the first version of the weights.", RequestAdded),
         GuideStop("A has ended; its two full blocks are cached. Now the weights are replaced.", StepEnded),
@@ -120,7 +167,7 @@ class NewWeights(WithReset, Scenario):
         wrong, right = (table[column.name]["tokens that B finds"] for column in self.columns)
         return (
             f"Without a reset B finds {wrong} tokens of the old weights, and {right} with a version in the hash. vLLM "
-            f"leaves the reset to the caller (pull request 46125 took an automatic one back)."
+            "0.32 has no such key and leaves the reset to the caller (46125 took an automatic one back)."
         )
 
 

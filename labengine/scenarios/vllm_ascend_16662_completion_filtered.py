@@ -1,8 +1,8 @@
 """vllm-ascend issue 16662: the end of an aborted request's load is filtered away, and its blocks are never freed.
 
-vLLM keeps the blocks of a request that was aborted during its load until the connector reports the transfer (pull
-request 32255). The connector reported only transfers of requests that it had on a list, and an abort took them off that
-list. So the report that the scheduler waits for never comes.
+Since 0.16.0 vLLM keeps the blocks of a request that was aborted during its load until the connector reports the
+transfer (pull request 32255). vllm-ascend's AscendStoreConnector reports only transfers of requests that it has on a
+list, and the end of a request takes it off that list. So the report that the scheduler waits for never comes.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from labengine.engine.external.host import HostStore
 from labengine.events import ExternalHit, RequestAdded, RequestFinished, RequestScheduled, StepEnded
 from labengine.lab import Lab
 from labengine.scenarios.aborted_loads import FREES_AFTER_LOAD
+from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import (
     Column,
     FirstWrong,
@@ -34,12 +35,60 @@ class CompletionFiltered(Scenario):
 
     id = "vllm-ascend-16662"
     title = "The end of an aborted load is filtered away"
-    url = "https://github.com/vllm-project/vllm-ascend/issues/16662"
-    upstream = "Open: issue 16662 and pull request 16663, which reports every load."
+    report = Report(
+        repository="vllm-project/vllm-ascend",
+        kind="issue",
+        number="16662",
+        title="[Bug][AscendStore] KV blocks leak when a request is aborted during async KV-pool load",
+        state="open",
+        as_of="2026-09-16",
+        seen_in="commit 660c4582 (issue 16460, the same defect, of 2026-09-13), and code of 182b75ea (2026-08-22)",
+        needs=(
+            "AscendStoreConnector with load_async=true, and transfers that are not layer by layer",
+            "aborts during loads",
+        ),
+    )
     claim = (
         "When a request is aborted during an asynchronous load, its id is removed from the set of loading requests, "
         "and the load's completion is filtered by that set. The scheduler keeps the blocks for ever: with repeated "
         "aborts no request can be admitted."
+    )
+    conclusion = Conclusion(
+        answer="holds",
+        reason=(
+            "The connector forgets an ended request before its load is over, the worker reports only loads that are "
+            "not forgotten, and vLLM frees an aborted load's blocks at that report alone."
+        ),
+        passages=(
+            CodePassage(
+                version="vllm-ascend 182b75ea",
+                file="vllm_ascend/distributed/kv_transfer/kv_pool/ascend_store/pool_scheduler.py",
+                line=814,
+                text="self._loading_req_ids.discard(finished_req_id)",
+                says="A request that has ended is taken off the list of loads.",
+            ),
+            CodePassage(
+                version="vllm-ascend 182b75ea",
+                file="vllm_ascend/distributed/kv_transfer/kv_pool/ascend_store/pool_worker.py",
+                line=2047,
+                text="get_and_clear_finished_requests(meta.loading_req_ids)",
+                says="Only loads on that list are reported.",
+            ),
+            CodePassage(
+                version="vllm 0.32.0",
+                file="vllm/v1/core/sched/scheduler.py",
+                line=3231,
+                text="self._free_blocks(self.requests[req_id])",
+                says="The report of a load frees the blocks of a request that has ended meanwhile.",
+            ),
+            ThreadPassage(
+                source="vllm-project/vllm-ascend 16460",
+                says=(
+                    "The same defect, reported three days before. Two proposals were open as of 2026-09-16: 16461 "
+                    "keeps the entry until the report, 16663 drops the list."
+                ),
+            ),
+        ),
     )
     kind = "abort during load"
     breaks = "Blocks wait for the report of a transfer that the connector has forgotten."
@@ -53,19 +102,19 @@ class CompletionFiltered(Scenario):
         Column(
             "filtered",
             FREES_AFTER_LOAD,
-            "An abort takes the load off the tier's list, and its end is not reported.",
+            "Waits as vLLM since 0.16.0; an abort takes the load off the tier's list, and its end is not reported.",
             tier=lambda: late_host(2),
         ),
         Column(
             "reported",
             FREES_AFTER_LOAD,
-            "The load stays on the list until it is over, whatever its request does.",
+            "Waits as well; the load stays on the list until it is over, whatever its request does.",
             tier=lambda: LandsAnyway(HostStore(), 2),
         ),
         Column(
-            "vllm edition",
-            "vllm",
-            "Frees at once, and the tier stops: no request waits for a report.",
+            "labengine",
+            "labengine",
+            "labengine's way, in every edition: frees at once, and the tier stops. No request waits for a report.",
             tier=lambda: late_host(2),
         ),
     )

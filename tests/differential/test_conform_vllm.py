@@ -13,6 +13,7 @@ import pytest
 
 import labengine
 from differential import vllm_streams
+from differential.departures import refuse_departures
 from differential.vllm_process import VARIABLE, VERSION, VllmProcess, named_interpreter
 
 NUM_WORKLOADS = 30
@@ -34,6 +35,7 @@ def judged(vllm: VllmProcess, seeds: range, folder: Path, broken: str | None = N
     found, path = Counter[str](), folder / "run.labstream"
     for seed in seeds:
         workload = vllm_streams.tapped_workload(seed) | ({"broken": broken} if broken else {})
+        refuse_departures(workload)
         path.write_bytes(b"".join(line + b"\n" for line in vllm_streams.lines_of(vllm.run_tapped(workload))))
         result = labengine.conform(path)
         if result:

@@ -10,10 +10,11 @@ from itertools import count, islice
 
 import pytest
 
+from differential import vllm_tier
 from differential.vllm_comparison import first_difference, rows_of_replay, rows_of_simulate
 from differential.vllm_encounters import met_by_ops, met_by_steps, workloads_meeting
 from differential.vllm_process import VARIABLE, VERSION, VllmProcess, named_interpreter
-from differential.vllm_tier import rows_with_tier, tier_workloads
+from differential.vllm_tier import DEPARTING, rows_with_tier, tier_workloads
 from vllm_scheduler_workloads import scheduler_workload
 from vllm_workloads import KINDS, op_workload
 
@@ -70,3 +71,12 @@ def test_every_step_with_an_external_tier_is_equal(vllm: VllmProcess) -> None:
         assert difference is None, f"workload {number}: {difference}\n{workload}"
         num_steps += len(rows)
     print(f"{NUM_TIER_WORKLOADS} workloads with a tier, {num_steps} steps, equal after each")
+
+
+@pytest.mark.parametrize("number", range(len(DEPARTING)))
+def test_a_departure_shows_where_a_workload_asks_for_it(
+    number: int, vllm: VllmProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vllm_tier, "refuse_departures", lambda workload: None)
+    workload = DEPARTING[number]
+    assert first_difference(vllm.run_scheduler(workload), rows_with_tier(workload)) is not None

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Any
 
+from differential.departures import refuse_departures
 from differential.vllm_labels import group_label, prefix_labels
 from labengine.core.parts import Parts
 from labengine.core.prefix_cache import HashChain
@@ -23,13 +24,18 @@ EDITION = "vllm"
 
 
 def rows_of_replay(workload: Row, edition: str | Parts = EDITION) -> list[Row]:
-    """What labengine's replay gives and holds after each op, as plain JSON."""
+    """What labengine's replay gives and holds after each op, as plain JSON. ValueError where it departs from vLLM."""
+    refuse_departures(workload)
     rows: list[Row] = json.loads(json.dumps(replay(workload, edition)["results"]))
     return rows
 
 
 def rows_of_simulate(workload: Row, edition: str | Parts = EDITION) -> list[Row]:
-    """What labengine's scheduler holds after each step, in the keys of differential.vllm_upstream_scheduler."""
+    """What labengine's scheduler holds after each step, in the keys of differential.vllm_upstream_scheduler.
+
+    Raises ValueError for a workload on which the edition departs from vLLM.
+    """
+    refuse_departures(workload)
     decisions: list[Row] = []
     hooks = Hooks(strict=True)
     hooks.subscribe(lambda event: note_decision(event, decisions))

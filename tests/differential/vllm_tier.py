@@ -9,6 +9,7 @@ from itertools import count
 from random import Random
 from typing import Any
 
+from differential.departures import refuse_departures
 from differential.vllm_comparison import Row, labels_of, note_decision, row_of
 from labengine.config import EngineConfig, SamplingParams
 from labengine.core.connector import BlockTransfer, Connector, KVAccess
@@ -84,7 +85,11 @@ EDITION = Parts(name="vllm that asks again", scheduler=AsksAgain).overriding(VLL
 
 
 def rows_with_tier(workload: Row, edition: Parts = EDITION) -> list[Row]:
-    """What the scheduler holds after each step, until all requests have finished or `max_steps` are taken."""
+    """What the scheduler holds after each step, until all requests have finished or `max_steps` are taken.
+
+    Raises ValueError for a workload on which the edition departs from vLLM.
+    """
+    refuse_departures(workload)
     decisions: list[Row] = []
     hooks = Hooks(strict=True)
     hooks.subscribe(lambda event: note_decision(event, decisions))
@@ -149,6 +154,24 @@ TWO_EQUAL_LOADS: Row = LOAD_BEHIND_A_SKIPPED_REQUEST | {
 """Two loads of the same content that land together: a third request hits the blocks of the first."""
 
 
+def _late(prompts: Sequence[Sequence[int]], tokens: Sequence[int], **settings: int) -> Row:
+    """Return a workload of requests that come together, and whose loads land in the next step."""
+    requests = [{"step": 0, "prompt": [*prompt], "max_tokens": 2} for prompt in prompts]
+    tier = {"delay": 1, "tokens": {str(n): count for n, count in enumerate(tokens)}, "again": {}}
+    return TWO_EQUAL_LOADS | {"requests": requests, "tier": tier} | settings
+
+
+DEPARTING: tuple[Row, ...] = (
+    _late([range(100, 109), range(200, 209)], [4, 8], num_blocks=5),
+    _late([[*range(50, 62), 1], [*range(50, 62), 2]], [4, 8]),
+    _late([range(100, 109), range(200, 209)], [8, 8], max_num_seqs=1),
+    _late([range(100, 112), range(200, 212)], [8, 8], max_num_seqs=4, max_num_batched_tokens=4),
+    _late([range(100, 108)], [8]),
+)
+"""Workloads on which edition vllm departs from vLLM 0.32: loads that contend (the first), that land where the scan has
+not been or that bring what another request fills (three), and one of a complete prompt."""
+
+
 def tier_workloads() -> Iterator[Row]:
     """Yield those made by hand, then random ones, every other one with late loads."""
     yield LOAD_BEHIND_A_SKIPPED_REQUEST
@@ -160,9 +183,10 @@ def tier_workloads() -> Iterator[Row]:
 def tier_workload(seed: int, *, is_late: bool) -> Row:
     """A workload with a tier that holds the beginnings of some prompts.
 
-    Where loads are late, no two prompts are alike, and everything fits. vLLM takes landed loads up one by one, and
-    registers a request's fresh blocks before the next load: with equal blocks the order in the map differs. Under
-    pressure it begins fewer loads (44560), and labengine takes loaded blocks back instead.
+    Where loads are late, no two prompts are alike, and everything fits, so that no departure shows (departures.py).
+    vLLM takes landed loads up one by one, and registers a request's fresh blocks before the next load: with equal
+    blocks the order in the map differs. Under pressure it begins fewer loads (44560), and labengine takes loaded blocks
+    back instead.
     """
     rng = Random(f"tier {seed}")
     size = rng.choice((2, 4))
