@@ -1,8 +1,9 @@
-"""mini-sglang pull request 111: a request is aborted while its last step is in flight, and its pages are freed twice.
+"""mini-sglang pull request 111: a request is aborted while its last step is in flight, and is freed twice.
 
 With an overlapped scheduler the next batch is launched before the output of the last one is processed. An abort that
 comes in between freed the request's pages at once. Then the output was processed, the request was found to have ended,
-and the same pages were freed again. The fix leaves the request to the step in flight.
+and the same pages were freed again. The fix leaves the request to the step in flight. Here blocks have reference
+counts, which mini-sglang's pages have not: the second free takes another request's reference.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from labengine.events import BlockAllocated, BlockFreed, BlockMerged, SlotsWritt
 from labengine.lab import Lab
 from labengine.scenarios.figures import num_misread_blocks, step_at_most
 from labengine.scenarios.one_step_ahead import OneStepAheadScheduler
+from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
 
 
@@ -46,11 +48,60 @@ class AbortedAndFinished(Scenario):
 
     id = "mini-sglang-111"
     title = "A request is aborted and finished, and its pages are freed by both"
-    url = "https://github.com/sgl-project/mini-sglang/pull/111"
-    upstream = "Pull request 111 defers the abort; not in commit 20fcd7f (March 2026)."
+    report = Report(
+        repository="sgl-project/mini-sglang",
+        kind="pull request",
+        number="111",
+        title="[Fix] Avoid double-free in overlap_loop if Req is aborted while finishing",
+        state="open",
+        as_of="2026-07-08",
+        seen_in="commit 20fcd7f (2026-03-13)",
+        needs=(
+            "overlap scheduling, the default",
+            "an abort that arrives while the last step of its request is in flight",
+        ),
+    )
     claim = (
         "An abort frees a request's resources at once. If its last batch is still in flight, the processing of that "
-        "batch frees them again: the pages are in the free list twice."
+        "batch frees them again."
+    )
+    conclusion = Conclusion(
+        answer="holds in part",
+        reason=(
+            "The abort frees at once, and the output in flight frees again: that holds. In code the pages "
+            "that are inserted end in the tree and in the free list; only the row of the page table and "
+            "the tail behind the last insert are in a free list twice."
+        ),
+        passages=(
+            CodePassage(
+                version="mini-sglang 20fcd7f",
+                file="python/minisgl/scheduler/scheduler.py",
+                line=195,
+                text="self._free_req_resources(req_to_free)",
+                says="An abort frees the resources of the request when its message arrives.",
+            ),
+            CodePassage(
+                version="mini-sglang 20fcd7f",
+                file="python/minisgl/scheduler/scheduler.py",
+                line=159,
+                text="if finished and req not in self.finished_reqs:",
+                says="The second free is skipped after an end by itself, and not after an abort.",
+            ),
+            CodePassage(
+                version="mini-sglang 20fcd7f",
+                file="python/minisgl/scheduler/scheduler.py",
+                line=201,
+                text="self.table_manager.free(req.table_idx)",
+                says="The row of the page table is given back in each of the two.",
+            ),
+            ThreadPassage(
+                source="sgl-project/mini-sglang 111",
+                says=(
+                    "A message may abort a request whose batch is in flight, and frees its table row before the "
+                    "output is processed."
+                ),
+            ),
+        ),
     )
     kind = "double free"
     breaks = "An aborted request drops each of its references twice, and the second ones are another request's."

@@ -11,6 +11,7 @@ from labengine.core.request import Request
 from labengine.events import BlockAllocated, BlockFreed, RequestAdded, SlotsWritten, StepEnded
 from labengine.lab import Lab
 from labengine.scenarios.figures import num_misread_requests, num_rules
+from labengine.scenarios.report import CodePassage, Conclusion, Report
 from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
 
 
@@ -35,11 +36,45 @@ class NoRemap(Scenario):
 
     id = "mini-sglang-142"
     title = "A duplicate is freed while its request still uses it"
-    url = "https://github.com/sgl-project/mini-sglang/pull/142"
-    upstream = "Pull request 142 remaps before it frees; not in commit 20fcd7f (March 2026)."
+    report = Report(
+        repository="sgl-project/mini-sglang",
+        kind="pull request",
+        number="142",
+        title="Fix radix cache duplicate prefix remapping",
+        state="open",
+        as_of="2026-07-08",
+        seen_in="commit 20fcd7f (2026-03-13)",
+        needs=(
+            "the radix cache",
+            "two requests with a common prefix that are computed side by side",
+        ),
+    )
     claim = (
         "When part of a running request's prefix is in the radix cache already, its own pages are freed, and its page "
         "table still points to them: later decode steps read pages that may have been given away."
+    )
+    conclusion = Conclusion(
+        answer="holds",
+        reason=(
+            "The pages that the tree has already are freed, and the row of the page table is not written: "
+            "a request that goes on reads freed pages."
+        ),
+        passages=(
+            CodePassage(
+                version="mini-sglang 20fcd7f",
+                file="python/minisgl/scheduler/cache.py",
+                line=74,
+                text="self._free(page_indices[old_handle.cached_len : cached_len])",
+                says="The duplicate pages are free.",
+            ),
+            CodePassage(
+                version="mini-sglang 20fcd7f",
+                file="python/minisgl/scheduler/cache.py",
+                line=78,
+                text="req.cache_handle = new_handle",
+                says="A request that goes on gets a new handle, and no other entries in its table.",
+            ),
+        ),
     )
     kind = "merge"
     breaks = "Another request writes its KV to blocks that the first one still reads."

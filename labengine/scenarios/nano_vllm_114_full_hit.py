@@ -15,11 +15,12 @@ from labengine.core.request import Request
 from labengine.events import PrefixHit, RequestAdded, RequestScheduled, TokenSampled
 from labengine.lab import Lab
 from labengine.scenarios.figures import events_of, num_hit_tokens, num_rules
+from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
 
 
 class HitsEverything(NanoKVCacheManager):
-    """The look-up as reported: every full block of the prompt counts."""
+    """The look-up as it was: every full block of the prompt counts."""
 
     def find_prefix(self, request: Request) -> Hit:
         """Return the longest hit, possibly the complete prompt."""
@@ -28,7 +29,7 @@ class HitsEverything(NanoKVCacheManager):
 
 
 class RecomputesTheLastToken(NanoKVCacheManager):
-    """Pull request 199: keep the hit, and compute the last token once more, in the slot where its KV is already."""
+    """As pull request 199 describes: keep the hit, and compute the last token again, in the slot that has its KV."""
 
     def find_prefix(self, request: Request) -> Hit:
         """Return the blocks of a complete hit, with one token less."""
@@ -55,9 +56,54 @@ class FullHit(Scenario):
 
     id = "nano-vllm-114"
     title = "A prompt that is cached completely has no query token"
-    url = "https://github.com/GeeeekExplorer/nano-vllm/issues/114"
-    upstream = "Pull request 199 computes the last token again; not in commit bb823b3 (April 2026)."
+    report = Report(
+        repository="GeeeekExplorer/nano-vllm",
+        kind="issue",
+        number="114",
+        title="[BUG] Crashes when the prompt length exactly equals kvcache_block_size",
+        state="open",
+        as_of="2026-08-26",
+        seen_in="October 2025; the look-up stood so up to commit 9e8507e (2026-04-13)",
+        mended_in="commit bb823b3 (2026-04-26): since pull request 218 the look-up leaves out the last block",
+        needs=("a prompt of complete blocks, all of them cached",),
+    )
     claim = "If a prompt's length is a multiple of the block size and all its blocks are cached, the prefill crashes."
+    conclusion = Conclusion(
+        answer="holds",
+        reason=(
+            "All full blocks were hits, and a step computed what the hit left: nothing. Pull request 199, "
+            "which would compute the last token again, was closed without a merge."
+        ),
+        passages=(
+            CodePassage(
+                version="nano-vllm 9e8507e",
+                file="nanovllm/engine/block_manager.py",
+                line=73,
+                text="seq.num_cached_tokens += self.block_size",
+                says="Each full block that is found counts as cached, the last one too.",
+            ),
+            CodePassage(
+                version="nano-vllm 9e8507e",
+                file="nanovllm/engine/model_runner.py",
+                line=139,
+                text="seqlen_q = seqlen - seq.num_cached_tokens",
+                says="The queries are what is not cached: none.",
+            ),
+            CodePassage(
+                version="nano-vllm bb823b3",
+                file="nanovllm/engine/block_manager.py",
+                line=62,
+                text="for i in range(seq.num_blocks - 1):",
+                says="The look-up ends before the last block.",
+            ),
+            ThreadPassage(
+                source="GeeeekExplorer/nano-vllm 114",
+                says=(
+                    "Equal prompts of one block, 513 of them, end with a CUDA error: an invalid configuration argument."
+                ),
+            ),
+        ),
+    )
     kind = "full hit"
     breaks = "The step computes no token of the request, and a token is sampled all the same."
     seen_by = ("progress",)
@@ -109,11 +155,11 @@ class FullHit(Scenario):
         """State what each column computes, and what the cheaper fix costs."""
         wrong, right, cheap = (table[column.name] for column in self.columns)
         return (
-            f"With {wrong['tokens found']} of 8 tokens found, {wrong['tokens computed']} are computed: upstream, "
-            f"FlashAttention cannot be launched for 0 query tokens. Production computes the last block again "
-            f"({right['tokens computed']} tokens). Pull request 199 computes {cheap['tokens computed']} token, but it "
-            f"writes to a full block of A: the same KV up to rounding, and a broken rule "
-            f"({cheap['rules broken']}) for an engine in which cached blocks never change."
+            f"With {wrong['tokens found']} of 8 tokens found, {wrong['tokens computed']} are computed: in the "
+            f"report the attention kernel fails for 0 query tokens. nano-vLLM since pull request 218 computes the last "
+            f"block again ({right['tokens computed']} tokens). As pull request 199 describes it, "
+            f"{cheap['tokens computed']} token is computed, but it writes to a full block of A: in our reading the "
+            f"same KV up to rounding, and here a broken rule ({cheap['rules broken']}), for cached blocks never change."
         )
 
 

@@ -17,6 +17,7 @@ from labengine.core.scheduler import NOT_ADMITTED, Admission
 from labengine.events import PrefixHit, RequestAdded, RequestFinished, RequestScheduled, StepRolledBack
 from labengine.lab import Lab
 from labengine.scenarios.figures import events_of
+from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import (
     Column,
     Experiment,
@@ -98,9 +99,54 @@ class StaleCount(SecondPrompt, Scenario):
 
     id = "nano-vllm-207"
     title = "Tokens are counted before the look-up that finds some of them"
-    url = "https://github.com/GeeeekExplorer/nano-vllm/pull/207"
-    upstream = "Merged: pull request 207."
+    report = Report(
+        repository="GeeeekExplorer/nano-vllm",
+        kind="pull request",
+        number="207",
+        title=("fix(scheduler): recalculate num_tokens after allocate to prevent IndexError at model_runner:155"),
+        state="merged",
+        as_of="2026-08-26",
+        seen_in="commit 812eb1c (2026-04-14), where pull request 204 brought chunked prefill",
+        mended_in=(
+            "commit 44a51af (2026-04-25), which merged it; pull request 218 wrote the scheduler anew a day later"
+        ),
+        needs=("a prompt that hits cached blocks",),
+    )
     claim = "allocate() raises num_cached_tokens after num_tokens was counted: the range [start, end) is too long."
+    conclusion = Conclusion(
+        answer="holds",
+        reason=(
+            "The tokens were counted before `allocate()` raised the cached ones, so that the step "
+            "computed past the end of the prompt and of its block table."
+        ),
+        passages=(
+            CodePassage(
+                version="nano-vllm 812eb1c",
+                file="nanovllm/engine/scheduler.py",
+                line=31,
+                text="num_tokens = max(seq.num_tokens - seq.num_cached_tokens, 1)",
+                says="The count is taken before the blocks are allocated.",
+            ),
+            CodePassage(
+                version="nano-vllm 812eb1c",
+                file="nanovllm/engine/scheduler.py",
+                line=38,
+                text="self.block_manager.allocate(seq)",
+                says="The look-up comes with the allocation, and raises num_cached_tokens.",
+            ),
+            CodePassage(
+                version="nano-vllm 812eb1c",
+                file="nanovllm/engine/scheduler.py",
+                line=39,
+                text="seq.num_scheduled_tokens = min(num_tokens, remaining)",
+                says="What is scheduled is the old count.",
+            ),
+            ThreadPassage(
+                source="GeeeekExplorer/nano-vllm 210",
+                says="The same defect with sizes: 465 tokens, 256 of them found, and an end at 721.",
+            ),
+        ),
+    )
     kind = "boundary"
     breaks = "A request with a prefix hit is to compute tokens behind its own end, and the step raises IndexError."
     why_unseen = "The step raises before it has a plan to judge, and is rolled back: the exception tells it."

@@ -94,9 +94,9 @@ class SameStep(Experiment):
 
 
 class Script(SameStep):
-    """The pull request's own sizes: 801 tokens, blocks of 256."""
+    """The pull request's text and block size; the length is ours, its 200 sentences cut to 801 tokens."""
 
-    question = "The script of the pull request: 2 x 801 tokens, blocks of 256"
+    question = "The script of the pull request, cut to 2 x 801 tokens, blocks of 256"
     columns = (NANO, PR_243)
     settings = settings(num_blocks=16, block_size=256)
     num_prompt_tokens = 801

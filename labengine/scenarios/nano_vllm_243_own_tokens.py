@@ -16,6 +16,7 @@ from labengine.core.prefix_cache import HashChain
 from labengine.events import BlockCached, BlockMerged, RequestAdded, StepEnded
 from labengine.lab import Lab
 from labengine.scenarios.figures import events_of, num_misread_requests
+from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import Column, Experiment, GuideStop, Scenario, Table, sentences, settings
 from labengine.wording import counted
 
@@ -94,9 +95,39 @@ class OwnTokens(Collision, Scenario):
 
     id = "nano-vllm-243"
     title = "Equal hash, equal tokens in the block, other tokens before it"
-    url = "https://github.com/GeeeekExplorer/nano-vllm/pull/243"
-    upstream = "Open: pull request 243 itself."
+    report = Report(
+        repository="GeeeekExplorer/nano-vllm",
+        kind="pull request",
+        number="243",
+        title="fix(engine): implement late merge to deduplicate blocks for same-step prefix sharing",
+        state="open",
+        as_of="2026-08-26",
+        seen_in=(
+            "the pull request itself, not merged; commit bb823b3 compares own tokens likewise when it looks a prompt up"
+        ),
+        needs=("two equal 64-bit hashes (xxHash) of different prefixes, in front of equal tokens",),
+    )
     claim = "Comparing the token ids of two blocks with equal hashes keeps hash collisions from merging unequal blocks."
+    conclusion = Conclusion(
+        answer="does not hold",
+        reason=(
+            "Equal own tokens after different prefixes are different KV. With 64 bits a collision by "
+            "chance is improbable; here the hash is cut to six bits, which is ours."
+        ),
+        passages=(
+            CodePassage(
+                version="nano-vllm bb823b3",
+                file="nanovllm/engine/block_manager.py",
+                line=66,
+                text="self.blocks[block_id].token_ids != token_ids",
+                says="The look-up compares the tokens of the block, and not those before it.",
+            ),
+            ThreadPassage(
+                source="GeeeekExplorer/nano-vllm 243",
+                says="The merge asks for an equal hash, a block in use, and equal token ids of the block.",
+            ),
+        ),
+    )
     kind = "weak hash"
     breaks = "Blocks of equal tokens after different prefixes are merged when their hashes collide."
     seen_by = ("read",)
@@ -130,10 +161,6 @@ class OwnTokens(Collision, Scenario):
     def is_wrong(self, measured: Mapping[str, int]) -> bool:
         """Return True if a request read KV of another prefix."""
         return measured["wrong reads"] > 0
-
-    def claim_holds(self, before: Mapping[str, int], after: Mapping[str, int]) -> bool:
-        """Return whether the pull request's comparison is enough."""
-        return not self.is_wrong(before)
 
 
 def colliding_prompts() -> tuple[list[int], list[int]]:

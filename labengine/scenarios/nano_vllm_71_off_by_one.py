@@ -24,6 +24,7 @@ from labengine.events import (
     TokenSampled,
 )
 from labengine.lab import Lab
+from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import Column, Experiment, GuideStop, Scenario, Table, sentences, settings, symptom
 
 
@@ -157,11 +158,58 @@ class OffByOne(Grows, Scenario):
 
     id = "nano-vllm-71"
     title = "The off-by-one that was none"
-    url = "https://github.com/GeeeekExplorer/nano-vllm/pull/71"
-    upstream = "Pull request 71 is not in commit bb823b3 (April 2026), rightly."
+    report = Report(
+        repository="GeeeekExplorer/nano-vllm",
+        kind="pull request",
+        number="71",
+        title="fix: update can_append and may_append logic for block allocation",
+        state="closed, not merged",
+        as_of="2026-08-26",
+        seen_in=(
+            "no version: the check that it calls wrong is right, from the first commit on to bb823b3 (2026-04-26)"
+        ),
+    )
     claim = (
         "The check for a new block, length % block_size == 1, comes one token too late: it should be == 0, and hash "
         "the full block and allocate the next one in a single operation."
+    )
+    conclusion = Conclusion(
+        answer="does not hold",
+        reason=(
+            "When a step is scheduled, the length counts the token whose KV the step writes, at position "
+            "length - 1. A block is missing when that position is the first of a block, which is length % "
+            "block_size == 1."
+        ),
+        passages=(
+            CodePassage(
+                version="nano-vllm bb823b3",
+                file="nanovllm/engine/scheduler.py",
+                line=88,
+                text="seq.append_token(token_id)",
+                says="The sampled token is appended behind the computation: the next step finds it counted.",
+            ),
+            CodePassage(
+                version="nano-vllm bb823b3",
+                file="nanovllm/engine/block_manager.py",
+                line=107,
+                text="if len(seq) % self.block_size == 1:",
+                says="The block is added in the step that writes its first slot.",
+            ),
+            CodePassage(
+                version="nano-vllm bb823b3",
+                file="nanovllm/engine/model_runner.py",
+                line=181,
+                text="slot_mapping.append(seq.block_table[-1]",
+                says=("A decode writes into the last block of its table: one that is added earlier is the wrong one."),
+            ),
+            ThreadPassage(
+                source="GeeeekExplorer/nano-vllm 30",
+                says=(
+                    "The maintainer answers an equal report: a block is due when the length is one past a "
+                    "multiple of the block size."
+                ),
+            ),
+        ),
     )
     kind = "boundary"
     breaks = "A token's KV goes to the block behind its own, and the block that is hashed has a hole."
@@ -230,10 +278,6 @@ class OffByOne(Grows, Scenario):
     def follow_up_acts(self) -> tuple[Callable[[Lab], Any], ...]:
         """Add B, which shares A's first block, and have it read the block."""
         return (add_sharer, Lab.step)
-
-    def claim_holds(self, before: Mapping[str, int], after: Mapping[str, int]) -> bool:
-        """Return whether the claim, which is about the original, holds."""
-        return self.is_wrong(after)
 
 
 def _outcome(measured: Mapping[str, int]) -> str:

@@ -1,4 +1,4 @@
-"""nano-vLLM commit f64d821 (mended an hour later by 9fa256a): a hit on a free block restarts the hash chain.
+"""nano-vLLM commit f64d821, on a branch and mended an hour later: a hit on a free block restarts the hash chain.
 
 A cached block that is hit while it is free was taken like a fresh one: its hash was reset. The next block's hash
 continues from the hash of the block before it, and there was none: it was hashed as if it came first.
@@ -17,6 +17,7 @@ from labengine.core.request import Request
 from labengine.events import BlockCached, BlockEvicted, BlockTouched, PrefixHit, StepEnded
 from labengine.lab import Lab
 from labengine.scenarios.figures import num_hit_tokens, num_misread_requests
+from labengine.scenarios.report import CodePassage, Conclusion, Report
 from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
 
 
@@ -35,7 +36,7 @@ class _ForgetsFreeHits(KVCacheManager):
 
 
 class RestartsTheChain(_ForgetsFreeHits, NanoKVCacheManager):
-    """nano-vLLM's manager as it was for an hour."""
+    """nano-vLLM's manager as it was for an hour, on a branch."""
 
 
 class RestartsTheChainToo(_ForgetsFreeHits):
@@ -60,9 +61,50 @@ class ChainRestart(Scenario):
 
     id = "nano-vllm-f64d821"
     title = "A hit on a free block makes the next block look like a first one"
-    url = "https://github.com/GeeeekExplorer/nano-vllm/commit/f64d821"
-    upstream = "Mended an hour later by commit 9fa256a."
+    report = Report(
+        repository="GeeeekExplorer/nano-vllm",
+        kind="commit",
+        number="f64d821",
+        title="fix chunked prefill bugs and refactor",
+        state="on the main branch",
+        as_of="2026-04-26",
+        seen_in=(
+            "commit f64d821 alone, on the branch of pull request 218: main got it together with the mending commit"
+        ),
+        mended_in="commit 9fa256a, 56 minutes later on the same branch; main has both since bb823b3",
+        needs=("a cached block that is hit while no request has it",),
+    )
     claim = "A cached block that is hit while it is free loses its hash, so the hash chain restarts behind it."
+    conclusion = Conclusion(
+        answer="holds",
+        reason=(
+            "A hit on a free block went through `_allocate_block`, which resets the hash; the next block "
+            "is hashed from it. Main never stood at this commit alone."
+        ),
+        passages=(
+            CodePassage(
+                version="nano-vllm f64d821",
+                file="nanovllm/engine/block_manager.py",
+                line=86,
+                text="self._allocate_block(block_id)",
+                says="A free block that is hit is allocated like a new one.",
+            ),
+            CodePassage(
+                version="nano-vllm f64d821",
+                file="nanovllm/engine/block_manager.py",
+                line=48,
+                text="block.reset()",
+                says="Allocation resets the hash.",
+            ),
+            CodePassage(
+                version="nano-vllm bb823b3",
+                file="nanovllm/engine/block_manager.py",
+                line=86,
+                text="block.ref_count = 1",
+                says="A free block that is hit keeps its hash.",
+            ),
+        ),
+    )
     kind = "chain"
     breaks = "KV that was computed after X is filed under the hash of Y alone: a prompt that begins with Y reads it."
     seen_by = ("read",)

@@ -138,6 +138,20 @@ class WideAndCleared(StaticRunner):
     static_step = ClearsColumns
 
 
+class OneMore(PromptsOnly, ClearsColumns):
+    """The proposal: one column more than the longest prompt fills, and cleared ones."""
+
+    def table_width(self, spec: GroupSpec) -> int:
+        """Return the columns of a block more."""
+        return super().table_width(spec) + 1
+
+
+class OneColumnMore(StaticRunner):
+    """Block tables of recorded decodes end a block after the longest prompt."""
+
+    static_step = OneMore
+
+
 # -- vLLM 7018 and ssd 23 ----------------------------------------------------------------------------------------------
 
 

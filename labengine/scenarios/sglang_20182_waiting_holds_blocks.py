@@ -2,7 +2,8 @@
 
 For models with a recurrent state, the prefix match allocated a slot for the request's state, before it was admitted. An
 abort of a waiting request only took it out of the queue: what had not run was assumed to hold nothing. The slot was
-lost, and the idle check ended the scheduler. Here the memory of a waiting request is what the external tier has loaded.
+lost, and the idle check ended the scheduler. Here the memory of a waiting request is what the external tier has loaded:
+labengine has no recurrent states.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from labengine.core.request import Request
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.events import BlocksLoaded, RequestFinished, RequestScheduled
 from labengine.lab import Lab
+from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
 from labengine.scenarios.tiers import late_host
 
@@ -34,11 +36,51 @@ class WaitingHoldsBlocks(Scenario):
 
     id = "sglang-20182"
     title = "A waiting request is aborted, and what it holds is lost"
-    url = "https://github.com/sgl-project/sglang/pull/20182"
-    upstream = "Closed: pull request 20182. Open: pull request 20377, which allocates at admission."
+    report = Report(
+        repository="sgl-project/sglang",
+        kind="pull request",
+        number="20182",
+        title="fix: fix mamba memory leak",
+        state="closed, not merged",
+        as_of="2026-09-16",
+        seen_in="March 2026; the report names no version",
+        mended_in=(
+            "version 0.5.23 has the release in `abort_request`; which pull request brought it is not known here"
+        ),
+        needs=(
+            "a model with a recurrent state (Mamba, DeltaNet)",
+            "the radix cache: a prefix match allocates the state",
+            "an abort in the waiting queue",
+        ),
+    )
     claim = (
         "State that is allocated for a request before it runs is not released when the request is aborted in the "
         "waiting queue: the pool leaks, and the idle check ends the scheduler."
+    )
+    conclusion = Conclusion(
+        answer="holds in part",
+        reason=(
+            "That a request which only waits can hold a state is in the code, and 0.5.23 releases it in "
+            "an abort, where no disaggregation is on. The defect was not looked up in the version that "
+            "had it. That the state is lost is contested: in thread 16067 a waiting request is said to "
+            "free and to get it again."
+        ),
+        passages=(
+            CodePassage(
+                version="sglang 0.5.23",
+                file="sglang/srt/managers/scheduler.py",
+                line=5717,
+                text="if req.kv.holds_mamba and self.disaggregation_mode not in (",
+                says="An abort in the waiting queue releases the state of a request.",
+            ),
+            ThreadPassage(
+                source="sgl-project/sglang 20182",
+                says=(
+                    "Aborts of the queue limit, of a timeout and of a caller left a state that the match had "
+                    "allocated, and the idle check ended the scheduler."
+                ),
+            ),
+        ),
     )
     kind = "abort during load"
     breaks = "Blocks stay counted as used, and no table names them any more."

@@ -2,7 +2,7 @@
 
 A load from host memory is started, and device slots are returned before the copy has run. The node was locked on the
 device only, and host eviction looks at another lock. Under pressure the page went to other KV, which the copy then
-brought.
+brought. Upstream this befell pages of window and Mamba layers; here it is played with blocks of full attention.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from labengine.engine.external.late import Delayed
 from labengine.events import BlocksLoaded, BlocksSaved, ExternalHit, SlotsWritten
 from labengine.lab import Lab
 from labengine.scenarios.figures import events_of, num_misread_blocks
+from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import (
     Column,
     GuideStop,
@@ -32,11 +33,47 @@ class LoadSourceEvicted(Scenario):
 
     id = "sglang-27444"
     title = "The source of a load is evicted while it is read"
-    url = "https://github.com/sgl-project/sglang/pull/27444"
-    upstream = "Merged: pull request 27444, commit 8ce05e8."
+    report = Report(
+        repository="sgl-project/sglang",
+        kind="pull request",
+        number="27444",
+        title="[UnifiedTree]: Pin host buffers across async H→D in UnifiedRadixCache.load_back",
+        state="merged",
+        as_of="2026-09-16",
+        seen_in="June 2026, before the merge",
+        mended_in="the pull request itself, commit 8ce05e8; version 0.5.23 has it",
+        needs=(
+            "HiCache with the unified radix tree",
+            "a window or Mamba model: their private host pages, or the Full anchor before the commit",
+            "host eviction during the copy",
+        ),
+    )
     claim = (
         "An asynchronous load from the host tier holds a lock on the device only. Host eviction can recycle its source "
         "pages before the copy has read them, which intermittently corrupts KV."
+    )
+    conclusion = Conclusion(
+        answer="holds",
+        reason=(
+            "The copy runs behind the call, and host eviction asks for another lock than the one that was "
+            "held. Since the merge the host pages are locked until the copy has ended."
+        ),
+        passages=(
+            CodePassage(
+                version="sglang 0.5.23",
+                file="sglang/srt/mem_cache/unified_radix_cache.py",
+                line=1830,
+                text="host_anchor_params = self.inc_host_lock_ref(node_id).to_dec_params()",
+                says="A load takes the host lock first.",
+            ),
+            ThreadPassage(
+                source="sgl-project/sglang 27444",
+                says=(
+                    "Private host pages of window and Mamba layers, or the Full anchor before the commit, could "
+                    "be recycled under the copy."
+                ),
+            ),
+        ),
     )
     kind = "external tier"
     breaks = "A load delivers the KV that another request has put into its source page."
@@ -59,7 +96,7 @@ class LoadSourceEvicted(Scenario):
         Column(
             "pinned",
             "vllm",
-            "Keeps the pages from eviction until the load is over: upstream's fix.",
+            "Keeps the pages from eviction until the load is over, as pull request 27444 does.",
             tier=lambda: PinsPages(HostPages(NUM_PAGES)),
         ),
     )

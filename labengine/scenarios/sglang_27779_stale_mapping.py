@@ -2,7 +2,8 @@
 
 Slots of the window layers are found through a mapping from the slots of the full layers. A free gave back a whole page
 of window slots and cleared the mapping of some of its tokens only. A later free followed the entries that were left, to
-a page that was in use again by then.
+a page that was in use again by then. Here a table takes the place of the mapping, and the stale entry is a block's:
+what follows for the KV of others is our reading.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.events import BlockAllocated, BlockFreed, SlotsWritten
 from labengine.lab import Lab
 from labengine.scenarios.figures import num_misread_blocks
+from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
 
 
@@ -36,11 +38,51 @@ class FreedByAStaleEntry(Scenario):
 
     id = "sglang-27779"
     title = "A block that left the window is freed again through its old entry"
-    url = "https://github.com/sgl-project/sglang/pull/27779"
-    upstream = "Pull request 27779 clears the mapping with the slots. State not known."
+    report = Report(
+        repository="sgl-project/sglang",
+        kind="pull request",
+        number="27779",
+        title="Fix paged SWA free mapping cleanup",
+        state="merged",
+        as_of="2026-09-16",
+        seen_in="June 2026, before the merge",
+        mended_in="the pull request itself; version 0.5.23 clears the mapping of full pages",
+        needs=(
+            "a sliding-window model with its own pool of slots",
+            "page_size > 1",
+        ),
+    )
     claim = (
         "Freeing window slots leaves stale entries in the mapping that leads to them. A later free follows such an "
         "entry and frees the page a second time, although it is in use again."
+    )
+    conclusion = Conclusion(
+        answer="holds",
+        reason=(
+            "A free of one token gives back its whole page, and cleared the mapping of that token only: a "
+            "later free of another token of the page frees it again. The report speaks of a double free "
+            "and of wrong accounts."
+        ),
+        passages=(
+            CodePassage(
+                version="sglang 0.5.23",
+                file="sglang/srt/mem_cache/allocator/swa.py",
+                line=512,
+                text="mapping_indices = self._expand_to_full_pages(free_index)",
+                says="What is freed is widened to full pages.",
+            ),
+            CodePassage(
+                version="sglang 0.5.23",
+                file="sglang/srt/mem_cache/allocator/swa.py",
+                line=514,
+                text="self.clear_full_to_swa_mapping(mapping_indices)",
+                says="The mapping of the full pages is cleared.",
+            ),
+            ThreadPassage(
+                source="sgl-project/sglang 27779",
+                says="With pages of several tokens, entries of other tokens of a freed page stayed.",
+            ),
+        ),
     )
     kind = "double free"
     breaks = "One block stands in two entries of a table, and the free of the old entry takes it from the new one."

@@ -3,6 +3,7 @@
 Window slots were freed before the prefix was inserted into the tree, up to the window of the next token. A prefix ends
 with a page. With pages larger than the window, the next token's window may not reach the last full page any more: what
 is inserted ends with a leaf whose window slots are gone. The fix frees slots that lie max(window, page size) behind.
+What shows it here is fewer hits; upstream it was an assertion or a leak.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from labengine.core.request import Request
 from labengine.events import BlockCached, BlockFreed, PrefixHit, SlotsWritten
 from labengine.lab import Lab
 from labengine.scenarios.figures import num_computed_tokens, num_hit_tokens
+from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import (
     Column,
     FirstWrong,
@@ -59,11 +61,46 @@ class LastLeafDropped(Scenario):
 
     id = "sglang-29860"
     title = "The page that a prefix ends with is freed before it is cached"
-    url = "https://github.com/sgl-project/sglang/pull/29860"
-    upstream = "Merged: pull request 29860."
+    report = Report(
+        repository="sgl-project/sglang",
+        kind="pull request",
+        number="29860",
+        title="Fix SWA eviction tombstoning the last leaf",
+        state="merged",
+        as_of="2026-09-16",
+        seen_in="July 2026, before the merge",
+        mended_in="the pull request itself; version 0.5.23 keeps max(window, page size)",
+        needs=(
+            (
+                "SGLANG_OPT_UNIFIED_CACHE_FREE_OUT_OF_WINDOW_SLOTS and SGLANG_OPT_SWA_EVICT_DROP_PAGE_MARGIN, "
+                "both off by default then"
+            ),
+            "page_size > sliding_window_size",
+        ),
+    )
     claim = (
         "With page_size > sliding_window_size, eager eviction of out-of-window slots reaches the end of the last full "
         "page: the leaf that is inserted holds no window slots, and overlap frees then fail or leak."
+    )
+    conclusion = Conclusion(
+        answer="holds",
+        reason=(
+            "With both settings the frontier reached the end of the last full page. The report names an "
+            "assertion or a leak; that the page is not found again is what the same order does here."
+        ),
+        passages=(
+            CodePassage(
+                version="sglang 0.5.23",
+                file="sglang/srt/mem_cache/common.py",
+                line=117,
+                text="max(sliding_window_size, page_size), page_size",
+                says="What lies max(window, page size) behind is freed, and no later slot.",
+            ),
+            ThreadPassage(
+                source="sgl-project/sglang 29860",
+                says="The last leaf had no window slots left, and a free during overlap failed or leaked.",
+            ),
+        ),
     )
     kind = "window"
     breaks = "The window group's part of a prefix is gone before the prefix is cached, so no hit can use it."

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from labengine.events import StepEnded, StepStarted, TokenSampled
 from labengine.lab import Lab
+from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import Column, GuideStop, Table, sentences, settings, symptom
 from labengine.scenarios.tiny_model import TinyModelScenario
 
@@ -17,13 +18,51 @@ class ReservedPage(TinyModelScenario):
 
     id = "sglang-32477"
     title = "NaN of a padded row comes back through a masked tile"
-    url = "https://github.com/sgl-project/sglang/pull/32477"
-    upstream = "Pull request 32477 keeps padded rows from writing to the reserved page. State not known."
+    report = Report(
+        repository="sgl-project/sglang",
+        kind="pull request",
+        number="32477",
+        title="[Kernel] Skip KV writes to reserved padding slots",
+        state="merged",
+        as_of="2026-09-16",
+        seen_in="July 2026, before the merge",
+        mended_in=(
+            "the pull request itself, for the generic store kernel; version 0.5.23 skips slot 0 in the MLA writers too"
+        ),
+        needs=(
+            "CUDA graphs with padded rows",
+            "a sliding-window model: unused columns of its page table lead to page 0",
+        ),
+    )
     kind = "padding"
     breaks = "A padded row writes NaN to the reserved block; each row that loads it, masked, computes NaN."
     claim = (
         "Padded rows hold undefined KV and write it to the reserved page 0; attention loads that page behind a "
         "context, masks it by weight, and 0 * NaN spreads. A store that skips the reserved slot mends it."
+    )
+    conclusion = Conclusion(
+        answer="holds",
+        reason=(
+            "Padding may hold undefined KV and was written to slot 0, which masked lanes load. The store "
+            "skips that slot since."
+        ),
+        passages=(
+            CodePassage(
+                version="sglang 0.5.23",
+                file="sglang/kernels/ops/kvcache/kvcache.py",
+                line=81,
+                text="reserved_skip_index: int = 0,",
+                says="The store leaves out slot 0 unless told otherwise.",
+            ),
+            ThreadPassage(
+                source="sgl-project/sglang 32477",
+                says="A partly valid tile may load the reserved page before it masks, and 0 * NaN is NaN.",
+            ),
+            ThreadPassage(
+                source="sgl-project/sglang 36207",
+                says="A later report: writers of MLA were not covered by 32477, and gave nonsense text.",
+            ),
+        ),
     )
     question = "Three requests decode in a graph of four rows: how many tokens are wrong?"
     columns = (
@@ -66,8 +105,9 @@ class ReservedPage(TinyModelScenario):
         return (
             f"{broken['wrong tokens']} of {broken['tokens']} tokens are wrong: all but the prompts' own three. The fix "
             f"keeps the reserved page finite, with {fixed['wrong tokens']} wrong; labengine's attention also zeroes "
-            f"what it masks ({production['wrong tokens']} wrong), whatever the page holds. Upstream the output was "
-            f"garbage in silence (36207); labengine's sampler ends the first such step ({self.symptom()})."
+            f"what it masks ({production['wrong tokens']} wrong), whatever the page holds. In a later report on "
+            f"MLA writers (36207) the output was nonsense, and nothing raised; labengine's sampler ends the first such "
+            f"step ({self.symptom()})."
         )
 
 
