@@ -92,6 +92,11 @@ class RecordingViews:
         return self._view(key_of_view(names, settings), make)
 
     @property
+    def widgets(self) -> list[Closeable]:
+        """The widgets made so far."""
+        return list(self._views.values())
+
+    @property
     def feed(self) -> Feed:
         """The feed of all views of this recording."""
         if self._feed is None:
