@@ -1,109 +1,265 @@
-"""A workload alone in a fresh process: whether it goes wrong by itself, or only a searcher's process did."""
+"""A call alone in a fresh process, with limits of time, memory and output: its answer, or how its process ended."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
-import time
+import signal
+import sys
 import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
 from mmap import mmap
-from multiprocessing.connection import Connection
-from typing import Any
+from time import monotonic
+from types import FrameType
+from typing import Any, Literal
 
-from labengine.finder.judgement import Case, Judgement
-from labengine.finder.limits import limit_memory, operations_end
-from labengine.finder.sandbox import Finding
+from labengine.engine.endless import place_of
+from labengine.engine.safe_points import is_users
+from labengine.finder import limits
+from labengine.finder.channel import Receiver, Sender
+from labengine.finder.endings import refuse_copies
+from labengine.finder.limits import ends_soon, limit_memory
+from labengine.finder.output import Print, redirect_output
 
 COMPUTING_S = 3.0
-"""Processor seconds after which a workload is endless; alone, it takes some thousandths of that."""
-NUM_ASLEEP = 100
-"""Looks in a row at which a process slept, and had computed nothing, after which it waits for ever. Counted, not timed:
-a process that is starved, stopped or waits for a disk does not sleep, and a frozen machine looks at nothing."""
-_LOOK_S = 0.05
+"""Processor seconds after which a call into C is endless: Python code is ended earlier, and takes some thousandths."""
+NUM_KILLED = 3
+"""Calls in a row that all end by SIGKILL, after which it is not the system that was short of memory."""
+_LOOKS_AHEAD = 20
+"""Looks that the process itself is ahead: it knows the place."""
+_PLACE_BYTES = 500
+
+Why = Literal["exit", "endless", "memory", "late", "killed", "failed"]
 
 
-def judged_alone(case: Case, judgement: Judgement, deadline: float) -> tuple[Finding, Case] | None:
-    """Play a workload in a forked process of its own; return what goes wrong, as Judgement.of.
+@dataclass(frozen=True, slots=True)
+class NoAnswer:
+    """Why a call has no answer. reason: with "it" for the code that was called; begun: the run that it had begun."""
 
-    None where nothing does, where the process was killed, and where it was not done at the deadline (monotonic). No
-    clock decides what goes wrong: a process counts as endless by the processor time that it took, or because it sleeps.
+    why: Why
+    reason: str
+    begun: int = 0
+
+
+class Board:
+    """What a process writes down in memory that outlives it: the number of its present run, and where it is."""
+
+    def __init__(self) -> None:
+        self._memory = mmap(-1, 16 + _PLACE_BYTES)
+
+    def begin(self, number: int) -> None:
+        """Note that a run begins, counted from 1."""
+        self._memory[:8] = number.to_bytes(8, "little")
+
+    @property
+    def begun(self) -> int:
+        """The run that was begun last; 0 before the first."""
+        return int.from_bytes(self._memory[:8], "little")
+
+    def finish(self) -> None:
+        """Note that the call has come back."""
+        self._memory[8] = 1
+
+    @property
+    def is_finished(self) -> bool:
+        """True if the call has come back."""
+        return bool(self._memory[8])
+
+    def note_place(self, frame: FrameType, event: str, _: object) -> None:
+        """Note where a part's code stands: a profiler's function (sys.setprofile)."""
+        if event in ("call", "c_call") and is_users(frame):
+            text = place_of(frame, frame.f_lineno).encode(errors="replace")[:_PLACE_BYTES]
+            self._memory[16 : 16 + _PLACE_BYTES] = text.ljust(_PLACE_BYTES, b"\0")
+
+    @property
+    def place(self) -> str:
+        """The last place noted; empty without one."""
+        return self._memory[16:].rstrip(b"\0").decode(errors="replace")
+
+
+def called_alone(
+    function: Callable[[Board], Any], deadline: float, output: Print | None = None, *, is_bounded: bool = True
+) -> Any:
+    """Call a function in a forked process of its own; return what it returns, or a NoAnswer.
+
+    The function notes its runs on the board. No clock decides what goes wrong before the deadline (monotonic): a call
+    is endless by the processor time that a run takes, or because it sleeps. One that ends its process is called once
+    more, to learn where. output: gets what the function prints. is_bounded: False has it
+    take time and memory, and print, as it likes, and only its end is seen.
     """
-    player = _Player(case, judgement)
-    try:
-        return player.answer(deadline)
-    finally:
-        player.end()
 
-
-class _Player:
-    """One process that plays one workload."""
-
-    def __init__(self, case: Case, judgement: Judgement) -> None:
-        self._case = case
-        self._begun = mmap(-1, 8)
-        self._num_asleep = 0
-        self._connection, end = multiprocessing.Pipe(duplex=False)
-        self._process = forked(_play, case, judgement, end, self._begun)
-        end.close()
-        self._computed = 0.0
-
-    def answer(self, deadline: float) -> tuple[Finding, Case] | None:
-        """Return what the process says, or what it shows by its silence."""
-        while not self._connection.poll(_LOOK_S):
-            if (reason := self._why_endless()) is not None:
-                return self._endless(reason)
-            if time.monotonic() > deadline:
-                return None
+    def call(output: Print | None = None, *, is_traced: bool = False) -> Any:
+        process = _Call(function, output, is_bounded, is_traced)
         try:
-            found: tuple[Finding, Case] | None = self._connection.recv()
+            return process.answer(deadline)
+        finally:
+            process.end()
+
+    found = call(output)
+    for _ in range(1, NUM_KILLED):
+        if not _is_killed(found):
+            break
+        again = call()
+        if not _is_killed(again) or again.begun != found.begun:
             return found
-        except EOFError:
-            self._process.join(1)
-            code = self._process.exitcode or 0
-            killed = code == 0 or code == -9  # the system's own way out of a shortage of memory
-            return None if killed else self._endless(f"it ends the process ({_exit(code)})")
+    if not isinstance(found, NoAnswer) or found.why not in ("exit", "killed"):
+        return found
+    again = call(is_traced=True)
+    is_the_same = isinstance(again, NoAnswer) and again.why == found.why and again.begun == found.begun
+    return NoAnswer("exit", again.reason if is_the_same else found.reason, found.begun)
+
+
+def _is_killed(found: Any) -> bool:
+    return isinstance(found, NoAnswer) and found.why == "killed"
+
+
+class _Call:
+    """One process that does one call."""
+
+    def __init__(
+        self, function: Callable[[Board], Any], output: Print | None, is_bounded: bool, is_traced: bool
+    ) -> None:
+        self._board, self._output = Board(), output
+        self._num_asleep, self._computed, self._computed_before = 0, 0.0, 0.0
+        self._begun, self._is_bounded = 0, is_bounded
+        self._receiver = Receiver()
+        sender = self._receiver.sender
+        self._process = forked(
+            _answer, function, self._receiver, self._board, output is not None, is_bounded, is_traced
+        )
+        sender.close()
+
+    def answer(self, deadline: float) -> Any:
+        """Return what the process says, or what it shows by its silence."""
+        is_listening = True
+        while True:
+            if is_listening and self._receiver.is_ready(limits.LOOK_S):
+                for kind, message in self._receiver.received():
+                    if kind == "answer":
+                        return message
+                    if self._output is not None:
+                        self._output(kind, message)
+                is_listening = not self._receiver.is_at_end
+            elif not is_listening:
+                self._process.join(limits.LOOK_S)
+            if not is_listening and (self._process.exitcode is not None or self._board.is_finished):
+                return self._ended()
+            if self._is_bounded and (silence := self._why_silent()) is not None:
+                return silence
+            if monotonic() > deadline:
+                return NoAnswer("late", "it had not come back in time", self._board.begun)
 
     def end(self) -> None:
         """End the process."""
         self._process.kill()
         self._process.join()
-        self._connection.close()
+        self._receiver.close()
 
-    def _why_endless(self) -> str | None:
+    def _ended(self) -> NoAnswer:
+        """Return how a process ended that has not answered: a part ended it, or has closed its pipe."""
+        begun = self._board.begun
+        if self._board.is_finished:
+            return NoAnswer("exit", "it closes files of the process that it has not opened", begun)
+        code = self._process.exitcode
+        why: Why = "killed" if code == -signal.SIGKILL else "exit"  # the system's own way out of a shortage of memory
+        where = f", in {self._board.place}" if self._board.place else ""
+        return NoAnswer(why, f"it ends the process ({exit_of(code)}){where}", begun)
+
+    def _why_silent(self) -> NoAnswer | None:
         """Return why the process will never answer; None while it may."""
-        before = self._computed
+        begun, before = self._board.begun, self._computed
         state, self._computed = _state_and_seconds(self._process.pid)
-        if self._computed > COMPUTING_S:
-            return f"alone in a process it had not come back after {COMPUTING_S:g} s of processor time"
+        if begun != self._begun:
+            self._begun, self._num_asleep, self._computed_before = begun, 0, before
+        if self._computed - self._computed_before > COMPUTING_S:
+            reason = f"alone in a process it had not come back after {COMPUTING_S:g} s of processor time"
+            return NoAnswer("endless", reason, begun)
         is_asleep = self._computed == before and state == "S"
         self._num_asleep = self._num_asleep + 1 if is_asleep else 0
-        return "alone in a process it waits for something that never comes" if self._num_asleep > NUM_ASLEEP else None
-
-    def _endless(self, reason: str) -> tuple[Finding, Case]:
-        workload = self._case.workload
-        begun = int.from_bytes(self._begun[:8], "little") or len(workload)
-        operation = workload[begun - 1] if workload else "the end"
-        finding = Finding("liveness", f"{operation} does not return: {reason}", "endless")
-        return finding, Case(self._case.scope, workload[:begun])
+        if self._num_asleep > limits.NUM_ASLEEP + _LOOKS_AHEAD:
+            return NoAnswer("endless", "alone in a process it waits for something that never comes", begun)
+        return None
 
 
-def _play(case: Case, judgement: Judgement, end: Connection, begun: mmap) -> None:
-    limit_memory()
+def _answer(
+    function: Callable[[Board], Any],
+    receiver: Receiver,
+    board: Board,
+    is_heard: bool,
+    is_bounded: bool,
+    is_traced: bool,
+) -> None:
+    sender = receiver.sender
+    begin_copy(sender, receiver, is_bounded=is_bounded)
+    redirect_output((lambda name, text: sender.send((name, text))) if is_heard else None, is_bounded=is_bounded)
+    if is_traced:
+        sys.setprofile(board.note_place)
+    try:
+        answer = function(board)
+    except MemoryError:
+        answer = NoAnswer("memory", "its memory was full", board.begun)
+    except Exception as error:
+        answer = NoAnswer("failed", repr(error), board.begun)
+    except BaseException as error:
+        answer = NoAnswer("exit", f"it ends the process ({type(error).__name__})", board.begun)
+    sys.setprofile(None)
+    board.finish()
+    _send_answer(sender, answer, board)
+    os._exit(0)
 
-    def note(number: int) -> None:
-        begun[:8] = number.to_bytes(8, "little")
 
-    with operations_end():
-        try:
-            sandbox = judgement.sandbox(case.scope)
-            sandbox.on_begin = note
-            end.send(judgement.of(case, sandbox))
-        except (KeyboardInterrupt, Exception):
-            end.send(None)
+def _send_answer(sender: Sender, answer: Any, board: Board) -> None:
+    try:
+        sender.send(("answer", answer))
+    except OSError:  # a part has closed the pipe: the board says that the call came back
+        pass
+    except BaseException as error:  # it cannot be packed, or there is no memory for it
+        why: Why = "memory" if isinstance(error, MemoryError) else "failed"
+        sender.send(("answer", NoAnswer(why, "its memory was full" if why == "memory" else repr(error), board.begun)))
 
 
-def _exit(code: int) -> str:
+def ending_of(act: Callable[[], object], seconds: float = 60.0) -> str:
+    """Return how an act ends the process that does it, or that it raises or never returns; empty if it comes back.
+
+    Tests made by `to_test()` call this. The act is done by a copy of this process. Where there are no copies (not on
+    Linux) it is done here.
+    """
+    if not can_fork():
+        act()
+        return ""
+
+    def call(board: Board) -> None:
+        with ends_soon():
+            act()
+
+    answer = called_alone(call, monotonic() + seconds)
+    return answer.reason if isinstance(answer, NoAnswer) else ""
+
+
+def exit_of(code: int | None) -> str:
+    """Return how a process ended, in words."""
+    if code is None:
+        return "it is still there"
     return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def begin_copy(sender: Sender, receiver: Receiver, *, is_bounded: bool = True) -> None:
+    """Have this process, a fresh copy, be bounded: a Ctrl-C is for the process that was copied, and will end this one.
+
+    is_bounded: False has it take memory as it likes.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    receiver.close()
+    sender.own()
+    refuse_copies()
+    if is_bounded:
+        limit_memory()
+
+
+def can_fork() -> bool:
+    """Return True where a process can be copied with all its classes: on Linux."""
+    return sys.platform.startswith("linux")
 
 
 def forked(target: Any, *arguments: Any) -> Any:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from labengine.config import ConfigError
 from labengine.core.connector import Connector
 from labengine.core.parts import Parts
+from labengine.finder.endings import is_of_a_part
 from labengine.finder.liveness import drain
 from labengine.finder.operations import TakeStep, Workload
-from labengine.finder.sandbox import Finding, Kind, Sandbox
+from labengine.finder.sandbox import Finding, Kind, Sandbox, raised
 from labengine.finder.scopes import Scope
 from labengine.finder.suspects import Suspects
 from labengine.finder.tally import first_difference, worse
@@ -61,6 +62,20 @@ class Judgement:
             counts = finding.kind in self.kinds and not self._is_of_the_base(finding, played)
             return (finding, played) if counts else None
         return self._held_against(sandbox, _without_last_steps(case))
+
+    def guarded(self, case: Case, on_begin: Callable[[int], object]) -> tuple[Finding, Case] | None:
+        """Do the same in a new sandbox; what a part raises outside of an operation is a finding too.
+
+        on_begin: called with the number of each operation of the workload before it is done, counted from 1.
+        """
+        try:
+            sandbox = self.sandbox(case.scope)
+            sandbox.on_begin = on_begin
+            return self.of(case, sandbox)
+        except BaseException as error:
+            if not is_of_a_part(error):
+                raise
+            return raised(error), case
 
     def _is_of_the_base(self, finding: Finding, case: Case) -> bool:
         """Return True if the edition that the parts replace decisions of goes wrong in the same way."""

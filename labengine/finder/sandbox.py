@@ -17,7 +17,8 @@ from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.engine.engine import Engine, StepReport
 from labengine.engine.simulated import SimulatedRunner
-from labengine.finder.limits import NUM_STEPS, EndlessOperationError, restart_clock
+from labengine.finder.endings import OF_THE_USER, num_copies, refusing_copies, said_of
+from labengine.finder.limits import NUM_STEPS, EndlessOperationError, refuse_alarm, restart_clock
 from labengine.finder.operations import Add, Fork, Operation, Repeat, Rewind, TakeStep, Workload, is_possible
 from labengine.finder.played import Past, Played
 from labengine.finder.repeats import RepeatError, refuse_difference
@@ -38,6 +39,8 @@ class Finding:
     message: str
     rule: str = ""
     """The broken rule, or the name of the exception."""
+    ends_process: bool = False
+    """True if it ends the process that plays it."""
 
 
 class UndoableJournal(Journal):
@@ -80,6 +83,11 @@ class Mark:
     """Operations played."""
 
 
+def raised(error: BaseException) -> Finding:
+    """Return the finding of what a part raises."""
+    return Finding("raises", said_of(error), type(error).__name__, ends_process=not isinstance(error, Exception))
+
+
 class Sandbox:
     """An engine on parts, watched. A violation or an exception ends its use: make a new one."""
 
@@ -114,28 +122,36 @@ class Sandbox:
 
     def do(self, operation: Operation) -> Finding | None:
         """Do an operation; return what went wrong. Raises ConfigError for a request that never fits."""
-        if isinstance(operation, (Rewind, Fork)):
-            try:
-                return self._repeat(operation) if self._repeats else None
-            except Exception as error:  # a part that cannot be made again
-                return self._raised(error)
-        engine = self.engine
-        restart_clock()
+        before = num_copies()
         try:
-            with self.played.noting(operation):
-                operation.do(engine)
-        except Exception as error:
+            with refusing_copies():
+                finding = self._done(operation)
+        except OF_THE_USER:
+            raise
+        except EndlessOperationError as error:
+            return Finding("liveness", f"{operation} does not return: it is in {error}", "endless")
+        except BaseException as error:  # a part's KeyboardInterrupt and SystemExit too
             if isinstance(error, ConfigError) and isinstance(operation, Add):
                 raise  # a request that never fits this pool is refused: no fault
             return self._raised(error)
-        except EndlessOperationError as error:
-            return Finding("liveness", f"{operation} does not return: it is in {error}", "endless")
+        if num_copies() > before:
+            return Finding("raises", f"{operation} forks the process", "fork")
+        return finding or self._violated(self.watch.violations)
+
+    def _done(self, operation: Operation) -> Finding | None:
+        if isinstance(operation, (Rewind, Fork)):
+            return self._repeat(operation) if self._repeats else None
+        engine = self.engine
+        restart_clock()
+        with self.played.noting(operation):
+            operation.do(engine)
+        refuse_alarm()
         if isinstance(operation, Add):
             self.journal.record((self._unadd, engine.requests[engine.num_added - 1]))
         else:
             self.watch.check(engine.snapshot())
             self.tally.note_step(engine)
-        return self._violated(self.watch.violations)
+        return None
 
     def _repeat(self, operation: Repeat) -> Finding | None:
         if isinstance(operation, Rewind):
@@ -214,10 +230,9 @@ class Sandbox:
             scheduler.waiting.remove(request)
         del scheduler.requests[request.request_id]
 
-    def _raised(self, error: Exception) -> Finding:
+    def _raised(self, error: BaseException) -> Finding:
         violated = self._violated(self.watch.violations)
-        name = type(error).__name__
-        return violated or Finding("raises", f"{name}: {error}", name)
+        return violated or raised(error)
 
     def _violated(self, violations: list[Violation]) -> Finding | None:
         if not violations:

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from finder.wrong_parts import Dies, EatsMemory, Hoards, LoopsInC, Waits
 from labengine.finder import alone, limits, workers
 from labengine.finder.counterexample import Counterexample
 from labengine.finder.find import GRAVE, find
+from labengine.finder.judged_alone import judged_alone
 from labengine.finder.judgement import Case, Judgement
 from labengine.finder.operations import TakeStep
 from labengine.finder.report import SearchReport
@@ -30,7 +32,7 @@ def searched(parts: object, **settings: Any) -> Counterexample | SearchReport:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "SILENCE_S", 0.5)
     monkeypatch.setattr(alone, "COMPUTING_S", 0.5)
-    monkeypatch.setattr(alone, "NUM_ASLEEP", 10)
+    monkeypatch.setattr(limits, "NUM_ASLEEP", 10)
 
 
 def test_in_processes_of_their_own() -> None:
@@ -60,12 +62,16 @@ def test_memory_that_no_single_workload_fills_is_none(monkeypatch: pytest.Monkey
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(
-    ("cls", "reason"),
-    [(LoopsInC, "s of processor time"), (Waits, "waits for something"), (Dies, "ends the process (exit code 7)")],
+    ("cls", "rule", "reason"),
+    [
+        (LoopsInC, "endless", "s of processor time"),
+        (Waits, "endless", "waits for something"),
+        (Dies, "exit", "ends the process (exit code 7), in Dies.touch (wrong_parts.py:"),
+    ],
 )
-def test_a_part_that_a_process_never_comes_back_from_is_a_finding(cls: type, reason: str) -> None:
+def test_a_part_that_a_process_never_comes_back_from_is_a_finding(cls: type, rule: str, reason: str) -> None:
     one = searched(cls)
-    assert isinstance(one, Counterexample) and (one.kind, one.rule) == ("liveness", "endless")
+    assert isinstance(one, Counterexample) and (one.kind, one.rule) == ("liveness", rule)
     assert reason in one.message and len(one.operations) <= 6
 
 
@@ -91,7 +97,8 @@ def stopping(monkeypatch: pytest.MonkeyPatch, module: Any, seconds: float, *, is
         stopped.append(pid)
         if is_continued:
             time.sleep(1.2)
-            os.kill(pid, signal.SIGCONT)
+            with suppress(ProcessLookupError):  # it has come to its end without
+                os.kill(pid, signal.SIGCONT)
 
     def start(target: Any, *arguments: Any) -> Any:
         process = forked(stop_after, seconds, target, *arguments)
@@ -116,7 +123,7 @@ def test_a_workload_that_is_played_alone_and_gets_no_time_is_no_finding(monkeypa
     stopped = stopping(monkeypatch, alone, 0.0)
     case = Case(TINY[0], (TINY[0].adds[0], TakeStep()))
     started = time.monotonic()
-    assert alone.judged_alone(case, Judgement(suspects_of("labengine", "labengine"), GRAVE), started + 600) is None
+    assert judged_alone(case, Judgement(suspects_of("labengine", "labengine"), GRAVE), started + 600) is None
     assert stopped and time.monotonic() - started > 1
 
 
@@ -138,7 +145,7 @@ def test_ctrl_c_while_searchers_start_leaves_none(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_searcher_that_stays_stopped_ends_with_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "SILENCE_S", 0.3)
+    monkeypatch.setattr(workers, "ENDING_S", 0.3)
     stopping(monkeypatch, workers, 0.01, is_continued=False)  # soon: starved, it computes little in a second
     report = searched("labengine", seconds=1)
     assert isinstance(report, SearchReport)
