@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from labengine.config import ConfigError, checked_call, shown
 from labengine.core.parts import Parts
+from labengine.course.alone import exact
 from labengine.course.base import ExerciseText, Mistake, called
 from labengine.course.blank import is_blank
 from labengine.course.check_result import CheckResult, TextTable, passed, wrong
@@ -130,6 +131,16 @@ class PolicyExercise(WithOverride):
             return passed(f"Reached. {line}", table=self.table)
         hint = self._fitting_hint(parts) or self._unchanged(scored)
         return wrong(f"Not reached yet. {line}", no_return, hint, table=self.table)
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        self._score_base()
+
+    def _memory(self) -> list[tuple[str, tuple[float, ...]]]:
+        return [(exact(run.name), run.scores) for run in self.runs]
+
+    def _remember(self, memory: list[tuple[str, tuple[float, ...]]]) -> None:
+        self.runs = [ScoredRun(name, scores) for name, scores in memory]
 
     def _unchanged(self, scored: ScoredRun) -> str:
         """Return a sentence for an override after which every workload scores what it did before."""

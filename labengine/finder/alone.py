@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import sys
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
-from mmap import mmap
+from dataclasses import dataclass, replace
 from time import monotonic
 from types import FrameType
 from typing import Any, Literal
@@ -18,8 +16,8 @@ from labengine.engine.endless import place_of
 from labengine.engine.safe_points import is_users
 from labengine.finder import limits
 from labengine.finder.channel import Receiver, Sender
-from labengine.finder.endings import refuse_copies
-from labengine.finder.limits import ends_soon, limit_memory
+from labengine.finder.endings import named, refuse_copies, text_of
+from labengine.finder.limits import can_fork, ends_soon, limit_memory
 from labengine.finder.output import Print, redirect_output
 
 COMPUTING_S = 3.0
@@ -28,29 +26,39 @@ NUM_KILLED = 3
 """Calls in a row that all end by SIGKILL, after which it is not the system that was short of memory."""
 _LOOKS_AHEAD = 20
 """Looks that the process itself is ahead: it knows the place."""
-_PLACE_BYTES = 500
+_PLACE_AT, _TEXT_AT, _TEXT_BYTES = 16, 528, 512
+"""Of a board's memory: where its texts begin, and how long they may be."""
 
-Why = Literal["exit", "endless", "memory", "late", "killed", "failed"]
+Why = Literal["exit", "endless", "asleep", "memory", "late", "killed", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
 class NoAnswer:
-    """Why a call has no answer. reason: with "it" for the code that was called; begun: the run that it had begun."""
+    """Why a call has no answer. reason: with "it" for the code that was called; begun, run: what it had begun."""
 
     why: Why
     reason: str
     begun: int = 0
+    run: str = ""
 
 
 class Board:
     """What a process writes down in memory that outlives it: the number of its present run, and where it is."""
 
     def __init__(self) -> None:
-        self._memory = mmap(-1, 16 + _PLACE_BYTES)
+        from mmap import mmap  # for processes only: a browser's Python has none
 
-    def begin(self, number: int) -> None:
-        """Note that a run begins, counted from 1."""
+        self._memory = mmap(-1, _TEXT_AT + _TEXT_BYTES)
+
+    def begin(self, number: int, text: str = "") -> None:
+        """Note that a run begins, counted from 1. text: says which."""
         self._memory[:8] = number.to_bytes(8, "little")
+        self._write(_TEXT_AT, text)
+
+    @property
+    def run(self) -> str:
+        """The text of the run that was begun last."""
+        return self._text(_TEXT_AT)
 
     @property
     def begun(self) -> int:
@@ -69,13 +77,22 @@ class Board:
     def note_place(self, frame: FrameType, event: str, _: object) -> None:
         """Note where a part's code stands: a profiler's function (sys.setprofile)."""
         if event in ("call", "c_call") and is_users(frame):
-            text = place_of(frame, frame.f_lineno).encode(errors="replace")[:_PLACE_BYTES]
-            self._memory[16 : 16 + _PLACE_BYTES] = text.ljust(_PLACE_BYTES, b"\0")
+            self._write(_PLACE_AT, place_of(frame, frame.f_lineno))
 
     @property
     def place(self) -> str:
         """The last place noted; empty without one."""
-        return self._memory[16:].rstrip(b"\0").decode(errors="replace")
+        return self._text(_PLACE_AT)
+
+    def no_answer(self, why: Why, reason: str) -> NoAnswer:
+        """Return why there is no answer, with the present run."""
+        return NoAnswer(why, reason, self.begun, self.run)
+
+    def _write(self, at: int, text: str) -> None:
+        self._memory[at : at + _TEXT_BYTES] = text.encode(errors="replace")[:_TEXT_BYTES].ljust(_TEXT_BYTES, b"\0")
+
+    def _text(self, at: int) -> str:
+        return self._memory[at : at + _TEXT_BYTES].rstrip(b"\0").decode(errors="replace")
 
 
 def called_alone(
@@ -85,8 +102,8 @@ def called_alone(
 
     The function notes its runs on the board. No clock decides what goes wrong before the deadline (monotonic): a call
     is endless by the processor time that a run takes, or because it sleeps. One that ends its process is called once
-    more, to learn where. output: gets what the function prints. is_bounded: False has it
-    take time and memory, and print, as it likes, and only its end is seen.
+    more, to learn where. output: gets what the function prints. is_bounded: False has it take time and memory, and
+    print, as it likes: only its end is seen.
     """
 
     def call(output: Print | None = None, *, is_traced: bool = False) -> Any:
@@ -107,7 +124,7 @@ def called_alone(
         return found
     again = call(is_traced=True)
     is_the_same = isinstance(again, NoAnswer) and again.why == found.why and again.begun == found.begun
-    return NoAnswer("exit", again.reason if is_the_same else found.reason, found.begun)
+    return replace(found, why="exit", reason=again.reason if is_the_same else found.reason)
 
 
 def _is_killed(found: Any) -> bool:
@@ -134,21 +151,22 @@ class _Call:
         """Return what the process says, or what it shows by its silence."""
         is_listening = True
         while True:
-            if is_listening and self._receiver.is_ready(limits.LOOK_S):
+            has_ended = self._process.exitcode is not None
+            if not is_listening:
+                self._process.join(limits.LOOK_S)
+            elif self._receiver.is_ready(limits.LOOK_S):
                 for kind, message in self._receiver.received():
                     if kind == "answer":
                         return message
                     if self._output is not None:
                         self._output(kind, message)
                 is_listening = not self._receiver.is_at_end
-            elif not is_listening:
-                self._process.join(limits.LOOK_S)
-            if not is_listening and (self._process.exitcode is not None or self._board.is_finished):
+            if has_ended or (not is_listening and self._board.is_finished):
                 return self._ended()
             if self._is_bounded and (silence := self._why_silent()) is not None:
                 return silence
             if monotonic() > deadline:
-                return NoAnswer("late", "it had not come back in time", self._board.begun)
+                return self._board.no_answer("late", "it had not come back in time")
 
     def end(self) -> None:
         """End the process."""
@@ -158,13 +176,12 @@ class _Call:
 
     def _ended(self) -> NoAnswer:
         """Return how a process ended that has not answered: a part ended it, or has closed its pipe."""
-        begun = self._board.begun
         if self._board.is_finished:
-            return NoAnswer("exit", "it closes files of the process that it has not opened", begun)
+            return NoAnswer("exit", "it closes files of the process that it has not opened", self._board.begun)
         code = self._process.exitcode
         why: Why = "killed" if code == -signal.SIGKILL else "exit"  # the system's own way out of a shortage of memory
         where = f", in {self._board.place}" if self._board.place else ""
-        return NoAnswer(why, f"it ends the process ({exit_of(code)}){where}", begun)
+        return self._board.no_answer(why, f"it ends the process ({exit_of(code)}){where}")
 
     def _why_silent(self) -> NoAnswer | None:
         """Return why the process will never answer; None while it may."""
@@ -174,11 +191,11 @@ class _Call:
             self._begun, self._num_asleep, self._computed_before = begun, 0, before
         if self._computed - self._computed_before > COMPUTING_S:
             reason = f"alone in a process it had not come back after {COMPUTING_S:g} s of processor time"
-            return NoAnswer("endless", reason, begun)
+            return self._board.no_answer("endless", reason)
         is_asleep = self._computed == before and state == "S"
         self._num_asleep = self._num_asleep + 1 if is_asleep else 0
         if self._num_asleep > limits.NUM_ASLEEP + _LOOKS_AHEAD:
-            return NoAnswer("endless", "alone in a process it waits for something that never comes", begun)
+            return self._board.no_answer("asleep", "alone in a process it waits for something that never comes")
         return None
 
 
@@ -198,11 +215,11 @@ def _answer(
     try:
         answer = function(board)
     except MemoryError:
-        answer = NoAnswer("memory", "its memory was full", board.begun)
+        answer = board.no_answer("memory", "its memory was full")
     except Exception as error:
-        answer = NoAnswer("failed", repr(error), board.begun)
+        answer = board.no_answer("failed", named(error))
     except BaseException as error:
-        answer = NoAnswer("exit", f"it ends the process ({type(error).__name__})", board.begun)
+        answer = board.no_answer("exit", f"it ends the process ({type(error).__name__})")
     sys.setprofile(None)
     board.finish()
     _send_answer(sender, answer, board)
@@ -216,7 +233,7 @@ def _send_answer(sender: Sender, answer: Any, board: Board) -> None:
         pass
     except BaseException as error:  # it cannot be packed, or there is no memory for it
         why: Why = "memory" if isinstance(error, MemoryError) else "failed"
-        sender.send(("answer", NoAnswer(why, "its memory was full" if why == "memory" else repr(error), board.begun)))
+        sender.send(("answer", board.no_answer(why, "its memory was full" if why == "memory" else text_of(error))))
 
 
 def ending_of(act: Callable[[], object], seconds: float = 60.0) -> str:
@@ -257,14 +274,11 @@ def begin_copy(sender: Sender, receiver: Receiver, *, is_bounded: bool = True) -
         limit_memory()
 
 
-def can_fork() -> bool:
-    """Return True where a process can be copied with all its classes: on Linux."""
-    return sys.platform.startswith("linux")
-
-
 def forked(target: Any, *arguments: Any) -> Any:
     """Start a copy of this process that calls the target."""
-    context: Any = multiprocessing.get_context("fork")
+    from multiprocessing import get_context
+
+    context: Any = get_context("fork")
     process = context.Process(target=target, args=arguments, daemon=True)
     with warnings.catch_warnings():  # Python 3.12 warns of threads; the copy touches none of their locks
         warnings.simplefilter("ignore", DeprecationWarning)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import struct
-from multiprocessing.connection import wait
 from typing import Any, cast
 from zlib import crc32
 
@@ -71,6 +70,8 @@ class Receiver:
 
     def is_ready(self, seconds: float) -> bool:
         """Return whether there is something to read, within so many seconds."""
+        from multiprocessing.connection import wait  # for processes only: a browser's Python has none
+
         return bool(wait([cast(Any, self)], seconds))
 
     def received(self) -> list[Any]:

@@ -10,7 +10,7 @@ from labengine.config import ConfigError
 from labengine.core.editions import EDITIONS
 from labengine.finder.as_notebook import checked_name
 from labengine.finder.counterexample import Counterexample
-from labengine.finder.endings import UserInterrupt, interrupts_named, text_of
+from labengine.finder.endings import UserInterrupt, interrupts_named, named
 from labengine.finder.engines.finding import EngineSearch
 from labengine.finder.find import find
 from labengine.finder.report import SearchReport
@@ -65,8 +65,7 @@ def object_named(parts: str) -> object:
     except (Exception, UserInterrupt):
         raise
     except BaseException as error:
-        said = f"{type(error).__name__}: {text_of(error)}"
-        raise ConfigError(f"{file} ends the process when it is executed ({said}): nothing was searched") from error
+        raise ConfigError(f"{file} ends the process when it is executed: {named(error)}") from error
     module.__spec__ = None  # nobody else can import it: a made test carries the class's source
     if not hasattr(module, name):
         raise ConfigError(f"{file} defines no {name}")

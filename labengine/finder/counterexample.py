@@ -22,7 +22,7 @@ from labengine.finder.alone import ending_of
 from labengine.finder.as_notebook import Story, checked_name, notebook
 from labengine.finder.as_scenario import scenario_of
 from labengine.finder.endings import OF_THE_USER, interrupts_named, refusing_copies
-from labengine.finder.judged_alone import EXIT
+from labengine.finder.judged_alone import EXIT, LOST
 from labengine.finder.judgement import GRAVE, Judgement
 from labengine.finder.limits import ends_soon
 from labengine.finder.liveness import drain
@@ -111,7 +111,7 @@ class Counterexample:
         """
         if self.kind not in GRAVE:
             raise ConfigError(f"a run that {self._HEADLINES[self.kind]} ends well: it has no point of no return")
-        if self.rule == EXIT:
+        if self.rule in (EXIT, LOST):
             raise ConfigError("the workload ends its process: other continuations of it are not tried in this one")
         return point_of_no_return(self._case, self._judgement)
 
@@ -137,7 +137,7 @@ class Counterexample:
         plays = [operation.play for operation in self._case.workload]
         if self._runs_to_the_end:
             return (*plays, Lab.run)
-        if self.rule == EXIT:
+        if self.rule in (EXIT, LOST):
             return tuple(plays[:-1])
         more = [TakeStep().play] * (MORE_STEPS if self.rule == "liveness" else 0)
         return (*plays[:-1], *map(self._without_raising, (*plays[-1:], *more)))
@@ -153,7 +153,7 @@ class Counterexample:
 
     def num_endings(self, lab: Lab) -> int:
         """Return 1 if the last operation ends the process of a played lab, else 0."""
-        if self.rule != EXIT:
+        if self.rule not in (EXIT, LOST):
             return int(lab in self._ended)
         return int(any(ending_of(partial(last.play, lab)) for last in self._case.workload[-1:]))
 
@@ -244,7 +244,7 @@ class Counterexample:
 
     def _story(self) -> Story:
         acts, external = self._act_lines(), self._external
-        is_played = self.kind in GRAVE and self.rule not in ("endless", EXIT)
+        is_played = self.kind in GRAVE and self.rule not in ("endless", EXIT, LOST)
         point = self.point_of_no_return() if is_played else None
         rescued: list[str] = []
         if point is not None and point.num_operations:
@@ -307,6 +307,8 @@ class Counterexample:
         return External(f"{text['name']}()", (), text)
 
     def _refuse_what_no_test_carries(self) -> None:
+        if self.rule == LOST:
+            raise ConfigError("what ends the process is not the last workload alone, and a test would be green")
         module = self._judgement.suspects.module
         changed = () if module is None else changed_in_place(module)
         if module is not None and changed:
@@ -318,13 +320,13 @@ class Counterexample:
     @property
     def _is_left_to_the_test(self) -> bool:
         """True if the last operation is among the assertions."""
-        return self.kind == "raises" or self.rule in ("endless", EXIT)
+        return self.kind == "raises" or self.rule in ("endless", EXIT, LOST)
 
     def _body(self, *, is_asserted: bool = False) -> list[str] | None:
         """Return the workload as lines; None where the lab's inputs are enough: no forks and rewinds."""
         workload = self._case.workload[:-1] if is_asserted else self._case.workload
         has_repeats = any(isinstance(operation, Repeat) for operation in self._case.workload)
-        if not has_repeats and (is_asserted or self.rule != EXIT):
+        if not has_repeats and (is_asserted or self.rule not in (EXIT, LOST)):
             return None
         return [*map(str, workload), *(["lab.run()"] if self._runs_to_the_end else [])]
 

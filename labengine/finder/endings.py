@@ -107,11 +107,16 @@ def is_of_a_part(error: BaseException) -> bool:
 
 def said_of(error: BaseException) -> str:
     """Return what a part's exception is, in words; of one that ends a process also which method has raised it."""
-    text = text_of(error)
     if isinstance(error, AlarmError):
-        return f"it ends the process: {text}"
-    said = f"{type(error).__name__}: {text}" if text or isinstance(error, Exception) else type(error).__name__
+        return f"it ends the process: {text_of(error)}"
+    said = named(error)
     return said if isinstance(error, Exception) else f"it ends the process: {said}, raised in {raising_method(error)}"
+
+
+def named(error: BaseException) -> str:
+    """Return an exception's class and text; without a text, its class."""
+    text = text_of(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def text_of(error: BaseException) -> str:

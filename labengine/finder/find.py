@@ -16,12 +16,11 @@ from labengine.core.connector import Connector
 from labengine.core.parts import Parts
 from labengine.core.request import ExtraKeys
 from labengine.extras import require_extra
-from labengine.finder.alone import can_fork
 from labengine.finder.counterexample import Counterexample
 from labengine.finder.endings import interrupts_named
 from labengine.finder.judgement import GRAVE as GRAVE
 from labengine.finder.judgement import KINDS, Judgement
-from labengine.finder.limits import SearchEndedError
+from labengine.finder.limits import SearchEndedError, can_fork
 from labengine.finder.on_ray import RayExecutor
 from labengine.finder.report import SearchReport
 from labengine.finder.sandbox import Kind

@@ -5,10 +5,13 @@ from __future__ import annotations
 from labengine.finder.alone import Board, NoAnswer, called_alone
 from labengine.finder.judgement import Case, Judgement
 from labengine.finder.limits import operations_end
+from labengine.finder.operations import TakeStep
 from labengine.finder.sandbox import Finding
 
 EXIT = "exit"
 """The rule of a finding whose last operation ends the process, and raises nothing."""
+LOST = "lost"
+"""The rule of one whose process has ended, though not by the last workload alone."""
 
 
 def judged_alone(case: Case, judgement: Judgement, deadline: float) -> tuple[Finding, Case] | None:
@@ -25,15 +28,15 @@ def judged_alone(case: Case, judgement: Judgement, deadline: float) -> tuple[Fin
     if not isinstance(answer, NoAnswer):
         found: tuple[Finding, Case] | None = answer
         return found
-    if answer.why not in ("exit", "endless"):
+    if answer.why not in ("exit", "endless", "asleep"):
         return None
     return lost_finding(case, answer)
 
 
 def lost_finding(case: Case, answer: NoAnswer) -> tuple[Finding, Case]:
     """Return the finding of a workload that does not come back, and the case up to the operation that does not."""
-    workload = case.workload
-    begun = answer.begun or len(workload)
+    begun = answer.begun or len(case.workload)
+    workload = (*case.workload, *[TakeStep()] * (begun - len(case.workload)))
     operation = str(workload[begun - 1]) if workload else "to make the engine"
     reached = Case(case.scope, workload[:begun])
     if answer.why == "exit":

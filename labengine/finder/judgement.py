@@ -66,7 +66,8 @@ class Judgement:
     def guarded(self, case: Case, on_begin: Callable[[int], object]) -> tuple[Finding, Case] | None:
         """Do the same in a new sandbox; what a part raises outside of an operation is a finding too.
 
-        on_begin: called with the number of each operation of the workload before it is done, counted from 1.
+        on_begin: called with the number of each operation before it is done, counted from 1; the steps to the end
+        follow those of the workload.
         """
         try:
             sandbox = self.sandbox(case.scope)
@@ -125,7 +126,7 @@ def _run(sandbox: Sandbox, case: Case) -> tuple[Finding | None, Case] | None:
         return None
     if finding is not None:
         return finding, Case(case.scope, case.workload[:length])
-    finding, steps = drain(sandbox)
+    finding, steps = drain(sandbox, num_before=len(case.workload))
     if finding is not None and finding.rule == "liveness":  # the steps of a drain are no part of the workload
         return finding, case
     return finding, Case(case.scope, (*case.workload, *steps))

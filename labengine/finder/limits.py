@@ -127,6 +127,11 @@ def refuse_alarm() -> None:
         raise AlarmError("it sets an alarm (SIGALRM)")
 
 
+def can_fork() -> bool:
+    """Return True where a process can be copied with all its classes: on Linux."""
+    return sys.platform.startswith("linux")
+
+
 def _can_limit() -> bool:
     has_timers = hasattr(signal, "setitimer") and sys.platform != "emscripten"
     return has_timers and threading.current_thread() is threading.main_thread()

@@ -17,11 +17,11 @@ from time import monotonic
 from typing import Any
 
 from labengine.config import ConfigError
-from labengine.finder.alone import NoAnswer, begin_copy, can_fork, exit_of, forked
+from labengine.finder.alone import begin_copy, exit_of, forked
 from labengine.finder.channel import Receiver, Sender
-from labengine.finder.judged_alone import judged_alone, lost_finding
+from labengine.finder.judged_alone import LOST, judged_alone
 from labengine.finder.judgement import GRAVE, Case
-from labengine.finder.limits import AFTER_S, SearchEndedError, operations_end
+from labengine.finder.limits import AFTER_S, SearchEndedError, can_fork, operations_end
 from labengine.finder.output import redirect_output
 from labengine.finder.sandbox import Finding
 from labengine.finder.scopes import Scope
@@ -229,8 +229,8 @@ class _Searcher:
         code = self._process.exitcode
         found = self._judged_alone()
         if found is None and -(code or 0) not in FROM_OUTSIDE and (case := self._noted()) is not None:
-            reason = f"its process ends ({exit_of(code)}), and not by this workload alone: earlier ones leave it behind"
-            found = lost_finding(case, NoAnswer("exit", reason))
+            message = f"the process of a searcher ends ({exit_of(code)}), and not by the last workload alone"
+            found = Finding("liveness", message, LOST, ends_process=True), case
         if found is not None:
             yield self._number, Found(*found, False)
             self.stop()
