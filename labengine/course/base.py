@@ -82,7 +82,7 @@ class Exercise(ABC):
 
     def check(self, answer: Any = None) -> CheckResult:
         """Judge an answer; a blank one does not count as a try. No answer of a reader's raises."""
-        result = self._survived("checked", lambda: self._judged_apart(answer))
+        result = self._survived("checked", lambda: self._judged_safely(answer))
         self._note_result(result)
         return result
 
@@ -106,7 +106,7 @@ class Exercise(ABC):
         if not self._is_rehearsal:
             note_check(self.name, is_passed=is_passed, run=self._newest_score())
 
-    def _judged_apart(self, answer: Any) -> CheckResult:
+    def _judged_safely(self, answer: Any) -> CheckResult:
         """Judge an answer where its code can do no harm; here: an answer is a value, and what it is about is a lab."""
         return self._judged(answer)
 
@@ -215,7 +215,7 @@ def source_of(answer: Any) -> str:
 class CodeExercise(Exercise):
     """An exercise whose answer is code: it is judged in a process of its own, where there is one."""
 
-    def _judged_apart(self, answer: Any) -> CheckResult:
+    def _judged_safely(self, answer: Any) -> CheckResult:
         self._prepare()
 
         def judge() -> tuple[CheckResult, Any]:

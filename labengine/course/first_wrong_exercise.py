@@ -121,7 +121,7 @@ class FirstWrongExercise(Exercise):
         return f"that event is a consequence: when {name} happened, the state was wrong already. {ask}"
 
     def _plain(self, answer: Any) -> int:
-        """Return the number of the event that is meant; an object with code of its own is asked apart."""
+        """Return the number of the event that is meant; an object is read in a process of its own."""
         timeline = self.lab.timeline
         assert timeline is not None
         known = range(timeline.num_dropped, timeline.end)

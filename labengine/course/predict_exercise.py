@@ -154,7 +154,7 @@ class PredictExercise(Exercise):
         self._refresh()
 
     def _plain(self, prediction: Any) -> Prediction:
-        """Return a prediction as the question takes it; one that is an object with code of its own is asked apart."""
+        """Return a prediction as the question takes it; an object is read in a process of its own."""
         snapshot = self.lab.snapshot()
         if is_plain(prediction):
             return self._checked(prediction, snapshot)

@@ -46,6 +46,9 @@ MODULES: dict[str, tuple[str, str | None]] = {
 }
 """Per engine, the module that drives it, and the module that writes down its events; None: states are kept."""
 
+num_copies = [0]
+"""How many copies of this process the engine has made."""
+
 symptoms = importlib.import_module("symptoms")
 
 
@@ -64,6 +67,7 @@ def main(engine: str, patch: str | None = None) -> None:
         _say(answers, {"engine": f"{engine} {driving.VERSION}", "source": file.read()})
     signal.signal(signal.SIGVTALRM, _end)
     signal.signal(signal.SIGALRM, Looks().look)
+    os.register_at_fork(after_in_child=_end_copy, after_in_parent=_count_copy)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # labengine's own Ctrl-C ends this process; the engine's is an answer
     driver = Driver(driving.CORE, importlib.import_module(events).Events if events else States)
     for line in sys.stdin:
@@ -145,8 +149,11 @@ def limited(act: Callable[[], object]) -> list[str] | None:
     """
     signal.setitimer(signal.ITIMER_VIRTUAL, WORKLOAD_S)
     signal.setitimer(signal.ITIMER_REAL, LOOK_S, LOOK_S)
+    before = num_copies[0]
     try:
         act()
+        if num_copies[0] > before:
+            raise RuntimeError("it forks its process")
     except BaseException as error:
         rule = error.rule if isinstance(error, symptoms.Symptom) else ""
         return [type(error).__name__, _text(error), traceback.format_exc(), rule]
@@ -170,6 +177,14 @@ class Looks:
         if self._num_asleep > NUM_ASLEEP:
             self._num_asleep = 0
             _end(number, frame)
+
+
+def _count_copy() -> None:
+    num_copies[0] += 1
+
+
+def _end_copy() -> None:
+    os._exit(0)  # a copy would take workloads, and answer them, in this process's place
 
 
 def _text(error: BaseException) -> str:
