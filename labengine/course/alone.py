@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 
 from labengine.config import ConfigError
 from labengine.course.check_result import CheckResult, TextTable, blank, wrong
-from labengine.finder.limits import MEMORY_BYTES, can_fork
+from labengine.finder.limits import MEMORY_BYTES, EndlessOperationError, can_fork, ends_soon
 
 T = TypeVar("T")
 
@@ -58,12 +58,14 @@ def answered_alone(call: Callable[[], T]) -> T:
         return call()
     from labengine.finder.alone import Board, NoAnswer, called_alone
 
-    def run(board: Board) -> tuple[T | None, str]:
+    def run(board: Board) -> tuple[T | None, str, str]:
         _note_run.append(lambda text: board.begin(board.begun + 1, text))
         try:
-            return call(), ""
+            return call(), "", ""
         except ConfigError as error:
-            return None, exact(str(error))
+            return None, exact(str(error)), ""
+        except EndlessOperationError as error:
+            return None, "", f"it is in {error}"
 
     deadline = monotonic() + CLOCK_S
     found: Any = None
@@ -73,10 +75,22 @@ def answered_alone(call: Callable[[], T]) -> T:
             break  # else once more: a lock that a thread of this process held stays locked in its copy
     if isinstance(found, NoAnswer):
         raise UnansweredError(_sentence(found.why, found.reason, found.run))
-    value, refusal = found
+    value, refusal, place = found
+    if place:
+        raise UnansweredError(wrong(f"Your code does not come back: {place}."))
     if refusal:
         raise ConfigError(refusal)
     return cast(T, value)
+
+
+def read_alone(call: Callable[[], T]) -> T:
+    """Return what a call returns that reads a value of the reader's, as `answered_alone`. It is a single run."""
+
+    def read() -> T:
+        with ends_soon():
+            return call()
+
+    return answered_alone(read)
 
 
 def exact_result(result: CheckResult) -> CheckResult:

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, ClassVar, cast
 
 from labengine.config import ConfigError, as_int, is_single_int, shown
-from labengine.course.alone import answered_alone, is_plain
+from labengine.course.alone import is_plain, read_alone
 from labengine.course.base import Exercise, ExerciseText, Mistake
 from labengine.course.check_result import CheckResult, passed, wrong
 from labengine.course.trial import event_at, event_name, picture_of
@@ -125,7 +125,7 @@ class FirstWrongExercise(Exercise):
         timeline = self.lab.timeline
         assert timeline is not None
         known = range(timeline.num_dropped, timeline.end)
-        return _number_of(answer, known) if is_plain(answer) else answered_alone(lambda: _number_of(answer, known))
+        return _number_of(answer, known) if is_plain(answer) else read_alone(lambda: _number_of(answer, known))
 
     def _pointed_at(self) -> int | None:
         """Return the event that is selected in the dashboard, or the one before the moment that it shows."""

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar, TypeVar, get_args
 
 from labengine.config import ConfigError, as_int, checked_call, is_single_int, shown
-from labengine.course.alone import answered_alone, exact, is_plain
+from labengine.course.alone import exact, is_plain, read_alone
 from labengine.course.base import Exercise, ExerciseText, Mistake
 from labengine.course.check_result import CheckResult, blank, passed, wrong
 from labengine.course.trial import LabMaker, Workload, picture_of
@@ -158,7 +158,7 @@ class PredictExercise(Exercise):
         snapshot = self.lab.snapshot()
         if is_plain(prediction):
             return self._checked(prediction, snapshot)
-        return answered_alone(lambda: self._checked(prediction, snapshot))
+        return read_alone(lambda: self._checked(prediction, snapshot))
 
     def _checked(self, prediction: Any, snapshot: Snapshot) -> Prediction:
         """Return a prediction as the question takes it. Raises ConfigError for one that it does not."""

@@ -190,12 +190,12 @@ class _Call:
         if begun != self._begun:
             self._begun, self._num_asleep, self._computed_before = begun, 0, before
         if self._computed - self._computed_before > COMPUTING_S:
-            reason = f"alone in a process it had not come back after {COMPUTING_S:g} s of processor time"
+            reason = f"it had not come back after {COMPUTING_S:g} s of processor time"
             return self._board.no_answer("endless", reason)
         is_asleep = self._computed == before and state == "S"
         self._num_asleep = self._num_asleep + 1 if is_asleep else 0
         if self._num_asleep > limits.NUM_ASLEEP + _LOOKS_AHEAD:
-            return self._board.no_answer("asleep", "alone in a process it waits for something that never comes")
+            return self._board.no_answer("asleep", "it waits for something that never comes")
         return None
 
 

@@ -32,7 +32,7 @@ LOOK_S = 0.05
 NUM_ASLEEP = 100
 """Looks in a row at which an operation slept, and had computed nothing, after which it waits for ever. Counted, not
 timed: a process that is starved, stopped or waits for a disk does not sleep, and a frozen machine looks at nothing."""
-ASLEEP_S = 0.001
+ASLEEP_S = 0.0003
 """Processor seconds between two looks, below which nothing was computed but the look."""
 
 

@@ -132,14 +132,14 @@ def _searched(task: Task, seconds: float) -> tuple[list[Found | SearchCounts], E
 def in_processes(tasks: Sequence[Task], seconds: float) -> Iterator[Message]:
     """Search in forked processes, which know every class and every patch of this one. Ends with the last of them."""
     searchers: list[_Searcher] = []
-    deadline = monotonic() + seconds
+    deadline, patience = monotonic() + seconds, min(SILENCE_S, seconds / 3)
     try:
         for number, task in enumerate(tasks):
-            searchers.append(_Searcher(number, task, deadline, min(SILENCE_S, seconds / 3)))
+            searchers.append(_Searcher(number, task, deadline, patience))
         has_found = False
         while (open_ones := [one for one in searchers if one.is_open]) and monotonic() < deadline + ENDING_S:
             receivers: list[Any] = [one.receiver for one in open_ones]
-            ready: list[Any] = wait(receivers, timeout=0.5)
+            ready: list[Any] = wait(receivers, timeout=min(0.5, patience))
             for one in open_ones:
                 messages: Iterator[Message] = iter(())
                 if one.receiver in ready:

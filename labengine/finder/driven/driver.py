@@ -34,6 +34,9 @@ NUM_ASLEEP = 100
 """Looks in a row at which a workload had computed nothing, after which it waits for ever. Counted, not timed: a process
 that gets no time looks at nothing."""
 
+ASLEEP_S = 0.0003
+"""Processor seconds between two looks, below which nothing was computed but the look."""
+
 MAX_STEPS = 400
 """Steps to the end of a workload; some dozens are needed."""
 
@@ -172,7 +175,7 @@ class Looks:
     def look(self, number: int, frame: FrameType | None) -> None:
         """Handle SIGALRM. Raises EndlessWorkloadError inside a workload that waits."""
         computed = time.thread_time()
-        self._num_asleep = self._num_asleep + 1 if computed - self._computed < 0.001 else 0
+        self._num_asleep = self._num_asleep + 1 if computed - self._computed < ASLEEP_S else 0
         self._computed = computed
         if self._num_asleep > NUM_ASLEEP:
             self._num_asleep = 0
