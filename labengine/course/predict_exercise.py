@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar, TypeVar, get_args
 
 from labengine.config import ConfigError, as_int, checked_call, is_single_int, shown
-from labengine.course.alone import exact, is_plain, read_alone
+from labengine.course.alone import UnansweredError, exact, is_plain, read_alone
 from labengine.course.base import Exercise, ExerciseText, Mistake
 from labengine.course.check_result import CheckResult, blank, passed, wrong
 from labengine.course.trial import LabMaker, Workload, picture_of
@@ -120,6 +120,8 @@ class PredictExercise(Exercise):
             self._predict(prediction)
         except ConfigError as error:
             return wrong(f"This is no answer: {error}")
+        except UnansweredError as error:
+            return error.result
         return blank(f"You predict {self._named(self.question.prediction)}. The next step answers: `.check()`.")
 
     def again(self) -> None:

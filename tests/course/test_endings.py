@@ -16,6 +16,7 @@ import pytest
 import labengine
 from labengine.core.prefix_cache import MergePolicy
 from labengine.course import alone as course_alone
+from labengine.course.exercise import exercise_names
 from labengine.finder import alone, limits
 from labengine.finder import endings as finder_endings
 
@@ -145,6 +146,8 @@ def test_a_prediction_and_an_event_that_run_code_have_a_verdict_too(name: str) -
     for exercise_name in ("why-blocks/next-block", "reading-a-run/lost-entry"):
         result = labengine.exercise(exercise_name).check(Number(ENDINGS[name][0]))
         assert result.state == "wrong" and not result
+    exercise: Any = labengine.exercise("why-blocks/next-block")
+    assert exercise.answer(Number(ENDINGS[name][0])).state == "wrong"
 
 
 def test_a_number_that_runs_code_and_comes_back_is_a_number() -> None:
@@ -239,7 +242,7 @@ def test_where_no_process_can_be_copied_what_raises_or_sleeps_still_has_its_verd
 @pytest.mark.parametrize("name", ENDINGS)
 def test_each_end_in_other_exercises(name: str, exercise_name: str) -> None:
     act, _ = ENDINGS[name]
-    names = [one for one in labengine.course.exercise.exercise_names() if one.startswith(exercise_name)]
+    names = [one for one in exercise_names() if one.startswith(exercise_name)]
     for one in names:
         exercise: Any = labengine.exercise(one)
         if not hasattr(exercise, "_prepare"):

@@ -113,7 +113,7 @@ def test_a_workload_alone_ends_at_its_deadline(clock: Clock, monkeypatch: pytest
     assert isinstance(found, NoAnswer) and found.why == "late" and clock.now <= 1000 + 4
 
 
-class Turned:
+class MovesTheClock:
     """A part's method that has the clock go on, and sleeps."""
 
     def __init__(self, clock: Clock, seconds: float) -> None:
@@ -129,12 +129,12 @@ def test_in_this_process_an_operation_that_does_not_come_back_ends_with_the_sear
 ) -> None:
     monkeypatch.setattr(workers, "monotonic", clock)
     monkeypatch.setattr(limits, "time", SimpleNamespace(monotonic=clock, thread_time=time.thread_time))
-    parts = ending(Turned(clock, 6.0 + AFTER_S + 0.1))
+    parts = ending(MovesTheClock(clock, 6.0 + AFTER_S + 0.1))
     report = find(parts, scopes=TINY, kinds=GRAVE, workers=0, seconds=6.0, show_progress=False)
     assert isinstance(report, SearchReport) and report.is_cut
     [remark] = report.remarks
     assert remark.startswith("One searcher had not come to its end at the end of the search. An operation had not")
-    assert "Turned.__call__ (test_seconds.py:" in remark
+    assert "MovesTheClock.__call__ (test_seconds.py:" in remark
 
 
 class Waiting(Executor):
