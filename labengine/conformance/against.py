@@ -17,7 +17,8 @@ from labengine.conformance.settings import config_of, edition_for, longest_of
 from labengine.conformance.traffic import Traffic
 from labengine.core.editions import RECORDED_EDITIONS, edition
 from labengine.core.parts import Parts
-from labengine.finder.alone import Board, NoAnswer, called_alone
+from labengine.finder.alone import called_alone
+from labengine.finder.board import Board, NoAnswer
 from labengine.finder.limits import can_fork
 from labengine.session.patch.override import parts_with
 

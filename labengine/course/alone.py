@@ -56,7 +56,8 @@ def answered_alone(call: Callable[[], T]) -> T:
     """
     if not can_fork():
         return call()
-    from labengine.finder.alone import Board, NoAnswer, called_alone
+    from labengine.finder.alone import called_alone
+    from labengine.finder.board import Board, NoAnswer
 
     def run(board: Board) -> tuple[T | None, str, str]:
         _note_run.append(lambda text: board.begin(board.begun + 1, text))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from labengine.finder.alone import Board, NoAnswer, called_alone
+from labengine.finder.alone import called_alone
+from labengine.finder.board import Board, NoAnswer
 from labengine.finder.judgement import Case, Judgement
 from labengine.finder.limits import operations_end
 from labengine.finder.operations import TakeStep

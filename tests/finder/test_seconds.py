@@ -15,7 +15,8 @@ import pytest
 from finder.endings import ending
 from finder.test_find import TINY
 from labengine.finder import alone, limits, workers
-from labengine.finder.alone import NoAnswer, called_alone
+from labengine.finder.alone import called_alone
+from labengine.finder.board import NoAnswer
 from labengine.finder.channel import Receiver
 from labengine.finder.engines import player as engine_player
 from labengine.finder.engines import search as engine_search
