@@ -385,7 +385,10 @@ BROAD = [(name, "processes") for name in ENDINGS] + [
 @pytest.mark.sweep
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(("name", "way"), BROAD)
-def test_every_ending_in_every_way_and_by_many_seeds(name: str, way: str, seed: int) -> None:
+def test_every_ending_in_every_way_and_by_many_seeds(
+    name: str, way: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(import_module("labengine.finder.search"), "SHRINKING_S", 0.3)  # how short it gets is not asked
     settings: dict[str, Any] = {"seed": seed, "max_workloads": 300}
     settings["scopes"] = small_scopes() if seed % 2 else large_scopes()
     settings |= {"workers": 0} if way == "here" else {}
