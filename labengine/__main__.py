@@ -199,12 +199,15 @@ def _bug(options: argparse.Namespace) -> None:
         print(bug(options.id).export(options.page))
 
 
-def _find(options: argparse.Namespace) -> None:
+def _find(options: argparse.Namespace) -> int:
+    from labengine.finder.command import exit_code_of, find_from_file
+
     if options.engine is not None:
         from labengine.finder.engines.command import find_in_engine_command
 
-        print(find_in_engine_command(options))
-        return
+        search = find_in_engine_command(options)
+        print(search)
+        return exit_code_of(search)
     if options.parts is None:
         raise ConfigError("find needs FILE.py:CLASS, an edition's name, or --engine vllm")
     for name in ("python", "checkout", "hours", "patch", "no_connector", "scripts"):
@@ -212,10 +215,10 @@ def _find(options: argparse.Namespace) -> None:
             raise ConfigError(f"--{name.replace('_', '-')} is for a search on an engine: add --engine vllm")
     if options.findings != 1:
         raise ConfigError("--findings is for a search on an engine: add --engine vllm")
-    from labengine.finder.command import find_from_file
-
     asked = (options.parts, options.against, options.seconds, options.seed, options.test, options.notebook)
-    print(find_from_file(*asked))
+    found = find_from_file(*asked)
+    print(found)
+    return exit_code_of(found)
 
 
 def _replay(options: argparse.Namespace) -> None:

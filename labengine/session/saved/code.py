@@ -14,7 +14,7 @@ from labengine.trace.parsing import TraceError
 from labengine.wording import hidden_character
 
 WIDTH = 110
-_FUNCTIONS = ("break_off", "break_off_at", "cost", "decisions", "ends_soon", "fork", "rewind")
+_FUNCTIONS = ("break_off", "break_off_at", "cost", "decisions", "ending_of", "ends_soon", "fork", "rewind")
 """Functions of labengine.scripts."""
 _PHASES = ("schedule", "forward", "sample")
 _DEFAULTS = {f.name: f.default for f in fields(SamplingParams)}
