@@ -22,7 +22,7 @@ from labengine.finder import endings as finder_endings
 
 SLOT, KEEP, WAY = "why-blocks/slot", "late-merge/keep-first", "prefix-caching/in-the-way"
 held = threading.Lock()
-kept: list[int] = [0]
+kept: list[object] = [0]
 
 
 class LoopingRepr:
@@ -46,14 +46,15 @@ def waits_for_a_lock() -> None:
 
 
 def doubles() -> None:
-    numbers = [0] * 1000
+    size, filled = 1000, []
     while True:
-        numbers += numbers
+        filled.append(bytearray(size))  # zeros that nobody reads: no memory is touched, and no time goes by
+        size += size
 
 
 def doubles_what_is_kept() -> None:
     while True:
-        kept.extend(kept)
+        kept.append(bytearray(1000 << len(kept)))
 
 
 def prints() -> None:

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import inf
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -24,6 +23,7 @@ from labengine.finder.random_search import EventPairs, RandomWorkloads
 from labengine.finder.sandbox import Finding
 from labengine.finder.shrinking import shrunk
 from labengine.fold import Fold
+from labengine.regular_file import read_regular
 
 SHRINKING_S = 30.0
 """Seconds for shrinking a finding: each attempt goes through the engine's process. So long a search may take beyond
@@ -97,7 +97,7 @@ def _patch_text(patch: str | None) -> str:
     if patch is None:
         return ""
     try:
-        return Path(patch).read_text(encoding="utf-8")
+        return read_regular(patch).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"the patch {patch} cannot be read: {error}") from None
 
