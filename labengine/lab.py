@@ -183,9 +183,9 @@ class Lab:
         weakref.finalize(self, weakly(session.runs.background.orphan)).atexit = False
 
     @property
-    def widgets(self) -> list[Closeable]:
+    def views(self) -> RecordingViews:
         """The widgets of this lab that were made so far."""
-        return self._views.widgets
+        return self._views
 
     @property
     def model(self) -> str | PathLike[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import re
 import sys
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import CellType, FrameType, FunctionType, GeneratorType, MethodType
@@ -37,13 +38,25 @@ _CALLERS = {"functools", "weakref"}
 """Modules of objects that hold a function in order to call it."""
 
 
+NUM_SHOWN = 20
+"""Dashboards of such labs that stay in the notebook. Each takes two comms and some 250 KiB; older ones go."""
+
+
+class FollowedViews(Protocol):
+    """The widgets of a lab."""
+
+    @property
+    def widgets(self) -> Sequence[Any]: ...
+    def close(self) -> None: ...
+
+
 class FollowedLab(Protocol):
     """The parts of a lab that are used here."""
 
     @property
     def session(self) -> Any: ...
     @property
-    def widgets(self) -> list[Any]: ...
+    def views(self) -> FollowedViews: ...
     def close(self) -> None: ...
 
 
@@ -53,6 +66,8 @@ _made: list[bool] = []
 """Not empty if a lab was made since the last look, which takes a while where torch has a million objects."""
 _followed: list[Any] = []
 """The shell whose cells are followed; empty before there is one."""
+_shown: deque[FollowedViews] = deque()
+"""Views of closed labs, the oldest first."""
 
 
 def follow(lab: FollowedLab) -> None:
@@ -79,13 +94,16 @@ def close_superseded(shell: Any) -> None:
         if is_held_by_out_alone(lab, shell, labs):
             lab.session.stepper.why_closed = WHY
             lab.close()
+            _shown.append(lab.views)
+    while len(_shown) > NUM_SHOWN:
+        _shown.popleft().close()
 
 
 def is_held_by_out_alone(lab: FollowedLab, shell: Any, *own: object) -> bool:
     """Return True if nothing refers to a lab or its views but Out and labengine itself. own: the caller's objects."""
     if not _has_only_names_of_out(shell.user_ns, lab):
         return False
-    targets = [lab, *lab.widgets]
+    targets = [lab, *lab.views.widgets]
     search = _HolderSearch(shell, (targets, *own))
     return all(not search.is_held(target) for target in targets)
 

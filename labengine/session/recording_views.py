@@ -147,8 +147,8 @@ class RecordingViews:
             self._feed.settle()
 
     def close(self) -> None:
-        """Remove all views."""
-        views, self._views = self._views, {}
+        """Remove all views, and their feed with its states."""
+        views, self._views, self._feed = self._views, {}, None
         for view in views.values():
             view.close()
 

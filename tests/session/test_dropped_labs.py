@@ -113,6 +113,9 @@ def cells(*texts):
     for text in texts:
         shell.run_cell(text, store_history=True).raise_error()
 
+import labengine.superseded as superseded
+
+superseded.NUM_SHOWN = 2
 NEW = "Lab('simulated', num_blocks=20)"
 cells("from labengine import Lab")
 for _ in range(int(sys.argv[1])):
@@ -133,8 +136,6 @@ held = {
 cells(*held.values())
 cells(f"lab = {NEW}", "lab", "1")
 
-import labengine.superseded as superseded
-
 labs = [lab for _, lab in sorted(superseded._open.items())]
 closed = [lab.session.stepper.is_closed for lab in labs]
 error = ""
@@ -147,6 +148,7 @@ print(json.dumps({
     "held": dict(zip(held, closed[-len(held) - 1 : -1])),
     "newest": closed[-1],
     "error": error,
+    "shown": [len(lab.views.widgets) > 0 for lab in labs[: len(closed) - len(held) - 1]],
     "recording": labs[1].timeline.end > 5 and bool(labs[1].why(block=0)),
     "threads": [thread.name for thread in threading.enumerate() if thread.name.startswith("labengine")],
 }))
@@ -162,4 +164,5 @@ def test_labs_that_only_out_holds_give_their_memory_back_and_no_other_does(numbe
     assert all(found["superseded"]) and len(found["superseded"]) == 4 * number
     assert found["held"] == dict.fromkeys(found["held"], False) and not found["newest"]
     assert "a newer one has taken its place" in found["error"] and found["recording"]
+    assert not any(found["shown"][:-2]), "the dashboards of the newest two stay"
     assert len(found["threads"]) <= 1 + len(found["held"]), "of the labs that are held, and of the newest"
