@@ -48,13 +48,13 @@ def waits_for_a_lock() -> None:
 def doubles() -> None:
     size, filled = 1000, []
     while True:
-        filled.append(bytearray(size))  # zeros that nobody reads: no memory is touched, and no time goes by
+        filled.append(bytes(size))  # zeros that nobody has written: no time goes by
         size += size
 
 
 def doubles_what_is_kept() -> None:
     while True:
-        kept.append(bytearray(1000 << len(kept)))
+        kept.append(bytes(1000 << len(kept)))
 
 
 def prints() -> None:
