@@ -6,6 +6,7 @@ import argparse
 import io
 import json
 import os
+import select
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
@@ -13,10 +14,14 @@ from pathlib import Path
 from typing import TextIO
 
 from labengine.config import ConfigError
+from labengine.regular_file import read_regular
 from labengine.wording import visible
 
 _MOST_VIOLATIONS = 20
 """Violations printed per trace at most; they tend to be alike."""
+
+_OWN_PIPES = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
+"""How paths begin that a shell gives for its pipes: they are waited for, as standard input is."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -33,8 +38,20 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"labengine: {visible(str(error))}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # as in `labengine doctor run.lab | head`
+        if not _is_closed(out):  # another pipe's
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())  # Python flushes it once more at its end
         return 128 + 13
+
+
+def _is_closed(stream: TextIO) -> bool:
+    """Return True for a pipe whose reader has gone, as `head` goes after its lines."""
+    try:
+        asked = select.poll()
+        asked.register(stream.fileno(), select.POLLOUT)
+        return any(found & (select.POLLERR | select.POLLHUP) for _, found in asked.poll(0))
+    except (AttributeError, OSError, ValueError):  # no terminal or pipe, or a system that cannot tell
+        return False
 
 
 class _VisibleText(io.TextIOBase):
@@ -199,12 +216,15 @@ def _bug(options: argparse.Namespace) -> None:
         print(bug(options.id).export(options.page))
 
 
-def _find(options: argparse.Namespace) -> None:
+def _find(options: argparse.Namespace) -> int:
+    from labengine.finder.command import exit_code_of, find_from_file
+
     if options.engine is not None:
         from labengine.finder.engines.command import find_in_engine_command
 
-        print(find_in_engine_command(options))
-        return
+        search = find_in_engine_command(options)
+        print(search)
+        return exit_code_of(search)
     if options.parts is None:
         raise ConfigError("find needs FILE.py:CLASS, an edition's name, or --engine vllm")
     for name in ("python", "checkout", "hours", "patch", "no_connector", "scripts"):
@@ -212,10 +232,10 @@ def _find(options: argparse.Namespace) -> None:
             raise ConfigError(f"--{name.replace('_', '-')} is for a search on an engine: add --engine vllm")
     if options.findings != 1:
         raise ConfigError("--findings is for a search on an engine: add --engine vllm")
-    from labengine.finder.command import find_from_file
-
     asked = (options.parts, options.against, options.seconds, options.seed, options.test, options.notebook)
-    print(find_from_file(*asked))
+    found = find_from_file(*asked)
+    print(found)
+    return exit_code_of(found)
 
 
 def _replay(options: argparse.Namespace) -> None:
@@ -281,13 +301,18 @@ def _doctor(options: argparse.Namespace) -> None:
 
 def _workload(named: str) -> dict[str, object]:
     try:
-        text = sys.stdin.read() if named == "-" else Path(named).read_text(encoding="utf-8")
-        workload = json.loads(text)
+        workload = json.loads(_text(named))
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{named} is no workload: {error}") from None
     if not isinstance(workload, dict):
         raise ConfigError(f"{named} is no workload: it must hold one JSON object")
     return workload
+
+
+def _text(named: str) -> str:
+    if named == "-":
+        return sys.stdin.read()
+    return (Path(named).read_bytes() if named.startswith(_OWN_PIPES) else read_regular(named)).decode()
 
 
 if __name__ == "__main__":

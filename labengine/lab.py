@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -35,9 +36,11 @@ from labengine.session.saved.facts import facts_of, save_session
 from labengine.session.session import Session
 from labengine.session.settings import LabSettings, refuse_unknown
 from labengine.session.stats import LabStats
-from labengine.session.view_source import At, Command, LabViewSource
+from labengine.session.view_source import At, LabViewSource
 from labengine.session.xray import xray
 from labengine.snapshot import Snapshot
+from labengine.superseded import follow
+from labengine.threads import weakly
 from labengine.timeline import Timeline
 from labengine.violation import Violation
 
@@ -173,9 +176,16 @@ class Lab:
             self.view_source,
             crash=lambda: self.crash,
             held_still=session.stepper.reading,
-            xray=partial(xray, session, self._select_block),
+            xray=partial(xray, session, weakly(self._select_block)),
         )
-        session.breakpoints.on_hit = self._views.show_hit
+        session.breakpoints.on_hit = weakly(self._views.show_hit)  # the session outlives a lab that was dropped
+        follow(self)
+        weakref.finalize(self, weakly(session.runs.background.orphan)).atexit = False
+
+    @property
+    def views(self) -> RecordingViews:
+        """The widgets of this lab that were made so far."""
+        return self._views
 
     @property
     def model(self) -> str | PathLike[str]:
@@ -469,23 +479,7 @@ class Lab:
 
     def view_source(self) -> LabViewSource:
         """Return the views' interface to this lab (a labengine_widgets.ViewSource)."""
-
-        def add(prompt: str, copies: int, max_tokens: int) -> list[int]:
-            return [self.add(prompt, max_tokens=max_tokens) for _ in range(copies)]
-
-        commands: dict[str, Command] = {
-            "step": self.step,
-            "phase": self.next_phase,
-            "start": self.start,
-            "pause": self.pause,
-            "reset": self.reset,
-            "abort": self.abort,
-            "add": add,
-            "goto": self.goto,
-            "rewind": self.rewind,
-            "predict": self.session.predict,
-        }
-        return LabViewSource(self.session, commands)
+        return LabViewSource(self.session, self)
 
     @property
     def selection(self) -> Selection | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Protocol
 
@@ -57,6 +58,17 @@ def start_timer(call: Call, seconds: float) -> Cancellable | None:
         return call_on_loop(call, seconds)
     except RuntimeError:  # without a loop no front end is connected
         return None
+
+
+def weakly(method: Callable[..., object]) -> Callable[..., None]:
+    """Return a call of a bound method that does not keep its object alive: it does nothing once that is gone."""
+    reference = weakref.WeakMethod(method)
+
+    def call(*arguments: object) -> None:
+        if (found := reference()) is not None:
+            found(*arguments)
+
+    return call
 
 
 cpu_seconds: Callable[[], float] = getattr(time, "thread_time", time.perf_counter)

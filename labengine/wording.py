@@ -10,6 +10,8 @@ from labengine.snapshot import GroupState
 
 _VISIBLE = {"\n": "⏎", "\r": "⏎", "\t": "⇥"}
 _HIDDEN_CATEGORIES = {"Cc", "Cf", "Co", "Cs", "Zl", "Zp"}
+_BLANK_LETTERS = "\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0"
+"""Letters and marks without a shape: Python takes some of them in names."""
 HASH_DIGITS = 8
 """Hexadecimal digits shown of a hash."""
 
@@ -65,7 +67,9 @@ def readable(text: str, limit: int = 160) -> str:
 
 def visible(text: str) -> str:
     """Return text of unknown origin with its line ends and tabs, and with signs or dots for all else that is hidden."""
-    return text if text.isprintable() else "".join(one if one in "\n\t" else _visible(one) for one in text)
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(one if one in "\n\t" else _visible(one) for one in text)
 
 
 def hidden_character(text: str) -> str:
@@ -73,22 +77,24 @@ def hidden_character(text: str) -> str:
 
     Line ends and tabs hide nothing, nor do the joiners inside emoji and scripts.
     """
-    plain = text.translate(_PLAIN)
-    if plain.isprintable():
+    if text.isascii() and text.isprintable():
         return ""
-    return next((f"U+{ord(one):04X}" for one in plain if unicodedata.category(one) in _HIDDEN_CATEGORIES), "")
+    return next((f"U+{ord(one):04X}" for one in text.translate(_PLAIN) if _is_hidden(one)), "")
 
 
 _PLAIN = dict.fromkeys(map(ord, "\n\t\u200c\u200d"))
 
 
 def _shown(text: str) -> str:
-    return text if text.isprintable() else "".join(map(_visible, text))
+    return text if text.isascii() and text.isprintable() else "".join(map(_visible, text))
+
+
+def _is_hidden(character: str) -> bool:
+    return unicodedata.category(character) in _HIDDEN_CATEGORIES or character in _BLANK_LETTERS
 
 
 def _visible(character: str) -> str:
-    is_hidden = unicodedata.category(character) in _HIDDEN_CATEGORIES
-    return _VISIBLE.get(character) or ("·" if is_hidden else character)
+    return _VISIBLE.get(character) or ("·" if _is_hidden(character) else character)
 
 
 def joined(tokens: Sequence[str]) -> str:

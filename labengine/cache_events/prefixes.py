@@ -17,6 +17,7 @@ from labengine.cache_events.stream import EventStream
 from labengine.cache_events.text import lines_of
 from labengine.cache_events.words import TokensText
 from labengine.config import checked_int
+from labengine.wording import readable
 
 MAX_CHAINS = 200
 """Rows that are shown by default."""
@@ -39,7 +40,7 @@ class CachedPrefixes:
     @property
     def title(self) -> str:
         """One line: where the events come from."""
-        return f"Prefix cache · KV events of {', '.join(self.stream.sources)}"
+        return readable(f"Prefix cache · KV events of {', '.join(self.stream.sources)}", 400)
 
     @property
     def notes(self) -> list[str]:
@@ -79,7 +80,8 @@ class CachedPrefixes:
         return self.html()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {', '.join(self.stream.sources)}, {self.stream.num_batches:,} batches>"
+        sources = readable(", ".join(self.stream.sources), 400)
+        return f"<{type(self).__name__} {sources}, {self.stream.num_batches:,} batches>"
 
     def __enter__(self) -> Self:
         return self
@@ -98,7 +100,8 @@ class CachedPrefixes:
 
 def _about_stream(stream: EventStream) -> Iterator[str]:
     for (source, rank), first in stream.late.items():
-        whose = stream.sources[source] if rank is None else f"{stream.sources[source]}, rank {rank}"
+        name = readable(stream.sources[source], 400)
+        whose = name if rank is None else f"{name}, rank {rank}"
         yield f"{whose} begins with batch {first}: what was cached before, and is not stored again, is unknown"
     if stream.num_missing:
         yield f"{stream.num_missing:,} batches are missing: what they changed is unknown"

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
+from math import inf
+from typing import Any, cast
 
 from labengine import events as ev
+from labengine.config import ConfigError, EngineConfig
 from labengine.conformance.recorded import Recorded
 from labengine.conformance.rerun import salts_of
 from labengine.conformance.settings import config_of, edition_for, longest_of
 from labengine.conformance.traffic import Traffic
 from labengine.core.editions import RECORDED_EDITIONS, edition
 from labengine.core.parts import Parts
+from labengine.finder.alone import called_alone
+from labengine.finder.board import Board, NoAnswer
+from labengine.finder.limits import can_fork
 from labengine.session.patch.override import parts_with
 
 
@@ -80,9 +86,28 @@ def against(recorded: Recorded, other: object) -> Against:
         names=(recorded.name, parts.name),
         num_requests=len(traffic.requests),
         recorded=cost_of(events),
-        other=cost_of(traffic.run(config, parts, longest)),
+        other=_cost_on(parts, traffic, config, longest),
         why_incomplete=recorded.why_incomplete,
     )
+
+
+def _cost_on(parts: Parts, traffic: Traffic, config: EngineConfig, longest: int | None) -> TrafficCost:
+    """Return what parts spend on the traffic; where a process can be copied, in one: they may end it."""
+    if not can_fork():
+        return cost_of(traffic.run(config, parts, longest))
+
+    def run(board: Board) -> TrafficCost | str:
+        try:
+            return cost_of(traffic.run(config, parts, longest, board.begin))
+        except ConfigError as error:
+            return str(error)
+
+    found = called_alone(run, inf, lambda name, text: getattr(sys, name).write(text), is_bounded=False)
+    if isinstance(found, NoAnswer):
+        raise ConfigError(f"{parts.name} does not come back from step {found.begun} of the traffic: {found.reason}")
+    if isinstance(found, str):
+        raise ConfigError(found)
+    return cast(TrafficCost, found)
 
 
 def _parts(recorded: Recorded, other: object) -> Parts:

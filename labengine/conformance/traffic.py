@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from labengine import events as ev
@@ -13,6 +13,7 @@ from labengine.core.parts import Parts
 from labengine.core.request import ExtraKeys, Request
 from labengine.engine.engine import Engine
 from labengine.engine.simulated import SimulatedRunner
+from labengine.finder.endings import OF_THE_USER, interrupts_named, said_of
 from labengine.hooks import Hooks
 from labengine.wording import readable
 
@@ -63,10 +64,17 @@ class Traffic:
         aborts[step] += is_open
         return cls(requests, arrivals, aborts, frozenset(resets), step, tokens, ends, salts)
 
-    def run(self, config: EngineConfig, parts: Parts, longest: int | None = None) -> list[ev.Event]:
+    def run(
+        self,
+        config: EngineConfig,
+        parts: Parts,
+        longest: int | None = None,
+        on_begin: Callable[[int], object] = lambda step: None,
+    ) -> list[ev.Event]:
         """Return the events of an engine that gets these requests. longest: tokens at which each request ends.
 
-        Raises ConfigError where the parts raise, or do not get through.
+        on_begin: called with the number of each step before it. Raises ConfigError where the parts raise, or do not get
+        through.
         """
         events: list[ev.Event] = []
         hooks = Hooks()
@@ -75,6 +83,7 @@ class Traffic:
         end_as_recorded(engine.scheduler, self.ends)
         last, step = max((*self.arrivals, *self.aborts)), 1
         while step <= last or not engine.scheduler.is_idle:
+            on_begin(step)
             self._come(engine, step, longest)
             _step(engine, parts)
             step += 1
@@ -105,7 +114,10 @@ class Traffic:
 
 def _step(engine: Engine, parts: Parts) -> None:
     try:
-        engine.step()
-    except (Exception, SystemExit) as error:
-        what = readable(f"{type(error).__name__}: {error}", 300)
+        with interrupts_named():
+            engine.step()
+    except OF_THE_USER:
+        raise
+    except BaseException as error:
+        what = readable(said_of(error), 300)
         raise ConfigError(f"{parts.name} raises in step {engine.step_number + 1} of the traffic: {what}") from error

@@ -5,21 +5,24 @@ from __future__ import annotations
 import inspect
 import linecache
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from textwrap import dedent, fill
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from labengine.config import ConfigError, shown
+from labengine.course.alone import UnansweredError, answered_alone, exact_result
 from labengine.course.check_result import EDGES, CheckResult, blank, boxed, marked, wrong
 from labengine.course.progress import note_check, note_hint, note_solution, progress
 from labengine.course.progress_file import NamedScore
-from labengine.course.separate_process import EndedError
+from labengine.finder.endings import OF_THE_USER, interrupts_named, named
 from labengine.wording import counted
 
 Mistake = tuple[Any, str]
 """A common wrong answer, as a reader would give it, and the hint that fits."""
+
+T = TypeVar("T")
 
 _WIDTH = 100
 
@@ -79,19 +82,22 @@ class Exercise(ABC):
         """Draw what an answer does, or what the question is about."""
 
     def check(self, answer: Any = None) -> CheckResult:
-        """Judge an answer; a blank one does not count as a try. No answer of a reader's raises, or is waited for."""
-        try:
-            result = self._judged_separately(answer)
-        except EndedError as error:
-            result = wrong(f"Your code does not come back: {error}.")
-        except Exception as error:
-            result = wrong(no_use("checked", error))
+        """Judge an answer; a blank one does not count as a try. No answer of a reader's raises."""
+        result = self._survived("checked", lambda: self._judged_safely(answer))
         self._note_result(result)
         return result
 
-    def _judged_separately(self, answer: Any) -> CheckResult:
-        """Judge an answer away from the kernel, where it is a reader's code."""
-        return self._judged(answer)
+    def _survived(self, done: str, judge: Callable[[], T]) -> T | CheckResult:
+        """Return what a call returns; for an answer's exception, or one that does not come back, a sentence."""
+        with interrupts_named():
+            try:
+                return judge()
+            except UnansweredError as error:
+                return error.result
+            except OF_THE_USER:
+                raise
+            except BaseException as error:  # an answer's SystemExit too
+                return wrong(no_use(done, error))
 
     def _note_result(self, result: CheckResult) -> None:
         if result.state != "blank":
@@ -100,6 +106,10 @@ class Exercise(ABC):
     def _note_try(self, is_passed: bool) -> None:
         if not self._is_rehearsal:
             note_check(self.name, is_passed=is_passed, run=self._newest_score())
+
+    def _judged_safely(self, answer: Any) -> CheckResult:
+        """Judge an answer where its code can do no harm; here: an answer is a value, and what it is about is a lab."""
+        return self._judged(answer)
 
     @abstractmethod
     def _judged(self, answer: Any) -> CheckResult:
@@ -203,15 +213,34 @@ def source_of(answer: Any) -> str:
         raise ConfigError(f"the source of {shown(answer)} is not known: define it in a cell or a file") from None
 
 
-def no_use(done: str, error: Exception) -> str:
+class CodeExercise(Exercise):
+    """An exercise whose answer is code: it is judged in a process of its own, where there is one."""
+
+    def _judged_safely(self, answer: Any) -> CheckResult:
+        self._prepare()
+
+        def judge() -> tuple[CheckResult, Any]:
+            return exact_result(self._judged(answer)), self._memory()
+
+        result, memory = answered_alone(judge)
+        self._remember(memory)
+        return result
+
+    def _prepare(self) -> None:
+        """Do once what an answer has no part in."""
+
+    def _memory(self) -> Any:
+        """Return what a judgement leaves behind, as it was before and after it."""
+
+    def _remember(self, memory: Any) -> None:
+        """Keep what a judgement in another process has left behind."""
+
+
+def no_use(done: str, error: BaseException) -> str:
     """Return why an answer cannot be checked or shown. done: which of them. error: what the attempt raised."""
     if isinstance(error, ConfigError):
         return f"This cannot be {done}: {error}"
-    try:
-        text = f"{type(error).__name__}: {error}"
-    except Exception:  # its own __str__ raises
-        text = type(error).__name__
-    return f"This cannot be {done}: a value that your code returns leads to {text}."
+    return f"This cannot be {done}: a value that your code returns leads to {named(error)}."
 
 
 def called(answer: Any) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import stat
 from pathlib import Path
 
 import labengine
 from labengine.atomic_write import write_atomically
 from labengine.config import ConfigError
+from labengine.regular_file import read_regular
 
 _KINDS = (".ipynb", ".svg", ".png")
 _MAX_NAMED = 3
@@ -55,10 +55,10 @@ def _source() -> Path:
 
 def _holds_another(path: Path, content: bytes) -> bool:
     try:
-        return not stat.S_ISREG(path.stat().st_mode) or path.read_bytes() != content  # a pipe would be waited for
+        return read_regular(path) != content
     except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:  # a folder of that name, or no permission
+        return path.is_symlink()  # one that leads nowhere
+    except OSError:  # a folder or a pipe of that name, or no permission
         return True
 
 

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, ClassVar, cast
 
 from labengine.config import ConfigError, as_int, is_single_int, shown
+from labengine.course.alone import is_plain, read_alone
 from labengine.course.base import Exercise, ExerciseText, Mistake
 from labengine.course.check_result import CheckResult, passed, wrong
 from labengine.course.trial import event_at, event_name, picture_of
@@ -91,7 +92,7 @@ class FirstWrongExercise(Exercise):
         return dashboard
 
     def _judged(self, answer: Any) -> CheckResult:
-        number = self._pointed_at() if answer is None else self._number_of(answer)
+        number = self._pointed_at() if answer is None else self._plain(answer)
         if number is None:
             return self._blank()
         first, sentence = self.first
@@ -119,14 +120,12 @@ class FirstWrongExercise(Exercise):
             return f"{name} is where it was noticed: an assertion is a symptom. The cause came before. {ask}"
         return f"that event is a consequence: when {name} happened, the state was wrong already. {ask}"
 
-    def _number_of(self, answer: Any) -> int:
+    def _plain(self, answer: Any) -> int:
+        """Return the number of the event that is meant; an object is read in a process of its own."""
         timeline = self.lab.timeline
         assert timeline is not None
-        number = as_int(getattr(answer, "id", answer) if getattr(answer, "kind", "event") == "event" else answer)
         known = range(timeline.num_dropped, timeline.end)
-        if not is_single_int(number) or number not in known:
-            raise ConfigError(f"an event is a number from {known[0]} to {known[-1]}, got {shown(answer)}")
-        return cast(int, number)
+        return _number_of(answer, known) if is_plain(answer) else read_alone(lambda: _number_of(answer, known))
 
     def _pointed_at(self) -> int | None:
         """Return the event that is selected in the dashboard, or the one before the moment that it shows."""
@@ -167,6 +166,13 @@ class FirstWrongExercise(Exercise):
         """Return the event, with what decided it and what is wrong with it."""
         number, sentence = self.first
         return f"{event_name(self.lab, number, with_method=True)}. {sentence}"
+
+
+def _number_of(answer: Any, known: range) -> int:
+    number = as_int(getattr(answer, "id", answer) if getattr(answer, "kind", "event") == "event" else answer)
+    if not is_single_int(number) or number not in known:
+        raise ConfigError(f"an event is a number from {known[0]} to {known[-1]}, got {shown(answer)}")
+    return int(cast(int, number))
 
 
 def first_violation(lab: Lab) -> Found | None:

@@ -7,15 +7,15 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from traceback import extract_tb
 from typing import Any, ClassVar
 
 from labengine.config import ConfigError, shown
-from labengine.course.base import Exercise, ExerciseText, Mistake, called, no_use
+from labengine.course.alone import MEMORY, answered_alone, begin_run, exact_result
+from labengine.course.base import CodeExercise, ExerciseText, Mistake, called
 from labengine.course.blank import NO_RETURN, is_blank, lacks_return
 from labengine.course.check_result import CheckResult, TextTable, blank, passed, wrong
-from labengine.course.separate_process import EndedError, called_separately
+from labengine.finder.endings import OF_THE_USER, named
 from labengine.finder.limits import EndlessOperationError, ends_soon
 
 Case = tuple[Any, ...]
@@ -32,7 +32,7 @@ class CallOutcome:
     is_endless: bool = False
 
 
-class FunctionExercise(Exercise):
+class FunctionExercise(CodeExercise):
     """Write a function. The first num_shown cases are examples; the others are hidden."""
 
     kind: ClassVar[str] = "Fill in"
@@ -70,17 +70,7 @@ class FunctionExercise(Exercise):
 
     def show(self, answer: Any = None) -> CheckResult:
         """Return a table of the examples: arguments, what the answer returns, and what is right."""
-        try:
-            result: CheckResult = called_separately(partial(self._shown, answer))
-            return result
-        except EndedError as error:
-            return wrong(f"Your code does not come back: {error}.")
-        except Exception as error:
-            return wrong(no_use("shown", error))
-
-    def _judged_separately(self, answer: Any) -> CheckResult:
-        result: CheckResult = called_separately(partial(self._judged, answer))
-        return result
+        return self._survived("shown", lambda: answered_alone(lambda: exact_result(self._shown(answer))))
 
     def _shown(self, answer: Any) -> CheckResult:
         if is_blank(answer):
@@ -172,14 +162,19 @@ def _refuse_uncallable(answer: Any) -> None:
 def _outcome(function: Callable[..., Any], case: Case, names: Sequence[str]) -> CallOutcome:
     """Call a function with copies of the arguments. Return what it raises, and a loop without an end, as a sentence."""
     arguments = copy.deepcopy(case)
+    begin_run(f"{called(function)}({', '.join(map(_short, case))})")
     try:
         with ends_soon():
             value = function(*arguments)
     except EndlessOperationError as error:
         return CallOutcome(problem=f"does not end: it is in {error}", is_endless=True)
-    except (Exception, SystemExit) as error:
-        line = _line_of(error)
-        return CallOutcome(problem=f"raises {type(error).__name__}: {error}{line}")
+    except OF_THE_USER:
+        raise
+    except MemoryError as error:
+        return CallOutcome(problem=f"raises MemoryError: it takes more than {MEMORY}{_line_of(error)}")
+    except BaseException as error:
+        raises = "raises" if isinstance(error, Exception) else "ends the process: it raises"
+        return CallOutcome(problem=f"{raises} {named(error)}{_line_of(error)}")
     changed = [name for name, old, new in zip(names, case, arguments, strict=False) if not _same(old, new)]
     return CallOutcome(value, changed=", ".join(changed))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from functools import partial
 from inspect import Parameter, Signature, isclass, isfunction, signature
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,10 +11,10 @@ from typing import Any, ClassVar
 
 from labengine.config import ConfigError, checked_call
 from labengine.core.parts import Parts
-from labengine.course.base import Exercise, ExerciseText, Mistake, called, no_use
+from labengine.course.alone import answered_alone, exact_result
+from labengine.course.base import CodeExercise, ExerciseText, Mistake, called
 from labengine.course.blank import NO_RETURN, is_blank, lacks_return
 from labengine.course.check_result import CheckResult, blank, passed, wrong
-from labengine.course.separate_process import called_separately
 from labengine.course.trial import LabMaker, Trial, Workload, picture_of, played, trial_of
 from labengine.lab import Lab
 from labengine.session.compare.comparison import Comparison
@@ -27,7 +26,7 @@ SIDES = ("as it should be", "yours")
 """Names of the reference and of the reader's engine."""
 
 
-class WithOverride(Exercise):
+class WithOverride(CodeExercise):
     """An exercise whose answer replaces a method of the engine: a function named like a seam, or a class."""
 
     def __init__(
@@ -61,25 +60,28 @@ class WithOverride(Exercise):
 
         A part that raises is shown at its crash; for an answer that cannot be played, a sentence is returned.
         """
-        try:
-            return self._shown(answer, workload)
-        except Exception as error:
-            return wrong(no_use("shown", error))
+        return self._survived("shown", lambda: self._shown(answer, workload))
 
     def _shown(self, answer: Any, workload: int) -> Any:
+        self._prepare()
+        if not 0 <= workload < len(self.workloads):
+            return wrong(f"There are workloads 0 to {len(self.workloads) - 1}.")
+        refusal = answered_alone(lambda: self._why_not_shown(answer, workload))
+        return self._drawn(answer, workload) if refusal is None else refusal
+
+    def _why_not_shown(self, answer: Any, workload: int) -> CheckResult | None:
+        """Return why an answer's engine cannot be played; None for one that comes to its end, as it has to here."""
         if is_blank(answer):
             return self._empty()
-        try:
-            parts = self._parts_with(answer)
-            play = self._sorted_workloads()[workload]
-        except ConfigError as error:
-            return wrong(f"This cannot be shown: {error}")
-        except IndexError:
-            return wrong(f"There are workloads 0 to {len(self.workloads) - 1}.")
+        with played(self.maker, self._parts_with(answer), self._sorted_workloads()[workload]) as trial:
+            if trial.ending not in ("endless", "odd value"):
+                return None
+            return exact_result(wrong(trial.problem, pictures=[_picture(trial, trial.moment)]))
+
+    def _drawn(self, answer: Any, workload: int) -> Any:
+        parts, play = self._parts_with(answer), self._sorted_workloads()[workload]
         with ExitStack() as made:
             trials = [self._trial(made, one, play) for one in (self._reference, parts)]
-            if trials[1].ending in ("endless", "odd value"):
-                return wrong(trials[1].problem, pictures=[_picture(trials[1], trials[1].moment)])
             try:
                 comparison = Comparison(trials[0].lab, trials[1].lab, names=SIDES, title=self.name)
             except ConfigError:  # one of them has ended early: their recordings can be compared all the same
@@ -88,11 +90,6 @@ class WithOverride(Exercise):
             view = comparison.show()
             made.pop_all()
         return view
-
-    def _judged_separately(self, answer: Any) -> CheckResult:
-        self._sorted_workloads()  # here, once: they are played with the solution
-        result: CheckResult = called_separately(partial(self._judged, answer))
-        return result
 
     def _parts_with(self, answer: Any) -> Parts:
         """Return the engine with an answer in place. Raises ConfigError for what is no answer to this exercise."""
@@ -117,6 +114,9 @@ class WithOverride(Exercise):
 
     def _without_override(self) -> tuple[str, ...]:
         return ()
+
+    def _prepare(self) -> None:
+        self._sorted_workloads()
 
     def _sorted_workloads(self) -> tuple[Workload, ...]:
         """Return the workloads, those with the fewest events first."""

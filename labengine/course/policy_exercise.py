@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 
 from labengine.config import ConfigError, checked_call, shown
 from labengine.core.parts import Parts
+from labengine.course.alone import exact
 from labengine.course.base import ExerciseText, Mistake, called
 from labengine.course.blank import is_blank
 from labengine.course.check_result import CheckResult, TextTable, passed, wrong
 from labengine.course.override_exercise import WithOverride
 from labengine.course.progress import progress
 from labengine.course.progress_file import NamedScore
-from labengine.course.separate_process import called_separately
 from labengine.course.trial import LabMaker, Workload, picture_of, played
 from labengine.course.undone import UndoneWorkload, trace_of_an_undone_step
 from labengine.events import ForwardRan, PrefixHit
@@ -133,11 +133,15 @@ class PolicyExercise(WithOverride):
         hint = self._fitting_hint(parts) or self._unchanged(scored)
         return wrong(f"Not reached yet. {line}", no_return, hint, table=self.table)
 
-    def _judged_separately(self, answer: Any) -> CheckResult:
+    def _prepare(self) -> None:
+        super()._prepare()
         self._score_base()
-        result: CheckResult
-        result, self.runs = called_separately(lambda: (self._judged(answer), self.runs))
-        return result
+
+    def _memory(self) -> list[tuple[str, tuple[float, ...]]]:
+        return [(exact(run.name), run.scores) for run in self.runs]
+
+    def _remember(self, memory: list[tuple[str, tuple[float, ...]]]) -> None:
+        self.runs = [ScoredRun(name, scores) for name, scores in memory]
 
     def _unchanged(self, scored: ScoredRun) -> str:
         """Return a sentence for an override after which every workload scores what it did before."""

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar, TypeVar, get_args
 
 from labengine.config import ConfigError, as_int, checked_call, is_single_int, shown
+from labengine.course.alone import UnansweredError, exact, is_plain, read_alone
 from labengine.course.base import Exercise, ExerciseText, Mistake
 from labengine.course.check_result import CheckResult, blank, passed, wrong
 from labengine.course.trial import LabMaker, Workload, picture_of
@@ -119,6 +120,8 @@ class PredictExercise(Exercise):
             self._predict(prediction)
         except ConfigError as error:
             return wrong(f"This is no answer: {error}")
+        except UnansweredError as error:
+            return error.result
         return blank(f"You predict {self._named(self.question.prediction)}. The next step answers: `.check()`.")
 
     def again(self) -> None:
@@ -149,12 +152,18 @@ class PredictExercise(Exercise):
     def _predict(self, prediction: Any) -> None:
         if self._is_finished:
             raise ConfigError("the step is over, and has told; `.again()` asks once more")
-        self.question.prediction = self._checked(prediction)
+        self.question.prediction = self._plain(prediction)
         self._refresh()
 
-    def _checked(self, prediction: Any) -> Prediction:
-        """Return a prediction as the question takes it. Raises ConfigError for one that it does not."""
+    def _plain(self, prediction: Any) -> Prediction:
+        """Return a prediction as the question takes it; an object is read in a process of its own."""
         snapshot = self.lab.snapshot()
+        if is_plain(prediction):
+            return self._checked(prediction, snapshot)
+        return read_alone(lambda: self._checked(prediction, snapshot))
+
+    def _checked(self, prediction: Any, snapshot: Snapshot) -> Prediction:
+        """Return a prediction as the question takes it. Raises ConfigError for one that it does not."""
         if getattr(prediction, "kind", self.about) != self.about:
             raise ConfigError(f"a {self.about} is asked for, and a {prediction.kind} is selected")
         value = getattr(prediction, "id", prediction)
@@ -167,7 +176,7 @@ class PredictExercise(Exercise):
                 )
             if len(found) > 1:
                 raise ConfigError(f"{shown(value)} is the beginning of {len(found)} entries of the prefix map")
-            return found[0]
+            return exact(found[0])
         if self.about == "request" and isinstance(value, str):
             try:
                 value = request_id_of(value)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
-from labengine.atomic_write import write_atomically
-from labengine.config import ConfigError
 from labengine.course.base import Exercise
 from labengine.course.check_result import marked
 from labengine.course.exercise import EXERCISES, exercise_names, known_exercise
 from labengine.course.predict_exercise import PredictExercise
+from labengine.trace.file_access import replace_file
 from labengine.wording import counted
 
 _STYLE = """
@@ -40,10 +39,7 @@ def solutions_page() -> str:
 
 def write_solutions(path: Path) -> str:
     """Write the page into a file; return a sentence. Raises ConfigError if the file cannot be written."""
-    try:
-        write_atomically(path, solutions_page().encode())
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror or error}") from None
+    replace_file(path, solutions_page().encode())
     return f"{counted(len(exercise_names()), 'exercise')} with solutions in {path}"
 
 

@@ -10,8 +10,11 @@ from typing import Any, Literal
 from labengine.config import ConfigError, shown
 from labengine.core.editions import LABENGINE, edition
 from labengine.core.parts import Parts
+from labengine.course.alone import MEMORY, begin_run
 from labengine.course.odd_values import odd_value
+from labengine.engine.failure import raising_method
 from labengine.events import EngineStarted, Event, ViolationFound
+from labengine.finder.endings import OF_THE_USER, named
 from labengine.finder.limits import EndlessOperationError, ends_soon
 from labengine.lab import Lab
 from labengine.session.patch.override import parts_with
@@ -96,12 +99,15 @@ def played(maker: LabMaker, parts: Parts, workload: Workload) -> Iterator[Trial]
 
 def trial_of(lab: Lab, workload: Workload) -> Trial:
     """Play a workload on a lab. What a part raises, endless loops and broken rules become the trial's problem."""
+    begin_run("a workload")
     try:
         with ends_soon():
             workload(lab)
     except EndlessOperationError as error:
         return Trial(lab, "endless", f"It does not end: it is in {error}, {after_event(lab)}.")
-    except (Exception, SystemExit) as error:
+    except OF_THE_USER:
+        raise
+    except BaseException as error:
         return _with_odd_value(lab) or _raised(lab, error)
     return _with_odd_value(lab) or _judged(lab)
 
@@ -114,9 +120,12 @@ def _with_odd_value(lab: Lab) -> Trial | None:
 
 def _raised(lab: Lab, error: BaseException) -> Trial:
     crash = lab.crash
+    more = f" It takes more than {MEMORY} of memory." if isinstance(error, MemoryError) else ""
+    more = more if isinstance(error, Exception) else " That ends the process."
     if crash is None:
-        return Trial(lab, "raised", f"It raises {type(error).__name__}: {error}, {after_event(lab)}.")
-    text = f"{str(crash)[0].upper()}{str(crash)[1:]}, {after_event(lab, crash.moment)}."
+        raised = raising_method(error)
+        return Trial(lab, "raised", f"It raises {named(error)} (in {raised}), {after_event(lab)}.{more}")
+    text = f"{str(crash)[0].upper()}{str(crash)[1:]}, {after_event(lab, crash.moment)}.{more}"
     return Trial(lab, "raised", text, crash.moment)
 
 

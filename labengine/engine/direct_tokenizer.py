@@ -8,6 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from labengine.regular_file import read_regular
+
 if TYPE_CHECKING:
     from tokenizers import AddedToken, Tokenizer
 
@@ -81,7 +83,7 @@ def names_generic_class(model_dir: Path) -> bool:
 
 def _config(model_dir: Path) -> dict[str, Any]:
     try:
-        contents = json.loads((model_dir / "tokenizer_config.json").read_bytes())
+        contents = json.loads(read_regular(model_dir / "tokenizer_config.json"))
     except (OSError, ValueError):
         return {}
     return contents if isinstance(contents, dict) else {}

@@ -1,55 +1,227 @@
-"""A workload alone in a fresh process: whether it goes wrong by itself, or only a searcher's process did."""
+"""A call alone in a fresh process, with limits of time, memory and output: its answer, or how its process ended."""
 
 from __future__ import annotations
 
-from mmap import mmap
-from multiprocessing.connection import Connection
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from time import monotonic
+from typing import Any
 
-from labengine.finder.child import Child, KilledError, NoAnswerError
-from labengine.finder.judgement import Case, Judgement
-from labengine.finder.limits import operations_end
-from labengine.finder.sandbox import Finding
+from labengine.finder import limits
+from labengine.finder.board import Board, NoAnswer, Why
+from labengine.finder.channel import Receiver, Sender
+from labengine.finder.endings import named, refuse_copies, text_of
+from labengine.finder.limits import can_fork, ends_soon, limit_memory
+from labengine.finder.output import Print, redirect_output
 
 COMPUTING_S = 3.0
-"""Processor seconds after which a workload is endless; alone, it takes some thousandths of that."""
+"""Processor seconds after which a call into C is endless: Python code is ended earlier, and takes some thousandths."""
+NUM_KILLED = 3
+"""Calls in a row that all end by SIGKILL, after which it is not the system that was short of memory."""
+_LOOKS_AHEAD = 20
+"""Looks that the process itself is ahead: it knows the place."""
 
 
-def judged_alone(case: Case, judgement: Judgement, deadline: float) -> tuple[Finding, Case] | None:
-    """Play a workload in a forked process of its own; return what goes wrong, as Judgement.of.
+def called_alone(
+    function: Callable[[Board], Any], deadline: float, output: Print | None = None, *, is_bounded: bool = True
+) -> Any:
+    """Call a function in a forked process of its own; return what it returns, or a NoAnswer.
 
-    None where nothing does, and where it was not done at the deadline (monotonic). A process that is killed is tried
-    once more: the machine may have killed the first one.
+    The function notes its runs on the board. No clock decides what goes wrong before the deadline (monotonic): a call
+    is endless by the processor time that a run takes, or because it sleeps. One that ends its process is called once
+    more, to learn where. output: gets what the function prints. is_bounded: False has it take time and memory, and
+    print, as it likes: only its end is seen.
     """
-    begun = mmap(-1, 8)
-    try:
+
+    def call(output: Print | None = None, *, is_traced: bool = False) -> Any:
+        process = _Call(function, output, is_bounded, is_traced)
         try:
-            return _answer(case, judgement, begun, deadline)
-        except KilledError:
-            return _answer(case, judgement, begun, deadline)
-    except NoAnswerError as error:
-        number = int.from_bytes(begun[:8], "little") or len(case.workload)
-        operation = case.workload[number - 1] if case.workload else "the end"
-        finding = Finding("liveness", f"{operation} does not return: {error}", "endless")
-        return finding, Case(case.scope, case.workload[:number])
+            return process.answer(deadline)
+        finally:
+            process.end()
 
-
-def _answer(case: Case, judgement: Judgement, begun: mmap, deadline: float) -> tuple[Finding, Case] | None:
-    child = Child(_play, case, judgement, begun, computing_s=COMPUTING_S)
-    try:
-        found: tuple[Finding, Case] | None = child.answer(deadline)
+    found = call(output)
+    for _ in range(1, NUM_KILLED):
+        if not _is_killed(found):
+            break
+        again = call()
+        if not _is_killed(again) or again.begun != found.begun:
+            return found
+    if not isinstance(found, NoAnswer) or found.why not in ("exit", "killed"):
         return found
-    finally:
-        child.end()
+    again = call(is_traced=True)
+    is_the_same = isinstance(again, NoAnswer) and again.why == found.why and again.begun == found.begun
+    return replace(found, why="exit", reason=again.reason if is_the_same else found.reason)
 
 
-def _play(end: Connection, case: Case, judgement: Judgement, begun: mmap) -> None:
-    def note(number: int) -> None:
-        begun[:8] = number.to_bytes(8, "little")
+def _is_killed(found: Any) -> bool:
+    return isinstance(found, NoAnswer) and found.why == "killed"
 
-    with operations_end():
-        try:
-            sandbox = judgement.sandbox(case.scope)
-            sandbox.on_begin = note
-            end.send(judgement.of(case, sandbox))
-        except Exception:
-            end.send(None)
+
+class _Call:
+    """One process that does one call."""
+
+    def __init__(
+        self, function: Callable[[Board], Any], output: Print | None, is_bounded: bool, is_traced: bool
+    ) -> None:
+        self._board, self._output = Board(), output
+        self._num_asleep, self._computed, self._computed_before = 0, 0.0, 0.0
+        self._begun, self._is_bounded = 0, is_bounded
+        self._receiver = Receiver()
+        sender = self._receiver.sender
+        self._process = forked(
+            _answer, function, self._receiver, self._board, output is not None, is_bounded, is_traced
+        )
+        sender.close()
+
+    def answer(self, deadline: float) -> Any:
+        """Return what the process says, or what it shows by its silence."""
+        is_listening = True
+        while True:
+            has_ended = self._process.exitcode is not None
+            if not is_listening:
+                self._process.join(limits.LOOK_S)
+            elif self._receiver.is_ready(limits.LOOK_S):
+                for kind, message in self._receiver.received():
+                    if kind == "answer":
+                        return message
+                    if self._output is not None:
+                        self._output(kind, message)
+                is_listening = not self._receiver.is_at_end
+            if has_ended or (not is_listening and self._board.is_finished):
+                return self._ended()
+            if self._is_bounded and (silence := self._why_silent()) is not None:
+                return silence
+            if monotonic() > deadline:
+                return self._board.no_answer("late", "it had not come back in time")
+
+    def end(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.join()
+        self._receiver.close()
+
+    def _ended(self) -> NoAnswer:
+        """Return how a process ended that has not answered: a part ended it, or has closed its pipe."""
+        if self._board.is_finished:
+            return NoAnswer("exit", "it closes files of the process that it has not opened", self._board.begun)
+        code = self._process.exitcode
+        why: Why = "killed" if code == -signal.SIGKILL else "exit"  # the system's own way out of a shortage of memory
+        where = f", in {self._board.place}" if self._board.place else ""
+        return self._board.no_answer(why, f"it ends the process ({exit_of(code)}){where}")
+
+    def _why_silent(self) -> NoAnswer | None:
+        """Return why the process will never answer; None while it may."""
+        begun, before = self._board.begun, self._computed
+        state, self._computed = _state_and_seconds(self._process.pid)
+        if begun != self._begun:
+            self._begun, self._num_asleep, self._computed_before = begun, 0, before
+        if self._computed - self._computed_before > COMPUTING_S:
+            reason = f"it had not come back after {COMPUTING_S:g} s of processor time"
+            return self._board.no_answer("endless", reason)
+        is_asleep = self._computed == before and state == "S"
+        self._num_asleep = self._num_asleep + 1 if is_asleep else 0
+        if self._num_asleep > limits.NUM_ASLEEP + _LOOKS_AHEAD:
+            return self._board.no_answer("asleep", "it waits for something that never comes")
+        return None
+
+
+def _answer(
+    function: Callable[[Board], Any],
+    receiver: Receiver,
+    board: Board,
+    is_heard: bool,
+    is_bounded: bool,
+    is_traced: bool,
+) -> None:
+    sender = receiver.sender
+    begin_copy(sender, receiver, is_bounded=is_bounded)
+    redirect_output((lambda name, text: sender.send((name, text))) if is_heard else None, is_bounded=is_bounded)
+    if is_traced:
+        sys.setprofile(board.note_place)
+    try:
+        answer = function(board)
+    except MemoryError:
+        answer = board.no_answer("memory", "its memory was full")
+    except Exception as error:
+        answer = board.no_answer("failed", named(error))
+    except BaseException as error:
+        answer = board.no_answer("exit", f"it ends the process ({type(error).__name__})")
+    sys.setprofile(None)
+    board.finish()
+    _send_answer(sender, answer, board)
+    os._exit(0)
+
+
+def _send_answer(sender: Sender, answer: Any, board: Board) -> None:
+    try:
+        sender.send(("answer", answer))
+    except OSError:  # a part has closed the pipe: the board says that the call came back
+        pass
+    except BaseException as error:  # it cannot be packed, or there is no memory for it
+        why: Why = "memory" if isinstance(error, MemoryError) else "failed"
+        sender.send(("answer", board.no_answer(why, "its memory was full" if why == "memory" else text_of(error))))
+
+
+def ending_of(act: Callable[[], object], seconds: float = 60.0) -> str:
+    """Return how an act ends the process that does it, or that it raises or never returns; empty if it comes back.
+
+    Tests made by `to_test()` call this. The act is done by a copy of this process. Where there are no copies (not on
+    Linux) it is done here.
+    """
+    if not can_fork():
+        act()
+        return ""
+
+    def call(board: Board) -> None:
+        with ends_soon():
+            act()
+
+    answer = called_alone(call, monotonic() + seconds)
+    return answer.reason if isinstance(answer, NoAnswer) else ""
+
+
+def exit_of(code: int | None) -> str:
+    """Return how a process ended, in words."""
+    if code is None:
+        return "it is still there"
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def begin_copy(sender: Sender, receiver: Receiver, *, is_bounded: bool = True) -> None:
+    """Have this process, a fresh copy, be bounded: a Ctrl-C is for the process that was copied, and will end this one.
+
+    is_bounded: False has it take memory as it likes.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    receiver.close()
+    sender.own()
+    refuse_copies()
+    if is_bounded:
+        limit_memory()
+
+
+def forked(target: Any, *arguments: Any) -> Any:
+    """Start a copy of this process that calls the target."""
+    from multiprocessing import get_context
+
+    context: Any = get_context("fork")
+    process = context.Process(target=target, args=arguments, daemon=True)
+    with warnings.catch_warnings():  # Python 3.12 warns of threads; the copy touches none of their locks
+        warnings.simplefilter("ignore", DeprecationWarning)
+        process.start()
+    return process
+
+
+def _state_and_seconds(pid: int) -> tuple[str, float]:
+    """Return a process's state (R: runs or would like to, S: sleeps, T: stopped ...) and its processor time."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            state, *fields = file.read().rpartition(")")[2].split()
+    except OSError:  # it has ended
+        return "X", 0.0
+    return state, (int(fields[10]) + int(fields[11])) / os.sysconf("SC_CLK_TCK")

@@ -13,6 +13,7 @@ from typing import Any
 
 from labengine.config import ConfigError, shown
 from labengine.session.source_text import quoted
+from labengine.wording import visible
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,4 +136,4 @@ def _red_and_green(story: Story) -> list[str]:
 
 def _plain(text: str) -> str:
     """Return text of any kind for a Markdown cell: nothing in it is markup."""
-    return re.sub(r"([\\`*_\[\]#|$~])", r"\\\1", escape(" ".join(text.split()), quote=False))
+    return re.sub(r"([\\`*_\[\]#|$~])", r"\\\1", escape(visible(" ".join(text.split())), quote=False))

@@ -12,6 +12,7 @@ from labengine.scenarios.by_hand import HandMadeScenario, hand_made
 from labengine.scenarios.scenario import Column
 
 ELSEWHERE = "repeats that lead elsewhere"
+ENDINGS = "ends of the process"
 
 
 class FoundWorkload(Protocol):
@@ -26,6 +27,8 @@ class FoundWorkload(Protocol):
     @property
     def rule(self) -> str: ...
     @property
+    def ends_process(self) -> bool: ...
+    @property
     def parts(self) -> Parts: ...
     @property
     def reference(self) -> Parts: ...
@@ -35,6 +38,7 @@ class FoundWorkload(Protocol):
     def acts(self) -> tuple[Callable[[Lab], Any], ...]: ...
     def lab_settings(self) -> dict[str, Any]: ...
     def num_elsewhere(self, lab: Lab) -> int: ...
+    def num_endings(self, lab: Lab) -> int: ...
 
 
 def scenario_of(found: FoundWorkload) -> HandMadeScenario:
@@ -47,7 +51,10 @@ def scenario_of(found: FoundWorkload) -> HandMadeScenario:
     roles = ("what you gave", "what it is held against")
     scenario = hand_made("found", found.headline.rstrip("."), found.message, columns, roles)
     scenario.acts, scenario.lab_settings = found.acts, found.lab_settings
-    if found.rule == "repeat":
+    if found.ends_process:
+        scenario.more_figures = lambda lab: {ENDINGS: found.num_endings(lab)}
+        scenario.wrong = lambda measured: measured[ENDINGS] > 0
+    elif found.rule == "repeat":
         scenario.more_figures = lambda lab: {ELSEWHERE: found.num_elsewhere(lab)}
         scenario.wrong = lambda measured: measured[ELSEWHERE] > 0
     elif found.kind == "liveness":

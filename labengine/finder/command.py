@@ -10,6 +10,8 @@ from labengine.config import ConfigError
 from labengine.core.editions import EDITIONS
 from labengine.finder.as_notebook import checked_name
 from labengine.finder.counterexample import Counterexample
+from labengine.finder.endings import UserInterrupt, interrupts_named, named
+from labengine.finder.engines.finding import EngineSearch
 from labengine.finder.find import find
 from labengine.finder.report import SearchReport
 from labengine.trace.file_access import replace_file
@@ -32,6 +34,13 @@ def find_from_file(
     return found
 
 
+def exit_code_of(found: Counterexample | SearchReport | EngineSearch) -> int:
+    """Return the exit code of a search: 0 nothing found, 1 something found, 2 nothing found in a search cut short."""
+    if isinstance(found, Counterexample) or found:
+        return 1
+    return 2 if found.is_cut else 0
+
+
 def object_named(parts: str) -> object:
     """Return an edition's name as it is, else the object that "FILE.py:NAME" names; the file is executed.
 
@@ -50,7 +59,13 @@ def object_named(parts: str) -> object:
         raise ConfigError(f"{file} is no Python file")
     module = module_from_spec(spec)
     sys.modules[path.stem] = module  # its classes say that they are from there, and their source is looked up by it
-    spec.loader.exec_module(module)
+    try:
+        with interrupts_named():
+            spec.loader.exec_module(module)
+    except (Exception, UserInterrupt):
+        raise
+    except BaseException as error:
+        raise ConfigError(f"{file} ends the process when it is executed: {named(error)}") from error
     module.__spec__ = None  # nobody else can import it: a made test carries the class's source
     if not hasattr(module, name):
         raise ConfigError(f"{file} defines no {name}")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import fields
+from functools import partial
 from html import escape
 from os import PathLike
 from pathlib import Path
@@ -17,10 +18,13 @@ from labengine.config import ConfigError, shown
 from labengine.core.connector import Connector
 from labengine.core.editions import EDITIONS
 from labengine.core.parts import Parts
+from labengine.finder.alone import ending_of
 from labengine.finder.as_notebook import Story, checked_name, notebook
 from labengine.finder.as_scenario import scenario_of
+from labengine.finder.endings import OF_THE_USER, interrupts_named, refusing_copies
+from labengine.finder.judged_alone import EXIT, LOST
 from labengine.finder.judgement import GRAVE, Judgement
-from labengine.finder.limits import EndlessOperationError, ends_soon
+from labengine.finder.limits import ends_soon
 from labengine.finder.liveness import drain
 from labengine.finder.no_return import PointOfNoReturn, point_of_no_return
 from labengine.finder.operations import Repeat, TakeStep
@@ -55,6 +59,7 @@ class Counterexample:
         self._finding = found.finding
         self._judgement = judgement
         self._elsewhere: WeakSet[Lab] = WeakSet()
+        self._ended: WeakSet[Lab] = WeakSet()
 
     def __bool__(self) -> bool:
         return True
@@ -106,6 +111,8 @@ class Counterexample:
         """
         if self.kind not in GRAVE:
             raise ConfigError(f"a run that {self._HEADLINES[self.kind]} ends well: it has no point of no return")
+        if self.rule in (EXIT, LOST):
+            raise ConfigError("the workload ends its process: other continuations of it are not tried in this one")
         return point_of_no_return(self._case, self._judgement)
 
     # -- playing it ----------------------------------------------------------------------------------------------------
@@ -119,7 +126,7 @@ class Counterexample:
     def play(self, lab: Lab) -> None:
         """Do the workload in an empty lab. An exception of the last operation is kept out: it is what was found.
 
-        So is an operation without an end: it is ended after a second.
+        So is an operation without an end: it is ended after a second. One that ends its process is left out.
         """
         for act in self.acts:
             act(lab)
@@ -127,23 +134,42 @@ class Counterexample:
     @property
     def acts(self) -> tuple[Callable[[Lab], Any], ...]:
         """The operations as functions of a lab. The last one, and steps that show a run without end, raise nothing."""
+        plays = [operation.play for operation in self._case.workload]
         if self._runs_to_the_end:
-            return (*(operation.play for operation in self._case.workload), Lab.run)
-        *before, last = (operation.play for operation in self._case.workload)
+            return (*plays, Lab.run)
+        if self.rule in (EXIT, LOST):
+            return tuple(plays[:-1])
         more = [TakeStep().play] * (MORE_STEPS if self.rule == "liveness" else 0)
-        return (*before, *map(self._without_raising, (last, *more)))
+        return (*plays[:-1], *map(self._without_raising, (*plays[-1:], *more)))
 
     def num_elsewhere(self, lab: Lab) -> int:
         """Return 1 if the last fork or rewind of a played lab led elsewhere, else 0."""
         return int(lab in self._elsewhere)
 
+    @property
+    def ends_process(self) -> bool:
+        """True if the last operation ends the process that does it."""
+        return self._finding.ends_process
+
+    def num_endings(self, lab: Lab) -> int:
+        """Return 1 if the last operation ends the process of a played lab, else 0."""
+        if self.rule not in (EXIT, LOST):
+            return int(lab in self._ended)
+        return int(any(ending_of(partial(last.play, lab)) for last in self._case.workload[-1:]))
+
     def _without_raising(self, act: Callable[[Lab], object]) -> Callable[[Lab], None]:
         def play(lab: Lab) -> None:
-            with suppress(Exception, EndlessOperationError), ends_soon():
-                try:
+            try:
+                with interrupts_named(), refusing_copies(), ends_soon():
                     act(lab)
-                except RepeatError:
-                    self._elsewhere.add(lab)
+            except OF_THE_USER:
+                raise
+            except RepeatError:
+                self._elsewhere.add(lab)
+            except Exception:
+                pass
+            except BaseException:
+                self._ended.add(lab)
 
         return play
 
@@ -218,7 +244,8 @@ class Counterexample:
 
     def _story(self) -> Story:
         acts, external = self._act_lines(), self._external
-        point = self.point_of_no_return() if self.kind in GRAVE and self.rule != "endless" else None
+        is_played = self.kind in GRAVE and self.rule not in ("endless", EXIT, LOST)
+        point = self.point_of_no_return() if is_played else None
         rescued: list[str] = []
         if point is not None and point.num_operations:
             before = [*self._case.workload[: point.num_operations], *point.continuation]
@@ -255,8 +282,12 @@ class Counterexample:
 
     def _act_lines(self) -> list[str]:
         """Return the acts as Python; what the last one raises is kept out."""
+        if not self.operations:
+            return []
         *before, last = self.operations
-        if self.rule == "endless":
+        if self.ends_process:
+            last = f"print(ending_of(lambda: {last}))"
+        elif self.rule == "endless":
             error = "from labengine.finder.limits import EndlessOperationError"
             last = f"{error}\n\nwith suppress(EndlessOperationError), ends_soon():\n    {last}"
         elif self._is_left_to_the_test or self.rule == "repeat":
@@ -276,6 +307,8 @@ class Counterexample:
         return External(f"{text['name']}()", (), text)
 
     def _refuse_what_no_test_carries(self) -> None:
+        if self.rule == LOST:
+            raise ConfigError("what ends the process is not the last workload alone, and a test would be green")
         module = self._judgement.suspects.module
         changed = () if module is None else changed_in_place(module)
         if module is not None and changed:
@@ -287,12 +320,13 @@ class Counterexample:
     @property
     def _is_left_to_the_test(self) -> bool:
         """True if the last operation is among the assertions."""
-        return self.kind == "raises" or self.rule == "endless"
+        return self.kind == "raises" or self.rule in ("endless", EXIT, LOST)
 
     def _body(self, *, is_asserted: bool = False) -> list[str] | None:
         """Return the workload as lines; None where the lab's inputs are enough: no forks and rewinds."""
         workload = self._case.workload[:-1] if is_asserted else self._case.workload
-        if not any(isinstance(operation, Repeat) for operation in self._case.workload):
+        has_repeats = any(isinstance(operation, Repeat) for operation in self._case.workload)
+        if not has_repeats and (is_asserted or self.rule not in (EXIT, LOST)):
             return None
         return [*map(str, workload), *(["lab.run()"] if self._runs_to_the_end else [])]
 
@@ -306,6 +340,9 @@ class Counterexample:
         return lab
 
     def _assertions(self) -> list[str]:
+        if self.ends_process:
+            act = self.operations[-1] if self.operations else "None"
+            return [f'assert ending_of(lambda: {act}) == ""']
         if self.rule == "endless":
             return ["with ends_soon():", f"    {self.operations[-1]}", "assert lab.violations == []"]
         if self.kind == "liveness":
@@ -342,7 +379,8 @@ class Counterexample:
         rule = f" ({self.rule})" if self.kind == "rule" else ""
         length = counted(len(self.operations), "operation")
         shortest = ", the fewest in its scope" if self.is_shortest else ""
-        return f"{self._who} {self._HEADLINES[self.kind]}{rule} after {length}{shortest}."
+        what = "ends the process" if self.ends_process else f"{self._HEADLINES[self.kind]}{rule}"
+        return f"{self._who} {what} after {length}{shortest}."
 
     @property
     def _who(self) -> str:

@@ -16,22 +16,25 @@ from labengine.core.connector import Connector
 from labengine.core.parts import Parts
 from labengine.core.request import ExtraKeys
 from labengine.extras import require_extra
-from labengine.finder.child import can_fork
 from labengine.finder.counterexample import Counterexample
+from labengine.finder.endings import interrupts_named
 from labengine.finder.judgement import GRAVE as GRAVE
 from labengine.finder.judgement import KINDS, Judgement
+from labengine.finder.limits import SearchEndedError, can_fork
 from labengine.finder.on_ray import RayExecutor
 from labengine.finder.report import SearchReport
 from labengine.finder.sandbox import Kind
 from labengine.finder.scopes import ADAPTERS, Scope, large_scopes, small_scopes
 from labengine.finder.search import Found, SearchCounts, Strategy, Task
 from labengine.finder.suspects import suspects_of
-from labengine.finder.workers import Message, in_executor, in_processes, in_this_process
+from labengine.finder.workers import NOT_ENDED, Message, in_executor, in_processes, in_this_process
 
 LONGER_S = 20.0
 """Seconds that a search goes on after a finding that is not grave: there may be a graver one."""
 SMALLER_S = 1.5
 """Seconds that it goes on after any other: there may be a smaller one."""
+
+INTERRUPTED = "The search was interrupted (Ctrl-C) before its end."
 
 
 def find(
@@ -60,9 +63,9 @@ def find(
     kinds: what counts, the gravest first: "rule" (an invariant, the oracle or the events are contradicted), "raises",
     "liveness" (a step or a run without an end), "worse" (fewer hits, a higher peak or more tokens computed than the
     reference, by `margin` tokens or blocks), "differs" (another decision than the reference).
-    seconds: of the clock, for the whole search; a grave finding ends it. (In this process a part that sleeps is waited
-    for.) seed: of the random workloads; max_workloads: their number
-    for each searcher, so that a search is the same on a slow machine.
+    seconds: of the clock, for the whole search, shrinking included; it takes AFTER_S (limits.py) longer at most. A
+    grave finding ends it. seed: of the random workloads; max_workloads: their number for each searcher, so that a
+    search is the same on a slow machine.
     workers: processes, by default one per core; 0: in this process, in slices; an Executor of concurrent.futures'
     interface; or "ray". strategy: what draws the random workloads: "guided" (those that bring new events are varied),
     or "hypothesis", an extra. scopes: bounds of the workloads, in place of the usual ones; extra_keys: what requests
@@ -103,18 +106,24 @@ def find(
     counts = [SearchCounts() for _ in tasks]
     started = found_at = monotonic()
     gravest: Found | None = None
-    with _progress(seconds, show_progress) as show, workers if isinstance(workers, RayExecutor) else nullcontext():
+    unshrunk: Found | None = None
+    pool = workers if isinstance(workers, RayExecutor) else nullcontext()
+    with _progress(seconds, show_progress) as show, pool, interrupts_named():
         try:
             for number, message in _messages(tasks, seconds, workers):
                 if isinstance(message, SearchCounts):
                     counts[number] = message
                     show(monotonic() - started, counts)
+                elif not message.is_shrunk:
+                    unshrunk = unshrunk or message
                 elif gravest is None or message.rank < gravest.rank:
                     gravest, found_at = message, monotonic()
                 if gravest is not None and _is_enough(gravest, wanted, monotonic() - found_at):
                     break
-        except KeyboardInterrupt:
-            pass
+        except (KeyboardInterrupt, SearchEndedError) as error:
+            why = INTERRUPTED if isinstance(error, KeyboardInterrupt) else NOT_ENDED
+            counts[0].cut(why)
+    gravest = gravest or unshrunk
     report = SearchReport.of(judgement.suspects, wanted, counts, monotonic() - started, seed)
     return report if gravest is None else Counterexample(gravest, judgement, report)
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from labengine.config import ConfigError
 from labengine.core.connector import Connector
 from labengine.core.parts import Parts
+from labengine.finder.endings import is_of_a_part
 from labengine.finder.liveness import drain
 from labengine.finder.operations import TakeStep, Workload
-from labengine.finder.sandbox import Finding, Kind, Sandbox
+from labengine.finder.sandbox import Finding, Kind, Sandbox, raised
 from labengine.finder.scopes import Scope
 from labengine.finder.suspects import Suspects
 from labengine.finder.tally import first_difference, worse
@@ -62,6 +63,21 @@ class Judgement:
             return (finding, played) if counts else None
         return self._held_against(sandbox, _without_last_steps(case))
 
+    def guarded(self, case: Case, on_begin: Callable[[int], object]) -> tuple[Finding, Case] | None:
+        """Do the same in a new sandbox; what a part raises outside of an operation is a finding too.
+
+        on_begin: called with the number of each operation before it is done, counted from 1; the steps to the end
+        follow those of the workload.
+        """
+        try:
+            sandbox = self.sandbox(case.scope)
+            sandbox.on_begin = on_begin
+            return self.of(case, sandbox)
+        except BaseException as error:
+            if not is_of_a_part(error):
+                raise
+            return raised(error), case
+
     def _is_of_the_base(self, finding: Finding, case: Case) -> bool:
         """Return True if the edition that the parts replace decisions of goes wrong in the same way."""
         base = self.suspects.base
@@ -110,7 +126,7 @@ def _run(sandbox: Sandbox, case: Case) -> tuple[Finding | None, Case] | None:
         return None
     if finding is not None:
         return finding, Case(case.scope, case.workload[:length])
-    finding, steps = drain(sandbox)
+    finding, steps = drain(sandbox, num_before=len(case.workload))
     if finding is not None and finding.rule == "liveness":  # the steps of a drain are no part of the workload
         return finding, case
     return finding, Case(case.scope, (*case.workload, *steps))

@@ -1,4 +1,4 @@
-"""Limits of a search: processor time for each operation, memory for each process, bytes for a table of states."""
+"""Limits of a search and of a check: time, memory, output, and bytes for a table of states."""
 
 from __future__ import annotations
 
@@ -22,12 +22,30 @@ NUM_STEPS = 400
 """Steps after which a run without new requests counts as one without an end; the finder's need some dozens."""
 SHRINKING_S = 8.0
 """Seconds for shrinking a finding."""
+AFTER_S = 5.0
+"""Seconds that a search may take beyond its own, all in all: to play a workload alone, and to end its processes."""
 TABLE_BYTES = 2**27
 """Bytes of a complete search's states: a quarter of a process's memory, because tables are copied as they grow."""
+
+LOOK_S = 0.05
+"""Seconds between two looks at whether an operation sleeps."""
+NUM_ASLEEP = 100
+"""Looks in a row at which an operation slept, and had computed nothing, after which it waits for ever. Counted, not
+timed: a process that is starved, stopped or waits for a disk does not sleep, and a frozen machine looks at nothing."""
+ASLEEP_S = 0.0003
+"""Processor seconds between two looks, below which nothing was computed but the look."""
 
 
 class EndlessOperationError(BaseException):
     """Raised inside an operation that took too long. No Exception: a part's `except Exception` must not catch it."""
+
+
+class AlarmError(BaseException):
+    """Raised in place of the end of the process that an alarm of a part's would have been."""
+
+
+class SearchEndedError(BaseException):
+    """Raised inside an operation that has not come back when a search in this process has to end."""
 
 
 MONITORED_S = 5.0
@@ -35,25 +53,44 @@ MONITORED_S = 5.0
 _deadlines: list[float] = []
 """When the operation that is monitored has to be over; none outside of one."""
 
-_limited: list[int] = []
-"""The threads that are inside `operations_end`, the innermost last."""
+
+class _Limited:
+    """A block of `operations_end`: its thread, its last moment, and what the looks have seen of its operation."""
+
+    __slots__ = ("computed", "last", "num_asleep", "thread")
+
+    def __init__(self, thread: int, last: float) -> None:
+        self.thread, self.last = thread, last
+        self.num_asleep, self.computed = 0, 0.0
+
+
+_limited: list[_Limited] = []
+"""The blocks of `operations_end`, the innermost last."""
 
 
 @contextmanager
-def operations_end() -> Iterator[None]:
-    """Have `restart_clock` limit operations inside the block. On the main thread of a Unix process; else no limit."""
+def operations_end(last: float = float("inf")) -> Iterator[None]:
+    """Have `restart_clock` limit operations inside the block: in processor time, and one that sleeps by looks.
+
+    last: a moment (monotonic) after which SearchEndedError is raised in one. On the main thread of a Unix process; on
+    another, on Windows, and inside a call into C that never comes back to Python, there is no limit. In a browser's
+    Python the clock is looked at between instructions: a part that sleeps there is not ended.
+    """
     if not _can_limit():
         with _monitored():
             yield
         return
-    before = signal.signal(signal.SIGVTALRM, _end)
-    _limited.append(threading.get_ident())
+    before = signal.signal(signal.SIGVTALRM, _end), signal.signal(signal.SIGALRM, _look)
+    timer = signal.setitimer(signal.ITIMER_REAL, LOOK_S, LOOK_S)
+    _limited.append(_Limited(threading.get_ident(), last))
     try:
         yield
     finally:
         _limited.pop()
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+        signal.signal(signal.SIGVTALRM, before[0])
+        signal.signal(signal.SIGALRM, before[1])
 
 
 @contextmanager
@@ -78,8 +115,21 @@ def restart_clock() -> None:
     """Begin an operation: it has OPERATION_S from now on."""
     if _deadlines:
         _deadlines[-1] = time.monotonic() + MONITORED_S
-    elif _limited and _limited[-1] == threading.get_ident():
+    elif _limited and _limited[-1].thread == threading.get_ident():
+        _limited[-1].num_asleep = 0
         signal.setitimer(signal.ITIMER_VIRTUAL, OPERATION_S, OPERATION_S)
+
+
+def refuse_alarm() -> None:
+    """Raise AlarmError if an alarm was set in this block, in place of the looks."""
+    if _limited and _limited[-1].thread == threading.get_ident() and not signal.getitimer(signal.ITIMER_REAL)[1]:
+        signal.setitimer(signal.ITIMER_REAL, LOOK_S, LOOK_S)
+        raise AlarmError("it sets an alarm (SIGALRM)")
+
+
+def can_fork() -> bool:
+    """Return True where a process can be copied with all its classes: on Linux."""
+    return sys.platform.startswith("linux")
 
 
 def _can_limit() -> bool:
@@ -115,8 +165,29 @@ def _look_at_clock(*_: object) -> None:
 
 
 def _end(_: int, frame: FrameType | None) -> None:
+    raise EndlessOperationError(users_place(frame))
+
+
+def _look(_: int, frame: FrameType | None) -> None:
+    """Look at an operation: whether it sleeps, and whether the search has to end."""
+    if not _limited:
+        return
+    refuse_alarm()
+    now, limited = time.thread_time(), _limited[-1]
+    limited.num_asleep = limited.num_asleep + 1 if now - limited.computed < ASLEEP_S else 0
+    limited.computed = now
+    if time.monotonic() > limited.last:
+        limited.last = float("inf")
+        raise SearchEndedError(users_place(frame))
+    if limited.num_asleep > NUM_ASLEEP:
+        limited.num_asleep = 0
+        raise EndlessOperationError(f"{users_place(frame)}, and waits for something that never comes")
+
+
+def users_place(frame: FrameType | None) -> str:
+    """Return where code that is not ours stands, in the innermost of its frames; without any, the frame's own place."""
     inner = frame
     while frame is not None and not is_users(frame):
         frame = frame.f_back
     frame = frame or inner
-    raise EndlessOperationError("" if frame is None else place_of(frame, frame.f_lineno))
+    return "" if frame is None else place_of(frame, frame.f_lineno)

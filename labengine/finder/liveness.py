@@ -9,11 +9,12 @@ from labengine.finder.operations import TakeStep, Workload
 from labengine.finder.sandbox import Finding, Sandbox
 
 
-def drain(sandbox: Sandbox, ending: set[int] | None = None) -> tuple[Finding | None, Workload]:
+def drain(sandbox: Sandbox, ending: set[int] | None = None, num_before: int = 0) -> tuple[Finding | None, Workload]:
     """Take steps until the engine is idle; return what went wrong, and the steps taken.
 
     An engine decides by its state alone. A state that comes back after some steps comes back for ever: a cycle of one
     step is a deadlock, a longer one a livelock. ending: states that are known to come to an end; those met are added.
+    num_before: operations before the first step, by which the sandbox's `on_begin` numbers the steps.
     """
     known: set[int] = set() if ending is None else ending
     steps: list[TakeStep] = []
@@ -26,6 +27,7 @@ def drain(sandbox: Sandbox, ending: set[int] | None = None) -> tuple[Finding | N
             return Finding("liveness", _cycle(sandbox, len(steps) - seen.get(key, 0)), "liveness"), tuple(steps)
         seen[key] = len(steps)
         steps.append(TakeStep())
+        sandbox.on_begin(num_before + len(steps))
         finding = sandbox.do(steps[-1])
         if finding is not None:
             return finding, tuple(steps)

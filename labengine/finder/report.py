@@ -38,6 +38,8 @@ class SearchReport:
     """Kinds of operations that were tried."""
     remarks: tuple[str, ...] = ()
     """Processes that were lost, a sentence each."""
+    is_cut: bool = False
+    """True if the search was interrupted, or a searcher was lost or has not come to its end: less was searched."""
 
     @classmethod
     def of(
@@ -58,6 +60,7 @@ class SearchReport:
             tuple(dict.fromkeys(scope for one in counts for scope in one.unfinished)),
             tuple(kind.what for kind in get_args(EngineOperation | Repeat) if kind.what in tried),
             tuple(dict.fromkeys(remark for one in counts for remark in one.remarks)),
+            any(one.is_cut for one in counts),
         )
 
     def __bool__(self) -> bool:
@@ -75,7 +78,11 @@ class SearchReport:
         )
         names = listed(self.exhausted, len(self.exhausted) + 1)
         complete = f"Exhausted: {names}." if self.exhausted else "No scope was exhausted."
-        lines = [f"Nothing found with {self.name}: no {' | '.join(self.kinds)}.", f"Searched: {searched}. {complete}"]
+        name = f"{self.name}, as far as the search has come" if self.is_cut else self.name
+        lines = [
+            f"Nothing found with {name}: no {' | '.join(self.kinds)}.",
+            f"Searched: {searched}. {complete}",
+        ]
         lines += [f"Operations: {', '.join(self.operations)}."] if self.operations else []
         lines += [
             f"Not exhausted: {one.scope}: {counted(one.num_states, 'state')} fill the memory; all workloads of up to "

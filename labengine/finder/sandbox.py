@@ -17,18 +17,9 @@ from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.engine.engine import Engine, StepReport
 from labengine.engine.simulated import SimulatedRunner
-from labengine.finder.limits import NUM_STEPS, EndlessOperationError, restart_clock
-from labengine.finder.operations import (
-    Add,
-    EngineOperation,
-    Fork,
-    Operation,
-    Repeat,
-    Rewind,
-    TakeStep,
-    Workload,
-    is_possible,
-)
+from labengine.finder.endings import OF_THE_USER, num_copies, refusing_copies, said_of
+from labengine.finder.limits import NUM_STEPS, EndlessOperationError, refuse_alarm, restart_clock
+from labengine.finder.operations import Add, Fork, Operation, Repeat, Rewind, TakeStep, Workload, is_possible
 from labengine.finder.played import Past, Played
 from labengine.finder.repeats import RepeatError, refuse_difference
 from labengine.finder.state_key import attributes_of, parts_of, state_key
@@ -48,6 +39,8 @@ class Finding:
     message: str
     rule: str = ""
     """The broken rule, or the name of the exception."""
+    ends_process: bool = False
+    """True if it ends the process that plays it."""
 
 
 class UndoableJournal(Journal):
@@ -90,6 +83,11 @@ class Mark:
     """Operations played."""
 
 
+def raised(error: BaseException) -> Finding:
+    """Return the finding of what a part raises."""
+    return Finding("raises", said_of(error), type(error).__name__, ends_process=not isinstance(error, Exception))
+
+
 class Sandbox:
     """An engine on parts, watched. A violation or an exception ends its use: make a new one."""
 
@@ -124,45 +122,36 @@ class Sandbox:
 
     def do(self, operation: Operation) -> Finding | None:
         """Do an operation; return what went wrong. Raises ConfigError for a request that never fits."""
-        if isinstance(operation, (Rewind, Fork)):
-            try:
-                return self._repeat(operation) if self._repeats else None
-            except (Exception, SystemExit) as error:  # a part that cannot be made again
-                return self._raised(error)
-        engine = self.engine
-        restart_clock()
+        before = num_copies()
         try:
-            with self.played.noting(operation):
-                operation.do(engine)
+            with refusing_copies():
+                finding = self._done(operation)
+        except OF_THE_USER:
+            raise
         except EndlessOperationError as error:
             return Finding("liveness", f"{operation} does not return: it is in {error}", "endless")
-        except KeyboardInterrupt as error:
-            if not self._is_raised_again(operation):
-                raise  # the user's
-            return self._raised(error)
-        except BaseException as error:  # sys.exit, and what is no Exception, end nothing but the workload
+        except BaseException as error:  # a part's KeyboardInterrupt and SystemExit too
             if isinstance(error, ConfigError) and isinstance(operation, Add):
                 raise  # a request that never fits this pool is refused: no fault
             return self._raised(error)
+        if num_copies() > before:
+            return Finding("raises", f"{operation} forks the process", "fork")
+        return finding or self._violated(self.watch.violations)
+
+    def _done(self, operation: Operation) -> Finding | None:
+        if isinstance(operation, (Rewind, Fork)):
+            return self._repeat(operation) if self._repeats else None
+        engine = self.engine
+        restart_clock()
+        with self.played.noting(operation):
+            operation.do(engine)
+        refuse_alarm()
         if isinstance(operation, Add):
             self.journal.record((self._unadd, engine.requests[engine.num_added - 1]))
         else:
             self.watch.check(engine.snapshot())
             self.tally.note_step(engine)
-        return self._violated(self.watch.violations)
-
-    def _is_raised_again(self, operation: EngineOperation) -> bool:
-        """Return True if a part raises KeyboardInterrupt: then the same operations on another engine raise it again."""
-        twin = Sandbox(*self._make)
-        try:
-            for one in (*self.played.operations, operation):
-                restart_clock()
-                one.do(twin.engine)
-        except KeyboardInterrupt:
-            return True
-        except BaseException:  # a part that does not repeat itself: it has raised this too
-            return True
-        return False
+        return None
 
     def _repeat(self, operation: Repeat) -> Finding | None:
         if isinstance(operation, Rewind):
@@ -243,9 +232,7 @@ class Sandbox:
 
     def _raised(self, error: BaseException) -> Finding:
         violated = self._violated(self.watch.violations)
-        name = type(error).__name__
-        ends = ", which ends the process" if isinstance(error, SystemExit) else ""
-        return violated or Finding("raises", f"{name}: {error}{ends}", name)
+        return violated or raised(error)
 
     def _violated(self, violations: list[Violation]) -> Finding | None:
         if not violations:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from time import monotonic
 from typing import Literal
 
 from labengine.config import ConfigError
 from labengine.finder.by_hypothesis import HypothesisSearch
+from labengine.finder.endings import is_of_a_part
 from labengine.finder.exhaustive import ExhaustiveSearch
 from labengine.finder.judgement import KINDS, Case, Judgement
 from labengine.finder.limits import SHRINKING_S
 from labengine.finder.operations import Add
 from labengine.finder.random_search import RandomSearch
-from labengine.finder.sandbox import Finding
+from labengine.finder.sandbox import Finding, raised
 from labengine.finder.scopes import Scope
 from labengine.finder.shrinking import shrunk, size
 
@@ -60,6 +61,13 @@ class SearchCounts:
     """Kinds of operations that were tried."""
     remarks: list[str] = field(default_factory=list)
     """What became of the searcher's process, where it did not come to its end by itself."""
+    is_cut: bool = False
+    """True if it was ended before the end of its search, or lost for good."""
+
+    def cut(self, remark: str) -> None:
+        """Note that the searcher has not come to the end of its search."""
+        self.remarks.append(remark)
+        self.is_cut = True
 
     def after(self, before: SearchCounts) -> SearchCounts:
         """Return the counts of a searcher that began anew after these."""
@@ -73,16 +81,19 @@ class SearchCounts:
             [*before.unfinished, *self.unfinished],
             before.operations | self.operations,
             [*before.remarks, *self.remarks],
+            before.is_cut or self.is_cut,
         )
 
 
 @dataclass(frozen=True)
 class Found:
-    """A finding, shrunk. is_shortest: all shorter workloads of the scope were tried, and none goes wrong in its way."""
+    """A finding. is_shortest: all shorter workloads of the scope were tried, and none goes wrong in its way."""
 
     finding: Finding
     case: Case
     is_shortest: bool
+    is_shrunk: bool = True
+    """False for what is reported before it is shrunk: should the searcher not come to that, it is not lost."""
 
     @property
     def rank(self) -> tuple[int, tuple[int, int, int]]:
@@ -93,16 +104,44 @@ class Found:
 def search(task: Task, deadline: float) -> Iterator[Found | SearchCounts]:
     """Yield findings, and counts in between; both often enough to stop at any. Ends at the deadline (monotonic).
 
-    Of each kind only the first finding is reported.
+    Of each kind only the first finding is reported, as it is and then shrunk.
     """
-    counts, judgement = SearchCounts(), task.judgement
-    for found in _raw(task, counts):
-        if found is not None and found[0].kind in judgement.kinds:
-            yield _shrunk(found, judgement, min(deadline, time.monotonic() + SHRINKING_S))
+    counts, newest = SearchCounts(), _Newest()
+    judgement = replace(task.judgement, notes=[*task.judgement.notes, newest.keep])
+    for found in newest.guarded(_raw(replace(task, judgement=judgement), counts)):
+        if isinstance(found, Found):
+            yield found
+        elif found is not None and found[0].kind in judgement.kinds:
+            yield Found(*found, False, False)
+            yield _shrunk_if_possible(found, judgement, min(deadline, monotonic() + SHRINKING_S))
             judgement = replace(judgement, kinds=tuple(k for k in judgement.kinds if k != found[0].kind))
         yield counts
-        if time.monotonic() >= deadline:
+        if monotonic() >= deadline:
             return
+
+
+class _Newest:
+    """The newest case of a search: what a part raises outside of an operation, such as SystemExit when it is made."""
+
+    case: Case | None = None
+
+    def keep(self, case: Case) -> None:
+        """Note a case before it is run."""
+        self.case = case
+
+    def guarded(self, findings: Iterator[tuple[Finding, Case] | None]) -> Iterator[tuple[Finding, Case] | Found | None]:
+        """Yield the findings; what a part raises in between is the last one."""
+        while True:
+            try:
+                found = next(findings)
+            except StopIteration:
+                return
+            except BaseException as error:
+                if self.case is None or isinstance(error, ConfigError) or not is_of_a_part(error):
+                    raise
+                yield Found(raised(error), self.case, False)
+                return
+            yield found
 
 
 def _raw(task: Task, counts: SearchCounts) -> Iterator[tuple[Finding, Case] | None]:
@@ -140,6 +179,8 @@ def possible(scopes: Sequence[Scope], judgement: Judgement) -> list[Scope]:
     """Return the scopes that these parts and the reference support. Raises ConfigError if there is none."""
     found, refusal = [], ""
     for scope in scopes:
+        for note in judgement.notes:
+            note(Case(scope, ()))
         try:
             judgement.sandbox(scope)
             judgement.sandbox(scope, judgement.suspects.reference)
@@ -151,9 +192,19 @@ def possible(scopes: Sequence[Scope], judgement: Judgement) -> list[Scope]:
     return found
 
 
+def _shrunk_if_possible(found: tuple[Finding, Case], judgement: Judgement, deadline: float) -> Found:
+    """Return the finding, shrunk; as it is where a smaller workload ends the search itself."""
+    try:
+        return _shrunk(found, judgement, deadline)
+    except BaseException as error:
+        if not is_of_a_part(error):
+            raise
+        return Found(*found, False)
+
+
 def _shrunk(found: tuple[Finding, Case], judgement: Judgement, deadline: float) -> Found:
     def may_go_on() -> bool:
-        return time.monotonic() < deadline
+        return monotonic() < deadline
 
     same_kind = replace(judgement, kinds=(found[0].kind,))
     case, finding = shrunk(found[1], found[0], same_kind.of, may_go_on)

@@ -13,9 +13,13 @@ from labengine.live_page.permalink import permalink_of
 from labengine.live_page.session import OpenSession, open_session
 from labengine.session.compare.comparison import Comparison
 from labengine.trace.codec import dumps
+from labengine.wording import readable
 from labengine_widgets.browser import COMPARE, DASHBOARD
 from labengine_widgets.compare.link import FOLLOW_UP, PairLink
 from labengine_widgets.feed.feed import Feed, feed_of
+
+MAX_REFUSAL = 4_000
+"""Characters of a refusal: the longest of ours lists all scenarios."""
 
 Post = Callable[[str, str, list[bytes]], object]
 """post(kind, content as JSON, buffers): to the page. The kinds: opened, refused, permalink, and message for a view."""
@@ -34,7 +38,7 @@ class LivePage:
         try:
             session = open_session(permalink_of(query))
         except Exception as error:  # whatever an address leads to is said in the page
-            self._say("refused", {"message": str(error) or type(error).__name__})
+            self._say("refused", {"message": readable(str(error) or type(error).__name__, MAX_REFUSAL)})
             return
         self.close()
         self._session = session

@@ -11,6 +11,9 @@ from labengine.events import UNKNOWN_TOKEN
 Chunk = tuple[Hashable, ...]
 """What tells a piece of a sequence from its siblings: its tokens, or its hash where the tokens are not known."""
 
+_BY_HASH, _BY_REQUEST = UNKNOWN_TOKEN - 1, UNKNOWN_TOKEN - 2
+"""How chunks without tokens begin: with numbers that no token has, so that all chunks can be sorted."""
+
 Hashes = Mapping[tuple[int, int], bytes]
 """Block hashes of one request by (group, end of the block in tokens)."""
 
@@ -91,7 +94,7 @@ def sequences_of(
 def _chunk(tokens: tuple[int, ...], hashes: Mapping[int, bytes], request_id: int) -> Chunk:
     if UNKNOWN_TOKEN not in tokens:
         return tokens
-    return ("hash", *sorted(hashes.items())) if hashes else ("unknown", request_id)
+    return (_BY_HASH, *sorted(hashes.items())) if hashes else (_BY_REQUEST, request_id)
 
 
 def _child(node: Node, chunk: Chunk, hashes: Mapping[int, bytes], salt: Hashable) -> Node:

@@ -12,6 +12,7 @@ from labengine.core.connector import Connector
 from labengine.core.editions import LABENGINE
 from labengine.core.parts import Parts
 from labengine.events import ForwardRan, PrefixHit
+from labengine.finder.endings import OF_THE_USER, interrupts_named, said_of
 from labengine.lab import Lab
 from labengine.scenarios.report import Conclusion
 from labengine.scenarios.scenario import Column, Scenario
@@ -161,13 +162,18 @@ def scenario(
 
 
 def _do(act: Act, lab: Lab) -> bool:
-    """Do an act; return False if a part has raised in it."""
-    try:
-        act(lab)
-    except Exception:
-        if lab.crash is None:
+    """Do an act; return False if a part has raised in it. Raises ConfigError for one that ends the process unseen."""
+    with interrupts_named():
+        try:
+            act(lab)
+        except OF_THE_USER:
             raise
-        return False
+        except BaseException as error:
+            if lab.crash is not None:
+                return False
+            if isinstance(error, Exception):
+                raise
+            raise ConfigError(f"the workload cannot be played: {said_of(error)}") from error
     return True
 
 

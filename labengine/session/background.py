@@ -9,6 +9,7 @@ import math
 import queue
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
@@ -160,6 +161,8 @@ class Background:
     an exception, which is kept in `error`. on_end() is called after a run, on the same thread. The thread starts with
     its first use, in the context of its caller, so that what a listener prints goes to that cell.
 
+    The thread holds it only while it works: one that nobody holds any more is freed, and its thread ends.
+
     In a Python without threads the event loop does the same: posted calls, then steps for SLICE seconds, then whatever
     else waits for the loop.
     """
@@ -269,20 +272,10 @@ class Background:
         if self._is_closed:
             raise LabClosedError
         if self._thread is None and not self._is_on_loop:
-            self._thread = start_thread(partial(contextvars.copy_context().run, self._run), "labengine")
+            run = partial(contextvars.copy_context().run, _run, self._jobs, weakref.ref(self))
+            self._thread = start_thread(run, "labengine")
             self._is_on_loop = self._thread is None
-
-    def _run(self) -> None:
-        while True:
-            try:
-                job = self._jobs.get(block=not self._is_running)
-            except queue.Empty:
-                self._step_once()
-                continue
-            if job is None:
-                self._on_end()
-                return
-            self._do(job)
+            weakref.finalize(self, self._jobs.put, None).atexit = False
 
     def _do(self, job: Job) -> None:
         outcome, call = job
@@ -315,6 +308,11 @@ class Background:
         if self._is_running or not self._jobs.empty():
             self._come_soon()
 
+    def orphan(self) -> None:
+        """End after the current step: nobody can look at what it does any more. Does not wait."""
+        self._is_closed, self._is_running = True, False
+        self._jobs.put(None)
+
     def _catch_up(self) -> None:
         """Run the posted calls, oldest first."""
         while not self._jobs.empty():
@@ -323,3 +321,23 @@ class Background:
                 self._on_end()
             else:
                 self._do(job)
+
+
+def _run(jobs: queue.SimpleQueue[Job | None], of: weakref.ref[Background]) -> None:
+    """Do posted jobs, and steps while it runs; end at None. A thread that waits holds nothing but the queue."""
+    while (background := of()) is not None:
+        is_running = background._is_running
+        if not is_running:
+            del background
+        try:
+            job = jobs.get(block=not is_running)
+        except queue.Empty:
+            background._step_once()
+            continue
+        if (background := of()) is None:
+            return
+        if job is None:
+            background._on_end()
+            return
+        background._do(job)
+        del background, job

@@ -92,6 +92,11 @@ class RecordingViews:
         return self._view(key_of_view(names, settings), make)
 
     @property
+    def widgets(self) -> list[Closeable]:
+        """The widgets made so far."""
+        return list(self._views.values())
+
+    @property
     def feed(self) -> Feed:
         """The feed of all views of this recording."""
         if self._feed is None:
@@ -142,8 +147,8 @@ class RecordingViews:
             self._feed.settle()
 
     def close(self) -> None:
-        """Remove all views."""
-        views, self._views = self._views, {}
+        """Remove all views, and their feed with its states."""
+        views, self._views, self._feed = self._views, {}, None
         for view in views.values():
             view.close()
 

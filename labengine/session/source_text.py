@@ -12,6 +12,7 @@ import inspect
 import linecache
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import lru_cache
 from importlib.util import find_spec
 from math import isinf, isnan
@@ -20,6 +21,8 @@ from textwrap import dedent
 from threading import RLock
 from types import FunctionType, ModuleType
 from typing import Any, TypeVar
+
+from labengine.wording import hidden_character
 
 T = TypeVar("T")
 
@@ -88,10 +91,20 @@ def quoted(text: str) -> str:
 
 
 def checked_name(text: object) -> str:
-    """Return an identifier unchanged. ValueError for anything else."""
-    if not isinstance(text, str) or not text.isidentifier():
+    """Return an identifier unchanged. ValueError for anything else, and for one that is not seen as it is."""
+    if not isinstance(text, str) or not text.isidentifier() or hidden_character(text):
         raise ValueError(f"{text!r} is no name")
     return text
+
+
+def checked_import(line: object) -> str:
+    """Return a line that imports something, unchanged. ValueError for anything else."""
+    if isinstance(line, str) and line.isprintable():
+        with suppress(SyntaxError):
+            statements = tree_of(line).body
+            if len(statements) == 1 and isinstance(statements[0], ast.Import | ast.ImportFrom):
+                return line
+    raise ValueError(f"{line!r} is no import")
 
 
 def _written(value: object) -> str:

@@ -15,8 +15,8 @@ from labengine.session.fair_lock import FairLock
 class LabClosedError(RuntimeError):
     """A closed lab was asked to do something."""
 
-    def __init__(self) -> None:
-        super().__init__("this lab is closed; make a new one")
+    def __init__(self, why: str = "") -> None:
+        super().__init__(why or "this lab is closed; make a new one")
 
 
 class Stepper:
@@ -32,6 +32,8 @@ class Stepper:
         self._make_engine = make_engine
         self._lock = FairLock(on_interrupted_wait)
         self._is_closed = False
+        self.why_closed = ""
+        """Why, in a sentence, where nobody has called close(); empty otherwise."""
         self._open_step: Iterator[Phase] | None = None
         self.restart()
 
@@ -159,7 +161,7 @@ class Stepper:
     def refuse_if_closed(self) -> None:
         """Raise LabClosedError after close()."""
         if self._is_closed:
-            raise LabClosedError
+            raise LabClosedError(self.why_closed)
 
     def refuse_inside_listener(self) -> None:
         """Raise RuntimeError on a thread whose step is calling a hook listener."""

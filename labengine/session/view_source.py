@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import count
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from labengine.config import ConfigError, is_single_int
 from labengine.fold import Fold
@@ -21,9 +21,6 @@ from labengine.timeline import Timeline
 At = int | tuple[int, int] | Literal["crash"]
 """A moment: the end of a step, (step, event) for after an event inside it, counted from 0, or "crash"."""
 
-Command = Callable[..., Any]
-"""A command: called with a view's arguments, JSON values by name; its result is returned to the view."""
-
 CLOSED = "This lab is closed. Its recording can still be looked at and asked; a new lab can be stepped."
 """Text of a closed lab's view in place of its controls."""
 
@@ -33,19 +30,57 @@ _REFUSAL = "this picture stands at an earlier moment; lab.show() has the control
 _numbers = count(1)
 
 
+class CommandedLab(Protocol):
+    """A lab, as its views command it; see labengine.lab.Lab."""
+
+    session: Session
+
+    def step(self, num_steps: int = 1) -> Any: ...
+    def next_phase(self) -> Any: ...
+    def start(self) -> Any: ...
+    def pause(self) -> Any: ...
+    def reset(self) -> Any: ...
+    def abort(self, request_id: int) -> Any: ...
+    def goto(self, step: Any, event: int | None = None) -> Any: ...
+    def rewind(self, step: int) -> Any: ...
+    def add(self, prompt: str, *, max_tokens: int) -> int: ...
+
+
+def _add(lab: CommandedLab, prompt: str, copies: int, max_tokens: int) -> list[int]:
+    return [lab.add(prompt, max_tokens=max_tokens) for _ in range(copies)]
+
+
+Command = Callable[..., Any]
+"""A command: called with the lab and a view's arguments, JSON values by name; its result is returned to the view."""
+
+COMMANDS: Mapping[str, Command] = {
+    "step": lambda lab, **arguments: lab.step(**arguments),
+    "phase": lambda lab, **arguments: lab.next_phase(**arguments),
+    "start": lambda lab, **arguments: lab.start(**arguments),
+    "pause": lambda lab, **arguments: lab.pause(**arguments),
+    "reset": lambda lab, **arguments: lab.reset(**arguments),
+    "abort": lambda lab, **arguments: lab.abort(**arguments),
+    "add": _add,
+    "goto": lambda lab, **arguments: lab.goto(**arguments),
+    "rewind": lambda lab, **arguments: lab.rewind(**arguments),
+    "predict": lambda lab, **arguments: lab.session.predict(**arguments),
+}
+"""What views ask a lab for, by the names that they send."""
+
+
 class LabViewSource:
     """A lab's labengine_widgets.ViewSource. Reads are direct; commands are posted to the lab's own thread.
 
-    commands: functions by the names that views send. Widget callbacks, on any thread, post them.
+    lab: has the methods of COMMANDS. Widget callbacks, on any thread, post calls of them.
     """
 
-    def __init__(self, session: Session, commands: Mapping[str, Command]) -> None:
+    def __init__(self, session: Session, lab: CommandedLab) -> None:
         self.title = session.inspection.title
         self.lab = session.lab_id
         self.hooks: Hooks | None = session.hooks
         self.timeline: Timeline | None = session.timeline
         self._session = session
-        self._commands = commands
+        self._lab = lab
         self._newest_hit: tuple[BreakpointHit | None, str | None] = None, None
 
     @property
@@ -108,9 +143,9 @@ class LabViewSource:
 
         A closed lab has no thread: the command runs at once. ConfigError for an unknown command.
         """
-        if action not in self._commands:
-            raise ConfigError(f"a view may not ask for {action!r}; it may for {', '.join(self._commands)}")
-        call = partial(self._commands[action], **arguments)
+        if action not in COMMANDS:
+            raise ConfigError(f"a view may not ask for {action!r}; it may for {', '.join(COMMANDS)}")
+        call = partial(COMMANDS[action], self._lab, **arguments)
         background = self._session.runs.background
         if action == "pause":  # posted, it would wait for a step that may not end
             background.hurry()

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
-from labengine.config import ConfigError
+from labengine.config import ConfigError, shown
+from labengine.regular_file import read_regular
 
 SOCKET_SUFFIX = ".sock"
 SECRETS = "LABENGINE_TAP_SECRETS"
@@ -75,8 +76,8 @@ def _ports(address: str) -> list[Endpoint]:
             f"a tap is attached on this machine alone, as tcp:127.0.0.1:PORT; got tcp:{address}. "
             "For another machine: ssh -L PORT:127.0.0.1:PORT HOST, and its file with the secret"
         )
-    if not port.isdecimal() or int(port) > 65535:
-        raise ConfigError(f"a port is a number from 0 to 65535, got {port!r}")
+    if not port.isdecimal() or len(port) > 5 or int(port) > 65535:
+        raise ConfigError(f"a port is a number from 0 to 65535, got {shown(port)}")
     wanted = int(port)
     found = [one for one, asked in _noted() if wanted in (one.address, asked)]
     if not found:
@@ -100,7 +101,7 @@ def _noted() -> Iterator[tuple[Endpoint, int]]:
     for file in sorted(secrets_folder().glob("tcp-*.json")):
         found = _SECRET.fullmatch(file.name)
         try:
-            noted = json.loads(file.read_text(encoding="utf-8")) if found else None
+            noted = json.loads(read_regular(file)) if found else None
             if found and isinstance(noted, dict) and isinstance(noted["secret"], str):
                 yield Endpoint(int(found["port"]), int(noted["rank"]), noted["secret"]), int(noted["asked"])
         except (OSError, ValueError, LookupError, TypeError):

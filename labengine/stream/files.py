@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 
 from labengine.config import ConfigError
+from labengine.regular_file import open_regular
 
 SUFFIX = ".labstream"
 GZIP = b"\x1f\x8b"
@@ -62,7 +63,7 @@ def lines_of(file: Path) -> Iterator[tuple[bytes, bool]]:
     Raises ConfigError for a file that cannot be read, or was saved by a lab or by attach.
     """
     try:
-        with file.open("rb") as lines:
+        with open_regular(file) as lines:
             if lines.peek(2)[:2] == GZIP:
                 raise ConfigError(
                     f"{file} is a saved recording, and no stream of the tap: `labengine open {file}` shows it, with "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import stat
 import zlib
 from numbers import Real
 from os import PathLike, stat_result
@@ -11,6 +10,7 @@ from time import monotonic
 
 from labengine.atomic_write import write_atomically
 from labengine.config import ConfigError, checked_int, shown
+from labengine.regular_file import kind_of, open_regular
 from labengine.trace.parsing import TraceError
 
 MAX_BYTES = 1_000_000_000
@@ -88,20 +88,12 @@ _COPIES = 3
 def content(path: str | PathLike[str], limits: Limits) -> bytes:
     """Return the bytes of a file. Raises TraceError when it cannot be read, is no file, or is too large."""
     try:
-        _refuse_special(path)
-        with Path(path).open("rb") as file:
+        with open_regular(path) as file:
             raw = file.read(limits.max_bytes + 1)
     except (OSError, TypeError, ValueError) as error:
         raise TraceError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
     limits.refuse_size(len(raw), "the file itself takes")
     return raw
-
-
-def _refuse_special(path: str | PathLike[str]) -> None:
-    """Raise ValueError for a pipe or a device, which might never end. (Opening a folder fails by itself.)"""
-    mode = Path(path).stat().st_mode
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-        raise ValueError("it is no file")
 
 
 def unpacked(raw: bytes, limits: Limits) -> bytes:
@@ -130,16 +122,6 @@ def _pieces(reader: zlib._Decompress, raw: bytes, limits: Limits) -> list[bytes]
     return pieces
 
 
-_SPECIAL = {
-    stat.S_IFDIR: "a folder",
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
-"""Entries of a folder that are no files: renaming a file over one would remove it."""
-
-
 def replace_file(path: str | PathLike[str], content: bytes) -> None:
     """Write a file atomically: a concurrent reader sees the old content.
 
@@ -154,12 +136,14 @@ def replace_file(path: str | PathLike[str], content: bytes) -> None:
 
 
 def _file_at(path: str | PathLike[str]) -> stat_result | None:
-    """Return the status of the file at `path`, links followed; None for none. Raises ValueError unless it is a file."""
+    """Return the status of the file at `path`, links followed; None for none.
+
+    Raises ValueError for anything but a file: renaming one over it would remove it.
+    """
     try:
         present = Path(path).stat()
     except FileNotFoundError:
         return None
-    if not stat.S_ISREG(present.st_mode):
-        kind = _SPECIAL.get(stat.S_IFMT(present.st_mode), "something special")
+    if (kind := kind_of(present.st_mode)) is not None:
         raise ValueError(f"there is {kind}, and no file that could be replaced; give the name of a file")
     return present

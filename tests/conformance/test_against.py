@@ -26,6 +26,15 @@ class Stingy(VLLM.kv_cache_manager):
         hit = super().find_prefix(request)
         return hit._replace(num_tokens=0, block_ids=tuple(() for _ in hit.block_ids))
 
+class Exits(VLLM.block_pool):
+    def reused_first(self, block_ids):
+        raise SystemExit(0)
+
+class ExitsUnseen(VLLM.block_pool):
+    def reused_first(self, block_ids):
+        import os
+        os._exit(0)
+
 class Broken(VLLM.block_pool):
     def reused_first(self, block_ids):
         raise ZeroDivisionError("no block")
@@ -70,6 +79,8 @@ def test_what_cannot_run_the_traffic_is_refused(tmp_path: Path, capsys: pytest.C
     path = str(written(HYBRID, tmp_path))
     for asked, why in (
         (f"{file}:Broken", "vllm + Broken raises in step"),
+        (f"{file}:Exits", "of the traffic: it ends the process: SystemExit: 0, raised in Exits.reused_first"),
+        (f"{file}:ExitsUnseen", "it ends the process (exit code 0), in ExitsUnseen.reused_first"),
         (f"{file}:Nothing", "defines no Nothing"),
         ("nano-vllm", "no sliding-window groups"),
         ("vlm", "names no class"),

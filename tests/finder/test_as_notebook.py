@@ -12,7 +12,16 @@ import pytest
 from finder.test_find import ONE_SCOPE, TINY, found
 from finder.test_repeats import REPEATING
 from finder.test_taken_home import SETTINGS, MixesUp
-from finder.wrong_parts import EverySecondReuses, Loops, NeverAdmits, NeverShares, NoAliveCheck, RaisesOnTouch
+from finder.wrong_parts import (
+    Dies,
+    EverySecondReuses,
+    Exits,
+    Loops,
+    NeverAdmits,
+    NeverShares,
+    NoAliveCheck,
+    RaisesOnTouch,
+)
 from labengine.config import ConfigError
 from labengine.finder.find import GRAVE
 
@@ -38,6 +47,8 @@ def played(path: Path) -> dict[str, Any]:
         pytest.param(RaisesOnTouch, {"scopes": ONE_SCOPE, "kinds": GRAVE, "max_workloads": 0}, marks=pytest.mark.sweep),
         pytest.param(NeverAdmits, {"scopes": ONE_SCOPE, "kinds": GRAVE, "max_workloads": 0}, marks=pytest.mark.sweep),
         (Loops, {"scopes": TINY, "kinds": GRAVE, "max_workloads": 0}),
+        (Exits, {"scopes": TINY, "kinds": GRAVE, "max_workloads": 0}),
+        (Dies, {"scopes": TINY, "kinds": GRAVE, "max_workloads": 0, "workers": 2}),
         (EverySecondReuses, {"scopes": REPEATING, "kinds": GRAVE, "max_workloads": 0}),
         (NeverShares, {"kinds": ("worse",), "max_workloads": 200}),
         (MixesUp, SETTINGS),

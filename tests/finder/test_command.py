@@ -23,7 +23,7 @@ def test_a_class_of_a_file_is_found_and_written_as_a_test(tmp_path: Path, capsys
     file, made = tmp_path / "untouched_parts.py", tmp_path / "test_untouched.py"
     file.write_text(SOURCE)
     notebook = tmp_path / "found.ipynb"
-    assert main(["find", f"{file}:Untouched", "--test", str(made), "--notebook", str(notebook)]) == 0
+    assert main(["find", f"{file}:Untouched", "--test", str(made), "--notebook", str(notebook)]) == 1
     assert capsys.readouterr().out.startswith("labengine + Untouched raises after ")
     assert "class Untouched(BlockPool):" in made.read_text()
     assert "class Untouched(BlockPool):" in notebook.read_text()

@@ -1,150 +1,399 @@
-"""A part that ends its process, or raises what is no Exception, is a finding, however the search runs."""
+"""However a part ends the process that plays it, that is a finding, in every way of running; only the user cancels."""
 
 from __future__ import annotations
 
 import os
-import signal
+import stat
 import sys
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from importlib import import_module
+from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from finder.test_find import TINY
+import labengine
+from finder.endings import ENDINGS, HARMLESS, Ends, ending, once
+from finder.test_find import ONE_SCOPE, TINY
+from labengine.__main__ import main
+from labengine.config import ConfigError
 from labengine.core.block_pool import BlockPool
+from labengine.finder import workers
+from labengine.finder.channel import Receiver
 from labengine.finder.counterexample import Counterexample
-from labengine.finder.find import GRAVE, find
+from labengine.finder.engines import search as engine_search
+from labengine.finder.engines.finding import EngineSearch
+from labengine.finder.engines.search import find_in_engine
+from labengine.finder.find import GRAVE, INTERRUPTED, find
+from labengine.finder.judged_alone import EXIT, LOST
 from labengine.finder.report import SearchReport
+from labengine.finder.scopes import large_scopes, small_scopes
+
+ROOT = Path(labengine.__file__).parents[1]
+INSIDE = {name: one for name, one in ENDINGS.items() if one.is_seen_inside}
+"""Endings that a search in this process survives."""
 
 
-class OddError(BaseException):
-    """No Exception."""
+def searched(parts: object, **settings: Any) -> Counterexample | SearchReport:
+    settings = {"scopes": TINY, "kinds": GRAVE, "workers": 2, "max_workloads": 20, "seconds": 600, **settings}
+    return find(parts, show_progress=False, **settings)
 
 
-def close_everything() -> None:
-    """Close all files, the connection to the search too, and go on."""
-    os.closerange(3, 256)
+@pytest.mark.parametrize("name", ENDINGS)
+def test_in_processes_an_end_is_a_finding(name: str) -> None:
+    one = searched(ending(ENDINGS[name].act), max_workloads=0)
+    assert isinstance(one, Counterexample) and ENDINGS[name].said in one.message
+    assert (one.rule == EXIT) is not ENDINGS[name].is_seen_inside and one.rule != LOST
 
 
-def wait_for_an_alarm() -> None:
-    """Have an alarm end this process."""
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(1)
-    signal.pause()
+@pytest.mark.parametrize("name", INSIDE)
+def test_in_this_process_an_end_is_a_finding(name: str) -> None:
+    one = searched(ending(INSIDE[name].act), workers=0, max_workloads=0)
+    assert isinstance(one, Counterexample) and INSIDE[name].said in one.message
 
 
-def fork_and_exit() -> None:
-    """Go on in a copy, and end the original."""
-    if os.fork():
+@pytest.mark.parametrize("name", ["sys.exit", "KeyboardInterrupt", "fork"])
+def test_in_threads_an_end_is_a_finding(name: str) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        one = searched(ending(ENDINGS[name].act), workers=pool)
+    assert isinstance(one, Counterexample) and ENDINGS[name].said in one.message
+
+
+class Exits(Ends):
+    """Ends its process, in a pool of processes too: it can be sent there."""
+
+    act = staticmethod(ENDINGS["os._exit(0)"].act)
+
+
+def test_what_a_pool_of_processes_has_lost_is_searched_here() -> None:
+    with ProcessPoolExecutor(2, get_context("fork")) as pool:
+        one = searched(Exits, workers=pool)
+    assert isinstance(one, Counterexample) and one.rule == EXIT
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_what_ends_nothing_is_searched_to_the_end(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    report = searched(once(HARMLESS[name]), max_workloads=0)
+    assert isinstance(report, SearchReport) and report.exhausted == ("two requests",) and not report.is_cut
+    assert "a print of a part" not in capfd.readouterr().out
+
+
+class ExitsWhenMade(BlockPool):
+    """Ends its process before the first operation."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
         os._exit(0)
 
 
-def leave_a_thread() -> None:
-    """Leave a thread that no process waits out, and end."""
-    threading.Thread(target=threading.Event().wait).start()
-    sys.exit(0)
+class RaisesWhenMade(BlockPool):
+    """Raises SystemExit before the first operation."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        sys.exit(0)
 
 
-def raising(error: BaseException) -> Callable[[], None]:
-    """What raises this."""
+@pytest.mark.parametrize(("cls", "workers"), [(ExitsWhenMade, 2), (RaisesWhenMade, 2), (RaisesWhenMade, 0)])
+def test_a_part_that_ends_the_process_when_it_is_made_is_a_finding(cls: type, workers: int) -> None:
+    one = searched(cls, workers=workers)
+    assert isinstance(one, Counterexample) and "ends the process" in one.message and not one.operations
+    assert "after 0 operations" in repr(one)
 
+
+def test_an_end_that_no_single_workload_brings_about_is_a_finding_and_no_test() -> None:
+    counted: list[int] = []
+
+    def at_the_twentieth() -> None:
+        counted.append(1)
+        if len(counted) == 20:
+            os._exit(0)
+
+    one = searched(ending(at_the_twentieth), scopes=ONE_SCOPE)
+    assert isinstance(one, Counterexample) and one.rule == LOST
+    assert one.message == "the process of a searcher ends (exit code 0), and not by the last workload alone"
+    with pytest.raises(ConfigError, match="a test would be green"):
+        one.to_test()
+
+
+def test_a_searcher_that_is_killed_from_outside_is_none_and_makes_the_report_no_all_clear(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(workers, "MAX_LIVES", 1)
+
+    class Kills:
+        """Kills each searcher as it begins."""
+
+        def __init__(self) -> None:
+            self.forked = workers.forked
+
+        def __call__(self, target: Any, *arguments: Any) -> Any:
+            process = self.forked(target, *arguments)
+            os.kill(process.pid, 9)
+            return process
+
+    monkeypatch.setattr(workers, "forked", Kills())
+    report = searched("labengine")
+    assert isinstance(report, SearchReport) and report.is_cut
+    assert "as far as the search has come" in repr(report) and "its process was ended" in repr(report)
+
+
+# -- what a counterexample gives -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["sys.exit", "KeyboardInterrupt", "os._exit(0)", "SIGKILL", "fork"])
+def test_a_counterexample_that_ends_the_process_is_played_without_that(name: str) -> None:
+    one = searched(ending(ENDINGS[name].act), max_workloads=0)
+    assert isinstance(one, Counterexample)
+    with one.lab() as lab:
+        assert lab.timeline.end > 0
+    assert one.scenario().verdict().reproduced is (name != "fork")
+    if name != "fork":
+        assert "ends the process after" in one.headline and "ending_of(lambda: lab.step())" in one.to_test()
+
+
+SOURCE = """
+import os
+from labengine import BlockPool
+
+class Exits(BlockPool):
+    def touch(self, block_ids):
+        if block_ids:
+            {act}
+        super().touch(block_ids)
+"""
+
+
+@pytest.mark.parametrize("act", ["os._exit(0)", "raise SystemExit(0)", "raise KeyboardInterrupt"])
+def test_a_made_test_is_red_with_the_part_and_green_without(
+    act: str, tmp_path: Path, pytester_run: Callable[[Path], int]
+) -> None:
+    from labengine.finder.command import object_named
+
+    file = tmp_path / f"exiting_{abs(hash(act))}.py"
+    file.write_text(SOURCE.format(act=act))
+    one = searched(object_named(f"{file}:Exits"), max_workloads=0)
+    assert isinstance(one, Counterexample)
+    made = tmp_path / "test_made.py"
+    made.write_text(one.to_test())
+    assert pytester_run(made) == 1
+    made.write_text(one.to_test().replace("PARTS = labengine", "PARTS = None and labengine"))
+    assert pytester_run(made) == 0
+
+
+@pytest.fixture
+def pytester_run() -> Callable[[Path], int]:
+    """Run a test file in this process; return pytest's exit code."""
+
+    def run(path: Path) -> int:
+        for name in [name for name in sys.modules if name == path.stem]:
+            del sys.modules[name]
+        plugins = ["-p", "no:cacheprovider", "-q", "-W", "ignore", f"--rootdir={path.parent}", "-c", os.devnull]
+        return int(pytest.main([str(path), *plugins]))
+
+    return run
+
+
+# -- on the command line -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("act", "said"), [("os._exit(0)", "exit code 0"), ("raise SystemExit(0)", "SystemExit: 0")])
+def test_find_does_not_exit_with_0(act: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / f"exits_{len(act)}.py"
+    file.write_text(SOURCE.format(act=act))
+    assert main(["find", f"{file}:Exits"]) == 1
+    assert said in capsys.readouterr().out
+
+
+def test_a_file_that_ends_the_process_when_it_is_executed_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "script_that_exits.py"
+    file.write_text("import sys\nsys.exit(0)\n")
+    assert main(["find", f"{file}:Exits"]) == 2
+    assert "ends the process when it is executed: SystemExit: 0" in capsys.readouterr().err
+
+
+def test_find_exits_with_0_for_nothing_found_and_with_2_for_an_interrupted_search(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module: Any = import_module("labengine.finder.find")
+
+    def ended(*_: Any) -> Iterator[workers.Message]:
+        yield 0, workers.SearchCounts(generated=1)
+
+    def interrupted(*_: Any) -> Iterator[workers.Message]:
+        yield from ended()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "_messages", ended)
+    assert main(["find", "labengine"]) == 0
+    assert INTERRUPTED not in capsys.readouterr().out
+    monkeypatch.setattr(module, "_messages", interrupted)
+    assert main(["find", "labengine"]) == 2
+    assert INTERRUPTED in capsys.readouterr().out
+
+
+# -- on another engine ---------------------------------------------------------------------------------------------
+
+ENGINE = """
+import os, signal, sys, threading, types
+sys.path.insert(0, {driven!r})
+
+class Engine:
+    after_call, plan, num_made = None, {{}}, 0
+    def __init__(self, settings, tokens):
+        self.num_waiting = 0
+        Engine.num_made += 1
+    def add(self, *request):
+        self.num_waiting += 1
+    def step(self):
+        {act}
+        self.num_waiting = 0
+        return True
+    def abort(self, name): pass
+    def reset(self): pass
+    def state(self): return {{"requests": {{}}}}
+    is_idle = property(lambda self: not self.num_waiting)
+
+module = types.ModuleType("nano_scheduler")
+module.VERSION, module.CORE, module.__file__ = "stub", Engine, __file__
+sys.modules["nano_scheduler"] = module
+import driver
+driver.NUM_ASLEEP = 4
+driver.main("nano-vllm")
+"""
+
+
+@pytest.fixture
+def search_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], EngineSearch]:
+    """Search on an engine whose steps do this."""
+    monkeypatch.setattr(engine_search, "SHRINKING_S", 0.0)
+
+    def run(act: str) -> EngineSearch:
+        script, python = tmp_path / "engine.py", tmp_path / "python"
+        script.write_text(ENGINE.format(act=act, driven=str(ROOT / "labengine" / "finder" / "driven")))
+        python.write_text(f"#!/bin/sh\nexec {sys.executable} {script}\n")
+        python.chmod(python.stat().st_mode | stat.S_IXUSR)
+        return find_in_engine("nano-vllm", str(python), max_workloads=3, seconds=600)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("act", "said"),
+    [
+        ("sys.exit(0)", "SystemExit: 0"),
+        ("raise KeyboardInterrupt", "KeyboardInterrupt"),
+        ("os._exit(0)", "its process ended with status 0"),
+        ("os.kill(os.getpid(), 9)", "its process ended with status -9"),
+        ("os.closerange(3, 64)", "its process ended with status"),
+        ("os.write(3, b'{}\\n')", "answers another workload"),
+        ("os.fork()", "RuntimeError: it forks its process"),
+        ("threading.Lock().acquire(); threading.Event().wait()", "waits for ever"),
+    ],
+)
+def test_an_engine_that_ends_its_process_is_a_finding(
+    act: str, said: str, search_engine: Callable[[str], EngineSearch]
+) -> None:
+    found = search_engine(act)
+    assert said in found.findings[0].finding.message
+
+
+def test_an_engine_that_ends_once_in_some_workloads_is_no_all_clear(
+    search_engine: Callable[[str], EngineSearch],
+) -> None:
+    found = search_engine("Engine.num_made == 3 and os._exit(0)")
+    assert not found and "lost once" in found.remarks[0] and found.num_workloads == 3
+    assert not search_engine("pass").remarks
+
+
+# -- verdicts ------------------------------------------------------------------------------------------------------
+
+
+class ExitsInTheSecondRun(Ends):
+    """Ends the process at a hit, in a run that is done again."""
+
+    is_again = False
+
+    @staticmethod
     def act() -> None:
-        raise error
-
-    return act
-
-
-RAISES: dict[str, Callable[[], object]] = {
-    "sys.exit(0)": sys.exit,
-    "sys.exit(text)": lambda: sys.exit("bye"),
-    "KeyboardInterrupt": raising(KeyboardInterrupt()),
-    "GeneratorExit": raising(GeneratorExit()),
-    "no Exception": raising(OddError()),
-    "a thread is left": leave_a_thread,
-}
-"""Acts that end an operation, in any process."""
-
-ENDS: dict[str, Callable[[], object]] = {
-    "os._exit(0)": lambda: os._exit(0),
-    "os._exit(3)": lambda: os._exit(3),
-    "os.abort()": os.abort,
-    "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
-    "hung up": lambda: os.kill(os.getpid(), signal.SIGHUP),
-    "alarm": wait_for_an_alarm,
-    "closes its files": close_everything,
-    "a copy goes on": fork_and_exit,
-}
-"""Acts that end the process which does them."""
+        if ExitsInTheSecondRun.is_again:
+            sys.exit(0)
 
 
-def part(act: Callable[[], object]) -> type[BlockPool]:
-    """A part that does this at a hit."""
-
-    class Ends(BlockPool):
-        def touch(self, block_ids: Sequence[int]) -> None:
-            if block_ids:
-                act()
-            super().touch(block_ids)
-
-    return Ends
-
-
-def searched(cls: type, **settings: Any) -> Counterexample | SearchReport:
-    settings = {"scopes": TINY, "kinds": GRAVE, "workers": 2, "seconds": 600, "show_progress": False, **settings}
-    return find(cls, **settings)
+def test_judge_does_not_end_with_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = labengine.Parts(block_pool=ExitsInTheSecondRun)
+    with labengine.Lab("simulated", num_blocks=9, block_size=4, check=False, parts=parts) as lab:
+        for _ in range(2):
+            lab.add(token_ids=range(9), max_tokens=2)
+            lab.run()
+        monkeypatch.setattr(ExitsInTheSecondRun, "is_again", True)
+        with pytest.raises(ConfigError, match="cannot be repeated: it ends the process: SystemExit: 0, raised in"):
+            labengine.judge((lab, "A"), (lab, "B"))
 
 
-@pytest.mark.parametrize("name", RAISES)
-def test_what_a_part_raises_is_a_finding(name: str) -> None:
-    one = searched(part(RAISES[name]))
-    assert isinstance(one, Counterexample) and one.kind == "raises"
-    assert ("which ends the process" in one.message) is (one.rule == "SystemExit")
+@pytest.mark.parametrize(("name", "is_counted"), [("sys.exit", True), ("KeyboardInterrupt", False)])
+def test_a_verdict_does_not_end_with_a_part(name: str, is_counted: bool) -> None:
+    def play(lab: labengine.Lab) -> None:
+        for _ in range(2):
+            lab.add(token_ids=range(9), max_tokens=2)
+            lab.run()
+
+    def judged() -> Any:
+        parts = ending(ENDINGS[name].act)
+        return labengine.scenario(parts, play=play, claim="It ends.", num_blocks=9, block_size=4).verdict()
+
+    if is_counted:
+        assert judged().reproduced
+    else:
+        with pytest.raises(ConfigError, match="ends the process: KeyboardInterrupt"):
+            judged()
 
 
-@pytest.mark.parametrize("name", [name for name in RAISES if name != "a thread is left"])
-@pytest.mark.parametrize("workers", ["here", "threads"])
-def test_so_it_is_in_this_process_and_in_threads(name: str, workers: str) -> None:
-    with ThreadPoolExecutor(1) as threads:
-        one = searched(part(RAISES[name]), workers=threads if workers == "threads" else 0)
-    assert isinstance(one, Counterexample) and one.kind == "raises"
+# -- the channel ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["os._exit(0)", "killed", "closes its files"])
-def test_a_process_that_a_part_ends_is_a_finding(name: str) -> None:
-    one = searched(part(ENDS[name]))
-    assert isinstance(one, Counterexample) and (one.kind, one.rule) == ("liveness", "endless")
-    assert "ends the process" in one.message or "killed" in one.message
+def test_what_a_part_writes_into_the_pipe_is_no_message() -> None:
+    receiver = Receiver()
+    sender = receiver.sender
+    sender.own()
+    for noise in (b"", b"\0" * 40, b"text\n" * 10, sender._mark[:7]):
+        os.write(sender._descriptor, noise)
+        sender.send(("found", noise))
+        assert receiver.received() == [("found", noise)]
+    os.write(sender._descriptor, sender._mark + b"\x05\0\0\0\0\0\0\0\0\0\0\0noise")
+    sender.send("after it")
+    assert receiver.received() == ["after it"] and not receiver.is_at_end
+    sender.close()
+    assert receiver.received() == [] and receiver.is_at_end
+    receiver.close()
+
+
+# -- broad ---------------------------------------------------------------------------------------------------------
+
+
+WAYS = ("processes", "here", "threads", "hypothesis")
+BROAD = [(name, "processes") for name in ENDINGS] + [
+    (name, way) for way in WAYS[1:] for name in INSIDE if (name, way) != ("alarm", "threads")
+]
+"""Endings and ways. Alarms are the main thread's."""
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("name", ENDS)
-def test_however_it_is_ended(name: str, seed: int) -> None:
-    one = searched(part(ENDS[name]), seed=seed)
-    assert isinstance(one, Counterexample) and (one.kind, one.rule) == ("liveness", "endless")
-
-
-def test_a_part_that_ends_its_process_while_it_is_made_is_no_all_clear() -> None:
-    class Never(BlockPool):
-        def __init__(self, *arguments: Any, **keywords: Any) -> None:
-            super().__init__(*arguments, **keywords)
-            if os.getpid() != here:
-                os._exit(0)
-
-    here = os.getpid()
-    with pytest.raises(RuntimeError, match="end by themselves \\(exit code 0\\)"):
-        searched(Never)
-
-
-def test_ctrl_c_of_the_user_cancels_the_search_in_this_process() -> None:
-    pressed: list[int] = []
-
-    def press() -> None:
-        if not pressed:
-            pressed.append(1)
-            signal.raise_signal(signal.SIGINT)
-
-    report = searched(part(press), workers=0)
-    assert isinstance(report, SearchReport) and pressed
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("name", "way"), BROAD)
+def test_every_ending_in_every_way_and_by_many_seeds(
+    name: str, way: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(import_module("labengine.finder.search"), "SHRINKING_S", 0.3)  # how short it gets is not asked
+    settings: dict[str, Any] = {"seed": seed, "max_workloads": 300}
+    settings["scopes"] = small_scopes() if seed % 2 else large_scopes()
+    settings |= {"workers": 0} if way == "here" else {}
+    settings |= {"strategy": "hypothesis"} if way == "hypothesis" else {}
+    with ThreadPoolExecutor(2) as pool:
+        settings |= {"workers": pool} if way == "threads" else {}
+        one = searched(ending(ENDINGS[name].act), **settings)
+    assert isinstance(one, Counterexample) and ENDINGS[name].said in one.message

@@ -73,7 +73,7 @@ class Recorded:
     def send(self, workload: Answer) -> None:
         self._sent.append(workload)
 
-    def receive(self) -> Answer:
+    def receive(self, seconds: float = 0.0) -> Answer:
         return self._answer(self._sent.popleft())
 
     def close(self) -> None:

@@ -43,7 +43,7 @@ TINY = (replace(ONE_SCOPE[0], max_tokens=(1,)),)
 
 
 def found(parts: object, **settings: Any) -> Counterexample:
-    counterexample = find(parts, workers=0, show_progress=False, seconds=600, **settings)
+    counterexample = find(parts, **{"workers": 0, "show_progress": False, "seconds": 600, **settings})
     assert isinstance(counterexample, Counterexample)
     return counterexample
 

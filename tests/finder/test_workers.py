@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 import time
-from concurrent.futures import Executor, Future
 from contextlib import suppress
 from typing import Any
 
@@ -14,13 +13,13 @@ import pytest
 
 from finder.test_find import ONE_SCOPE, TINY
 from finder.wrong_parts import Dies, EatsMemory, Hoards, LoopsInC, Waits
-from labengine.finder import alone, child, limits, workers
+from labengine.finder import alone, limits, workers
 from labengine.finder.counterexample import Counterexample
 from labengine.finder.find import GRAVE, find
+from labengine.finder.judged_alone import judged_alone
 from labengine.finder.judgement import Case, Judgement
 from labengine.finder.operations import TakeStep
 from labengine.finder.report import SearchReport
-from labengine.finder.search import Task
 from labengine.finder.suspects import suspects_of
 
 
@@ -33,7 +32,7 @@ def searched(parts: object, **settings: Any) -> Counterexample | SearchReport:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "SILENCE_S", 0.5)
     monkeypatch.setattr(alone, "COMPUTING_S", 0.5)
-    monkeypatch.setattr(child, "NUM_ASLEEP", 10)
+    monkeypatch.setattr(limits, "NUM_ASLEEP", 10)
 
 
 def test_in_processes_of_their_own() -> None:
@@ -63,12 +62,16 @@ def test_memory_that_no_single_workload_fills_is_none(monkeypatch: pytest.Monkey
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(
-    ("cls", "reason"),
-    [(LoopsInC, "s of processor time"), (Waits, "waits for something"), (Dies, "ends the process (exit code 7)")],
+    ("cls", "rule", "reason"),
+    [
+        (LoopsInC, "endless", "s of processor time"),
+        (Waits, "endless", "waits for something"),
+        (Dies, "exit", "ends the process (exit code 7), in Dies.touch (wrong_parts.py:"),
+    ],
 )
-def test_a_part_that_a_process_never_comes_back_from_is_a_finding(cls: type, reason: str) -> None:
+def test_a_part_that_a_process_never_comes_back_from_is_a_finding(cls: type, rule: str, reason: str) -> None:
     one = searched(cls)
-    assert isinstance(one, Counterexample) and (one.kind, one.rule) == ("liveness", "endless")
+    assert isinstance(one, Counterexample) and (one.kind, one.rule) == ("liveness", rule)
     assert reason in one.message and len(one.operations) <= 6
 
 
@@ -89,12 +92,12 @@ def stopping(monkeypatch: pytest.MonkeyPatch, module: Any, seconds: float, *, is
     stopped: list[int] = []
 
     def go_on(pid: int) -> None:
-        while child._state_and_seconds(pid)[0] not in "TXZ":
+        while alone._state_and_seconds(pid)[0] not in "TXZ":
             time.sleep(0.02)
         stopped.append(pid)
         if is_continued:
             time.sleep(1.2)
-            with suppress(ProcessLookupError):
+            with suppress(ProcessLookupError):  # it has come to its end without
                 os.kill(pid, signal.SIGCONT)
 
     def start(target: Any, *arguments: Any) -> Any:
@@ -102,7 +105,7 @@ def stopping(monkeypatch: pytest.MonkeyPatch, module: Any, seconds: float, *, is
         threading.Thread(target=go_on, args=(process.pid,)).start()
         return process
 
-    forked = child.forked
+    forked = alone.forked
     monkeypatch.setattr(module, "forked", start)
     return stopped
 
@@ -117,10 +120,10 @@ def test_a_searcher_that_gets_no_time_is_no_finding(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.usefixtures("impatient")
 def test_a_workload_that_is_played_alone_and_gets_no_time_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    stopped = stopping(monkeypatch, child, 0.0)
+    stopped = stopping(monkeypatch, alone, 0.0)
     case = Case(TINY[0], (TINY[0].adds[0], TakeStep()))
     started = time.monotonic()
-    assert alone.judged_alone(case, Judgement(suspects_of("labengine", "labengine"), GRAVE), started + 600) is None
+    assert judged_alone(case, Judgement(suspects_of("labengine", "labengine"), GRAVE), started + 600) is None
     assert stopped and time.monotonic() - started > 1
 
 
@@ -142,7 +145,7 @@ def test_ctrl_c_while_searchers_start_leaves_none(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_searcher_that_stays_stopped_ends_with_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "SILENCE_S", 0.3)
+    monkeypatch.setattr(workers, "ENDING_S", 0.3)
     stopping(monkeypatch, workers, 0.01, is_continued=False)  # soon: starved, it computes little in a second
     report = searched("labengine", seconds=1)
     assert isinstance(report, SearchReport)
@@ -161,53 +164,3 @@ def test_states_that_fill_the_memory_end_a_scope_and_not_the_search(
     assert f"Not exhausted: two requests: {one.num_states} states fill the memory; all workloads of up to" in repr(
         report
     )
-
-
-class Clock:
-    """A clock that moves when somebody waits."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def wait(self, connections: Any, timeout: float) -> list[Any]:
-        self.now += timeout
-        return []
-
-    def judged_alone(self, case: Any, judgement: Any, deadline: float) -> None:
-        self.now = max(self.now, deadline)
-
-
-class Asleep:
-    """A process that says nothing."""
-
-    exitcode = None
-
-    def kill(self) -> None: ...
-    def join(self, seconds: float = 0) -> None: ...
-
-
-@pytest.mark.parametrize("seconds", [1, 6, 600])
-def test_a_search_has_no_more_than_its_seconds(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
-    monkeypatch.setattr(workers, "time", clock)
-    monkeypatch.setattr(workers, "wait", clock.wait)
-    monkeypatch.setattr(workers, "judged_alone", clock.judged_alone)
-    monkeypatch.setattr(workers, "forked", lambda *_: Asleep())
-    monkeypatch.setattr(workers._Searcher, "_noted", lambda self: "a workload")
-    task = Task(Judgement(suspects_of("labengine", "labengine"), GRAVE), (), TINY, 0)
-    messages = list(workers.in_processes([task, task], seconds))
-    assert seconds <= clock.now <= seconds + workers.GRACE_S
-    assert all("not come to its end" in message.remarks[0] for _, message in messages)  # type: ignore[union-attr]
-
-
-def test_an_executor_whose_calls_sleep_is_waited_for_no_longer() -> None:
-    class Never(Executor):
-        def submit(self, *arguments: Any, **keywords: Any) -> Future[Any]:
-            return Future()
-
-    report = searched("labengine", workers=Never(), seconds=0.1)
-    assert isinstance(report, SearchReport)
-    assert report.remarks == ("A call of the executor had not come back at the end of the search.",)

@@ -110,6 +110,14 @@ class Dies(BlockPool):
             os._exit(7)
 
 
+class Exits(BlockPool):
+    """Raises SystemExit at a hit."""
+
+    def touch(self, block_ids: Sequence[int]) -> None:
+        if block_ids:
+            raise SystemExit(0)
+
+
 class Hoards(BlockPool):
     """Keeps memory whenever blocks are taken, over all engines: no single workload fills it."""
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from labengine.live_page.page import LivePage
+from labengine.live_page.page import MAX_REFUSAL, LivePage
 from labengine.snapshot import Snapshot
+from labengine.wording import readable
 from waiting import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("has_no_threads")
@@ -149,6 +150,19 @@ def test_a_refusal_leaves_the_session_open(query: str, message: str, monkeypatch
         assert message in posted.open(query)
         assert posted.state == before and posted.link() == link
         await posted.command("step")
+        posted.page.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("name", ["bug", "edition", "compare", "blocks", "block_size", "copies", "step", "abort"])
+def test_what_an_address_says_is_echoed_in_part_and_visibly(name: str) -> None:
+    async def scenario() -> None:
+        posted = await stepped()
+        for value in ("x" * 30_000, "9" * 30_000, "a,b,c" * 9_000, "%1b[2K%E2%80%AEx" * 2_000):
+            said = posted.open(f"prompt=a&{name}={value}")
+            assert 0 < len(said) <= MAX_REFUSAL and said.count("x" * 200) == said.count("9" * 200) == 0
+            assert readable(said, MAX_REFUSAL) == said
         posted.page.close()
 
     asyncio.run(scenario())

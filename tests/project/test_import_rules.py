@@ -5,6 +5,7 @@
     config      nothing
     extras      config
     atomic_write  nothing
+    regular_file  nothing
     deprecated  nothing
     events      nothing
     snapshot    events
@@ -23,12 +24,11 @@
     course      everything but notebook
     front       everything, lazily
 
-The ground is atomic_write, config, deprecated, events, extras, snapshot, violation, hooks, fold, garbage_collection,
-threads, timeline and wording. The front is every other module or folder at the top of labengine (lab, session, magics,
-notebook ...);
-*lazily* means that importing it leads to torch or transformers on no path: what needs them is imported inside
-functions. Imports inside functions and under TYPE_CHECKING obey the table too. The ground, trace and core use the
-standard library alone, and no imports form a circle.
+The ground is atomic_write, regular_file, config, deprecated, events, extras, snapshot, violation, hooks, fold,
+garbage_collection, threads, timeline and wording. The front is every other module or folder at the top of labengine
+(lab, session, magics, notebook ...); *lazily* means that importing it leads to torch or transformers on no path: what
+needs them is imported inside functions. Imports inside functions and under TYPE_CHECKING obey the table too. The
+ground, trace and core use the standard library alone, and no imports form a circle.
 
 Inside the widgets:
 
@@ -56,6 +56,7 @@ from import_graph import Import, SourceTree, cycles, imports_of, path_to, rules_
 
 GROUND = (
     "atomic_write",
+    "regular_file",
     "config",
     "deprecated",
     "events",

@@ -150,13 +150,15 @@ def test_what_is_no_message_is_left_out(server: PageServer, tap: ReplayedTap, bo
     page.close()
 
 
-def test_what_is_too_long_or_for_no_page_is_refused(server: PageServer) -> None:
+def test_what_is_too_long_or_for_no_page_is_refused(server: PageServer, capsys: pytest.CaptureFixture[str]) -> None:
     assert asked(server, f"messages?{NAME}", b"[]").status == 410
     parts = urlsplit(server.address)
-    with socket.create_connection((parts.hostname or "", parts.port or 0)) as connection:
-        head = f"POST {parts.path}messages?{NAME} HTTP/1.0\r\nContent-Length: {MAX_MESSAGE + 1}\r\n\r\n"
-        connection.sendall(head.encode())
-        assert connection.recv(100).startswith(b"HTTP/1.0 404")
+    for length in (str(MAX_MESSAGE + 1), "-1", "+5", "1e3", " ", "0x10", "٣", "²", "9" * 5_000):
+        with socket.create_connection((parts.hostname or "", parts.port or 0)) as connection:
+            head = f"POST {parts.path}messages?{NAME} HTTP/1.0\r\nContent-Length: {length}\r\n\r\n"
+            connection.sendall(head.encode())
+            assert connection.recv(100).startswith(b"HTTP/1.0 404"), length
+    assert capsys.readouterr().err == ""
     assert asked(server, f"messages?{NAME}", method="PUT").status == 501
 
 

@@ -20,6 +20,7 @@ from labengine.core.block import Key
 from labengine.core.connector import BlockKV
 from labengine.engine.abandoned_files import remove_abandoned
 from labengine.engine.external.store import StoreError
+from labengine.regular_file import read_regular
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -144,7 +145,7 @@ class BlockFolder:
 
     def read(self, name: str) -> bytes:
         """Return a file's bytes. Raises OSError."""
-        return (self.path / name).read_bytes()
+        return read_regular(self.path / name)
 
     def write(self, name: str, data: bytes, accessed_ns: int) -> None:
         """Add a file, completely or not at all. Raises OSError."""

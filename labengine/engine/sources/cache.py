@@ -16,6 +16,7 @@ from typing import Any, TypedDict
 from labengine.atomic_write import write_atomically
 from labengine.engine.sources.catalogue import SourceError, WheelModel
 from labengine.engine.sources.digests import FileIdentity, Known, digests_of, hash_files
+from labengine.regular_file import read_regular
 
 MANIFEST = "manifest.json"
 
@@ -85,7 +86,7 @@ def _require_size(path: Path, expected: int) -> None:
 
 def _read(directory: Path) -> Manifest:
     try:
-        manifest: Manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
+        manifest: Manifest = json.loads(read_regular(directory / MANIFEST))
         for record in manifest["files"].values():
             int(record["size"]), str(record["sha256"])
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -186,7 +187,7 @@ class RememberedDigests:
         if not IS_KEPT:
             return {}
         try:
-            return _parsed(json.loads(_path().read_text(encoding="utf-8")))
+            return _parsed(json.loads(read_regular(_path())))
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             return {}
 

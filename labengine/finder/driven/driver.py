@@ -2,11 +2,11 @@
 
     PYTHON driver.py ENGINE [PATCH.py]
 
-Lines of JSON come in and go out, one for each workload, in order: {"settings", "tokens", "operations"} is answered by
-{"header", "messages", "states", "num_done", "num_steps", "left", "error"}. `header` is left out if it is the one
-before; `states`, after each call, are of an engine without events; `left` is the engine's state if it has not come to
-its end. The first line that goes out is {"engine", "source"}: the engine's release, and the text of the file that makes
-and drives it.
+Lines of JSON come in and go out, one for each workload, in order: {"number", "settings", "tokens", "operations"} is
+answered by {"number", "header", "messages", "states", "num_done", "num_steps", "left", "error"}. `number` is the
+workload's own; `header` is left out if it is the one before; `states`, after each call, are of an engine without
+events; `left` is the engine's state if it has not come to its end. The first line that goes out is {"engine",
+"source"}: the engine's release, and the text of the file that makes and drives it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import os
 import runpy
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -25,6 +26,16 @@ from typing import Any, TextIO
 
 WORKLOAD_S = 2.0
 """Processor seconds of a workload: they are over in a hundredth of that."""
+
+LOOK_S = 0.05
+"""Seconds between two looks at whether a workload sleeps."""
+
+NUM_ASLEEP = 100
+"""Looks in a row at which a workload had computed nothing, after which it waits for ever. Counted, not timed: a process
+that gets no time looks at nothing."""
+
+ASLEEP_S = 0.0003
+"""Processor seconds between two looks, below which nothing was computed but the look."""
 
 MAX_STEPS = 400
 """Steps to the end of a workload; some dozens are needed."""
@@ -37,6 +48,9 @@ MODULES: dict[str, tuple[str, str | None]] = {
     "nano-vllm": ("nano_scheduler", None),
 }
 """Per engine, the module that drives it, and the module that writes down its events; None: states are kept."""
+
+num_copies = [0]
+"""How many copies of this process the engine has made."""
 
 symptoms = importlib.import_module("symptoms")
 
@@ -55,7 +69,9 @@ def main(engine: str, patch: str | None = None) -> None:
     with open(str(driving.__file__), encoding="utf-8") as file:
         _say(answers, {"engine": f"{engine} {driving.VERSION}", "source": file.read()})
     signal.signal(signal.SIGVTALRM, _end)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the finder
+    signal.signal(signal.SIGALRM, Looks().look)
+    os.register_at_fork(after_in_child=_end_copy, after_in_parent=_count_copy)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # labengine's own Ctrl-C ends this process; the engine's is an answer
     driver = Driver(driving.CORE, importlib.import_module(events).Events if events else States)
     for line in sys.stdin:
         _say(answers, driver.answer(json.loads(line)))
@@ -78,6 +94,7 @@ class Driver:
         error = limited(run.play)
         error = limited(events.end) or error  # of a broken queue the end is never reached
         found = {
+            "number": workload.get("number"),
             "messages": events.messages,
             "states": watching.states if watching is not None and self._make_events is States else None,
             "num_done": run.num_done,
@@ -129,16 +146,55 @@ class DrivenRun:
 
 
 def limited(act: Callable[[], object]) -> list[str] | None:
-    """Do it; return the exception that ended it, as its name, its message, its traceback and a symptom's rule."""
+    """Do it; return the exception that ended it, as its name, its message, its traceback and a symptom's rule.
+
+    An engine's SystemExit or KeyboardInterrupt is an answer as well: it must not end this process unsaid.
+    """
     signal.setitimer(signal.ITIMER_VIRTUAL, WORKLOAD_S)
+    signal.setitimer(signal.ITIMER_REAL, LOOK_S, LOOK_S)
+    before = num_copies[0]
     try:
         act()
-    except BaseException as error:  # an engine's sys.exit, too
+        if num_copies[0] > before:
+            raise RuntimeError("it forks its process")
+    except BaseException as error:
         rule = error.rule if isinstance(error, symptoms.Symptom) else ""
-        return [type(error).__name__, str(error), traceback.format_exc(), rule]
+        return [type(error).__name__, _text(error), traceback.format_exc(), rule]
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
     return None
+
+
+class Looks:
+    """Looks at a workload now and then: one that sleeps at so many in a row never goes on."""
+
+    def __init__(self) -> None:
+        self._num_asleep, self._computed = 0, 0.0
+
+    def look(self, number: int, frame: FrameType | None) -> None:
+        """Handle SIGALRM. Raises EndlessWorkloadError inside a workload that waits."""
+        computed = time.thread_time()
+        self._num_asleep = self._num_asleep + 1 if computed - self._computed < ASLEEP_S else 0
+        self._computed = computed
+        if self._num_asleep > NUM_ASLEEP:
+            self._num_asleep = 0
+            _end(number, frame)
+
+
+def _count_copy() -> None:
+    num_copies[0] += 1
+
+
+def _end_copy() -> None:
+    os._exit(0)  # a copy would take workloads, and answer them, in this process's place
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except BaseException as second:
+        return f"(its text cannot be made: {type(second).__name__})"
 
 
 def _end(_: int, frame: FrameType | None) -> None:
@@ -158,5 +214,5 @@ def _say(answers: TextIO, answer: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    with suppress(BrokenPipeError):
+    with suppress(BrokenPipeError, KeyboardInterrupt):
         main(*sys.argv[1:])

@@ -93,6 +93,8 @@ class EngineSearch:
     seconds: float
     seed: int
     remarks: Sequence[str] = ()
+    is_cut: bool = False
+    """True if the search was interrupted, or the engine did not answer at its end: less was searched."""
 
     def __bool__(self) -> bool:
         return bool(self.findings)

@@ -121,7 +121,11 @@ def _raised(error: Sequence[str] | None) -> list[Finding]:
         return [Finding("worse" if rule == "hit" else "rule", readable(message, 300), rule)]
     if name == ENDLESS:
         return [
-            Finding("liveness", f"a workload takes more than its processor time, in {readable(message)}", "endless")
+            Finding(
+                "liveness",
+                f"a workload takes more than its processor time, or waits for ever, in {readable(message)}",
+                "endless",
+            )
         ]
     return [Finding("raises", f"{name}: {readable(message, 300)}\n{readable_lines(trace)}", name)]
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from math import inf
+from time import monotonic
 from typing import Any, cast
 
 from labengine.finder.engines.judgement import AnswerReader, PlayedCase
-from labengine.finder.engines.process import DrivenEngine, EngineLostError, EngineProcess
+from labengine.finder.engines.process import SILENCE_S, DrivenEngine, EngineLostError, EngineProcess
 from labengine.finder.engines.scopes import EngineScope, wire_workload
 from labengine.finder.judgement import Case
+from labengine.finder.limits import SearchEndedError
 from labengine.finder.sandbox import Finding
 from labengine.fold import Fold
 
@@ -36,6 +39,8 @@ class Player:
         self._judged: deque[tuple[Case, PlayedCase]] = deque()
         """Cases that were judged ahead of their turn."""
         self.remarks: list[str] = []
+        self.last = inf
+        """The moment (monotonic) after which no answer is waited for."""
         self._begin()
 
     def _begin(self) -> None:
@@ -82,12 +87,24 @@ class Player:
     def _receive(self) -> None:
         """Move the oldest case that was sent to those that are judged."""
         try:
-            answer = self.process.receive()
+            answer = self._answer()
         except EngineLostError as error:
             self._recover(error)
             return
         case = self._waiting.popleft()
         self._judged.append((case, self._judged_answer(case, answer)))
+
+    def _answer(self) -> dict[str, Any]:
+        """Return the oldest answer. Raises EngineLostError, and SearchEndedError after the last moment."""
+        seconds = self.last - monotonic()
+        if seconds > SILENCE_S:
+            return cast(dict[str, Any], self.process.receive())
+        try:
+            return cast(dict[str, Any], self.process.receive(max(0.0, seconds)))
+        except EngineLostError as error:
+            if error.is_silent:
+                raise SearchEndedError(str(error)) from None
+            raise
 
     def _judged_answer(self, case: Case, answer: dict[str, Any]) -> PlayedCase:
         return self._reading.played(case, answer, lambda fold: self._on_state(case, fold))
@@ -99,7 +116,7 @@ class Player:
         self._begin()
         try:
             self.process.send(_wire(suspected))
-            played = self._judged_answer(suspected, self.process.receive())
+            played = self._judged_answer(suspected, self._answer())
             self.remarks.append(f"The engine was lost once, by no fault of its workload: {error}.")
         except EngineLostError as again:
             self.process.close()
@@ -107,8 +124,11 @@ class Player:
             kind = Finding("liveness" if again.is_silent else "raises", str(again), "lost")
             played = PlayedCase((kind,), len(suspected.workload), 0, "the engine was lost")
         self._judged.append((suspected, played))
-        for case in self._waiting:
-            self.process.send(_wire(case))
+        try:
+            for case in self._waiting:
+                self.process.send(_wire(case))
+        except EngineLostError as another:
+            self._recover(another)
 
 
 def _wire(case: Case) -> dict[str, Any]:

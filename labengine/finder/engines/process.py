@@ -7,6 +7,7 @@ import os
 import selectors
 import subprocess
 import tempfile
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +61,9 @@ class EngineProcess:
         self._driven = driven
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
         self._buffer = bytearray()
+        self._sent: deque[int] = deque()
+        """The numbers of the workloads that were sent and not answered, the oldest first."""
+        self._num_sent = 0
         command = [driven.python, str(DRIVER), driven.name, *([driven.patch] if driven.patch else [])]
         pipe = subprocess.PIPE
         try:
@@ -85,7 +89,9 @@ class EngineProcess:
 
     def send(self, workload: dict[str, Any]) -> None:
         """Send a workload. Raises EngineLostError."""
-        line = json.dumps(workload, separators=(",", ":")).encode() + b"\n"
+        self._num_sent += 1
+        self._sent.append(self._num_sent)
+        line = json.dumps({**workload, "number": self._num_sent}, separators=(",", ":")).encode() + b"\n"
         assert self._process.stdin
         try:
             self._process.stdin.write(line)
@@ -93,9 +99,15 @@ class EngineProcess:
         except OSError:
             raise EngineLostError(self._last_words("ended")) from None
 
-    def receive(self) -> dict[str, Any]:
-        """Return what happened in the oldest workload that is not answered. Raises EngineLostError."""
-        return self._read(SILENCE_S)
+    def receive(self, seconds: float = SILENCE_S) -> dict[str, Any]:
+        """Return what happened in the oldest workload that is not answered. Raises EngineLostError.
+
+        seconds: of silence, after which it is lost.
+        """
+        answer = self._read(seconds)
+        if answer.get("number") != self._sent.popleft():  # by a copy of the process, or printed by the engine
+            raise EngineLostError("its driver answers another workload than the one that it was sent")
+        return answer
 
     def _read(self, seconds: float) -> dict[str, Any]:
         assert self._process.stdout

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from math import inf
-from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from labengine.config import ConfigError, checked_int, shown
@@ -16,14 +16,18 @@ from labengine.finder.engines.player import Player
 from labengine.finder.engines.process import DrivenEngine, EngineProcess
 from labengine.finder.engines.scopes import EngineScope, nano_scopes, vllm_scopes
 from labengine.finder.engines.states import DistinctStates, fold_key
+from labengine.finder.find import INTERRUPTED
 from labengine.finder.judgement import KINDS, Case
+from labengine.finder.limits import AFTER_S, SearchEndedError
 from labengine.finder.random_search import EventPairs, RandomWorkloads
 from labengine.finder.sandbox import Finding
 from labengine.finder.shrinking import shrunk
 from labengine.fold import Fold
+from labengine.regular_file import read_regular
 
 SHRINKING_S = 30.0
-"""Seconds for shrinking a finding: each attempt goes through the engine's process."""
+"""Seconds for shrinking a finding: each attempt goes through the engine's process. So long a search may take beyond
+its own seconds for that, and AFTER_S for an engine that does not answer."""
 
 SCOPES: dict[str, Callable[[], Sequence[EngineScope]]] = {"vllm": vllm_scopes, "nano-vllm": nano_scopes}
 """Per engine, the scopes of its workloads."""
@@ -46,12 +50,13 @@ def find_in_engine(
 ) -> EngineSearch:
     """Search for the shortest workloads on which an engine's scheduler and cache go wrong.
 
-    engine: "vllm" or "nano-vllm". python: the interpreter of its environment. seconds: of the whole search; it ends
-    earlier with max_findings different findings, or after max_workloads. seed: of the workloads. patch: a Python file
-    that is executed in the engine's process first: a change under test. checkout: the folder of nano-vLLM; by default
-    what LABENGINE_NANO_VLLM names. with_connector: also in scopes in which a KV connector brings tokens. scopes: bounds
-    of the workloads, in place of the usual ones. show: gets a line of progress now and then. start: makes the engine's
-    process.
+    engine: "vllm" or "nano-vllm". python: the interpreter of its environment. seconds: of the clock, without those in
+    which the engine starts; shrinking may take SHRINKING_S more, and an engine that does not answer AFTER_S more. It
+    ends earlier with max_findings different findings, or after max_workloads. seed: of the workloads. patch: a Python
+    file that is executed in the engine's process first: a change under test. checkout: the folder of nano-vLLM; by
+    default what LABENGINE_NANO_VLLM names. with_connector: also in scopes in which a KV connector brings tokens.
+    scopes: bounds of the workloads, in place of the usual ones. show: gets a line of progress now and then. start:
+    makes the engine's process.
 
     Raises ConfigError if the engine cannot be driven there. Ctrl-C ends the search, and returns what was found.
     """
@@ -67,18 +72,24 @@ def find_in_engine(
     search = _Search(seed, scopes)
     driven = DrivenEngine(engine, python, patch, checkout)
     with Player(driven, search.note_state, start) as player:
-        search.began = time.monotonic()
+        search.began = monotonic()
         deadline = search.began + seconds
+        player.last = deadline + AFTER_S
         try:
             for case, played in player.played(search.cases(deadline, max_workloads)):
                 found = search.note(case, played)
                 if found is not None:
-                    search.findings.append(_shrunk(player, search, case, found, text))
+                    found_now = search.finding(player, case, found, text)
+                    search.findings.append(found_now)
+                    player.last = deadline + SHRINKING_S + AFTER_S
+                    search.findings[-1] = _shrunk(player, found_now, deadline + SHRINKING_S)
                     if len(search.findings) >= max_findings:
                         break
                 search.report_progress(show)
         except KeyboardInterrupt:
-            pass
+            search.why_cut = INTERRUPTED
+        except SearchEndedError as error:
+            search.why_cut = f"The engine had not answered at the end of the search: {error}."
         return search.result(player)
 
 
@@ -86,17 +97,17 @@ def _patch_text(patch: str | None) -> str:
     if patch is None:
         return ""
     try:
-        return Path(patch).read_text(encoding="utf-8")
+        return read_regular(patch).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"the patch {patch} cannot be read: {error}") from None
 
 
-def _shrunk(player: Player, search: _Search, case: Case, found: Finding, patch: str) -> EngineFinding:
-    num_before, seconds = search.num_workloads, time.monotonic() - search.began
-    last = time.monotonic() + SHRINKING_S
-    case = Case(case.scope, case.workload[: search.num_done or None])
-    smaller, finding = shrunk(case, found, SameWay(player.play, found), lambda: time.monotonic() < last)
-    return EngineFinding(player.process.engine, finding, smaller, num_before, seconds, player.process.source, patch)
+def _shrunk(player: Player, found: EngineFinding, deadline: float) -> EngineFinding:
+    last = min(monotonic() + SHRINKING_S, deadline)
+    smaller, finding = shrunk(
+        found.case, found.finding, SameWay(player.play, found.finding), lambda: monotonic() < last
+    )
+    return replace(found, finding=finding, case=smaller)
 
 
 class _Search:
@@ -106,9 +117,11 @@ class _Search:
         self._seed = seed
         self._workloads = RandomWorkloads(scopes, seed)
         self._states = DistinctStates()
-        self.began = self._shown_at = time.monotonic()
+        self.began = self._shown_at = monotonic()
         self.findings: list[EngineFinding] = []
         self.num_workloads = self.num_done = 0
+        self.why_cut = ""
+        """Why the search was ended before its end."""
         self._num_steps = self._num_alike = self._num_conforming = 0
         self._unjudged: Counter[str] = Counter()
         self._known: set[tuple[str, str, str]] = set()
@@ -116,7 +129,7 @@ class _Search:
     def cases(self, deadline: float, max_workloads: int | None) -> Iterator[Case]:
         """Yield random cases until the deadline (monotonic)."""
         number = 0
-        while time.monotonic() < deadline and (max_workloads is None or number < max_workloads):
+        while monotonic() < deadline and (max_workloads is None or number < max_workloads):
             number += 1
             yield self._workloads.next()
 
@@ -139,9 +152,15 @@ class _Search:
         self._num_alike += bool(played.findings) and not new
         return min(new, key=lambda one: KINDS.index(one.kind)) if new else None
 
+    def finding(self, player: Player, case: Case, found: Finding, patch: str) -> EngineFinding:
+        """Return a finding as it is, with the case up to it."""
+        case = Case(case.scope, case.workload[: self.num_done or None])
+        process, seconds = player.process, monotonic() - self.began
+        return EngineFinding(process.engine, found, case, self.num_workloads, seconds, process.source, patch)
+
     def report_progress(self, show: Callable[[str], object]) -> None:
         """Show a line, once in a second."""
-        now = time.monotonic()
+        now = monotonic()
         if now - self._shown_at > 1:
             self._shown_at = now
             rate = self.num_workloads / (now - self.began)
@@ -158,9 +177,10 @@ class _Search:
             self._states.count,
             self._num_conforming,
             dict(self._unjudged),
-            time.monotonic() - self.began,
+            monotonic() - self.began,
             self._seed,
-            tuple(player.remarks),
+            (*player.remarks, *filter(None, [self.why_cut])),
+            bool(self.why_cut),
         )
 
 

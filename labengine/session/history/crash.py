@@ -9,6 +9,7 @@ from labengine.config import ConfigError
 from labengine.events import Event, StepFailed, StepRolledBack
 from labengine.hooks import Hooks
 from labengine.timeline import Timeline
+from labengine.wording import visible
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -31,7 +32,7 @@ class Crash:
     """The moment just before StepRolledBack, with all blocks that the step held; None where nothing is recorded."""
 
     def __str__(self) -> str:
-        return f"step {self.step} failed in {self.method}: {self.error}: {self.message}"
+        return visible(f"step {self.step} failed in {self.method}: {self.error}: {self.message}")
 
     __repr__ = __str__
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 
 from labengine.config import ConfigError
+from labengine.finder.endings import interrupts_named, is_of_a_part, said_of
 from labengine.session.compare.sides import RecordedSide, checked_names
 from labengine.session.judging.figures import Evidence, Figures, evidence_of
 from labengine.session.judging.repetition import Repetition
@@ -46,6 +47,16 @@ def judge(
     runs = run_of(run_a, request), run_of(run_b, request)
     refuse_unlike(*runs)
     its_names = checked_names(names) or _names(runs)
+    with interrupts_named():
+        try:
+            return _judged(runs, its_names)
+        except BaseException as error:  # a part that ends the process must not end a script as if all were well
+            if isinstance(error, Exception) or not is_of_a_part(error):
+                raise
+            raise ConfigError(f"a run cannot be repeated: {said_of(error)}") from error
+
+
+def _judged(runs: Pair, its_names: Names) -> RunVerdict:
     if runs[0].is_simulated:
         return _by_the_oracle(runs, _misreads(runs), its_names, "the simulated model has no weights")
     try:

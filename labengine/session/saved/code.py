@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from textwrap import wrap
@@ -9,12 +10,12 @@ from typing import Any
 
 from labengine.config import ConfigError, SamplingParams
 from labengine.core.parts import Parts
-from labengine.session.source_text import checked_literal, checked_name, quoted
+from labengine.session.source_text import checked_import, checked_literal, checked_name, quoted
 from labengine.trace.parsing import TraceError
-from labengine.wording import hidden_character
+from labengine.wording import hidden_character, readable
 
 WIDTH = 110
-_FUNCTIONS = ("break_off", "break_off_at", "cost", "decisions", "ends_soon", "fork", "rewind")
+_FUNCTIONS = ("break_off", "break_off_at", "cost", "decisions", "ending_of", "ends_soon", "fork", "rewind")
 """Functions of labengine.scripts."""
 _PHASES = ("schedule", "forward", "sample")
 _DEFAULTS = {f.name: f.default for f in fields(SamplingParams)}
@@ -42,14 +43,15 @@ def to_code(
     token_text puts the beginning of each prompt beside its token ids. What has no source is named in a comment: a
     connector of the user's, a class without source, or a name that a class uses; the script checks for these before
     anything else. body: lines in place of the inputs, with functions of labengine.scripts; external: what makes the
-    tier, where it is no setting. TraceError for facts of no session.
+    tier, where it is no setting. TraceError for facts of no session, ConfigError for code in which something is hidden.
     """
     try:
-        return "\n".join(_lines(facts, token_text, body, external)) + "\n"
+        lines = list(_lines(facts, token_text, body, external))
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise TraceError(
             f"this trace does not tell what its lab was given ({error!r}): there is no code in it"
         ) from None
+    return _source("\n".join(lines) + "\n")
 
 
 def _lines(
@@ -108,7 +110,7 @@ def to_test(
         *(f"    {line}" for line in _call("with labengine.Lab", [*arguments, "parts=PARTS"], " as lab:")),
         *(f"        {line}" for line in body),
     ]
-    return "\n".join(lines) + "\n"
+    return _source("\n".join(lines) + "\n")
 
 
 def to_definitions(
@@ -120,7 +122,7 @@ def to_definitions(
     classes = _classes(facts, external)
     definitions = _definitions(classes) if classes else ()
     lines = [*_imports(facts, body, external), *definitions, *comments, f"PARTS = {parts}"]
-    return "\n".join(lines), arguments
+    return _source("\n".join(lines)), arguments
 
 
 def _checked(done: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -130,7 +132,7 @@ def _checked(done: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _imports(facts: Mapping[str, Any], body: Sequence[str], external: External | None) -> Iterator[str]:
-    lines = {_source(str(line)) for cls in _classes(facts, external) for line in cls["imports"]}
+    lines = {checked_import(line) for cls in _classes(facts, external) for line in cls["imports"]}
     lines |= set() if external is None else {*external.imports}
     used = [name for name in _FUNCTIONS if any(f"{name}(" in line for line in body if not line.startswith("#"))]
     lines |= {f"from labengine.scripts import {', '.join(used)}"} if used else set()
@@ -290,8 +292,8 @@ def _literal(value: object) -> str:
 
 
 def _in_a_line(text: object) -> str:
-    """Return a text for a comment: nothing in it ends the line."""
-    return "".join(character if character.isprintable() else " " for character in str(text))
+    """Return a text for a comment: nothing in it ends the line, or names an encoding, as a file's first lines can."""
+    return re.sub("coding(?=[:=])", "coding ", readable(str(text), 400))
 
 
 def _beginning(text: str) -> str:
@@ -309,14 +311,14 @@ def _definitions(classes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield from _checks(dict.fromkeys(checked_name(name) for name in [*unclear, *_all(classes, "missing")]))
     yield from (f"{name} = {text}" for name, (text, *others) in constants.items() if not others)
     for text in _all(classes, "definitions"):
-        yield from ("", *_source(text).split("\n"), "")
+        yield from ("", *text.split("\n"), "")
     yield ""
 
 
 def _source(text: str) -> str:
     """Return Python as it is. Raises TraceError where a character in it hides others from a reader of the script."""
     if hidden := hidden_character(text):
-        raise TraceError(f"a class of this session has {hidden} in its source, which hides text: write an escape")
+        raise TraceError(f"this session has {hidden} in the source of a class, which hides text: write an escape")
     return text
 
 

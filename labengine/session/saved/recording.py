@@ -35,6 +35,12 @@ if TYPE_CHECKING:  # pandas and widgets, for views only
 
 _numbers = count(1)
 
+_MAX_DIGITS = 20
+"""Digits of a request's id in a file: Python refuses numbers of thousands."""
+
+_MAX_MESSAGE = 4_000
+"""Characters of a violation's message; the longest names hundreds of blocks."""
+
 HeldStill = Callable[[], AbstractContextManager[None]]
 
 
@@ -73,7 +79,8 @@ class ViewedRecording(ABC):
         names = self.facts.get("request_names", {})
         if not isinstance(names, dict):
             return {}
-        return {int(i): readable(str(name)) for i, name in names.items() if i.isdecimal() and i.isascii()}
+        known = {i: str(name) for i, name in names.items() if i.isdecimal() and i.isascii() and len(i) < _MAX_DIGITS}
+        return {int(i): readable(name) for i, name in known.items()}
 
     def snapshot(self) -> Snapshot:
         """Return the state at the end of the recording. At another moment: `timeline.state(moment).snapshot()`."""
@@ -87,7 +94,17 @@ class ViewedRecording(ABC):
     def violations(self) -> list[Violation]:
         """Violations that the checks had found and that are still in the recording, oldest first."""
         found = self.timeline.of_kind(ViolationFound)
-        return [Violation(v.rule, v.message, v.request_ids, v.block_ids, v.step, v.first_event) for v in found]
+        return [
+            Violation(
+                readable(one.rule),
+                readable(one.message, _MAX_MESSAGE),
+                one.request_ids,
+                one.block_ids,
+                one.step,
+                one.first_event,
+            )
+            for one in found
+        ]
 
     @property
     def crash(self) -> Crash | None:
@@ -99,7 +116,7 @@ class ViewedRecording(ABC):
         timeline, state = self.timeline, self.fold()
         dropped = f" (the first {timeline.num_dropped:,} were not kept)" if timeline.num_dropped else ""
         events = f"{timeline.end - timeline.num_dropped:,} events{dropped}"
-        found = self.facts.get("num_violations") or "no"
+        found = readable(str(self.facts.get("num_violations") or "no"), _MAX_DIGITS)
         return f"{self.title}\n{state.step:,} steps, {len(state.requests):,} requests, {events}, {found} violations"
 
     # -- views; see Lab ------------------------------------------------------------------------------------------------

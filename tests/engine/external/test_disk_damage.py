@@ -156,7 +156,7 @@ def test_a_folder_in_a_files_place_is_reported(disk: DiskStore) -> None:
     pool = saved(disk, [1])
     file_of(disk, 1).unlink()
     file_of(disk, 1).mkdir()
-    with pytest.raises(LoadError, match=r"1 of 1 blocks could not be loaded; .*Is a directory"):
+    with pytest.raises(LoadError, match=r"1 of 1 blocks could not be loaded; .*it is a folder"):
         disk.start_load_kv(chain(1), pool)
     assert held(disk, [1]) == []
     assert "could not be removed" in disk.failures[-1]

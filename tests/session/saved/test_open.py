@@ -406,5 +406,7 @@ class TestCode:
         trace = opened(lab, path)
         trace.facts["title"] = "x\nimport os\r\x0cimport sys\u2028\x00"
         code = trace.to_code()
-        assert code.startswith("# x import os") and code.splitlines()[1].startswith("import labengine")
+        assert code.startswith("# x⏎import os⏎·import sys··: a session") and code.splitlines()[1].startswith(
+            "import labengine"
+        )
         run_script(code).close()

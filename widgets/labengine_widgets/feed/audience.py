@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from labengine_widgets.feed.payload import Payload, packed
 
@@ -24,6 +24,14 @@ class Viewer(Protocol):
         """Refresh what a saved notebook keeps; the lab has paused."""
 
 
+class Seat(NamedTuple):
+    """A viewer, its side of a comparison, and the bytes a second that the way to its browser takes."""
+
+    viewer: Viewer
+    side: int
+    bytes_a_second: int
+
+
 class Audience:
     """The viewers of one lab, each with its side of a comparison.
 
@@ -31,7 +39,7 @@ class Audience:
     """
 
     def __init__(self) -> None:
-        self._seats: list[tuple[Viewer, int, int]] = []
+        self._seats: list[Seat] = []
 
     def __len__(self) -> int:
         return len(self._seats)
@@ -43,11 +51,11 @@ class Audience:
 
     def admit(self, viewer: Viewer, side: int, bytes_a_second: int) -> None:
         """Add a viewer. side: 0, or 1 for the right half of a comparison."""
-        self._seats = [*self._seats, (viewer, side, bytes_a_second)]
+        self._seats = [*self._seats, Seat(viewer, side, bytes_a_second)]
 
     def dismiss(self, viewer: Viewer) -> None:
         """Remove a viewer; a second time does nothing."""
-        self._seats = [seat for seat in self._seats if seat[0] is not viewer]
+        self._seats = [seat for seat in self._seats if seat.viewer is not viewer]
 
     def each(self, act: Callable[[Viewer], object]) -> None:
         """Call `act` with every viewer, also with those that are removed meanwhile."""

@@ -7,6 +7,8 @@ from html import escape
 from textwrap import wrap
 from typing import Any
 
+from labengine.wording import visible
+
 NO_ENGINE_YET = "at moment {} there is no engine yet, and no block: ask at a later one (lab.moment = None: the newest)"
 """Message for a question about blocks at a moment before the engine's start."""
 
@@ -63,7 +65,7 @@ class Why:
                 named.add(link.seam)
                 method = f"{link.seam} ({link.place})" if link.place else link.seam
                 lines += wrap(f"{method}: {link.reason}", 100, initial_indent=" " * 14, subsequent_indent=" " * 14)
-        return "\n".join(lines)
+        return visible("\n".join(lines))
 
     def _repr_html_(self) -> str:
         """Return the answer as HTML for a notebook. All text is escaped, for it may come from a model or a prompt."""

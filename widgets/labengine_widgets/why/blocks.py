@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from labengine import events as ev
-from labengine.wording import block_name, block_names, counted, hash_name, listed, request_name
+from labengine.wording import block_name, block_names, counted, hash_name, listed, readable, request_name
 from labengine_widgets.why.answer import NO_ENGINE_YET, Link, Why, WhyError
 from labengine_widgets.why.map_entries import is_lost, why_lost
 from labengine_widgets.why.past import Past
@@ -74,7 +74,7 @@ def _let_go(event: ev.BlockFreed) -> str:
         "merged": "was merged into an equal block, so that this copy was not needed",
         "load_failed": "gave it back because its load failed",
         "window": "has moved on: no later token's window reaches back to it",
-    }.get(event.reason, event.reason)
+    }.get(event.reason, readable(event.reason))
 
 
 def _keeps(past: Past, block_id: int) -> str:

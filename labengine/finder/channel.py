@@ -1,0 +1,113 @@
+"""Messages from a copy of this process. They are framed: what a part writes into the same pipe is none."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import struct
+from typing import Any, cast
+from zlib import crc32
+
+_HEAD = struct.Struct("<QI")
+"""Of a frame, after its mark: the message's length and checksum."""
+_MARK_BYTES = 16
+_MAX_READ = 1 << 18
+
+
+class Sender:
+    """The writing end of a pipe, for the copy."""
+
+    def __init__(self, descriptor: int, mark: bytes) -> None:
+        self._descriptor, self._mark = descriptor, mark
+        self._owner = 0
+        self._pipe: tuple[int, int] | None = None
+
+    def own(self) -> None:
+        """Have this process, and no copy that a part makes of it, send."""
+        self._owner, self._pipe = os.getpid(), self._identity()
+
+    @property
+    def is_closed(self) -> bool:
+        """True if a part has closed the pipe, also where it has opened another file in its place."""
+        return self._identity() != self._pipe
+
+    def _identity(self) -> tuple[int, int] | None:
+        try:
+            status = os.fstat(self._descriptor)
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino
+
+    def send(self, message: object) -> None:
+        """Send a message. Raises OSError where nobody listens any more, and where a part has closed the pipe."""
+        if os.getpid() != self._owner:
+            os._exit(0)
+        packed = pickle.dumps(message)
+        data = memoryview(self._mark + _HEAD.pack(len(packed), crc32(packed)) + packed)
+        while data:
+            data = data[os.write(self._descriptor, data) :]
+
+    def close(self) -> None:
+        """Close this process's descriptor."""
+        os.close(self._descriptor)
+
+
+class Receiver:
+    """The reading end of a pipe. sender: the other end, for the copy; close it here once the copy has begun."""
+
+    def __init__(self) -> None:
+        self._descriptor, end = os.pipe()
+        os.set_blocking(self._descriptor, False)
+        self._mark = os.urandom(_MARK_BYTES)
+        self.sender = Sender(end, self._mark)
+        self.is_at_end = False
+        """True if nobody can send any more."""
+        self._data = bytearray()
+
+    def fileno(self) -> int:
+        """Return the descriptor, to wait for."""
+        return self._descriptor
+
+    def is_ready(self, seconds: float) -> bool:
+        """Return whether there is something to read, within so many seconds."""
+        from multiprocessing.connection import wait  # for processes only: a browser's Python has none
+
+        return bool(wait([cast(Any, self)], seconds))
+
+    def received(self) -> list[Any]:
+        """Return the messages that are there, without waiting; sets `is_at_end`."""
+        found = []
+        while not self.is_at_end:
+            try:
+                data = os.read(self._descriptor, _MAX_READ)
+            except BlockingIOError:
+                break
+            self.is_at_end = not data
+            self._data += data
+            found += self._unpacked()
+        return found
+
+    def _unpacked(self) -> list[Any]:
+        found: list[Any] = []
+        while (start := self._data.find(self._mark)) >= 0:
+            del self._data[:start]
+            if len(self._data) < _MARK_BYTES + _HEAD.size:
+                return found
+            length, checksum = _HEAD.unpack_from(self._data, _MARK_BYTES)
+            end = _MARK_BYTES + _HEAD.size + length
+            if len(self._data) < end:
+                return found
+            packed = bytes(self._data[end - length : end])
+            if crc32(packed) != checksum:  # a part wrote into the frame
+                del self._data[:_MARK_BYTES]
+                continue
+            del self._data[:end]
+            found.append(pickle.loads(packed))
+        del self._data[: 1 - _MARK_BYTES]  # what a part wrote, but for what may be the beginning of a mark
+        return found
+
+    def close(self) -> None:
+        """Close the descriptor. Twice is harmless."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1

@@ -1,0 +1,45 @@
+"""A workload alone in a fresh process: whether it goes wrong by itself, or only a searcher's process did."""
+
+from __future__ import annotations
+
+from labengine.finder.alone import called_alone
+from labengine.finder.board import Board, NoAnswer
+from labengine.finder.judgement import Case, Judgement
+from labengine.finder.limits import operations_end
+from labengine.finder.operations import TakeStep
+from labengine.finder.sandbox import Finding
+
+EXIT = "exit"
+"""The rule of a finding whose last operation ends the process, and raises nothing."""
+LOST = "lost"
+"""The rule of one whose process has ended, though not by the last workload alone."""
+
+
+def judged_alone(case: Case, judgement: Judgement, deadline: float) -> tuple[Finding, Case] | None:
+    """Play a workload in a forked process of its own; return what goes wrong, as Judgement.of.
+
+    None where nothing does, where the system killed the process, and where it was not done at the deadline (monotonic).
+    """
+
+    def play(board: Board) -> tuple[Finding, Case] | None:
+        with operations_end():
+            return judgement.guarded(case, board.begin)
+
+    answer = called_alone(play, deadline)
+    if not isinstance(answer, NoAnswer):
+        found: tuple[Finding, Case] | None = answer
+        return found
+    if answer.why not in ("exit", "endless", "asleep"):
+        return None
+    return lost_finding(case, answer)
+
+
+def lost_finding(case: Case, answer: NoAnswer) -> tuple[Finding, Case]:
+    """Return the finding of a workload that does not come back, and the case up to the operation that does not."""
+    begun = answer.begun or len(case.workload)
+    workload = (*case.workload, *[TakeStep()] * (begun - len(case.workload)))
+    operation = str(workload[begun - 1]) if workload else "to make the engine"
+    reached = Case(case.scope, workload[:begun])
+    if answer.why == "exit":
+        return Finding("liveness", f"{operation}: {answer.reason}", EXIT, ends_process=True), reached
+    return Finding("liveness", f"{operation} does not return: alone in a process {answer.reason}", "endless"), reached
