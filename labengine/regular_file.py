@@ -23,8 +23,8 @@ _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0
 def open_regular(path: str | PathLike[str]) -> BufferedReader:
     """Open a file for reading; links are followed.
 
-    Raises TypeError for no path, and OSError, with a strerror, for what cannot be read or is no file: opening or reading a pipe or a
-    device may wait for ever.
+    Raises TypeError for no path, and OSError, with a strerror, for what cannot be read or is no file: opening or
+    reading a pipe or a device may wait for ever.
     """
     path = os.fspath(path)  # no number: os.stat would take an open file
     _refuse_others(os.stat(path), path)
