@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from labengine.events import BlockTouched, PrefixHit, SlotsWritten, StepEnded
 from labengine.lab import Lab
 from labengine.scenarios.figures import events_of, num_misread_requests
+from labengine.scenarios.report import Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
 from labengine.scenarios.shared_tails import SHARES_TAILS
 
@@ -21,11 +22,43 @@ class SharedTail(Scenario):
 
     id = "atlas-1193"
     title = "A block that is not full is shared, and written by both"
-    url = "https://github.com/Avarok-Cybersecurity/atlas/issues/1193"
-    upstream = "Issue 1193 (see also pull request 692) asks for a full copy of the block. State not known."
+    report = Report(
+        repository="Avarok-Cybersecurity/atlas",
+        kind="issue",
+        number="1193",
+        title="Prefix cache shares a partially-filled tail KV block with no copy-on-write (default ON)",
+        state="closed",
+        as_of="2026-09-21",
+        seen_in="August 2026 (pull request 692), on by default",
+        mended_in="commit 829a4c94f7: AVAROK_PREFIX_SUBBLOCK is off by default; it supersedes pull request 692",
+        needs=(
+            "AVAROK_PREFIX_SUBBLOCK on, the default then",
+            "a hit that ends inside a block",
+        ),
+    )
     claim = (
         "The prefix cache hands a partially filled tail block to a second request without copy-on-write: two writers "
         "for one block, on by default."
+    )
+    conclusion = Conclusion(
+        answer="holds",
+        reason="Two sequences write one block. Equal sequences write the same; the first difference shows.",
+        passages=(
+            ThreadPassage(
+                source="Avarok-Cybersecurity/atlas 692",
+                says=(
+                    "Measured: with four sequences none was right, and three gave the same wrong text. Closed as "
+                    "superseded by 829a4c94f7."
+                ),
+            ),
+            ThreadPassage(
+                source="Avarok-Cybersecurity/atlas 692",
+                says=(
+                    "The maintainer corrects its second claim, an underflow of the count: the caller takes a "
+                    "reference for the partial block."
+                ),
+            ),
+        ),
     )
     kind = "partial tail"
     breaks = "Several requests write their own tokens to the same slots of one block."
@@ -94,10 +127,11 @@ class SharedTail(Scenario):
         wrong, right = (table[column.name] for column in self.columns)
         return (
             f"One block has {wrong['writers of one block']} writers, and {wrong['of them misread']} of "
-            f"{wrong['requests']} requests read what the last of them wrote: the same wrong KV, as the report saw the "
-            f"same wrong text in three of four. With full blocks {right['of them misread']} misread, for two tokens "
-            "each that are computed again. Pull request 692 also claims an underflow of the count; that does not "
-            "hold: the tail is touched like any hit."
+            f"{wrong['requests']} requests read what the last of them wrote: the same wrong KV. Pull request 692 saw "
+            f"0 of 4 right, three of them with the same wrong text. "
+            f"With full blocks {right['of them misread']} misread, for two tokens "
+            "each that are computed again. Pull request 692 also claims an underflow of the count; by the "
+            "maintainer's correction that does not hold: the tail gets a reference like any hit."
         )
 
 

@@ -1,8 +1,9 @@
-"""DingoCache pull request 377: a block is given away before its save has read it.
+"""DingoCache pull request 377: a preempted request's block is given away before its save has read it.
 
-The connector copied blocks on a stream of its own, some time after the forward pass that filled them. Nothing kept a
-block until then. When its request ended or was preempted, the block went to another request, the next forward wrote to
-it, and the copy kept those bytes under the first request's key. The error comes back with a later hit.
+The connector copied blocks in a thread of its own, some time after the forward pass that filled them. At a normal end
+the blocks were kept until then. At a preemption they were not, in steps without a load: the block went to another
+request, the next forward pass wrote to it, and the copy kept those bytes under the first request's key. Here requests
+that end stand for the preempted one: labengine's stores are not asked at an end.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from labengine.engine.external.host import HostStore
 from labengine.events import BlocksLoaded, BlocksSaved, ExternalHit, SlotsWritten
 from labengine.lab import Lab
 from labengine.scenarios.figures import events_of, num_misread_blocks
+from labengine.scenarios.report import Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import (
     Column,
     FirstWrong,
@@ -44,9 +46,51 @@ class SaveReadsLate(Scenario):
 
     id = "dingocache-377"
     title = "A block is given away before its save has read it"
-    url = "https://github.com/dingodb/DingoCache/pull/377"
-    upstream = "Pull request 377 keeps a block until its save has read it. State not known."
-    claim = "A block can be reused before its asynchronous save has completed; the save then keeps other content."
+    report = Report(
+        repository="dingodb/DingoCache",
+        kind="pull request",
+        number="377",
+        title="fix(vllm): fence preemptions before forward",
+        state="merged",
+        as_of="2026-09-11",
+        seen_in="September 2026, before the merge",
+        mended_in="pull request 377; in which version is not known here",
+        needs=(
+            "saves in a thread of their own",
+            (
+                "a preemption in a step without a synchronous load, so that vLLM calls `start_load_kv` behind "
+                "the forward pass"
+            ),
+        ),
+    )
+    claim = (
+        "A preempted request's block can be reused before its asynchronous save has completed; the save then keeps "
+        "other content."
+    )
+    conclusion = Conclusion(
+        answer="holds in part",
+        reason=(
+            "It holds for a preemption. A normal end was safe before: `request_finished()` keeps the "
+            "blocks until the save has read them. Pull request 76 had fenced preemptions in "
+            "`start_load_kv`, which vLLM may call too late; 377 fences them in `handle_preemptions`."
+        ),
+        passages=(
+            ThreadPassage(
+                source="dingodb/DingoCache 377",
+                says=(
+                    "The fence ran in `start_load_kv`, which may come behind the forward pass; it moves to the "
+                    "hook for preemptions."
+                ),
+            ),
+            ThreadPassage(
+                source="dingodb/DingoCache 76",
+                says=(
+                    "A preemption frees the blocks without a hook of the connector; `request_finished()` covers "
+                    "normal ends only."
+                ),
+            ),
+        ),
+    )
     kind = "external tier"
     breaks = "The tier files another request's KV under a block's hash, and serves it to the next hit."
     seen_by = ("read",)

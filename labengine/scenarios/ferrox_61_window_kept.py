@@ -1,7 +1,8 @@
 """ferrox issue 61: nothing is freed behind a sliding window.
 
 The model attends to a window, but the store keeps every token until the request ends: a model with a window costs the
-memory of full attention. In an engine that admits requests by their window it costs preemptions as well.
+memory of full attention. In an engine that admits requests by their window, as labengine does, it costs preemptions as
+well.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.events import BlockAllocated, BlockFreed, RequestPreempted, RequestScheduled
 from labengine.lab import Lab
 from labengine.scenarios.figures import num_preemptions
+from labengine.scenarios.report import Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import (
     Column,
     FirstWrong,
@@ -44,11 +46,44 @@ class WindowKept(Scenario):
 
     id = "ferrox-61"
     title = "Nothing is freed behind the window"
-    url = "https://github.com/antonellof/ferrox/issues/61"
-    upstream = "Open: issue 61. Merged in part: pull request 189."
-    claim = "No store evicts behind a sliding window, so a model with a window costs the memory of full attention."
+    report = Report(
+        repository="antonellof/ferrox",
+        kind="issue",
+        number="61",
+        title="No KV store evicts behind a sliding window, so a windowed model costs full-attention memory",
+        state="open",
+        as_of="2026-09-10",
+        seen_in="before pull request 113 (2026-09-04)",
+        mended_in=(
+            "in part: pull request 113 evicts in the contiguous store behind FERROX_KV_WINDOW=1, and 189 "
+            "counts the saving at admission"
+        ),
+        needs=("a model with sliding-window layers",),
+    )
+    claim = (
+        "But for a paged store of a model with one window, no store evicts behind a sliding window: such a model costs "
+        "the memory of full attention."
+    )
+    conclusion = Conclusion(
+        answer="holds in part",
+        reason=(
+            "The issue itself excepts the paged store of a model whose layers all have one window: there "
+            "it recycles. That store is what is played here without recycling. The preemptions are ours; "
+            "the issue is about memory."
+        ),
+        passages=(
+            ThreadPassage(
+                source="antonellof/ferrox 113",
+                says="Rows behind the window are dropped in the contiguous store on a CPU, behind a setting.",
+            ),
+            ThreadPassage(
+                source="antonellof/ferrox 61",
+                says="A comment of 2026-09-10: the store evicted already, and nothing counted the saving.",
+            ),
+        ),
+    )
     kind = "window"
-    breaks = "Blocks that no token will read stay in use, and other requests are preempted for want of them."
+    breaks = "Blocks that no token will read stay in use; here, other requests are preempted for want of them."
     why_unseen = (
         "Each block is in one table, counted once and read correctly: a block that is kept too long breaks no rule, "
         "and only memory and progress show it."

@@ -16,6 +16,7 @@ from labengine.core.parts import Parts
 from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.events import BlockFreed, RequestScheduled, SlotsWritten
 from labengine.lab import Lab
+from labengine.scenarios.report import Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
 
 WINDOW, BLOCK_SIZE = 8, 4
@@ -40,12 +41,42 @@ class RoundedUp(Scenario):
 
     id = "imp-963"
     title = "A window in whole blocks is one block short"
-    url = "https://github.com/kekzl/imp/issues/963"
-    upstream = "Merged: pull request 967 (July 2026)."
+    report = Report(
+        repository="kekzl/imp",
+        kind="issue",
+        number="963",
+        title="Qwen3.6-35B-A3B-NVFP4: illegal memory access at 16k context (works at 14336; GGUF variant unaffected)",
+        state="closed",
+        as_of="2026-07-11",
+        seen_in="July 2026",
+        mended_in="pull request 967, which keeps one block more",
+        needs=(
+            (
+                "a prompt that fills 90 % of the KV pool: StreamingLLM then turns itself on, with 4 sinks and "
+                "a window of 4,096"
+            ),
+        ),
+    )
     claim = (
         "Eviction keeps ceil(window / block_size) blocks from the end, while attention starts at the window's first "
         "token rounded down to a block: on every step whose length is no multiple of the block size it reads a block "
         "that was freed."
+    )
+    conclusion = Conclusion(
+        answer="holds",
+        reason=(
+            "Eviction counted blocks from the end, the kernels from the window's first token rounded "
+            "down: they differ by a block unless the length ends one."
+        ),
+        passages=(
+            ThreadPassage(
+                source="kekzl/imp 967",
+                says=(
+                    "It states both formulas, and that the file in another format read the same freed blocks, "
+                    "from memory that was mapped."
+                ),
+            ),
+        ),
     )
     kind = "window"
     breaks = "The first block of the window is freed while its last tokens are still read."
@@ -121,8 +152,8 @@ class RoundedUp(Scenario):
         return (
             f"In {wrong['of them with a block missing']} of {wrong['decode steps']} decode steps a block of the window "
             f"is missing, and in {right['of them with a block missing']} with the window's own first token: only a "
-            "token that ends a block has a window of whole blocks. The issue says that a second model file of the same "
-            "weights is unaffected; pull request 967 found that it read the same freed blocks without a fault."
+            "token that ends a block has a window of whole blocks. The issue says that a second file of the model, in "
+            "another format, is unaffected; pull request 967 found that it read the same freed blocks without a fault."
         )
 
 

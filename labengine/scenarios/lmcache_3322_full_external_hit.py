@@ -10,11 +10,12 @@ from labengine.engine.external.host import HostStore
 from labengine.events import BlocksLoaded, BlocksSaved, ExternalHit, RequestScheduled, TokenSampled
 from labengine.lab import Lab
 from labengine.scenarios.figures import events_of, num_rules
+from labengine.scenarios.report import Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
 
 
 class OffersEverything(HostStore):
-    """The connector before the pull request: it leaves no token out."""
+    """The MP connector before the pull request: it leaves no token out."""
 
     def get_num_new_matched_tokens(
         self, request: Request, num_computed_tokens: int, groups: Sequence[KVCacheGroup], alignment: int
@@ -29,11 +30,33 @@ class FullExternalHit(Scenario):
 
     id = "lmcache-3322"
     title = "The external tier offers the whole prompt, and nothing is left to compute"
-    url = "https://github.com/LMCache/LMCache/pull/3322"
-    upstream = "Pull request 3322 leaves the last token to be computed. State not known."
+    report = Report(
+        repository="LMCache/LMCache",
+        kind="pull request",
+        number="3322",
+        title="fix: handle full-prompt-hit in MP connector to avoid scheduler assert failure",
+        state="merged",
+        as_of="2026-09-19",
+        seen_in="May 2026, before the merge",
+        mended_in="pull request 3322",
+        needs=(
+            "the MP connector (`LMCacheMPConnector`)",
+            "a prompt that the cache holds completely",
+        ),
+    )
     claim = (
         "When the connector finds all tokens of a prompt, it returns all of them as matched. The scheduler then has "
         "num_new_tokens == 0, and its assert ends the engine."
+    )
+    conclusion = Conclusion(
+        answer="holds",
+        reason=("The MP connector returned every token as matched, and vLLM's scheduler asserts that one is left."),
+        passages=(
+            ThreadPassage(
+                source="LMCache/LMCache 3322",
+                says="It derives `num_new_tokens == 0`, and names the assertion behind it.",
+            ),
+        ),
     )
     kind = "full hit"
     breaks = "A request is admitted with no token to compute, and there are no logits for its next token."

@@ -13,6 +13,7 @@ from labengine.core.connector import BlockTransfer
 from labengine.events import BlocksLoaded, BlocksSaved, SlotsWritten, TierChanged
 from labengine.lab import Lab
 from labengine.scenarios.figures import num_misread_blocks
+from labengine.scenarios.report import Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import (
     Column,
     Experiment,
@@ -88,11 +89,37 @@ class UnpinnedTwice(Pinned, Scenario):
 
     id = "lmcache-5095"
     title = "One pin is given back twice"
-    url = "https://github.com/LMCache/LMCache/pull/5095"
-    upstream = "Open: pull request 5095, for issue 5090."
+    report = Report(
+        repository="LMCache/LMCache",
+        kind="pull request",
+        number="5095",
+        title="fix: skip unpin for objects already tracked by lookup_pins in retrieve_layer",
+        state="open",
+        as_of="2026-09-19",
+        seen_in="September 2026, `LMCacheConnectorV1`",
+        needs=("a look-up that pins, and a retrieval of the same objects",),
+    )
     claim = (
         "Objects that a look-up has pinned are unpinned by the retrieval and again by lookup_unpin: the pin count "
         "falls below zero, and the memory pool is corrupted."
+    )
+    conclusion = Conclusion(
+        answer="holds in part",
+        reason=(
+            "Both unpin: that holds, and every hit logs it. That the memory pool is corrupted is not "
+            "shown: the count stops at 0, and issue 5090 says that nothing appears to break. The misread "
+            "of a shared chunk is ours."
+        ),
+        passages=(
+            ThreadPassage(
+                source="LMCache/LMCache 5095",
+                says="Retrieval unpins what a look-up has pinned, and `lookup_unpin()` does it again.",
+            ),
+            ThreadPassage(
+                source="LMCache/LMCache 5090",
+                says="A warning for each object of each hit, on a plain local set-up; nothing appears to break.",
+            ),
+        ),
     )
     kind = "external tier"
     breaks = "A page that another request is still loading loses its pin, and is evicted."

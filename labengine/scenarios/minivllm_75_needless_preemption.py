@@ -15,6 +15,7 @@ from labengine.core.request import Request
 from labengine.events import RequestAdded, RequestFinished, RequestPreempted, StepEnded, StepRolledBack
 from labengine.lab import Lab
 from labengine.scenarios.figures import events_of, num_computed_tokens
+from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import (
     Column,
     Experiment,
@@ -93,9 +94,40 @@ class NeedlessPreemption(OneTokenFurther, Scenario):
 
     id = "minivllm-75"
     title = "A request is preempted for a block that no request needs"
-    url = "https://github.com/Wenyueh/MinivLLM/issues/75"
-    upstream = "Pull request 85 compares the blocks needed with the table's length. State not known."
+    report = Report(
+        repository="Wenyueh/MinivLLM",
+        kind="issue",
+        number="75",
+        title="Fault in BlockManager.py",
+        state="open",
+        as_of="2026-07-22",
+        seen_in="commit e63c96c (2025-12-31)",
+        mended_in="commit 72dd681, which tests for 1; pull request 85 was closed",
+    )
     claim = "can_append tests num_tokens % block_size == 0; it should test for 1, as append does."
+    conclusion = Conclusion(
+        answer="holds",
+        reason=(
+            "The check asks for a free block one token before the append takes one. The owner answers the "
+            'issue with "correct".'
+        ),
+        passages=(
+            CodePassage(
+                version="minivllm e63c96c",
+                file="src/myvllm/engine/block_manager.py",
+                line=113,
+                text="if seq.num_tokens % self.block_size == 0:",
+                says="The check asks for a free block when the last one is just full.",
+            ),
+            ThreadPassage(source="Wenyueh/MinivLLM 75", says="The owner agrees in July 2026."),
+            ThreadPassage(
+                source="Wenyueh/MinivLLM 85",
+                says=(
+                    "It names both sides of the boundary: a needless preemption, and a step that finds no free block."
+                ),
+            ),
+        ),
+    )
     kind = "boundary"
     breaks = "A full pool preempts one token too early, and one token later a step takes a block that is not there."
     why_unseen = (

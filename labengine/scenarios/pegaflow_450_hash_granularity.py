@@ -15,6 +15,7 @@ from labengine.core.request import Request
 from labengine.events import BlocksLoaded, BlocksSaved, ExternalHit, PrefixHit, RequestAdded, StepEnded
 from labengine.lab import Lab
 from labengine.scenarios.figures import events_of, num_misread_requests
+from labengine.scenarios.report import Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
 
 
@@ -39,11 +40,36 @@ class HashGranularity(Scenario):
 
     id = "pegaflow-450"
     title = "A block is filed under the hash of the prompt's beginning"
-    url = "https://github.com/novitalabs/pegaflow/pull/450"
-    upstream = "Pull request 450 files a block under the hash that closes it; not in commit d3ed31a (August 2026)."
+    report = Report(
+        repository="novitalabs/pegaflow",
+        kind="pull request",
+        number="450",
+        title=("fix(connector): key blocks by the hash that closes them (prefix-match-unit / hybrid hash_block_size)"),
+        state="merged",
+        as_of="2026-09-09",
+        seen_in="version 0.24.2",
+        mended_in="the pull request itself, in version 0.24.3",
+        needs=("vLLM with hashes finer than its blocks: a hybrid model, or --prefix-match-unit",),
+    )
     claim = (
         "With hashes finer than blocks, block i was stored under the hash of the first i + 1 hash units: two sessions "
         "that share a beginning were served each other's conversation."
+    )
+    conclusion = Conclusion(
+        answer="holds",
+        reason="The list of hashes was taken for one hash a block. The thread has a log from production.",
+        passages=(
+            ThreadPassage(
+                source="novitalabs/pegaflow 450",
+                says=(
+                    "With 128 tokens a hash and 1,536 a block, block i lay under the hash of the first 128 (i + "
+                    "1) tokens."
+                ),
+            ),
+            ThreadPassage(
+                source="novitalabs/pegaflow 452", says="A later pull request says that 450 came with version 0.24.3."
+            ),
+        ),
     )
     kind = "chain"
     breaks = "A request loads another session's KV from the external tier: fluent answers to another question."

@@ -1,7 +1,8 @@
 """sglang-jax issue 1618: the cache adopts a request's slots, and the request then frees them as duplicates.
 
 A node whose device copy is gone (a tombstone) is found, revived with the request's own slots, and counted into the
-prefix that "was there already". In this core a tombstone is a map entry whose block is free.
+prefix that "was there already". In this core a tombstone is a map entry whose block is free: there is no host copy, as
+in HiCache.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from labengine.core.request import Request
 from labengine.events import BlockAllocated, BlockCached, BlockFreed, RequestAdded, RequestFinished, StepEnded
 from labengine.lab import Lab
 from labengine.scenarios.figures import num_misread_requests, num_rules
+from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
 
 
@@ -45,13 +47,44 @@ class AdoptedThenFreed(Scenario):
 
     id = "sglang-jax-1618"
     title = "The cache takes over a block that its request then frees"
-    url = "https://github.com/sgl-project/sglang-jax/issues/1618"
-    upstream = (
-        "Issue 1618 asks that the slots change hands with the insert; no commit up to cddbf6f (August 2026) names it."
+    report = Report(
+        repository="sgl-project/sglang-jax",
+        kind="issue",
+        number="1618",
+        title=("[Bug] `cache_finished_req` frees the KV slots a revived HiCache tombstone just adopted (since #1564)"),
+        state="closed",
+        as_of="2026-09-09",
+        seen_in="pull request 1564; commit cddbf6f (2026-08-21) has not got it",
+        needs=(
+            "HiCache: only there do tombstones exist",
+            "a tree with one component",
+        ),
     )
     claim = (
         "When insert() revives a tombstone with the request's slots, the prefix length that it returns includes them, "
         "and the request frees them as duplicates."
+    )
+    conclusion = Conclusion(
+        answer="holds",
+        reason=(
+            "With 1564 a revived node counts into the length that the insert returns, and the request "
+            "frees up to it. Before, the code said that it must not count."
+        ),
+        passages=(
+            CodePassage(
+                version="sglang-jax cddbf6f",
+                file="python/sgl_jax/srt/mem_cache/unified_radix_cache.py",
+                line=738,
+                text="Must NOT add to total_prefix_length",
+                says="Before 1564 a revived node is no part of the length.",
+            ),
+            ThreadPassage(
+                source="sgl-project/sglang-jax 1618",
+                says=(
+                    "Since 1564 the length is added always, and the trees of one component free what was taken over."
+                ),
+            ),
+        ),
     )
     kind = "merge"
     breaks = "The map leads to a block that its request still uses, and the free queue gives it to another one."
@@ -116,7 +149,7 @@ class AdoptedThenFreed(Scenario):
         return (
             f"{wrong['rules broken']} rules are broken, and {wrong['requests that misread']} request reads C's KV; "
             f"{right['rules broken']} and {right['requests that misread']} where ownership moves with the entry. "
-            f"(Upstream it happens to a request that has ended, too: the revived node then leads to free slots, and "
+            f"(The report is about requests that end: in our reading the revived node then leads to free slots, and "
             f"the next hit reads them.)"
         )
 

@@ -16,6 +16,7 @@ from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.events import BlockAllocated, BlockFreed, BlockMerged, SlotsWritten, StepRolledBack
 from labengine.lab import Lab
 from labengine.scenarios.figures import num_finished, num_misread_blocks, step_at_most
+from labengine.scenarios.report import Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import Column, Experiment, GuideStop, Scenario, Table, sentences, settings
 
 
@@ -75,11 +76,44 @@ class TwoPaths(Scenario):
 
     id = "sglang-jax-994"
     title = "The last decode slot is freed by two paths"
-    url = "https://github.com/sgl-project/sglang-jax/pull/994"
-    upstream = "Merged: pull request 994 (May 2026)."
+    report = Report(
+        repository="sgl-project/sglang-jax",
+        kind="pull request",
+        number="994",
+        title="Unify memory management across (overlap, non-overlap) x (page>=1) x (retract, finished)",
+        state="merged",
+        as_of="2026-09-09",
+        seen_in="April 2026, before the merge",
+        mended_in="the pull request itself, a port of sglang 12224",
+        needs=("overlap scheduling",),
+    )
     claim = (
         "Release is scattered over several paths: one frees the length that it infers, another the slot of the last "
         "decode step. That slot is in both, and is freed twice."
+    )
+    conclusion = Conclusion(
+        answer="holds",
+        reason=(
+            "One path freed the length that it inferred from the tokens, another the slot of the last "
+            "decode step, which is within that length. One release that knows what was committed replaces "
+            "both."
+        ),
+        passages=(
+            ThreadPassage(
+                source="sgl-project/sglang-jax 994",
+                says=(
+                    "The call `cache_finished_req` infers the length; the output processor frees the slot of the last "
+                    "decode by itself."
+                ),
+            ),
+            ThreadPassage(
+                source="sgl-project/sglang-jax 982",
+                says=(
+                    "The same text before the port: a plain generation ends with a memory leak that the idle "
+                    "check finds."
+                ),
+            ),
+        ),
     )
     kind = "double free"
     breaks = "A request that ends drops two references to its last block, and one of them is another request's."

@@ -53,7 +53,7 @@ def test_a_page_has_the_report_the_story_the_verdict_and_the_code(page: str) -> 
     assert f"<h1>{escape(scenario.title)}</h1>" in text and f'<a href="{scenario.report.url}">' in text
     said = [scenario.claim, scenario.breaks, *verdict.findings]
     said += ["Here the left engine goes wrong, the right one does not.", scenario.conclusion.sentence]
-    said += [sentence for _, sentence in (*scenario.report.facts(), *scenario.conclusion.facts())]
+    said += [sentence for _, sentence in (*scenario.report.facts(), *verdict.conclusion.facts())]
     said += [stop.sentence for stop in scenario.guide] + [column.says for column in scenario.columns[:2]]
     said += [RULES[rule] for rule in scenario.seen_by] + [one.question for one in scenario.experiments.values()]
     assert [sentence for sentence in said if escape(sentence) not in text] == []
