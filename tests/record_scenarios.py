@@ -63,10 +63,10 @@ def main() -> int:
     parser.add_argument("--nano-vllm", type=Path, metavar="CLONE")
     parser.add_argument("--mini-sglang", type=Path, metavar="CLONE")
     parser.add_argument("--vllm", action="append", default=[], metavar="PYTHON")
-    given = parser.parse_args()
-    found = [pair for python in given.vllm for pair in of_vllm(python)]
-    found += of_nano_vllm(given.nano_vllm) if given.nano_vllm else ()
-    found += of_mini_sglang(given.mini_sglang) if given.mini_sglang else ()
+    options = parser.parse_args()
+    found = [pair for python in options.vllm for pair in of_vllm(python)]
+    found += of_nano_vllm(options.nano_vllm) if options.nano_vllm else ()
+    found += of_mini_sglang(options.mini_sglang) if options.mini_sglang else ()
     recorded: dict[str, list[Run]] = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
     for id, run in found:
         others = [one for one in recorded.get(id, ()) if one["version"] != run["version"]]

@@ -88,7 +88,7 @@ def import_upstream(python: Path) -> None:
     torch.cuda.Stream = torch.cuda.stream = torch.cuda.set_stream = lambda *_, **__: _Stream()  # type: ignore[assignment]
     scheduling = importlib.import_module("minisgl.scheduler.scheduler")
     scheduling.load_tokenizer = lambda _: SimpleNamespace(eos_token_id=99)
-    quiet = SimpleNamespace(**{f"{level}_rank0": lambda *_: None for level in ("debug", "info", "warning")})
+    quiet = SimpleNamespace(**{f"{kind}_rank0": lambda *_: None for kind in ("debug", "info", "warning")})
     scheduling.logger = importlib.import_module("minisgl.scheduler.prefill").logger = quiet
     importlib.import_module("minisgl.kvcache.radix_cache").time = SimpleNamespace(monotonic_ns=count(1).__next__)
 

@@ -187,9 +187,9 @@ def two_phases() -> Rows:
 def _interleaved() -> Iterator[None]:
     """Give each group its hits and its fresh blocks in turn, as before the pull request."""
 
-    def allocate(self: Any, request_id: str, **given: Any) -> None:
-        counts = given["num_local_computed_tokens"], given["num_external_computed_tokens"]
-        for manager, hits in zip(self.single_type_managers, given["new_computed_blocks"], strict=True):
+    def allocate(self: Any, request_id: str, **arguments: Any) -> None:
+        counts = arguments["num_local_computed_tokens"], arguments["num_external_computed_tokens"]
+        for manager, hits in zip(self.single_type_managers, arguments["new_computed_blocks"], strict=True):
             if request_id in manager.num_cached_block:
                 return
             manager.add_local_computed_blocks(request_id, hits, *counts)

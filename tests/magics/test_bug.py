@@ -21,7 +21,7 @@ def test_bug_lists_what_there_is(notebook: Notebook) -> None:
 def test_bug_judges_the_report_and_opens_broken_and_fixed(started: Notebook) -> None:
     before = started.lab
     printed = started.printed("%lab bug nano-vllm-219")
-    assert "The claim holds. nano-vllm goes wrong, nano-vllm+243 does not." in printed
+    assert "Here nano-vllm goes wrong, nano-vllm+243 does not. The claim holds." in printed
     assert "2. A and B look their prompt up" in printed
     assert "8 of 12 blocks used" in printed and "5 of 12 blocks used" in printed  # the compare view, as text
     assert printed.index("5 of 12 blocks used") < printed.index("The claim holds"), "the picture comes first"
