@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from labengine.config import ConfigError
 from labengine.scenarios.kinds import KINDS
-from labengine.scenarios.page import STYLE
+from labengine.scenarios.page import STYLE, prose
 from labengine.scenarios.texts import how_seen
 from labengine.trace.file_access import replace_file
 
@@ -81,6 +81,6 @@ def _entry(scenario: Scenario) -> str:
     return (
         f'<article><h3><a href="{escape(file_name(scenario))}">{escape(scenario.title)}</a></h3>'
         f'<p class="bug-where">{escape(scenario.id)}</p><p>{escape(scenario.breaks)}</p>'
-        f'<p class="bug-where">{escape(how_seen(scenario))}</p><p>{escape(scenario.conclusion.sentence)}</p>'
+        f'<p class="bug-where">{escape(how_seen(scenario))}</p><p>{prose(scenario.conclusion.sentence)}</p>'
         f"{report}</article>"
     )

@@ -5,6 +5,7 @@ All text is escaped here; the two engines between intro and appendix come from C
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from html import escape
@@ -94,18 +95,23 @@ def _link(url: str) -> str:
     return f'<a href="{escape(url)}">{escape(url)}</a>'
 
 
+def prose(text: str) -> str:
+    """Return a sentence as markup; what stands between backticks is code."""
+    return re.sub("`([^`]+)`", r"<code>\1</code>", escape(text))
+
+
 def _report(scenario: ScenarioTexts) -> Iterator[Fact]:
     """Yield the report's facts as markup, its link first."""
     if scenario.report is not None:
         yield "Address", _link(scenario.report.url)
-        yield from ((label, escape(text)) for label, text in scenario.report.facts())
+        yield from ((label, prose(text)) for label, text in scenario.report.facts())
 
 
 def _conclusion(scenario: ScenarioTexts, verdict: Verdict) -> Iterator[Fact]:
     """Yield as markup what was seen upstream, and what follows for the claim; nothing for a user's own workload."""
     if scenario.report is not None:
-        yield from ((label, escape(text)) for label, text in verdict.conclusion.facts())
-        yield "The claim", f"<strong>{escape(verdict.conclusion.sentence)}</strong>"
+        yield from ((label, prose(text)) for label, text in verdict.conclusion.facts())
+        yield "The claim", f"<strong>{prose(verdict.conclusion.sentence)}</strong>"
 
 
 def _reproduction(verdict: Verdict) -> str:
@@ -139,7 +145,7 @@ def _verdict(scenario: ScenarioTexts, verdict: Verdict) -> str:
     others = _list(f"{column.name}: {column.says}" for column in scenario.columns[2:])
     judgement = f"{_reproduction(verdict)} {verdict.conclusion.sentence}"
     return (
-        f"<p><strong>{escape(judgement)}</strong></p>{_table(scenario.table())}{others}{wrong}{_list(verdict.findings)}"
+        f"<p><strong>{prose(judgement)}</strong></p>{_table(scenario.table())}{others}{wrong}{_list(verdict.findings)}"
     )
 
 

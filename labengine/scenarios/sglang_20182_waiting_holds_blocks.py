@@ -62,8 +62,8 @@ class WaitingHoldsBlocks(Scenario):
         reason=(
             "That a request which only waits can hold a state is in the code, and 0.5.23 releases it in "
             "an abort, where no disaggregation is on. The defect was not looked up in the version that "
-            "had it. That the state is lost is contested: in thread 16067 a waiting request is said to "
-            "free and to get it again."
+            "had it. That the state is lost for ever is not shown: pull request 16067 says of the same "
+            "slot, left behind when scheduling fails, that it is untracked rather than lost."
         ),
         passages=(
             CodePassage(

@@ -22,6 +22,7 @@ from labengine.core.prefix_cache import LateMerge
 from labengine.scenarios import bug, bugs
 from labengine.scenarios.gallery import index_page, write_gallery
 from labengine.scenarios.nano_vllm_219_duplicate_blocks import DuplicateBlocks
+from labengine.scenarios.page import prose
 from labengine.scenarios.report import Conclusion, ThreadPassage, UpstreamRun
 from labengine.scenarios.scenario import Column
 from labengine.violation import RULES
@@ -161,3 +162,8 @@ def test_a_page_of_no_report_is_refused(capsys: pytest.CaptureFixture[str], tmp_
     assert "name it" in capsys.readouterr().err and not (tmp_path / "x.html").exists()
     assert main(["bug", "nano-vllm-71", "--page", str(tmp_path / "missing" / "x.html")]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_code_in_a_sentence_is_marked_and_nothing_else_is() -> None:
+    assert prose("`a < b` & <b>") == "<code>a &lt; b</code> &amp; &lt;b&gt;"
+    assert prose("one ` alone") == "one ` alone"
