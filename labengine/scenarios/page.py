@@ -71,20 +71,18 @@ def intro_of(scenario: ScenarioTexts, verdict: Verdict, home: str = "") -> str:
         place.append(f"{escape(scenario.kind)}: {escape(KINDS[scenario.kind])}")
     sides = zip(("Left", "Right"), scenario.columns[:2], scenario.roles, strict=True)
     facts = [
-        *_report(scenario),
+        *_report(scenario, verdict),
         ("What breaks here", escape(scenario.breaks)),
         ("How it is seen", _seen(scenario)),
         ("Reproduced", f"<strong>{escape(_reproduction(verdict))}</strong>"),
-        *_conclusion(scenario, verdict),
         *(
             (side, f"<b>{escape(column.name)}</b>, {escape(role)}. {escape(column.says)}")
             for side, column, role in sides
         ),
     ]
-    pairs = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts)
     return (
         f'<style>{STYLE}</style><header class="bug"><p class="bug-where">{" · ".join(place)}</p>'
-        f'<h1>{escape(scenario.title)}</h1><p class="bug-claim">{escape(scenario.claim)}</p><dl>{pairs}</dl>'
+        f'<h1>{escape(scenario.title)}</h1><p class="bug-claim">{escape(scenario.claim)}</p>{_pairs(facts)}'
         "<h2>Step through it</h2><p>Both engines are given the same requests: A, B, C ... are the requests 0, 1, 2 ... "
         "of the checks. <b>n</b> goes to the next sentence of the story, <b>b</b> to the one before; <b>?</b> lists "
         "the other keys.</p></header>"
@@ -100,18 +98,24 @@ def prose(text: str) -> str:
     return re.sub("`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
-def _report(scenario: ScenarioTexts) -> Iterator[Fact]:
-    """Yield the report's facts as markup, its link first."""
-    if scenario.report is not None:
-        yield "Address", _link(scenario.report.url)
-        yield from ((label, prose(text)) for label, text in scenario.report.facts())
+def _pairs(facts: Iterable[Fact]) -> str:
+    return f"<dl>{''.join(f'<dt>{name}</dt><dd>{text}</dd>' for name, text in facts)}</dl>"
 
 
-def _conclusion(scenario: ScenarioTexts, verdict: Verdict) -> Iterator[Fact]:
-    """Yield as markup what was seen upstream, and what follows for the claim; nothing for a user's own workload."""
+def _report(scenario: ScenarioTexts, verdict: Verdict) -> Iterator[Fact]:
+    """Yield as markup whose report it is, and what follows for its claim; nothing for a user's own workload."""
     if scenario.report is not None:
-        yield from ((label, prose(text)) for label, text in verdict.conclusion.facts())
+        label, text = next(scenario.report.facts())
+        yield label, f"{prose(text)} {_link(scenario.report.url)}"
         yield "The claim", f"<strong>{prose(verdict.conclusion.sentence)}</strong>"
+
+
+def _read(scenario: ScenarioTexts, verdict: Verdict) -> str:
+    """Return the report's other facts and what was seen of upstream's code, as markup."""
+    if scenario.report is None:
+        return ""
+    _, *facts = scenario.report.facts()
+    return _pairs((label, prose(text)) for label, text in (*facts, *verdict.conclusion.facts()))
 
 
 def _reproduction(verdict: Verdict) -> str:
@@ -132,6 +136,7 @@ def appendix_of(scenario: ScenarioTexts, verdict: Verdict, sources: str) -> str:
     parts = [
         ("The story in words", f"<ol>{story}</ol>" if story else _list(scenario.sentences)),
         ("The verdict", _verdict(scenario, verdict)),
+        ("Versions and sources", _read(scenario, verdict)),
         ("Further experiments", "".join(_table(one.table()) for one in scenario.experiments.values())),
         ("The code", sources),
         ("Run it", f"<pre>{escape(_commands(scenario))}</pre>"),

@@ -29,7 +29,7 @@ def test_two_requests_do_not_preempt_each_other_for_ever(edition: str) -> None:
     """Each would load what the other needs to go on; the one that runs takes it from the one that loads."""
     groups = [GroupSpec(8), GroupSpec(4, "sliding_window", 1)]
     prompts = [list(range(1000, 1049)), list(range(2000, 2049))]
-    store = filled([prompt[:41] for prompt in prompts], groups=groups)
+    store = filled([prompt[:41] for prompt in prompts], groups=groups, edition=edition)
     tight = {"num_blocks": 13 + (edition == "vllm"), "max_num_seqs": 2, "max_num_batched_tokens": 3}
     with Lab("simulated", groups=groups, external=Delayed(store, 1), edition=edition, **tight) as lab:
         for prompt in prompts:

@@ -31,7 +31,7 @@ def places(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("version", ["wheel 1.0", "clone abc"])
-def test_a_line_is_as_told_or_not_there(version: str, places: dict[str, str]) -> None:
+def test_a_line_is_there_or_not(version: str, places: dict[str, str]) -> None:
     assert found(quoted(version, 2, "two"), places) == found(quoted(version, 0, "three"), places) == "as told"
     assert found(quoted(version, 1, "two"), places) == "not there: the text is in lines [2]"
     assert found(quoted(version, 9, "three"), places) == "not there: the text is in no line"
