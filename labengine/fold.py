@@ -12,6 +12,16 @@ from labengine.snapshot import NULL_BLOCK, BlockState, GroupState, RequestState,
 
 FINISHED = "finished"
 
+_OfATable = (
+    ev.BlockAllocated
+    | ev.BlockTouched
+    | ev.BlocksSkipped
+    | ev.BlockMerged
+    | ev.BlockFreed
+    | ev.BlockCopied
+    | ev.FreeDeferred
+)
+
 Key = tuple[int, bytes]
 """(group, block hash): a key of the prefix map."""
 
@@ -54,8 +64,10 @@ class Fold:
     """State built up event by event: apply one, read the state, apply the next.
 
     A faulty part may emit an event that cannot follow the ones before it: a block leaves a queue in which it was not, a
-    table is too short for the index, the request does not exist. Such an event changes what it can and is counted in
-    `num_impossible`; applying it never raises.
+    table is too short for the index, the request does not exist. Such an event is counted in `num_impossible`, and
+    applying it never raises. What it does, it does in the order of its method here; the first thing that names a block,
+    request, group or entry which is not there ends it. `changes` has all that it has changed until then. The browser's
+    fold (widgets/browser/model/fold.ts) does the same.
     """
 
     def __init__(self) -> None:
@@ -129,7 +141,7 @@ class Fold:
             return
         try:  # suppress() would double the cost of an event
             apply(self, event)
-        except LookupError:  # no such request, block, group or table entry
+        except LookupError:  # no such block, request, group or table entry
             self.num_impossible += 1
 
     def snapshot(self) -> Snapshot:
@@ -198,6 +210,8 @@ class Fold:
         self.step = event.step
 
     def _request_added(self, event: ev.RequestAdded) -> None:
+        if event.request_id in self.requests:
+            self._note_entries(event.request_id)
         tables: list[list[int]] = [[] for _ in self.groups]
         self.requests[event.request_id] = RequestFold("waiting", list(event.token_ids), len(event.token_ids), 0, tables)
         self.changes.requests.add(event.request_id)
@@ -252,7 +266,7 @@ class Fold:
         token_ids.append(event.token_id)
 
     def _block_evicted(self, event: ev.BlockEvicted) -> None:
-        block_id = event.block_id
+        block_id = self._known(event.block_id)
         for key in self.block_keys[block_id]:
             left = tuple(i for i in self.prefix_map.get(key, ()) if i != block_id)
             if left:
@@ -264,38 +278,39 @@ class Fold:
         self.changes.blocks.add(block_id)
 
     def _block_allocated(self, event: ev.BlockAllocated) -> None:
-        self._leave_queue(event.block_id)
-        self.ref_counts[event.block_id] = 1
+        block_id = event.block_id
+        self._leave_queue(block_id)
+        if block_id < 0:
+            raise LookupError
+        self.ref_counts[block_id] = 1
+        self.changes.blocks.add(block_id)
         self._append(event)
-        self.changes.blocks.add(event.block_id)
 
     def _blocks_skipped(self, event: ev.BlocksSkipped) -> None:
-        self._request(event.request_id).block_tables[event.group].extend([self.null_block] * event.num_blocks)
+        self._table(event).extend([self.null_block] * event.num_blocks)
 
     def _block_touched(self, event: ev.BlockTouched) -> None:
         if self.ref_counts[event.block_id] == 0:
             self._leave_queue(event.block_id)
         self._count(event.block_id, event.ref_count, 1)
         self._append(event)
-        self.changes.blocks.add(event.block_id)
 
     def _block_cached(self, event: ev.BlockCached) -> None:
-        key = (event.group, event.block_hash)
-        self.block_keys[event.block_id] = (*self.block_keys[event.block_id], key)
+        block_id, key = self._known(event.block_id), (event.group, event.block_hash)
+        size = self._size(event.group)
+        self.changes.blocks.add(block_id)
+        self.changes.keys.add(key)
+        self.block_keys[block_id] = (*self.block_keys[block_id], key)
         if event.is_full:
-            size = self.groups[event.group].block_size
             tokens = self.requests[event.request_id].token_ids[event.index * size : (event.index + 1) * size]
-            self.block_tokens[event.block_id] = tuple(tokens)
+            self.block_tokens[block_id] = tuple(tokens)
         self.changes.blocks.update(self.prefix_map.get(key, ()))
         if event.mapped:
             self.prefix_map[key] = event.mapped
-        self.changes.blocks.add(event.block_id)
-        self.changes.keys.add(key)
 
     def _block_merged(self, event: ev.BlockMerged) -> None:
-        self._replace(event, event.into_block_id)
+        self._replace(event, self._known(event.into_block_id))
         self._count(event.into_block_id, event.ref_count, 1)
-        self.changes.blocks.update((event.block_id, event.into_block_id))
 
     def _block_freed(self, event: ev.BlockFreed) -> None:
         self._count(event.block_id, event.ref_count, -1)
@@ -304,41 +319,37 @@ class Fold:
             table = self._replace(event, self.null_block)
             while event.reason != "window" and table and table[-1] == self.null_block:
                 table.pop()
-        self.changes.blocks.add(event.block_id)
 
     def _free_deferred(self, event: ev.FreeDeferred) -> None:
-        request = self._request(event.request_id)
-        held = [block_id for block_id in request.block_tables[event.group] if block_id != self.null_block]
+        table = self._table(event)
+        held = [block_id for block_id in table if block_id != self.null_block]
         self.num_impossible += held != list(event.block_ids)
-        request.block_tables[event.group] = []
+        table.clear()
+        self.changes.blocks.update(held)
         self.changes.entries.update((event.request_id, block_id) for block_id in held)
         for block_id in event.block_ids:
-            self._pin(block_id, 1)
-        self.changes.blocks.update(held, event.block_ids)
+            self._pin(self._known(block_id), 1)
 
     def _block_pinned(self, event: ev.BlockPinned) -> None:
         if self.ref_counts[event.block_id] == 0:
             self._leave_queue(event.block_id)
         self._count(event.block_id, event.ref_count, 1)
         self._pin(event.block_id, 1)
-        self.changes.blocks.add(event.block_id)
 
     def _block_unpinned(self, event: ev.BlockUnpinned) -> None:
         self._count(event.block_id, event.ref_count, -1)
         self._enter_queue(event.block_id, event.queue_end)
         self._pin(event.block_id, -1)
-        self.changes.blocks.add(event.block_id)
 
     def _block_copied(self, event: ev.BlockCopied) -> None:
         self._leave_queue(event.into_block_id)
-        self._replace(event, event.into_block_id)
+        self._replace(event, self._known(event.into_block_id))
         self._count(event.into_block_id, 2, 2)
         for block_id in (event.block_id, event.into_block_id):
             self._pin(block_id, 1)
-        self.changes.blocks.update((event.block_id, event.into_block_id))
 
     def _hashes_moved(self, event: ev.HashesMoved) -> None:
-        block_id, into = event.block_id, event.into_block_id
+        block_id, into = self._known(event.block_id), self._known(event.into_block_id)
         self.num_impossible += bool(self.block_keys[into])
         for key in self.block_keys[block_id]:
             mapped = self.prefix_map.get(key, ())
@@ -356,17 +367,40 @@ class Fold:
             request = self.requests[request_id] = request.copy()
         return request
 
+    def _known(self, block_id: int) -> int:
+        """Return the block's id. Raises LookupError if there is none: to a list, -1 is its end."""
+        if 0 <= block_id < len(self.ref_counts):
+            return block_id
+        raise LookupError
+
+    def _size(self, group: int) -> int:
+        if group < 0:
+            raise LookupError
+        return self.groups[group].block_size
+
+    def _table(self, event: _OfATable) -> list[int]:
+        tables = self._request(event.request_id).block_tables
+        if event.group < 0:
+            raise LookupError
+        return tables[event.group]
+
     def _append(self, event: ev.BlockAllocated | ev.BlockTouched) -> None:
-        table = self._request(event.request_id).block_tables[event.group]
+        table = self._table(event)
         self.num_impossible += len(table) != event.index
         table.append(event.block_id)
         self.changes.entries.add((event.request_id, event.block_id))
 
     def _replace(self, event: ev.BlockMerged | ev.BlockFreed | ev.BlockCopied, block_id: int) -> list[int]:
-        table = self._request(event.request_id).block_tables[event.group]
+        table = self._table(event)
+        if event.index < 0:
+            raise LookupError
         before = table[event.index]
         self.num_impossible += before != event.block_id
         table[event.index] = block_id
+        if before >= 0:
+            self.changes.blocks.add(before)
+        if block_id >= 0:
+            self.changes.blocks.add(block_id)
         self.changes.entries.update(((event.request_id, before), (event.request_id, block_id)))
         return table
 
@@ -377,12 +411,17 @@ class Fold:
     def _note_entries(self, request_id: int) -> None:
         tables = self.requests[request_id].block_tables
         self.changes.entries.update((request_id, block_id) for table in tables for block_id in table)
+        self.changes.blocks.update(block_id for table in tables for block_id in table if block_id >= 0)
 
     def _count(self, block_id: int, ref_count: int, change: int) -> None:
+        if block_id < 0:
+            raise LookupError
         self.num_impossible += ref_count != self.ref_counts[block_id] + change
         self.ref_counts[block_id] = ref_count
+        self.changes.blocks.add(block_id)
 
     def _pin(self, block_id: int, change: int) -> None:
+        self.changes.blocks.add(block_id)
         num_pins = self.pins.pop(block_id, 0) + change
         self.num_impossible += num_pins < 0
         if num_pins > 0:

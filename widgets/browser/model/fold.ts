@@ -29,6 +29,7 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
   RequestAdded(scene, row) {
     const [, id, tokens, maxTokens] = row,
       store = scene.shared.storeOf(row);
+    if (scene.requests.has(id)) emptied(scene, id, "waiting");
     scene.requests.set(id, new RequestRecord(id, store, tokens.length, maxTokens, scene.groups.length, scene.stamp));
     scene.changes.requests.add(id);
   },
@@ -122,6 +123,7 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
   },
 
   BlockEvicted(scene, [, block, reason]) {
+    known(scene, block);
     for (const key of scene.keysOf(block)) {
       const ids = scene.map.at(key),
         left = ids ? ids.filter((id) => id !== block) : [];
@@ -137,7 +139,7 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
 
   BlockAllocated(scene, [, block, id, group, index]) {
     leaveQueue(scene, block);
-    scene.refCounts[block] = 1;
+    count(scene, block, 1);
     append(scene, block, id, group);
     scene.strays.delete(block);
     setHome(scene, block, id, group, index);
@@ -145,104 +147,93 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
   },
 
   BlocksSkipped(scene, [, id, group, numBlocks]) {
-    const table = scene.own(id).ownTables()[group];
+    const table = tableOf(scene, id, group);
     for (let i = 0; i < numBlocks; i++) table.push(scene.nullBlock);
   },
 
   BlockTouched(scene, [, block, id, group, index, refCount]) {
     if (scene.refCounts[block] === 0) leaveQueue(scene, block);
-    scene.refCounts[block] = refCount;
+    count(scene, block, refCount);
     append(scene, block, id, group);
     setHome(scene, block, id, group, index);
     touch(scene, block);
   },
 
   BlockCached(scene, [, block, id, group, index, hex, mapped, isFull]) {
+    known(scene, block);
+    if (!scene.groups[group]) throw new UnknownThing(`there is no group ${group}`);
     const key = scene.shared.keys.of(group, hex),
       before = scene.map.at(key),
-      request = scene.request(id);
-    const { size } = scene.groups[group];
+      { size } = scene.groups[group],
+      request = scene.requests.get(id);
+    scene.changedKeys.push(key);
+    scene.mark(block);
     if (scene.firstKey[block] < 0) scene.firstKey[block] = key;
     else scene.moreKeys.set(block, [...(scene.moreKeys.get(block) ?? []), key]);
-    if (isFull) setTokens(scene, block, request, index * size, size);
+    if (isFull) setTokens(scene, block, scene.request(id), index * size, size);
     if (mapped.length) scene.map.put(key, mapped);
     scene.evictedById.delete(key);
-    if (scene.isHead) {
+    if (scene.isHead && request) {
       scene.contents.ofKey(key, group, request.prefixHash(size, index));
       if (isFull) noteParent(scene, request, group, index, key);
     }
-    scene.changedKeys.push(key);
     if (before) for (const other of before) touch(scene, other);
     touch(scene, block);
   },
 
   BlockMerged(scene, [, block, into, id, group, index, refCount]) {
-    const table = scene.own(id).ownTables()[group];
-    if (index >= table.length) return; // no such entry
-    scene.places.remove(table[index], id, group, index);
-    table[index] = into;
-    scene.places.add(into, id, group, index);
-    scene.refCounts[into] = refCount;
+    known(scene, into);
+    replace(scene, id, group, index, into);
+    count(scene, into, refCount);
     touch(scene, block);
-    touch(scene, into);
   },
 
   BlockFreed(scene, [, block, id, group, index, refCount, queueEnd, reason]) {
-    scene.refCounts[block] = refCount;
+    count(scene, block, refCount);
     if (queueEnd !== null) enterQueue(scene, block, queueEnd);
-    const request = scene.own(id);
-    if (reason !== "merged" && index < request.tables[group].length) {
-      const table = request.ownTables()[group];
-      if (table[index] !== scene.nullBlock) scene.places.remove(table[index], id, group, index);
-      if (table[index] !== block && table[index] >= 0) touch(scene, table[index]);
-      table[index] = scene.nullBlock;
+    if (reason !== "merged") {
+      const table = replace(scene, id, group, index, scene.nullBlock);
       if (reason !== "window") while (table.length && table[table.length - 1] === scene.nullBlock) table.pop();
     }
-    touch(scene, block);
   },
 
   // The blocks keep a reference each, of no table.
   FreeDeferred(scene, [, id, group, blocks]) {
-    const request = scene.own(id);
-    request.tables[group].forEach((block: number, index: number) => {
+    const held = tableOf(scene, id, group).splice(0);
+    held.forEach((block: number, index: number) => {
       if (block !== scene.nullBlock) scene.places.remove(block, id, group, index);
     });
-    request.ownTables()[group] = [];
+    for (const block of held) touch(scene, block);
     for (const block of blocks) pin(scene, block, 1);
-    for (const block of blocks) touch(scene, block);
   },
 
   BlockPinned(scene, [, block, refCount]) {
     if (scene.refCounts[block] === 0) leaveQueue(scene, block);
-    scene.refCounts[block] = refCount;
+    count(scene, block, refCount);
     pin(scene, block, 1);
-    touch(scene, block);
   },
 
   BlockUnpinned(scene, [, block, refCount, queueEnd]) {
-    scene.refCounts[block] = refCount;
+    count(scene, block, refCount);
     if (queueEnd !== null) enterQueue(scene, block, queueEnd);
     pin(scene, block, -1);
-    touch(scene, block);
   },
 
   BlockCopied(scene, [, block, into, id, group, index]) {
-    const table = scene.own(id).ownTables()[group];
-    if (index >= table.length) return; // no such entry
     leaveQueue(scene, into);
-    scene.places.remove(table[index], id, group, index);
-    table[index] = into;
-    scene.places.add(into, id, group, index);
-    scene.refCounts[into] = 2;
+    known(scene, into);
+    replace(scene, id, group, index, into);
+    count(scene, into, 2);
     scene.strays.delete(into);
     const isHome = scene.homeRequest[block] === id && scene.homeIndex[block] === index;
     if (isHome && scene.places.head[block] >= 0) setHome(scene, block, ...scene.places.of(block)[0]);
     setHome(scene, into, id, group, index);
     for (const one of [block, into]) pin(scene, one, 1);
-    for (const one of [block, into]) touch(scene, one);
   },
 
   HashesMoved(scene, [, block, into]) {
+    known(scene, block);
+    known(scene, into);
     for (const key of scene.keysOf(block)) {
       const ids = scene.map.at(key);
       if (ids?.includes(block)) scene.map.put(key, [...ids.filter((id) => id !== block), into]);
@@ -250,6 +241,7 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
     }
     const more = scene.moreKeys.get(block);
     if (more) scene.moreKeys.set(into, more);
+    else scene.moreKeys.delete(into);
     scene.moreKeys.delete(block);
     for (const array of [scene.firstKey, scene.tokenStart, scene.tokenCount]) array[into] = array[block];
     scene.tokenStores[into] = scene.tokenStores[block];
@@ -292,7 +284,8 @@ export function apply(scene: SceneState, handle: Handler | null, row: AnyRow) {
   scene.moment++;
 }
 
-// An event that cannot have happened, as wrong parts emit them, changes what it can.
+// An event that cannot have happened, as wrong parts emit them, ends at the first thing that it names and that is not
+// there; what it has done until then stays done, as in labengine/fold.py.
 function applyPossible(scene: SceneState, handle: Handler, row: AnyRow) {
   try {
     handle(scene, row);
@@ -358,14 +351,45 @@ function loseKey(scene: SceneState, key: number, block: number, reason: string) 
   }
 }
 
+function known(scene: SceneState, block: number) {
+  if (!(block >= 0 && block < scene.numBlocks)) throw new UnknownThing(`there is no block ${block}`);
+}
+
+function count(scene: SceneState, block: number, refCount: number) {
+  known(scene, block);
+  scene.refCounts[block] = refCount;
+  touch(scene, block);
+}
+
+function tableOf(scene: SceneState, id: number, group: number) {
+  const table = scene.own(id).ownTables()[group];
+  if (!table) throw new UnknownThing(`there is no group ${group}`);
+  return table;
+}
+
+// Another block, or null, in place of what the entry has.
+function replace(scene: SceneState, id: number, group: number, index: number, block: number) {
+  const table = tableOf(scene, id, group),
+    before = table[index];
+  if (before === undefined) throw new UnknownThing(`table ${group} of request ${id} has no entry ${index}`);
+  if (before !== scene.nullBlock) scene.places.remove(before, id, group, index);
+  table[index] = block;
+  if (block !== scene.nullBlock) scene.places.add(block, id, group, index);
+  touch(scene, before);
+  touch(scene, block);
+  return table;
+}
+
 function pin(scene: SceneState, block: number, change: number) {
+  known(scene, block);
   const pins = (scene.pins.get(block) ?? 0) + change;
   if (pins > 0) scene.pins.set(block, pins);
   else scene.pins.delete(block);
+  touch(scene, block);
 }
 
 function append(scene: SceneState, block: number, id: number, group: number) {
-  const table = scene.own(id).ownTables()[group];
+  const table = tableOf(scene, id, group);
   scene.places.add(block, id, group, table.push(block) - 1);
 }
 
@@ -400,12 +424,9 @@ function leaveQueue(scene: SceneState, block: number) {
 }
 
 function enterQueue(scene: SceneState, block: number, end: "head" | "tail") {
-  if (block < 0 || block >= scene.numBlocks) return; // no block: what wrong parts may free
-  if (!scene.queue.has(block)) scene.queue.push(block);
-  if (end === "head") {
-    scene.queue.remove(block);
-    scene.queue.unshift(block);
-  }
+  scene.queue.remove(block);
+  if (end === "head") scene.queue.unshift(block);
+  else scene.queue.push(block);
   scene.freedAt[block] = scene.moment;
   scene.changes.queue = true;
 }

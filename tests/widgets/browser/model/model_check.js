@@ -50,9 +50,19 @@ export function renumbered(state) {
   );
 }
 
+// What events alone decide, as Python's fold has it.
+export function core([step, , , , requests, queue, map], scene) {
+  const blocks = Array.from(scene.refCounts, (refs, id) => {
+    const { keys, pins } = scene.block(id),
+      start = scene.tokenStart[id];
+    return [refs, keys, scene.tokenStores[id]?.ids.slice(start, start + scene.tokenCount[id]) ?? [], pins];
+  });
+  return [step, blocks, requests, queue, map];
+}
+
 // ASCII only, as Python writes it.
 export function written(scene, change = (state) => state) {
-  return JSON.stringify(change(stateOf(scene))).replace(
+  return JSON.stringify(change(stateOf(scene), scene)).replace(
     /[^\x00-\x7f]/g,
     (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`,
   );

@@ -52,14 +52,10 @@ class Reference:
     def state(self) -> list[Any]:
         """Everything that is compared, as JSON has it."""
         fold = self.scene.fold
-        requests = [
-            [i, r.status, r.token_ids, r.num_prompt_tokens, r.num_computed_tokens, r.block_tables]
-            for i, r in fold.requests.items()
-        ]
-        mapped = [[map_key(*key), ids] for key, ids in fold.prefix_map.items()]
+        step, _, requests, queue, mapped = core(fold)
         tier = [map_key(*key) for key in self.scene.tier]
         score = list(self.scene.score)
-        return [fold.step, self.phase, score, self._blocks(), requests, list(fold.free_queue), mapped, tier]
+        return [step, self.phase, score, self._blocks(), requests, queue, mapped, tier]
 
     def _blocks(self) -> list[Any]:
         cells = [self.scene.cell(block_id) for block_id in range(self.scene.num_blocks)]
@@ -106,6 +102,29 @@ def renumbered(state: list[Any]) -> list[Any]:
     numbers: dict[int, int] = {-1: -1}
     blocks = [[*b[:2], numbers.setdefault(b[2], len(numbers) - 1), *b[3:]] for b in state[3]]
     return [*state[:3], blocks, *state[4:]]
+
+
+def cores(events: Sequence[ev.Event]) -> Iterator[list[Any]]:
+    """What the fold has at every moment, from the one before the first event on; no step among them is rolled back."""
+    fold = Fold()
+    yield core(fold)
+    for event in events:
+        fold.apply(event)
+        yield core(fold)
+
+
+def core(fold: Fold) -> list[Any]:
+    """The state that events alone decide, as JSON has it."""
+    blocks = [
+        [fold.ref_counts[i], [map_key(*key) for key in keys], tokens, fold.pins.get(i, 0)]
+        for i, (keys, tokens) in enumerate(zip(fold.block_keys, fold.block_tokens, strict=True))
+    ]
+    requests = [
+        [i, r.status, r.token_ids, r.num_prompt_tokens, r.num_computed_tokens, r.block_tables]
+        for i, r in fold.requests.items()
+    ]
+    mapped = [[map_key(*key), ids] for key, ids in fold.prefix_map.items()]
+    return [fold.step, blocks, requests, list(fold.free_queue), mapped]
 
 
 def checksum(state: list[Any]) -> int:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from random import Random
 
 import pytest
 
+from damaged_streams import damaged
 from grounds import ALL_GROUNDS, Ground
+from labengine import events as ev
 from widgets.browser.model.model_page import ModelPage, model_page
-from widgets.browser.model.model_reference import checksum, difference, events_of, payload, states
+from widgets.browser.model.model_reference import checksum, cores, difference, events_of, payload, states
 
 pytestmark = pytest.mark.browser
 
@@ -38,3 +42,30 @@ def test_every_moment_is_as_in_python(ground: Ground, page: ModelPage) -> None:
     runs = [[payload(events), sums[i], i] for i, events in enumerate(recorded)]
     for events, wrong in zip(recorded, page.evaluate(WALK, runs), strict=True):
         assert wrong is None, difference(events, wrong)
+
+
+DAMAGED = """
+(runs) => runs.map(([payload, sums]) => {
+  const recording = model.Recording.full(payload), scene = recording.sceneAt(0);
+  for (const moment of model.range(0, recording.end)) {
+    recording.move(scene, moment);
+    const text = model.written(scene, model.core);
+    if (model.checksum(text) !== sums[moment]) return { moment, text };
+  }
+  return null;
+})
+"""
+
+
+@pytest.mark.parametrize("ground", ALL_GROUNDS, ids=str)
+def test_both_folds_make_the_same_of_events_that_cannot_be(ground: Ground, page: ModelPage) -> None:
+    recorded = [damaged(events_of(ground, seed, MAX_EVENTS), Random(seed)) for seed in range(NUM_SEEDS)]
+    runs = [[payload(events), [checksum(core) for core in cores(events)]] for events in recorded]
+    for events, wrong in zip(recorded, page.evaluate(DAMAGED, runs), strict=True):
+        assert wrong is None, both(events, **wrong)
+
+
+def both(events: list[ev.Event], moment: int, text: str) -> str:
+    """What the two folds make of the moment, for a failing test."""
+    state = json.dumps(list(cores(events[:moment]))[-1])
+    return f"after {events[moment - 1]}\nPython:  {state}\nbrowser: {text}"
