@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from math import inf
 from typing import Any, cast
@@ -17,9 +16,11 @@ from labengine.conformance.settings import config_of, edition_for, longest_of
 from labengine.conformance.traffic import Traffic
 from labengine.core.editions import RECORDED_EDITIONS, edition
 from labengine.core.parts import Parts
+from labengine.figures import counted
 from labengine.finder.alone import called_alone
 from labengine.finder.board import Board, NoAnswer
 from labengine.finder.limits import can_fork
+from labengine.fold import Fold, surviving
 from labengine.session.patch.override import parts_with
 
 
@@ -117,24 +118,17 @@ def _parts(recorded: Recorded, other: object) -> Parts:
     return parts_with(other, edition_for(recorded.header), kinds)
 
 
-def cost_of(events: Iterable[ev.Event]) -> TrafficCost:
-    """Count what a run has spent."""
-    counts = defaultdict[str, int](int)
-    used = 0
-    for event in events:
-        match event:
-            case ev.ForwardRan(_, num_tokens):
-                counts["forward_passes"] += 1
-                counts["computed_tokens"] += num_tokens
-            case ev.PrefixHit(_, num_tokens):
-                counts["hit_tokens"] += num_tokens
-            case ev.RequestPreempted():
-                counts["preemptions"] += 1
-            case ev.BlockEvicted(_, "reused"):
-                counts["evicted_blocks"] += 1
-            case ev.BlockAllocated() | ev.BlockTouched(ref_count=1) | ev.BlockMerged(ref_count=1):
-                used += 1
-            case ev.BlockFreed(ref_count=0):
-                used -= 1
-        counts["peak_blocks"] = max(counts["peak_blocks"], used)
-    return TrafficCost(**counts)
+def cost_of(events: Sequence[ev.Event]) -> TrafficCost:
+    """Return what a run has spent; a step that was rolled back spends nothing."""
+    figures, state, peak = counted(events), Fold(), 0
+    for i in surviving(events):
+        state.apply(events[i])
+        peak = max(peak, state.num_used_blocks)
+    return TrafficCost(
+        forward_passes=figures.num_forward_passes,
+        computed_tokens=figures.num_computed,
+        hit_tokens=figures.num_hit,
+        preemptions=figures.num_preemptions,
+        evicted_blocks=figures.num_evicted_blocks,
+        peak_blocks=peak,
+    )

@@ -17,7 +17,7 @@ from labengine.course.progress import progress
 from labengine.course.progress_file import NamedScore
 from labengine.course.trial import LabMaker, Workload, picture_of, played
 from labengine.course.undone import UndoneWorkload, trace_of_an_undone_step
-from labengine.events import ForwardRan, PrefixHit
+from labengine.figures import counted
 from labengine.lab import Lab
 
 Score = Callable[[Lab], float]
@@ -25,12 +25,12 @@ Score = Callable[[Lab], float]
 
 def _hits(lab: Lab) -> float:
     assert lab.timeline is not None
-    return sum(event.num_tokens for event in lab.timeline.of_kind(PrefixHit))
+    return counted(lab.timeline.events()).num_hit
 
 
 def _computed(lab: Lab) -> float:
     assert lab.timeline is not None
-    return sum(event.num_tokens for event in lab.timeline.of_kind(ForwardRan))
+    return counted(lab.timeline.events()).num_computed
 
 
 def _peak(lab: Lab) -> float:

@@ -7,6 +7,7 @@ from itertools import zip_longest
 
 from labengine import events as ev
 from labengine.engine.engine import Engine
+from labengine.figures import Counter
 from labengine.hooks import Hooks
 
 
@@ -24,13 +25,13 @@ class Tally:
 
     def __init__(self, hooks: Hooks) -> None:
         self.decisions: list[str] = []
-        self._hit_tokens = self._computed_tokens = self._peak = 0
+        self._counter, self._peak = Counter(), 0
         self._subscriptions = [
+            self._counter.subscribe(hooks, ev.PrefixHit, ev.ForwardRan),
             hooks.subscribe(self._note_hit, ev.PrefixHit),
             hooks.subscribe(self._note_scheduled, ev.RequestScheduled),
             hooks.subscribe(self._note_end, ev.RequestPreempted, ev.RequestFinished),
             hooks.subscribe(self._note_merge, ev.BlockMerged),
-            hooks.subscribe(self._note_forward, ev.ForwardRan),
         ]
 
     def close(self) -> None:
@@ -44,10 +45,10 @@ class Tally:
 
     def cost(self, peak_used_blocks: int = 0) -> Cost:
         """Return the costs so far; a peak that was counted elsewhere counts too."""
-        return Cost(self._hit_tokens, self._computed_tokens, max(self._peak, peak_used_blocks))
+        figures = self._counter.figures
+        return Cost(figures.num_hit, figures.num_computed, max(self._peak, peak_used_blocks))
 
     def _note_hit(self, event: ev.PrefixHit) -> None:
-        self._hit_tokens += event.num_tokens
         self.decisions.append(f"request {event.request_id} finds {event.num_tokens} tokens in the cache")
 
     def _note_scheduled(self, event: ev.RequestScheduled) -> None:
@@ -59,9 +60,6 @@ class Tally:
 
     def _note_merge(self, event: ev.BlockMerged) -> None:
         self.decisions.append(f"request {event.request_id} merges entry {event.index} of group {event.group}")
-
-    def _note_forward(self, event: ev.ForwardRan) -> None:
-        self._computed_tokens += event.num_tokens
 
 
 def first_difference(one: Tally, other: Tally) -> tuple[str, str] | None:

@@ -11,7 +11,7 @@ from labengine.config import ConfigError, checked_call, shown
 from labengine.core.connector import Connector
 from labengine.core.editions import LABENGINE
 from labengine.core.parts import Parts
-from labengine.events import ForwardRan, PrefixHit
+from labengine.figures import counted
 from labengine.finder.endings import OF_THE_USER, interrupts_named, said_of
 from labengine.lab import Lab
 from labengine.scenarios.report import Conclusion
@@ -60,12 +60,13 @@ class HandMadeScenario(Scenario):
     def measure(self, lab: Lab) -> dict[str, int]:
         """Count broken rules, failed steps, unfinished requests, and costs."""
         assert lab.timeline is not None
+        figures = counted(lab.timeline.events())
         return {
             "rules broken": len({violation.rule for violation in lab.violations}),
             "failed steps": sum(map(_is_failure, lab.session.inputs.done)),
             "requests not finished": sum(one.status != "finished" for one in lab.snapshot().requests.values()),
-            "tokens found in the cache": sum(event.num_tokens for event in lab.timeline.of_kind(PrefixHit)),
-            "tokens computed": sum(event.num_tokens for event in lab.timeline.of_kind(ForwardRan)),
+            "tokens found in the cache": figures.num_hit,
+            "tokens computed": figures.num_computed,
             "peak of used blocks": lab.stats().peak_used_blocks,
             **self.more_figures(lab),
         }

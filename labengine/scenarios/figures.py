@@ -6,13 +6,12 @@ from typing import TypeVar
 
 from labengine.events import (
     Event,
-    ForwardRan,
     PrefixHit,
     RequestFinished,
-    RequestPreempted,
     StepStarted,
     TokenSampled,
 )
+from labengine.figures import counted
 from labengine.lab import Lab
 from labengine.scenarios.scenario import symptom
 
@@ -47,7 +46,8 @@ def num_finished(lab: Lab) -> int:
 
 def num_computed_tokens(lab: Lab) -> int:
     """Return the number of tokens computed over all steps, those of preempted requests included."""
-    return sum(event.num_tokens for event in events_of(lab, ForwardRan))
+    assert lab.timeline is not None
+    return counted(lab.timeline.events()).num_computed
 
 
 def num_hit_tokens(lab: Lab, request_id: int) -> int:
@@ -57,7 +57,8 @@ def num_hit_tokens(lab: Lab, request_id: int) -> int:
 
 def num_preemptions(lab: Lab) -> int:
     """Return the number of preemptions, over all requests."""
-    return len(events_of(lab, RequestPreempted))
+    assert lab.timeline is not None
+    return counted(lab.timeline.events()).num_preemptions
 
 
 def num_idle_steps(lab: Lab) -> int:

@@ -12,6 +12,7 @@
     violation   nothing
     hooks       events
     fold        events, snapshot
+    figures     events, hooks
     threads     nothing
     timeline    ground
     wording     snapshot
@@ -24,7 +25,7 @@
     course      everything but notebook
     front       everything, lazily
 
-The ground is atomic_write, regular_file, config, deprecated, events, extras, snapshot, violation, hooks, fold,
+The ground is atomic_write, regular_file, config, deprecated, events, extras, snapshot, violation, hooks, fold, figures,
 garbage_collection, threads, timeline and wording. The front is every other module or folder at the top of labengine
 (lab, session, magics, notebook ...); *lazily* means that importing it leads to torch or transformers on no path: what
 needs them is imported inside functions. Imports inside functions and under TYPE_CHECKING obey the table too. The
@@ -65,6 +66,7 @@ GROUND = (
     "violation",
     "hooks",
     "fold",
+    "figures",
     "garbage_collection",
     "threads",
     "gap",
