@@ -6,8 +6,9 @@ by block_id, requests by request_id, a block's place in a request's table by (re
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal, NamedTuple
 
 QueueEnd = Literal["head", "tail"]
 """Where a freed block enters the free queue: the head is reused next, the tail last."""
@@ -29,9 +30,32 @@ UNKNOWN_TOKEN = -1
 """In place of a token id that a recording leaves out: it has the number of tokens alone."""
 
 
+Topic = Literal["step", "request", "block", "model", "external tier", "trouble"]
+"""What an event is about: views filter and colour by it."""
+
+
+class InVllm(NamedTuple):
+    """A method of vLLM's, and what it decides, in labengine's words."""
+
+    owner: Literal["scheduler", "manager", "pool", "group"]
+    method: str
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Base of all events."""
+    """Base of all events. The class attributes are facts about a kind; tables elsewhere are made from them.
+
+    A *variant* of a kind is the event's `reason`, or "tail" for the BlockCached of a block that is not full; "" stands
+    for all others. tools/event_types.py writes these facts for the browser and for the tap.
+    """
+
+    topic: ClassVar[Topic]
+    decided_by: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Per variant: labengine's method that usually decides, others that take part, and last the emitter. Empty for a
+    kind that only a recording of another engine has."""
+    in_vllm: ClassVar[Mapping[str, InVllm]] = {}
+    """Per variant: what takes the decision in vLLM. Empty where the tap does not send the kind, or nobody decides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +69,9 @@ class EngineStarted(Event):
     null_block: int = -1
     """Pads a block table where a group holds no block. From 0 on it is a block of the pool that is never given away."""
 
+    topic = "step"
+    decided_by = {"": ("Parts.assemble", "Engine.__init__")}
+
 
 @dataclass(frozen=True, slots=True)
 class StepStarted(Event):
@@ -52,12 +79,18 @@ class StepStarted(Event):
 
     step: int
 
+    topic = "step"
+    decided_by = {"": ("Engine._all_or_nothing",)}
+
 
 @dataclass(frozen=True, slots=True)
 class StepEnded(Event):
     """The step's update is complete: tokens appended, blocks cached, finished requests freed."""
 
     step: int
+
+    topic = "step"
+    decided_by = {"": ("Engine._all_or_nothing",)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +104,9 @@ class StepFailed(Event):
     method: str
     """Class and method of the part that raised it, such as "BlockPool.release"."""
 
+    topic = "trouble"
+    decided_by = {"": ("Engine._all_or_nothing",)}
+
 
 @dataclass(frozen=True, slots=True)
 class StepRolledBack(Event):
@@ -80,6 +116,9 @@ class StepRolledBack(Event):
     reason: str
     """Name of the exception that ended the step."""
 
+    topic = "trouble"
+    decided_by = {"": ("Scheduler.forget_written", "Engine._roll_back")}
+
 
 @dataclass(frozen=True, slots=True)
 class RequestAdded(Event):
@@ -88,6 +127,10 @@ class RequestAdded(Event):
     request_id: int
     token_ids: tuple[int, ...]
     max_tokens: int
+
+    topic = "request"
+    decided_by = {"": ("Scheduler.add",)}
+    in_vllm = {"": InVllm("scheduler", "add_request", "A request joins the waiting queue.")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +142,28 @@ class PrefixHit(Event):
     """Computed tokens found in the cache; 0 is a miss. The request's num_computed_tokens is now this."""
     block_ids: tuple[tuple[int, ...], ...]
     """The hit blocks per group, in table order, null where the window needs none. Not yet touched."""
+
+    topic = "request"
+    decided_by = {
+        "": (
+            "KVCacheGroup.find_hit",
+            "SlidingWindowGroup.find_hit",
+            "KVCacheManager.longest_hit",
+            "PrefixLookup.longest_hit",
+            "KVCacheManager.find_prefix",
+            "KVCacheGroup.cached_run",
+            "KVCacheGroup.cached_block",
+            "MergePolicy.is_equal",
+            "HashChain.root",
+            "HashChain.link",
+            "KVCacheManager.admit",
+        )
+    }
+    in_vllm = {
+        "": InVllm(
+            "manager", "get_computed_blocks", "The longest prefix whose blocks are cached in every group is reused."
+        )
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +177,51 @@ class RequestScheduled(Event):
     status: str
     """waiting or running: a prefill-first engine keeps a partly prefilled request waiting."""
 
+    topic = "request"
+    decided_by = {
+        "": (
+            "Scheduler.schedule",
+            "Scheduler.next_waiting",
+            "Scheduler.skips",
+            "Scheduler.admit",
+            "KVCacheManager.can_admit",
+            "Scheduler.plan",
+        )
+    }
+    in_vllm = {
+        "": InVllm(
+            "scheduler",
+            "schedule",
+            "Running requests come first, then waiting ones, while the token budget and the blocks last.",
+        )
+    }
+
 
 @dataclass(frozen=True, slots=True)
 class RequestPreempted(Event):
     """A request gave all its blocks back because blocks ran out (a BlockFreed for each came before) and waits again."""
 
     request_id: int
+
+    topic = "trouble"
+    decided_by = {
+        "": (
+            "Scheduler.choose_victim",
+            "Scheduler.allocate_or_preempt",
+            "Scheduler.preempt",
+            "Scheduler.requeue",
+            "KVCacheManager.free",
+            "KVCacheGroup.freeing_order",
+            "KVCacheGroup.free",
+            "KVCacheGroup.release",
+            "Scheduler.take_blocks",
+        )
+    }
+    in_vllm = {
+        "": InVllm(
+            "scheduler", "_preempt_request", "The request that runs last gives its blocks back when blocks run out."
+        )
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +234,29 @@ class RequestFinished(Event):
     holds_blocks: bool = False
     """True: a connector still reads or writes its blocks. They are freed just before RequestReleased."""
 
+    topic = "request"
+    decided_by = {
+        "": (
+            "Scheduler.finish_reason",
+            "KVCacheManager.free",
+            "KVCacheGroup.freeing_order",
+            "KVCacheGroup.free",
+            "KVCacheGroup.release",
+            "Scheduler.finish",
+        ),
+        "abort": (
+            "Scheduler.abort",
+            "KVCacheManager.free",
+            "KVCacheGroup.freeing_order",
+            "KVCacheGroup.free",
+            "KVCacheGroup.release",
+            "Scheduler.finish",
+        ),
+    }
+    in_vllm = {
+        "": InVllm("scheduler", "_free_request", "A request that has ended gives its blocks back, last block first.")
+    }
+
 
 @dataclass(frozen=True, slots=True)
 class RequestReleased(Event):
@@ -137,12 +264,22 @@ class RequestReleased(Event):
 
     request_id: int
 
+    topic = "request"
+    in_vllm = {
+        "": InVllm(
+            "scheduler", "_free_blocks", "When the connector is done, a request that has ended gives its blocks back."
+        )
+    }
+
 
 @dataclass(frozen=True, slots=True)
 class RequestForgotten(Event):
     """A finished request is no longer kept: newer ones have taken its place. It happens between steps."""
 
     request_id: int
+
+    topic = "request"
+    decided_by = {"": ("Scheduler.forget_finished",)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +294,16 @@ class ExternalHit(Event):
     num_tokens: int
     is_loading: bool = False
 
+    topic = "external tier"
+    decided_by = {"": ("Scheduler.match_external", "ExternalLoads.match", "KVCacheManager.admit")}
+    in_vllm = {
+        "": InVllm(
+            "manager",
+            "allocate_slots",
+            "Blocks are taken for the tokens that the connector holds behind the prefix hit.",
+        )
+    }
+
 
 @dataclass(frozen=True, slots=True)
 class BlocksLoaded(Event):
@@ -164,6 +311,16 @@ class BlocksLoaded(Event):
 
     request_id: int
     transfers: tuple[Transfer, ...]
+
+    topic = "external tier"
+    decided_by = {
+        "": ("KVCacheManager.external_blocks", "ExternalLoads.load", "Scheduler.take_arrived", "Transfers.load")
+    }
+    in_vllm = {
+        "": InVllm(
+            "scheduler", "_update_from_kv_xfer_finished", "The connector's worker reports that the load is complete."
+        )
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +330,9 @@ class BlocksSaved(Event):
     request_id: int
     transfers: tuple[Transfer, ...]
 
+    topic = "external tier"
+    decided_by = {"": ("Scheduler.choose_saves", "ExternalLoads.saves", "Transfers.save")}
+
 
 @dataclass(frozen=True, slots=True)
 class LoadFailed(Event):
@@ -180,6 +340,14 @@ class LoadFailed(Event):
 
     request_id: int
     reason: str
+
+    topic = "trouble"
+    decided_by = {"": ("Transfers.forget", "Scheduler.take_arrived")}
+    in_vllm = {
+        "": InVllm(
+            "scheduler", "_handle_invalid_blocks", "The connector's worker reports blocks that it could not load."
+        )
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,10 +364,21 @@ class TierChanged(Event):
     pinned: tuple[tuple[int, bytes, int], ...] = ()
     """(group, block hash, transfers that keep it from being evicted); 0 where the last one gave its pin back."""
 
+    topic = "external tier"
+    decided_by = {"": ("Transfers._emit_changes",)}
+
 
 @dataclass(frozen=True, slots=True)
 class PrefixCacheReset(Event):
     """All cached content was forgotten (a BlockEvicted for each block came before)."""
+
+    topic = "trouble"
+    decided_by = {"": ("KVCacheManager.reset_prefix_cache",)}
+    in_vllm = {
+        "": InVllm(
+            "pool", "reset_prefix_cache", "All cached content is forgotten; that needs a pool without used blocks."
+        )
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +387,15 @@ class BlockEvicted(Event):
 
     block_id: int
     reason: EvictReason = "reused"
+
+    topic = "block"
+    decided_by = {
+        "": ("BlockPool.take", "FreeQueue.take", "BlockPool.evict"),
+        "replaced": ("KVCacheGroup.register_block", "BlockPool.evict"),
+        "reset": ("KVCacheManager.reset_prefix_cache", "BlockPool.evict"),
+        "distrusted": ("Scheduler.forget_written", "BlockPool.evict"),
+    }
+    in_vllm = {"": InVllm("pool", "_maybe_evict_cached_block", "A block that is given away forgets its content.")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +407,20 @@ class BlockAllocated(Event):
     group: int
     index: int
 
+    topic = "block"
+    decided_by = {
+        "": (
+            "KVCacheGroup.num_missing_blocks",
+            "KVCacheManager.allocate_computed",
+            "KVCacheManager.allocate",
+            "BlockPool.take",
+            "FreeQueue.take",
+            "BlockPool.evict",
+            "KVCacheGroup.extend",
+        )
+    }
+    in_vllm = {"": InVllm("pool", "get_new_blocks", "The head of the free queue is taken.")}
+
 
 @dataclass(frozen=True, slots=True)
 class BlocksSkipped(Event):
@@ -227,6 +429,10 @@ class BlocksSkipped(Event):
     request_id: int
     group: int
     num_blocks: int
+
+    topic = "block"
+    decided_by = {"": ("SlidingWindowGroup.num_skipped_tokens", "KVCacheGroup.add_hit")}
+    in_vllm = {"": InVllm("group", "add_local_computed_blocks", "Blocks that lie outside the window are not needed.")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +445,12 @@ class BlockTouched(Event):
     index: int
     ref_count: int
     """After the touch; 1 means that the block had been free."""
+
+    topic = "block"
+    decided_by = {
+        "": ("KVCacheManager.allocate_computed", "BlockPool.touch", "FreeQueue.remove", "KVCacheGroup.add_hit")
+    }
+    in_vllm = {"": InVllm("pool", "touch", "A cached block is shared; a free one leaves the free queue.")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +466,29 @@ class BlockCached(Event):
     """All blocks the map holds under this hash now, the one served first. Empty: the duplicate policy left it out."""
     is_full: bool = True
     """False for the tail of a prompt that ends inside the block: a key of vLLM's, for finer hits than a block."""
+
+    topic = "block"
+    decided_by = {
+        "": (
+            "MergePolicy.mapped_after",
+            "MergePolicy.merge_target",
+            "KVCacheManager.num_registrable_tokens",
+            "SlidingWindowGroup.is_worth_caching",
+            "HashChain.link",
+            "KVCacheManager.register",
+            "KVCacheGroup.register",
+            "BlockPool.register",
+            "KVCacheGroup.register_block",
+        ),
+        "tail": ("KVCacheGroup.register_tail",),
+    }
+    in_vllm = {
+        "": InVllm(
+            "pool",
+            "_insert_block_hash",
+            "A block that is full is registered under its hash; a block with the same hash stays as well.",
+        )
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +508,19 @@ class BlockMerged(Event):
     ref_count: int
     """Of the block that stays, after the merge."""
 
+    topic = "block"
+    decided_by = {
+        "": (
+            "MergePolicy.merge_target",
+            "MergePolicy.is_alive",
+            "MergePolicy.is_equal",
+            "HashChain.link",
+            "KVCacheGroup.register_block",
+            "BlockPool.share",
+            "KVCacheGroup.merge",
+        )
+    }
+
 
 @dataclass(frozen=True, slots=True)
 class BlockFreed(Event):
@@ -290,6 +538,64 @@ class BlockFreed(Event):
     queue_end: QueueEnd | None
     reason: FreeReason
 
+    topic = "block"
+    decided_by = {
+        "": (
+            "BlockPool.reused_first",
+            "KVCacheGroup.freeing_order",
+            "KVCacheManager.free",
+            "KVCacheGroup.free",
+            "BlockPool.release",
+            "FreeQueue.append",
+            "FreeQueue.prepend",
+            "KVCacheGroup.release",
+        ),
+        "preempted": (
+            "Scheduler.choose_victim",
+            "BlockPool.reused_first",
+            "KVCacheGroup.freeing_order",
+            "KVCacheManager.free",
+            "KVCacheGroup.free",
+            "BlockPool.release",
+            "FreeQueue.append",
+            "FreeQueue.prepend",
+            "KVCacheGroup.release",
+        ),
+        "merged": (
+            "MergePolicy.merge_target",
+            "KVCacheGroup.merge",
+            "BlockPool.reused_first",
+            "BlockPool.release",
+            "FreeQueue.append",
+            "FreeQueue.prepend",
+            "KVCacheGroup.release",
+        ),
+        "window": (
+            "SlidingWindowGroup.num_skipped_tokens",
+            "BlockPool.reused_first",
+            "KVCacheGroup.freeing_order",
+            "KVCacheGroup.drop_skipped",
+            "BlockPool.release",
+            "FreeQueue.append",
+            "FreeQueue.prepend",
+            "KVCacheGroup.release",
+        ),
+    }
+    in_vllm = {
+        "": InVllm(
+            "pool",
+            "free_blocks",
+            "A block without a reference joins the free queue: at the tail with a hash, at the head without.",
+        ),
+        "window": InVllm("group", "_remove_blocks_in_range", "Blocks that have left the window are freed."),
+        "preempted": InVllm("scheduler", "_preempt_request", "A preempted request gives all its blocks back."),
+        "load_failed": InVllm(
+            "scheduler",
+            "_update_waiting_for_remote_kv",
+            "A request whose load failed from its first block on gives its blocks back.",
+        ),
+    }
+
 
 @dataclass(frozen=True, slots=True)
 class FreeDeferred(Event):
@@ -303,6 +609,13 @@ class FreeDeferred(Event):
     block_ids: tuple[int, ...]
     """The table's blocks in order, without null entries."""
 
+    topic = "block"
+    in_vllm = {
+        "": InVllm(
+            "scheduler", "_free_request_blocks", "A step under way may still write the blocks: they are freed after it."
+        )
+    }
+
 
 @dataclass(frozen=True, slots=True)
 class BlockPinned(Event):
@@ -312,6 +625,9 @@ class BlockPinned(Event):
     ref_count: int
     """After the pin; 1 means that the block had been free."""
 
+    topic = "block"
+    in_vllm = {"": InVllm("pool", "touch", "A connector that copies a block keeps it from being given away.")}
+
 
 @dataclass(frozen=True, slots=True)
 class BlockUnpinned(Event):
@@ -320,6 +636,9 @@ class BlockUnpinned(Event):
     block_id: int
     ref_count: int
     queue_end: QueueEnd | None
+
+    topic = "block"
+    in_vllm = {"": InVllm("pool", "free_blocks", "Whoever held the block without a table needs it no longer.")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,6 +657,9 @@ class BlockCopied(Event):
     group: int
     index: int
 
+    topic = "block"
+    in_vllm = {"": InVllm("group", "_apply_cow", "A hit that ends inside a block goes on in a private copy of it.")}
+
 
 @dataclass(frozen=True, slots=True)
 class HashesMoved(Event):
@@ -345,6 +667,11 @@ class HashesMoved(Event):
 
     block_id: int
     into_block_id: int
+
+    topic = "block"
+    in_vllm = {
+        "": InVllm("pool", "move_block_hashes", "Another block with the same content is served in place of this one.")
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,6 +684,9 @@ class SlotsWritten(Event):
     runs: tuple[tuple[int, int, int], ...]
     """(block_id, offset, length) per block touched."""
 
+    topic = "model"
+    decided_by = {"": ("KVCacheManager.slot_runs", "BlockPool.null_block", "Engine._forward")}
+
 
 @dataclass(frozen=True, slots=True)
 class ForwardRan(Event):
@@ -364,6 +694,9 @@ class ForwardRan(Event):
 
     num_requests: int
     num_tokens: int
+
+    topic = "model"
+    decided_by = {"": ("Scheduler.schedule", "Engine._forward")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,6 +707,12 @@ class TokensComputed(Event):
     num_computed_tokens: int
     """0 after a load that failed from its first block on: a table of null entries alone is then empty again."""
 
+    topic = "request"
+    decided_by = {"": ("Scheduler.book_computed",)}
+    in_vllm = {
+        "": InVllm("scheduler", "update_from_output", "The tokens of a step count as computed when its output arrives.")
+    }
+
 
 @dataclass(frozen=True, slots=True)
 class TokenSampled(Event):
@@ -382,6 +721,10 @@ class TokenSampled(Event):
     request_id: int
     token_id: int
     position: int
+
+    topic = "model"
+    decided_by = {"": ("Scheduler.update", "Scheduler.plan", "Scheduler.append_token")}
+    in_vllm = {"": InVllm("scheduler", "_update_request_with_output", "The step's output is appended to the request.")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,6 +743,9 @@ class ViolationFound(Event):
 
     The last one is empty where the KV is that of no complete block of a request.
     """
+
+    topic = "trouble"
+    decided_by = {"": ("Watch._report",)}
 
 
 EVENT_KINDS: tuple[type[Event], ...] = tuple(

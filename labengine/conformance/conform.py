@@ -33,7 +33,7 @@ from labengine.timeline import Timeline
 from labengine.trace.file_access import MAX_BYTES, Limits
 from labengine.violation import Violation
 
-IN_NO_EDITION = (ev.FreeDeferred, ev.BlockPinned, ev.BlockUnpinned, ev.BlockCopied, ev.HashesMoved)
+IN_NO_EDITION = tuple(kind for kind in ev.EVENT_KINDS if not kind.decided_by and kind is not ev.RequestReleased)
 """Events of features that conform refuses; without them a scheduler that does so is broken."""
 
 MAX_EVENTS = 10_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -83,7 +83,8 @@ _BY_TYPE = {int: INT, str: TEXT, bool: FLAG, bytes: HASH}
 def shapes_of(kind: type[Event]) -> dict[str, Shape]:
     """Return the shape of each field of an event kind, in the fields' order."""
     hints = get_type_hints(kind)
-    return {name: NUM_BLOCKS if name == "num_blocks" else _shape(hint) for name, hint in hints.items()}
+    names = [field.name for field in fields(kind)]
+    return {name: NUM_BLOCKS if name == "num_blocks" else _shape(hints[name]) for name in names}
 
 
 def _shape(hint: Any) -> Shape:

@@ -63,7 +63,7 @@ class Pair:
     """Two engines on the same model that do the same: one waits for tokens, the other one launches ahead."""
 
     def __init__(self, model: Path, edition: str = "labengine", device: str = "cpu", **settings: Any) -> None:
-        self.engines: list[Engine] = []
+        self.engines: list[Any] = []
         self.events = []
         runners = (StaticRunner, Launching) if device == "cpu" else (ModelRunner, Counting)
         num_blocks = 48 if "gemma" in str(model) else NUM_BLOCKS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from labengine_vllm.engine import Engine
-from labengine_vllm.kinds import CACHED, EVICTED, MOVED, RESET
+from labengine_vllm.kinds import BLOCK_CACHED, BLOCK_EVICTED, HASHES_MOVED, PREFIX_CACHE_RESET
 from labengine_vllm.recorder import Recorder
 from labengine_vllm.requests import report_sampled
 from labengine_vllm.wrapping import Wrapping
@@ -69,7 +69,7 @@ class ContentObserver:
         group, size = group_of(key), self._sizes[group_of(key)]
         place = (recorder.caching, group, (num_tokens - 1) // size)
         mapped = mapped_ids(self._pool.cached_block_hash_to_block._cache[key])
-        recorder.rows.append((CACHED, block.block_id, *place, hash_of(key), mapped, num_tokens % size == 0))
+        recorder.rows.append((BLOCK_CACHED, block.block_id, *place, hash_of(key), mapped, num_tokens % size == 0))
 
     def _before_move(self, src_block: Any, dst_block: Any) -> None:
         self._recorder.is_moving = True
@@ -77,12 +77,12 @@ class ContentObserver:
     def _after_move(self, found: None, result: None, src_block: Any, dst_block: Any) -> None:
         self._recorder.is_moving = False
         if dst_block.block_hash is not None:
-            self._recorder.rows.append((MOVED, src_block.block_id, dst_block.block_id))
+            self._recorder.rows.append((HASHES_MOVED, src_block.block_id, dst_block.block_id))
 
     def _before_remove(self, block: Any) -> None:
         is_cached = block.block_hash is not None or block.block_id in self._pool.cached_block_hashes_by_block
         if is_cached and not self._recorder.is_moving:
-            self._recorder.rows.append((EVICTED, block.block_id, self._recorder.evict_reason))
+            self._recorder.rows.append((BLOCK_EVICTED, block.block_id, self._recorder.evict_reason))
 
     def _before_evict(self, *_: Any, **__: Any) -> None:
         self._recorder.evict_reason = "distrusted"
@@ -93,5 +93,5 @@ class ContentObserver:
 
     def _after_reset(self, cached: list[int], is_done: bool) -> None:
         if is_done:
-            self._recorder.rows.extend((EVICTED, block_id, "reset") for block_id in cached)
-            self._recorder.rows.append((RESET,))
+            self._recorder.rows.extend((BLOCK_EVICTED, block_id, "reset") for block_id in cached)
+            self._recorder.rows.append((PREFIX_CACHE_RESET,))

@@ -8,40 +8,10 @@ from importlib import import_module
 from typing import Any
 
 from labengine_vllm.engine import Engine
-from labengine_vllm.kinds import KINDS
+from labengine_vllm.kinds import DECIDED_BY, KINDS
 from labengine_vllm.settings import settings
 
 FORMAT, FORMAT_VERSION = "labengine stream", 1
-
-DECIDED_BY = {
-    "RequestAdded": ("scheduler", "add_request"),
-    "PrefixHit": ("manager", "get_computed_blocks"),
-    "RequestScheduled": ("scheduler", "schedule"),
-    "RequestPreempted": ("scheduler", "_preempt_request"),
-    "RequestFinished": ("scheduler", "_free_request"),
-    "RequestReleased": ("scheduler", "_free_blocks"),
-    "ExternalHit": ("manager", "allocate_slots"),
-    "BlocksLoaded": ("scheduler", "_update_from_kv_xfer_finished"),
-    "LoadFailed": ("scheduler", "_handle_invalid_blocks"),
-    "PrefixCacheReset": ("pool", "reset_prefix_cache"),
-    "BlockEvicted": ("pool", "_maybe_evict_cached_block"),
-    "BlockAllocated": ("pool", "get_new_blocks"),
-    "BlocksSkipped": ("group", "add_local_computed_blocks"),
-    "BlockTouched": ("pool", "touch"),
-    "BlockCached": ("pool", "_insert_block_hash"),
-    "BlockFreed": ("pool", "free_blocks"),
-    "BlockFreed:window": ("group", "_remove_blocks_in_range"),
-    "BlockFreed:preempted": ("scheduler", "_preempt_request"),
-    "BlockFreed:load_failed": ("scheduler", "_update_waiting_for_remote_kv"),
-    "FreeDeferred": ("scheduler", "_free_request_blocks"),
-    "BlockPinned": ("pool", "touch"),
-    "BlockUnpinned": ("pool", "free_blocks"),
-    "BlockCopied": ("group", "_apply_cow"),
-    "HashesMoved": ("pool", "move_block_hashes"),
-    "TokensComputed": ("scheduler", "update_from_output"),
-    "TokenSampled": ("scheduler", "_update_request_with_output"),
-}
-"""The method of vLLM's that takes the decision behind each kind of event."""
 
 
 def header(engine: Engine, stream_id: str, *, has_tokens: bool = True) -> dict[str, Any]:

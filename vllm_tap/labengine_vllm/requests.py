@@ -8,15 +8,15 @@ from typing import Any
 
 from labengine_vllm.engine import Engine
 from labengine_vllm.kinds import (
-    ADDED,
-    COMPUTED,
-    FINISHED,
     FORWARD_RAN,
-    HIT,
-    PREEMPTED,
-    RELEASED,
-    SAMPLED,
-    SCHEDULED,
+    PREFIX_HIT,
+    REQUEST_ADDED,
+    REQUEST_FINISHED,
+    REQUEST_PREEMPTED,
+    REQUEST_RELEASED,
+    REQUEST_SCHEDULED,
+    TOKEN_SAMPLED,
+    TOKENS_COMPUTED,
 )
 from labengine_vllm.recorder import Recorder
 from labengine_vllm.transfers import TransferObserver
@@ -77,7 +77,7 @@ class RequestObserver:
             return recorder.lose("a streaming session went on")
         recorder.close_step()
         number = recorder.id_of(request.request_id)
-        recorder.rows.append((ADDED, number, recorder.tokens.of(request), request.max_tokens))
+        recorder.rows.append((REQUEST_ADDED, number, recorder.tokens.of(request), request.max_tokens))
         if salt := getattr(request, "cache_salt", None):
             recorder.note("salt", number, sha256(str(salt).encode()).hexdigest()[:16])
         if found := unusual_features(request):
@@ -109,14 +109,21 @@ class RequestObserver:
             start = num_new_computed_tokens
             hit = () if new_computed_blocks is None else new_computed_blocks.blocks
             block_ids = [[block.block_id for block in group] for group in hit] or [[] for _ in range(self._num_groups)]
-            rows.insert(begin, (HIT, number, start, block_ids))
+            rows.insert(begin, (PREFIX_HIT, number, start, block_ids))
             if num_external := num_external_computed_tokens:
                 hit_row = self.transfers.report_hit(request, start, num_external, is_loading=delay_cache_blocks)
                 rows.insert(begin + 1, hit_row)
                 start += num_external
         if num_new_tokens:
             rows.append(
-                (SCHEDULED, number, start, num_new_tokens, _is_prefill(request, start, num_new_tokens), "running")
+                (
+                    REQUEST_SCHEDULED,
+                    number,
+                    start,
+                    num_new_tokens,
+                    _is_prefill(request, start, num_new_tokens),
+                    "running",
+                )
             )
 
     def report_forward(self, output: Any) -> None:
@@ -142,7 +149,7 @@ class RequestObserver:
             request = self._scheduler.requests.get(name)
             if request is not None and request.status.name == "RUNNING" and not request.num_stale_output_tokens:
                 num_computed = max(0, request.num_computed_tokens - request.num_in_flight_tokens)
-                self._recorder.rows.append((COMPUTED, self._recorder.ids[name], num_computed))
+                self._recorder.rows.append((TOKENS_COMPUTED, self._recorder.ids[name], num_computed))
             if name == up_to:
                 return
 
@@ -164,7 +171,7 @@ class RequestObserver:
     def _after_preempt(self, found: None, result: None, request: Any, *_: Any, **__: Any) -> None:
         self._recorder.free_reason = "finished"
         self._recorder.has_loaded.discard(request.request_id)
-        self._recorder.rows.append((PREEMPTED, self._recorder.ids[request.request_id]))
+        self._recorder.rows.append((REQUEST_PREEMPTED, self._recorder.ids[request.request_id]))
 
     def _before_free_request(self, request: Any, *_: Any, **__: Any) -> None:
         if request.status.name in ENDED_FROM_OUTSIDE:
@@ -174,7 +181,7 @@ class RequestObserver:
         name = request.request_id
         if name in self._scheduler.requests:
             self._recorder.holding.add(name)
-            self._recorder.rows.append((FINISHED, self._recorder.id_of(name), _end_of(request), True))
+            self._recorder.rows.append((REQUEST_FINISHED, self._recorder.id_of(name), _end_of(request), True))
 
     def _before_finish(self, request: Any) -> None:
         self._recorder.free_reason = "aborted" if request.status.name == "FINISHED_ABORTED" else "finished"
@@ -184,9 +191,9 @@ class RequestObserver:
         recorder.free_reason = "finished"
         number = recorder.ids.pop(name)
         if name in recorder.holding:
-            recorder.rows.append((RELEASED, number))
+            recorder.rows.append((REQUEST_RELEASED, number))
         else:
-            recorder.rows.append((FINISHED, number, _end_of(request), False))
+            recorder.rows.append((REQUEST_FINISHED, number, _end_of(request), False))
         recorder.forget_request(name)
 
 
@@ -212,7 +219,7 @@ def report_sampled(recorder: Recorder, request: Any) -> None:
         return
     number, start = recorder.id_of(request.request_id), recorder.sampling[1]
     for position in range(start, request.num_tokens):
-        recorder.rows.append((SAMPLED, number, recorder.tokens.at(request, position), position))
+        recorder.rows.append((TOKEN_SAMPLED, number, recorder.tokens.at(request, position), position))
     recorder.sampling = request, request.num_tokens
 
 

@@ -7,7 +7,16 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from labengine_vllm.engine import Engine
-from labengine_vllm.kinds import ALLOCATED, COPIED, DEFERRED, FREED, PINNED, SKIPPED, TOUCHED, UNPINNED
+from labengine_vllm.kinds import (
+    BLOCK_ALLOCATED,
+    BLOCK_COPIED,
+    BLOCK_FREED,
+    BLOCK_PINNED,
+    BLOCK_TOUCHED,
+    BLOCK_UNPINNED,
+    BLOCKS_SKIPPED,
+    FREE_DEFERRED,
+)
 from labengine_vllm.recorder import Owner, Recorder
 from labengine_vllm.wrapping import Wrapping
 
@@ -44,12 +53,12 @@ class GroupObserver:
         recorder.is_touching = False
         number, num_null = recorder.id_of(request_id), _num_leading_nulls(table)
         if num_null:
-            recorder.rows.append((SKIPPED, number, self._number, num_null))
+            recorder.rows.append((BLOCKS_SKIPPED, number, self._number, num_null))
         for index in range(num_null, len(table)):
             block = table[index]
             if block.is_null:
                 return recorder.lose("a prefix hit has a hole")
-            recorder.rows.append((TOUCHED, block.block_id, number, self._number, index, block.ref_cnt))
+            recorder.rows.append((BLOCK_TOUCHED, block.block_id, number, self._number, index, block.ref_cnt))
 
     def _before_growth(self, request_id: str, *_: Any, **__: Any) -> int:
         return len(self._group.req_to_blocks.get(request_id, ()))
@@ -62,7 +71,7 @@ class GroupObserver:
         for index in range(length, len(table)):
             if table[index].is_null:
                 return recorder.lose("a table grew by an entry without a block")
-            recorder.rows.append((ALLOCATED, table[index].block_id, number, self._number, index))
+            recorder.rows.append((BLOCK_ALLOCATED, table[index].block_id, number, self._number, index))
 
     def _before_window(self, request_id: str, first_block: int, last_block: int) -> None:
         table, index_of = self._group.req_to_blocks.get(request_id, ()), {}
@@ -89,7 +98,7 @@ class GroupObserver:
             return
         ids = [block.block_id for block in self._group.req_to_blocks.get(request_id, ()) if not block.is_null]
         if ids:
-            recorder.rows.append((DEFERRED, recorder.id_of(request_id), self._number, ids))
+            recorder.rows.append((FREE_DEFERRED, recorder.id_of(request_id), self._number, ids))
             recorder.pins.update(ids)
 
     def _after_copy(
@@ -98,7 +107,7 @@ class GroupObserver:
         recorder, pair = self._recorder, (source_block.block_id, cow_block.block_id)
         if cow_block.ref_cnt != 2:
             return recorder.lose("copy-on-write of a block that was hit in part")
-        recorder.rows.append((COPIED, *pair, recorder.id_of(request_id), self._number, block_idx))
+        recorder.rows.append((BLOCK_COPIED, *pair, recorder.id_of(request_id), self._number, block_idx))
         recorder.pins.update(pair)
 
 
@@ -137,7 +146,7 @@ class FreeObserver:
         for block in blocks:
             following[block.block_id] -= 1
             if not block.is_null:
-                recorder.rows.append((PINNED, block.block_id, block.ref_cnt - following[block.block_id]))
+                recorder.rows.append((BLOCK_PINNED, block.block_id, block.ref_cnt - following[block.block_id]))
                 recorder.pins[block.block_id] += 1
 
     def _before_unpin(self, blocks: Iterable[Any], *_: Any, **__: Any) -> None:
@@ -162,9 +171,9 @@ class FreeObserver:
                 continue
             following[block.block_id] -= 1
             if following[block.block_id] or block.block_id not in queued:
-                recorder.rows.append((UNPINNED, block.block_id, block.ref_cnt + following[block.block_id], None))
-        recorder.rows.extend((UNPINNED, block.block_id, 0, "tail") for block in recorder.to_tail)
-        recorder.rows.extend((UNPINNED, block.block_id, 0, "head") for block in reversed(recorder.to_head))
+                recorder.rows.append((BLOCK_UNPINNED, block.block_id, block.ref_cnt + following[block.block_id], None))
+        recorder.rows.extend((BLOCK_UNPINNED, block.block_id, 0, "tail") for block in recorder.to_tail)
+        recorder.rows.extend((BLOCK_UNPINNED, block.block_id, 0, "head") for block in reversed(recorder.to_head))
 
     def _after_free(self, found: None, result: None, ordered_blocks: list[Any]) -> None:
         """Report the frees in an order that puts each block where it is: the head's come last."""
@@ -185,7 +194,7 @@ class FreeObserver:
         owner = self._recorder.owner
         assert owner is not None
         place = (owner.request_id, owner.group, owner.index_of[block.block_id])
-        self._recorder.rows.append((FREED, block.block_id, *place, block.ref_cnt, queue_end, owner.reason))
+        self._recorder.rows.append((BLOCK_FREED, block.block_id, *place, block.ref_cnt, queue_end, owner.reason))
 
 
 def _ids_of(blocks: Iterable[Any]) -> Counter[int]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from labengine_vllm.engine import Engine
-from labengine_vllm.kinds import COMPUTED, EXTERNAL_HIT, LOAD_FAILED, LOADED
+from labengine_vllm.kinds import BLOCKS_LOADED, EXTERNAL_HIT, LOAD_FAILED, TOKENS_COMPUTED
 from labengine_vllm.recorder import Recorder
 from labengine_vllm.wrapping import Wrapping
 
@@ -87,11 +87,11 @@ class TransferObserver:
         recorder, name = self._recorder, request.request_id
         recorder.free_reason = "finished"
         recorder.loading.pop(name, None)
-        recorder.rows.append((COMPUTED, recorder.id_of(name), request.num_computed_tokens))
+        recorder.rows.append((TOKENS_COMPUTED, recorder.id_of(name), request.num_computed_tokens))
 
     def _report(self, name: str, start: int, end: int) -> None:
         if transfers := [*self._transfers(name, start, end)]:
-            self._recorder.rows.append((LOADED, self._recorder.id_of(name), transfers))
+            self._recorder.rows.append((BLOCKS_LOADED, self._recorder.id_of(name), transfers))
 
     def _transfers(self, name: str, start: int, end: int) -> Iterator[Transfer]:
         """Yield the blocks that hold a request's tokens [start, end)."""

@@ -149,17 +149,24 @@ def checked_seams(facts: Mapping[str, Any]) -> dict[str, Any]:
                 _check(method)
     except (LookupError, TypeError) as error:
         raise TraceError(f"the trace does not tell what decided its events ({error}): get it again") from None
-    return dict(code)
+    seen: dict[str, Any] = _seen(code)
+    return seen
+
+
+def _seen(value: Any) -> Any:
+    """Return a JSON value with visible texts and names."""
+    if isinstance(value, dict):
+        return {visible(name): _seen(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [*map(_seen, value)]
+    return visible(value) if isinstance(value, str) else value
 
 
 def _check(method: Any) -> None:
-    """Check a method, and make its texts visible."""
     for name, types in _TYPES.items():
         _typed(_typed(method, dict)[name], *types)
     for name in _BASE if method["base"] is not None else ():
         _typed(method["base"][name], str)
-    for texts in filter(None, (method, method["base"])):
-        texts.update({name: visible(text) for name, text in texts.items() if isinstance(text, str)})
 
 
 def _typed(value: Any, *types: type) -> Any:

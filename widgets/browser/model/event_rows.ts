@@ -50,6 +50,47 @@ export const DEFAULTS: Readonly<Record<string, unknown>> = {
   misnamed: [],
 };
 
+// What a kind of event is about, as an index into TOPIC_NAMES.
+export const TOPIC_NAMES = ["step", "request", "block", "model", "external tier", "trouble"];
+
+export const TOPICS: Readonly<Record<keyof typeof FIELDS, number>> = {
+  EngineStarted: 0,
+  StepStarted: 0,
+  StepEnded: 0,
+  StepFailed: 5,
+  StepRolledBack: 5,
+  RequestAdded: 1,
+  PrefixHit: 1,
+  RequestScheduled: 1,
+  RequestPreempted: 5,
+  RequestFinished: 1,
+  RequestReleased: 1,
+  RequestForgotten: 1,
+  ExternalHit: 4,
+  BlocksLoaded: 4,
+  BlocksSaved: 4,
+  LoadFailed: 5,
+  TierChanged: 4,
+  PrefixCacheReset: 5,
+  BlockEvicted: 2,
+  BlockAllocated: 2,
+  BlocksSkipped: 2,
+  BlockTouched: 2,
+  BlockCached: 2,
+  BlockMerged: 2,
+  BlockFreed: 2,
+  FreeDeferred: 2,
+  BlockPinned: 2,
+  BlockUnpinned: 2,
+  BlockCopied: 2,
+  HashesMoved: 2,
+  SlotsWritten: 3,
+  ForwardRan: 3,
+  TokensComputed: 1,
+  TokenSampled: 3,
+  ViolationFound: 5,
+};
+
 // Fields of each kind. Bytes arrive as hex, tuples as arrays.
 export interface EventFields {
   EngineStarted: {

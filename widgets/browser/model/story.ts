@@ -1,13 +1,51 @@
 // The run at a glance: requests' states, blocks' lives and figures per step, extended as events come. No DOM.
-// Event i is the cell [i, i + 1) of the time axis, and shows the state right after it.
+// Event i is the cell [i, i + 1) of the time axis, and shows the state right after it: that of the story's own scene.
 
 import { countUpTo } from "./arrays.ts";
-import type { EventRows } from "./event_rows.ts";
+import { TOPICS } from "./event_rows.ts";
 import type { AnyRow, EventKind } from "./events.ts";
-import { entryFor } from "./events.ts";
 import type { Recording } from "./recording.ts";
+import type { RequestRecord } from "./requests.ts";
 import type { Scene } from "./scene.ts";
-import { LIFE, NO_OWNER, STATE, StoryState, TOPICS } from "./story_state.ts";
+import type { Changes } from "./scene_state.ts";
+
+export const STATE = { waiting: 0, prefill: 1, decode: 2, preempted: 3, finished: 4, loading: 5 };
+
+export const STATE_NAMES = Object.keys(STATE);
+
+export const LIFE = { free: 0, live: 1, cached: 2, lost: 3 };
+
+export const LIFE_NAMES = ["free", "in use", "freed, still cached", "in use, but lost: no look-up finds it"];
+
+// Owners of a block that are no request.
+export const SHARED = -2;
+
+export const NO_OWNER = -1;
+
+// A request's states, each from a moment on; state: one of STATE.
+export interface StoryLane {
+  id: number;
+  at: number[];
+  state: number[];
+}
+
+// A block's lives, each from a moment on. key: an index into `keys`, -1 for none.
+export interface Band {
+  at: number[];
+  life: number[];
+  key: number[];
+  owner: number[];
+  refs: number[];
+}
+
+const COUNTS = ["used", "peak", "hit", "looked", "prefill", "decode", "sampled"] as const;
+const NONE = { used: 0, peak: 0, hit: 0, looked: 0, prefill: 0, decode: 0, sampled: 0 };
+const TROUBLE = 5;
+
+type Counts = Record<(typeof COUNTS)[number], number>;
+
+// Figures per step that ended.
+export type StorySeries = Record<"step" | "moment" | keyof Counts, number[]>;
 
 const stories = new WeakMap<Recording, Story>();
 
@@ -18,19 +56,30 @@ export function storyOf(recording: Recording) {
   return story.extend();
 }
 
-export class Story extends StoryState {
+export class Story {
   recording: Recording;
   version = 0; // + 1 whenever the story begins anew
   start!: number;
   end!: number;
   topics!: Uint8Array; // by event
   troubles!: number[]; // the events whose topic is trouble
-  readers!: { topic: number; apply: ((story: StoryState, row: AnyRow, i: number) => void) | undefined }[]; // by kind
+  steps!: { number: number[]; start: number[]; end: (number | null)[]; isRolledBack: boolean[] };
+  series!: StorySeries;
+  keys!: string[]; // of the prefix map, by the numbers that bands have
+  keyNumbers!: Map<string, number>;
+  lanes!: Map<number, StoryLane>;
+  bands!: Band[]; // by block; none of a block that was never used
+  scene!: Scene; // at the story's end
+  counts!: Counts;
+  before!: Counts; // those at the step's start
 
   constructor(recording: Recording) {
-    super();
     this.recording = recording;
     this.begin();
+  }
+
+  get numBlocks() {
+    return this.scene.numBlocks;
   }
 
   // From the oldest event that the recording has.
@@ -40,33 +89,31 @@ export class Story extends StoryState {
     this.start = this.end = recording.start;
     this.topics = new Uint8Array(1024);
     this.troubles = [];
-    this.readers = recording.kinds.names.map((name) => ({
-      topic: TOPICS[name as EventKind] ?? 0,
-      apply: entryFor(APPLY, name),
-    }));
-    this.clear();
-    this.takeStock(recording.sceneAt(recording.start));
+    this.steps = { number: [], start: [], end: [], isRolledBack: [] };
+    this.series = {
+      step: [],
+      moment: [],
+      used: [],
+      peak: [],
+      hit: [],
+      looked: [],
+      prefill: [],
+      decode: [],
+      sampled: [],
+    };
+    this.keys = [];
+    this.keyNumbers = new Map();
+    this.scene = recording.sceneAt(recording.start);
+    this.restart(this.start);
   }
 
-  takeStock(scene: Scene) {
-    this.numBlocks = scene.numBlocks;
-    for (const [key, ids] of scene.map) this.map.set(key, [...ids]);
-    for (const [id, request] of scene.requests) {
-      this.promptLengths.set(id, request.numPrompt);
-      const isPrefill = request.numComputed < request.numPrompt;
-      this.enter(
-        id,
-        this.start,
-        request.status === "running" ? (isPrefill ? STATE.prefill : STATE.decode) : STATE[request.status],
-      );
-      for (const table of request.tables)
-        for (const block of table) if (block >= 0 && block !== scene.nullBlock) this.own(block, id, this.start);
-    }
-    for (let id = 0; id < scene.numBlocks; id++)
-      if (scene.refCounts[id]) this.change(id, this.start, { refs: scene.refCounts[id] });
-    for (const [key, ids] of scene.map)
-      for (const id of ids) this.change(id, this.start, { keys: [...this.block(id).keys, key] });
-    this.counts.peak = this.counts.used;
+  // An engine is there: requests and blocks of the one before are gone, steps and figures stay.
+  restart(at: number) {
+    this.lanes = new Map();
+    this.bands = [];
+    this.counts = { ...NONE };
+    this.before = { ...NONE };
+    this.drawAll(at);
   }
 
   extend() {
@@ -76,11 +123,8 @@ export class Story extends StoryState {
       this.begin();
     if (recording.end > this.topics.length + this.start) this.grow(recording.end - this.start);
     while (this.end < recording.end) {
-      const row = recording.row(this.end),
-        { topic, apply } = this.readers[row[0]];
-      this.topics[this.end - this.start] = topic;
-      if (topic === 5) this.troubles.push(this.end);
-      apply?.(this, recording.kinds.ordered(row), this.end);
+      const row = recording.row(this.end);
+      this.note(recording.kinds.names[row[0]] as EventKind, recording.kinds.ordered(row), this.end);
       this.end += 1;
     }
     return this;
@@ -91,6 +135,140 @@ export class Story extends StoryState {
     topics.set(this.topics);
     this.topics = topics;
   }
+
+  // What event number i says of the run as a whole, and what it has changed.
+  note(kind: EventKind, row: AnyRow, i: number) {
+    const topic = TOPICS[kind] ?? 0;
+    this.topics[i - this.start] = topic;
+    if (topic === TROUBLE) this.troubles.push(i);
+    const changes = this.recording.move(this.scene, i + 1);
+    if (kind === "EngineStarted") this.restart(i);
+    else if (kind === "StepStarted") this.openStep(row[1] as number, i);
+    else if (kind === "StepRolledBack") this.rollBack(i);
+    else this.count(kind, row);
+    if (changes.all) this.drawAll(i);
+    else if (kind !== "StepStarted") this.draw(changes, i); // what a step computes stays said until the next one does
+    if (kind === "StepEnded") this.endStep(i);
+  }
+
+  // -- requests and blocks
+
+  draw({ blocks, requests }: Changes, at: number) {
+    for (const id of blocks) this.drawBlock(id, at);
+    for (const id of requests) this.drawRequest(id, at);
+  }
+
+  drawAll(at: number) {
+    for (let id = 0; id < this.numBlocks; id++) this.drawBlock(id, at);
+    for (const id of this.scene.requests.keys()) this.drawRequest(id, at);
+  }
+
+  drawRequest(id: number, at: number) {
+    const request = this.scene.requests.get(id);
+    if (!request) return;
+    const state = stateOf(request),
+      lane = this.lanes.get(id);
+    if (!lane) this.lanes.set(id, { id, at: [at], state: [state] });
+    else if (lane.state.at(-1) === state) return;
+    else {
+      const place = lane.at.at(-1) === at ? lane.at.length - 1 : lane.at.length;
+      lane.at[place] = at;
+      lane.state[place] = state;
+    }
+  }
+
+  drawBlock(id: number, at: number) {
+    const { scene } = this,
+      refs = scene.refCounts[id],
+      known = scene.firstKey[id],
+      isMapped = scene.isMapped(id);
+    const life = refs ? (known >= 0 && !isMapped ? LIFE.lost : LIFE.live) : isMapped ? LIFE.cached : LIFE.free;
+    const key = life === LIFE.free || known < 0 ? -1 : this.keyNumber(scene.shared.keys.text(known)),
+      owner = this.ownerOf(id);
+    const last = (this.bands[id]?.at.length ?? 0) - 1;
+    if (last < 0 && life === LIFE.free) return;
+    const band = (this.bands[id] ??= { at: [], life: [], key: [], owner: [], refs: [] });
+    if (
+      last >= 0 &&
+      band.life[last] === life &&
+      band.key[last] === key &&
+      band.owner[last] === owner &&
+      band.refs[last] === refs
+    )
+      return;
+    const place = last >= 0 && band.at[last] === at ? last : last + 1;
+    band.at[place] = at;
+    band.life[place] = life;
+    band.key[place] = key;
+    band.owner[place] = owner;
+    band.refs[place] = refs;
+  }
+
+  ownerOf(block: number) {
+    const { head, next, request } = this.scene.places;
+    let owner = NO_OWNER;
+    for (let node = head[block]; node >= 0; node = next[node]) {
+      if (owner >= 0 && owner !== request[node]) return SHARED;
+      owner = request[node];
+    }
+    return owner;
+  }
+
+  keyNumber(key: string) {
+    let number = this.keyNumbers.get(key);
+    if (number === undefined) this.keyNumbers.set(key, (number = this.keys.push(key) - 1));
+    return number;
+  }
+
+  // -- steps and figures
+
+  openStep(number: number, at: number) {
+    const { steps } = this;
+    steps.number.push(number);
+    steps.start.push(at);
+    steps.end.push(null);
+    steps.isRolledBack.push(false);
+    this.before = { ...this.counts };
+    Object.assign(this.counts, { prefill: 0, decode: 0, sampled: 0 });
+  }
+
+  count(kind: EventKind, row: AnyRow) {
+    const { counts } = this;
+    if (kind === "PrefixHit") {
+      const [, request, numTokens] = row as [number, number, number],
+        length = this.scene.requests.get(request)?.numPrompt ?? 0;
+      counts.hit += Math.min(numTokens, length);
+      counts.looked += length;
+    } else if (kind === "RequestScheduled") {
+      const [, , , numTokens, isPrefill] = row as [number, number, number, number, boolean];
+      counts[isPrefill ? "prefill" : "decode"] += numTokens;
+    } else if (kind === "TokenSampled") counts.sampled += 1;
+  }
+
+  endStep(at: number) {
+    const { steps, series, counts } = this,
+      last = steps.end.length - 1;
+    if (last >= 0) steps.end[last] = at + 1;
+    counts.used = this.scene.numUsed;
+    counts.peak = this.scene.peak;
+    series.step.push(steps.number[last] ?? 0);
+    series.moment.push(at + 1);
+    for (const name of COUNTS) series[name].push(counts[name]);
+  }
+
+  // The step's events stay on the axis; a request that came in it is gone.
+  rollBack(at: number) {
+    const { steps } = this,
+      last = steps.end.length - 1;
+    if (last < 0) return;
+    steps.end[last] = at + 1;
+    steps.isRolledBack[last] = true;
+    this.counts = { ...this.before };
+    for (const { id, at: moments } of this.lanes.values())
+      if (moments[0] >= steps.start[last] && !this.scene.requests.has(id)) this.lanes.delete(id);
+  }
+
+  // -- to read
 
   topic(i: number) {
     return this.topics[i - this.start];
@@ -121,71 +299,12 @@ export class Story extends StoryState {
   }
 }
 
-type Apply<Kind extends EventKind> = (story: StoryState, row: EventRows[Kind], i: number) => void;
-
-function without<T>(list: T[], item: T) {
-  return list.filter((other) => other !== item);
+function stateOf(request: RequestRecord) {
+  const { status, scheduled, numComputed, numPrompt } = request;
+  if (status === "finished" || status === "preempted") return STATE[status];
+  if (request.isLoading) return STATE.loading;
+  if (scheduled) return scheduled.isPrefill ? STATE.prefill : STATE.decode;
+  if (status === "running") return numComputed < numPrompt ? STATE.prefill : STATE.decode;
+  const isBegun = numComputed > (request.hit ?? 0) + request.external; // a chunk of its prompt is computed
+  return isBegun ? STATE.prefill : STATE.waiting;
 }
-
-const APPLY: { [Kind in EventKind]?: Apply<Kind> } = {
-  EngineStarted: (story, [, numBlocks]) => story.restart(numBlocks),
-  StepStarted: (story, [, step], i) => story.openStep(step, i),
-  StepEnded: (story, _row, i) => story.endStep(i),
-  StepRolledBack: (story, _row, i) => story.rollBack(i),
-  RequestAdded(story, [, request, tokens], i) {
-    story.promptLengths.set(request, tokens.length);
-    story.enter(request, i, STATE.waiting);
-  },
-  PrefixHit({ counts, promptLengths }, [, request, numTokens]) {
-    const length = promptLengths.get(request) ?? 0;
-    counts.hit += Math.min(numTokens, length);
-    counts.looked += length;
-  },
-  ExternalHit(story, [, request, , isLoading], i) {
-    if (isLoading) story.enter(request, i, STATE.loading);
-  },
-  LoadFailed: (story, [, request], i) => story.enter(request, i, STATE.waiting),
-  RequestScheduled(story, [, request, , numTokens, isPrefill], i) {
-    story.enter(request, i, isPrefill ? STATE.prefill : STATE.decode);
-    story.counts[isPrefill ? "prefill" : "decode"] += numTokens;
-  },
-  RequestPreempted: (story, [, request], i) => story.enter(request, i, STATE.preempted),
-  RequestFinished: (story, [, request], i) => story.enter(request, i, STATE.finished),
-  RequestForgotten: ({ promptLengths }, [, request]) => void promptLengths.delete(request),
-  TokenSampled: ({ counts }) => void (counts.sampled += 1),
-  BlockAllocated: (story, [, block, request], i) => story.change(block, i, { refs: 1, keys: [], owners: [request] }),
-  BlockTouched(story, [, block, request, , , refs], i) {
-    story.change(block, i, { refs, owners: [...without(story.block(block).owners, request), request] });
-  },
-  BlockCached(story, [, block, , group, , hash, mapped], i) {
-    const key = `${group}:${hash}`;
-    story.change(block, i, { keys: [...story.block(block).keys, key] });
-    if (mapped.length) story.remap(key, mapped, i);
-  },
-  BlockMerged(story, [, block, into, request, , , refs], i) {
-    story.change(block, i, { owners: without(story.block(block).owners, request) });
-    story.change(into, i, { refs, owners: [...without(story.block(into).owners, request), request] });
-  },
-  BlockFreed(story, [, block, request, , , refs], i) {
-    story.change(block, i, { refs, owners: refs ? without(story.block(block).owners, request) : [] });
-  },
-  FreeDeferred(story, [, request, , blocks], i) {
-    for (const block of blocks) story.change(block, i, { owners: without(story.block(block).owners, request) });
-  },
-  BlockPinned: (story, [, block, refs], i) => story.change(block, i, { refs }),
-  BlockUnpinned: (story, [, block, refs], i) => story.change(block, i, refs ? { refs } : { refs, owners: [] }),
-  BlockCopied(story, [, block, into, request], i) {
-    story.change(block, i, { owners: without(story.block(block).owners, request) });
-    story.change(into, i, { refs: 2, keys: [], owners: [request] });
-  },
-  HashesMoved(story, [, block, into], i) {
-    const { keys } = story.block(block);
-    for (const key of keys) story.remap(key, [...without(story.map.get(key) ?? [], block), into], i);
-    story.change(block, i, { keys: [] });
-    story.change(into, i, { keys });
-  },
-  BlockEvicted(story, [, block], i) {
-    for (const key of story.block(block).keys) story.remap(key, without(story.map.get(key) ?? [], block), i);
-    story.change(block, i, { keys: [] });
-  },
-};

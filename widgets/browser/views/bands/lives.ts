@@ -3,7 +3,7 @@
 import { hueOf, LOST_HUE } from "../../look/palette.ts";
 import type { Theme } from "../../look/theme.ts";
 import { contentName, requestName } from "../../model/names.ts";
-import { LIFE, NO_OWNER, SHARED } from "../../model/story_state.ts";
+import { LIFE, NO_OWNER, SHARED } from "../../model/story.ts";
 import { hatch, label } from "../canvas.ts";
 import type { Pattern } from "../time/bar.ts";
 import type { Rect } from "../view.ts";

@@ -3,7 +3,7 @@
 import type { Theme } from "../../look/theme.ts";
 import { countUpTo } from "../../model/arrays.ts";
 import type { Story } from "../../model/story.ts";
-import { LIFE } from "../../model/story_state.ts";
+import { LIFE } from "../../model/story.ts";
 import { hatch } from "../canvas.ts";
 import type { Axis } from "../time/axis.ts";
 

@@ -1,11 +1,11 @@
 // The bar above the log: which events are in it, by kind, by what they are about, by words, by the selection.
 
 import { element, write } from "../../look/element.ts";
+import { TOPIC_NAMES } from "../../model/event_rows.ts";
 import { kindName, requestName } from "../../model/names.ts";
 import type { Header, Selection } from "../../model/payloads.ts";
 import type { Side } from "../../model/side.ts";
 import { storyOf } from "../../model/story.ts";
-import { TOPIC_NAMES } from "../../model/story_state.ts";
 import { mentions } from "../about.ts";
 
 // "#3 A" -> a block and a request; any other word matches no event.

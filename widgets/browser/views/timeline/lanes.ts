@@ -3,9 +3,8 @@
 import type { Theme } from "../../look/theme.ts";
 import { countUpTo } from "../../model/arrays.ts";
 import { requestName } from "../../model/names.ts";
-import type { Story } from "../../model/story.ts";
-import type { StoryLane } from "../../model/story_state.ts";
-import { STATE } from "../../model/story_state.ts";
+import type { Story, StoryLane } from "../../model/story.ts";
+import { STATE } from "../../model/story.ts";
 import { hatch, label } from "../canvas.ts";
 import type { Axis } from "../time/axis.ts";
 import type { Pattern } from "../time/bar.ts";

@@ -2,14 +2,14 @@
 
 import { element, targetOf } from "../../look/element.ts";
 import type { Theme } from "../../look/theme.ts";
+import { TOPIC_NAMES } from "../../model/event_rows.ts";
 import { requestName } from "../../model/names.ts";
 import type { Selection } from "../../model/payloads.ts";
 import type { Scene } from "../../model/scene.ts";
 import type { Changes } from "../../model/scene_state.ts";
 import type { Side } from "../../model/side.ts";
 import type { Story } from "../../model/story.ts";
-import { storyOf } from "../../model/story.ts";
-import { STATE_NAMES, TOPIC_NAMES } from "../../model/story_state.ts";
+import { STATE_NAMES, storyOf } from "../../model/story.ts";
 import { Mentioned } from "../about.ts";
 import { hatch, label } from "../canvas.ts";
 import type { TimeBar } from "../time/bar.ts";
