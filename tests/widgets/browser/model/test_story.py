@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from differential import vllm_streams
 from labengine import events as ev
 from labengine.timeline import Timeline
+from stream.test_connector_streams import piece_of
 from widgets.browser.views.time_page import Viewed, busy, show_views, with_rollback
 from widgets.story_219 import begin, overwriting_step
 
@@ -37,7 +39,16 @@ def expected_lives(timeline: Timeline, moment: int) -> list[tuple[int, int]]:
     return lives
 
 
-@pytest.mark.parametrize("events", [busy(), with_rollback(busy(), 20), [*begin(), *overwriting_step()]])
+def connected() -> list[ev.Event]:
+    """Recorded runs of vLLM with connectors, one after the other: they pin, defer, copy."""
+    runs = vllm_streams.read(vllm_streams.CONNECTOR_PATH)
+    return [event for _, items in runs for event in piece_of(items).timeline.events()]
+
+
+@pytest.mark.parametrize(
+    "events",
+    [busy(), with_rollback(busy(), 20), [*begin(), *overwriting_step()], connected()],
+)
 def test_the_story_agrees_with_the_fold(events: list[ev.Event]) -> None:
     def check(view: Viewed) -> None:
         timeline = view.view_source.timeline
@@ -50,7 +61,8 @@ def test_the_story_agrees_with_the_fold(events: list[ev.Event]) -> None:
                 known = [f"{group}:{block_hash.hex()}" for group, block_hash in fold.block_keys[block_id]]
                 assert key == (known[0] if known and life != FREE else None)
                 owners = [i for i, r in fold.requests.items() if any(block_id in table for table in r.block_tables)]
-                assert owner == (-1 if not owners else owners[0] if len(owners) == 1 else -2), (moment, block_id)
+                if block_id != fold.null_block:
+                    assert owner == (-1 if not owners else owners[0] if len(owners) == 1 else -2), (moment, block_id)
             states = {request: None if state is None else STATES[state] for request, state in drawn["states"]}
             for request_id, request in fold.requests.items():
                 expected = {request.status} if request.status != "running" else {"prefill", "decode"}
