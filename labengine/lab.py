@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from labengine.config import EngineConfig, GroupSpec, checked_call
 from labengine.core.connector import Connector
 from labengine.core.parts import Parts
-from labengine.deprecated import with_old_names
 from labengine.engine.engine import Phase, StepReport
 from labengine.engine.interrupts import interrupts_deferred
 from labengine.events import Event
@@ -55,7 +54,6 @@ if TYPE_CHECKING:  # torch is loaded for real models only, pandas and widgets fo
     from labengine_widgets.why import Why
 
 
-@with_old_names
 class Lab:
     """A real engine to step, inspect and question.
 

@@ -17,13 +17,11 @@ from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.overrides import refuse_wrong_overrides
 from labengine.core.prefix_cache import HashChain, MergePolicy
 from labengine.core.scheduler import Scheduler
-from labengine.deprecated import with_old_names
 from labengine.hooks import Hooks
 
 _AS_EDITION: Any = None  # a default for fields whose type is a class
 
 
-@with_old_names
 @dataclass(frozen=True, kw_only=True)
 class Parts:
     """The class that takes each decision. To show a bug: subclass one class, override one method, name the subclass

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from labengine.config import ConfigError
-from labengine.deprecated import with_old_names
 from labengine.events import Event
 from labengine.lab import Lab
 from labengine.scenarios.corruption import Corruption, SideBySide, corruption_of
@@ -53,7 +52,6 @@ def sentences(guide: tuple[GuideStop, ...]) -> tuple[str, ...]:
     return tuple(stop.sentence for stop in guide)
 
 
-@with_old_names
 class Scenario(Experiment):
     """An experiment whose first column is broken and whose second is fixed; alternatives follow.
 

@@ -6,7 +6,6 @@
     extras      config
     atomic_write  nothing
     regular_file  nothing
-    deprecated  nothing
     events      nothing
     snapshot    events
     violation   nothing
@@ -25,7 +24,7 @@
     course      everything but notebook
     front       everything, lazily
 
-The ground is atomic_write, regular_file, config, deprecated, events, extras, snapshot, violation, hooks, fold, figures,
+The ground is atomic_write, regular_file, config, events, extras, snapshot, violation, hooks, fold, figures,
 garbage_collection, threads, timeline and wording. The front is every other module or folder at the top of labengine
 (lab, session, magics, notebook ...); *lazily* means that importing it leads to torch or transformers on no path: what
 needs them is imported inside functions. Imports inside functions and under TYPE_CHECKING obey the table too. The
@@ -59,7 +58,6 @@ GROUND = (
     "atomic_write",
     "regular_file",
     "config",
-    "deprecated",
     "events",
     "extras",
     "snapshot",

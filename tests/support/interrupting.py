@@ -17,7 +17,6 @@ from driving import difference
 from labengine.comparing import compare
 from labengine.config import ConfigError
 from labengine.core.block_pool import BlockPool
-from labengine.deprecated import OLD_NAMES
 from labengine.engine import interrupts
 from labengine.events import BlockFreed
 from labengine.lab import Lab
@@ -129,7 +128,7 @@ def _select(both: Comparison) -> None:
 
 def public_names(kind: type) -> tuple[set[str], set[str]]:
     """(methods, properties) of a class that a user may call and read."""
-    names = [name for name in dir(kind) if not name.startswith("_") and name not in OLD_NAMES[kind.__name__]]
+    names = [name for name in dir(kind) if not name.startswith("_")]
     properties = {name for name in names if isinstance(inspect.getattr_static(kind, name), property)}
     return {*names} - properties, properties
 

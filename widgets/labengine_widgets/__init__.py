@@ -16,8 +16,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from labengine.deprecated import new_name
-
 if TYPE_CHECKING:
     from labengine_widgets.pictures.ascii import block_map
     from labengine_widgets.pictures.svg import block_map_svg
@@ -35,7 +33,6 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    name = new_name(__name__, name)
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
     value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -13,7 +13,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
 from labengine.config import ConfigError, checked_bool, checked_call, checked_text, shown
-from labengine.deprecated import with_old_keywords, with_old_names
 from labengine.engine.engine import Phase, StepReport
 from labengine.engine.interrupts import interrupts_allowed, interrupts_deferred
 from labengine.events import Event
@@ -42,7 +41,6 @@ if TYPE_CHECKING:  # widgets are imported for views only
 _SAME = "No difference so far."
 
 
-@with_old_names
 class Comparison:
     """Two labs in lockstep: each call of the comparison is done to both, left first.
 
@@ -58,7 +56,6 @@ class Comparison:
     ConfigError, before anything happens, once one side alone was given other inputs.
     """
 
-    @with_old_keywords
     def __init__(
         self,
         left: RecordedSide,

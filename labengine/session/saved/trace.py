@@ -9,7 +9,6 @@ from types import NoneType
 from typing import Any
 
 from labengine.config import ConfigError, checked_int
-from labengine.deprecated import with_old_names
 from labengine.gap import Gap
 from labengine.session.saved.code import to_code
 from labengine.session.saved.recording import ViewedRecording
@@ -51,7 +50,6 @@ def open(
     return Trace(open_file(path, Limits(path, max_bytes, max_seconds)))
 
 
-@with_old_names
 class Trace(ViewedRecording):
     """A saved session: show(), view(...), why(...), goto(...), events_frame(), to_code(), export_html(...) as a Lab.
 
