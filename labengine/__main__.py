@@ -1,4 +1,4 @@
-"""labengine, or python -m labengine: demo | course | bugs | bug | find | replay | open | attach | conform | doctor"""
+"""labengine, or python -m labengine: one sub-command for each thing that one does; --help lists them."""
 
 from __future__ import annotations
 
@@ -96,24 +96,28 @@ def _parser() -> argparse.ArgumentParser:
     bug.set_defaults(run=_bug)
     find = commands.add_parser("find", help="search for the shortest workload on which a class goes wrong")
     find.add_argument(
-        "parts", metavar="FILE.py:CLASS", nargs="?", help="a class that replaces a part, Parts, or an edition's name"
+        "parts", metavar="FILE.py:CLASS", help="a class that replaces a part, Parts, or an edition's name"
     )
     find.add_argument("--against", default="labengine", metavar="EDITION", help="hold costs and decisions against it")
     find.add_argument("--seconds", type=float, default=60.0, metavar="N", help="how long to search (60)")
     find.add_argument("--seed", type=int, default=0, metavar="N", help="of the random workloads (0)")
     find.add_argument("--test", metavar="FILE", help="write what is found as a test for pytest")
     find.add_argument("--notebook", metavar="FILE.ipynb", help="write what is found as a notebook")
-    find.add_argument(
-        "--engine", metavar="NAME", help="search on the scheduler of vllm or nano-vllm, in place of a class"
-    )
-    find.add_argument("--python", metavar="PATH", help="that engine's interpreter ($LABENGINE_VLLM_PYTHON)")
-    find.add_argument("--checkout", metavar="DIR", help="the folder of nano-vLLM ($LABENGINE_NANO_VLLM)")
-    find.add_argument("--hours", type=float, metavar="H", help="how long to search there, in place of --seconds")
-    find.add_argument("--patch", metavar="FILE.py", help="a change of the engine: executed in its process first")
-    find.add_argument("--no-connector", action="store_true", help="leave out the workloads with a KV connector")
-    find.add_argument("--findings", type=int, default=1, metavar="N", help="end after so many different ones (1)")
-    find.add_argument("--scripts", metavar="DIR", help="write a script for each finding, which needs the engine alone")
     find.set_defaults(run=_find)
+    driven = commands.add_parser("find-engine", help="the same on an engine's own scheduler; see docs/engine_bugs.md")
+    driven.add_argument("engine", metavar="ENGINE", help="vllm or nano-vllm")
+    driven.add_argument("--seconds", type=float, default=60.0, metavar="N", help="how long to search (60)")
+    driven.add_argument("--seed", type=int, default=0, metavar="N", help="of the random workloads (0)")
+    driven.add_argument("--python", metavar="PATH", help="that engine's interpreter ($LABENGINE_VLLM_PYTHON)")
+    driven.add_argument("--checkout", metavar="DIR", help="the folder of nano-vLLM ($LABENGINE_NANO_VLLM)")
+    driven.add_argument("--hours", type=float, metavar="H", help="in place of --seconds")
+    driven.add_argument("--patch", metavar="FILE.py", help="a change of the engine: executed in its process first")
+    driven.add_argument("--no-connector", action="store_true", help="leave out the workloads with a KV connector")
+    driven.add_argument("--findings", type=int, default=1, metavar="N", help="end after so many different ones (1)")
+    driven.add_argument(
+        "--scripts", metavar="DIR", help="write a script for each finding, which needs the engine alone"
+    )
+    driven.set_defaults(run=_find_engine)
     replay = commands.add_parser(
         "replay", help="run operations on the KV-cache manager, and print the state after each"
     )
@@ -130,11 +134,8 @@ def _parser() -> argparse.ArgumentParser:
     attached.add_argument(
         "place",
         metavar="PLACE",
-        help="unix:DIR, tcp:127.0.0.1:PORT, a .labstream file, or the folder of file:DIR; kv:tcp://HOST:PORT or "
-        "kv:FILE.kvevents for KV events, without the tap (docs/kv_events.md)",
+        help="unix:DIR, tcp:127.0.0.1:PORT, a .labstream file, or the folder of file:DIR",
     )
-    attached.add_argument("--replay", metavar="ENDPOINT", help="of KV events: where missing batches are asked for")
-    attached.add_argument("--json", action="store_true", help="of KV events: print the prefixes as JSON")
     attached.add_argument(
         "--page",
         action="store_true",
@@ -153,6 +154,17 @@ def _parser() -> argparse.ArgumentParser:
     attached.add_argument("--piece", type=int, metavar="N", help="which piece of a stream with gaps (the last)")
     attached.add_argument("--tokenizer", metavar="DIR", help="a model's directory or name, for the text of tokens")
     attached.set_defaults(run=_attach)
+    prefixes = commands.add_parser(
+        "attach-kv", help="look at the prefix cache that KV events tell of, without the tap; see docs/kv_events.md"
+    )
+    prefixes.add_argument("place", metavar="PLACE", help="tcp://HOST:PORT, ipc://PATH, or a .kvevents file")
+    prefixes.add_argument("--replay", metavar="ENDPOINT", help="where missing batches are asked for")
+    prefixes.add_argument("--record", metavar="OUT.kvevents", help="save every batch, until Ctrl-C")
+    prefixes.add_argument("--seconds", type=float, metavar="N", help="follow for so long")
+    prefixes.add_argument("--html", metavar="OUT", help="write the prefixes as one HTML page")
+    prefixes.add_argument("--json", action="store_true", help="print the prefixes as JSON")
+    prefixes.add_argument("--tokenizer", metavar="DIR", help="a model's directory or name, for the text of tokens")
+    prefixes.set_defaults(run=_attach_kv)
     conform = commands.add_parser(
         "conform",
         help="hold what the tap on a vLLM scheduler wrote against edition vllm; see docs/vllm.md",
@@ -219,23 +231,19 @@ def _bug(options: argparse.Namespace) -> None:
 def _find(options: argparse.Namespace) -> int:
     from labengine.finder.command import exit_code_of, find_from_file
 
-    if options.engine is not None:
-        from labengine.finder.engines.command import find_in_engine_command
-
-        search = find_in_engine_command(options)
-        print(search)
-        return exit_code_of(search)
-    if options.parts is None:
-        raise ConfigError("find needs FILE.py:CLASS, an edition's name, or --engine vllm")
-    for name in ("python", "checkout", "hours", "patch", "no_connector", "scripts"):
-        if getattr(options, name):
-            raise ConfigError(f"--{name.replace('_', '-')} is for a search on an engine: add --engine vllm")
-    if options.findings != 1:
-        raise ConfigError("--findings is for a search on an engine: add --engine vllm")
     asked = (options.parts, options.against, options.seconds, options.seed, options.test, options.notebook)
     found = find_from_file(*asked)
     print(found)
     return exit_code_of(found)
+
+
+def _find_engine(options: argparse.Namespace) -> int:
+    from labengine.finder.command import exit_code_of
+    from labengine.finder.engines.command import find_in_engine_command
+
+    search = find_in_engine_command(options)
+    print(search)
+    return exit_code_of(search)
 
 
 def _replay(options: argparse.Namespace) -> None:
@@ -256,17 +264,18 @@ def _open(options: argparse.Namespace) -> None:
 
 
 def _attach(options: argparse.Namespace) -> None:
-    from labengine.cache_events.command import kv_command
     from labengine.cache_events.places import is_kv_place
     from labengine.stream.command import attach_command
 
     if is_kv_place(options.place):
-        kv_command(options, print)
-        return
-    for name in ("replay", "json"):
-        if getattr(options, name):
-            raise ConfigError(f"--{name} is for KV events, as in labengine attach kv:tcp://127.0.0.1:5557")
+        raise ConfigError(f"{options.place} is of KV events: labengine attach-kv {options.place}")
     attach_command(options, print)
+
+
+def _attach_kv(options: argparse.Namespace) -> None:
+    from labengine.cache_events.command import kv_command
+
+    kv_command(options, print)
 
 
 def _conform(options: argparse.Namespace) -> int:

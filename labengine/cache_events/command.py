@@ -1,4 +1,4 @@
-"""labengine attach kv:...: print, record, or write as a page what KV events tell of the prefix cache."""
+"""labengine attach-kv: print, record, or write as a page what KV events tell of the prefix cache."""
 
 from __future__ import annotations
 
@@ -9,18 +9,12 @@ from json import dumps
 
 from labengine.cache_events.attach import kv_events
 from labengine.cache_events.live import LivePrefixes
-from labengine.config import ConfigError
 
 Say = Callable[[str], object]
 
 
 def kv_command(options: Namespace, say: Say) -> None:
-    """Run the command. options: place, replay, record, html, tokenizer, seconds, json, and the tap's own."""
-    for name in ("piece", "rank"):
-        if getattr(options, name) is not None:
-            raise ConfigError(f"--{name} is for the tap; KV events of all ranks are shown together")
-    if options.page:
-        raise ConfigError("--page is for the tap; --html writes what KV events tell as a page")
+    """Run the command. options: place, replay, record, html, tokenizer, seconds, json."""
     with kv_events(
         options.place, replay=options.replay, record=options.record, tokenizer=options.tokenizer
     ) as prefixes:

@@ -60,13 +60,13 @@ class RecordedEvents:
     def __init__(self, path: Path, limits: Limits) -> None:
         if not path.is_file():
             raise ConfigError(
-                f"there is no file {path}: labengine attach kv:tcp://HOST:PORT --record OUT{SUFFIX} makes one"
+                f"there is no file {path}: labengine attach-kv tcp://HOST:PORT --record OUT{SUFFIX} makes one"
             )
         self._path, self._limits = path, limits
         self._lines = self._documents()
         header = next(self._lines, {})
         if header.get("format") != FORMAT:
-            raise TraceError(f"{path} is no file of KV events: labengine attach kv:... --record OUT{SUFFIX} makes one")
+            raise TraceError(f"{path} is no file of KV events: labengine attach-kv ... --record OUT{SUFFIX} makes one")
         if header.get("version") != VERSION:
             raise TraceError(f"{path} was written by a newer labengine: update this one")
         self.sources: tuple[str, ...] = self._read(_SOURCES, header.get("sources"))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from math import inf
 from time import monotonic
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from labengine.config import ConfigError, EngineConfig, checked_call, checked_int, shown
 from labengine.core.connector import Connector
@@ -21,7 +21,6 @@ from labengine.finder.endings import interrupts_named
 from labengine.finder.judgement import GRAVE as GRAVE
 from labengine.finder.judgement import KINDS, Judgement
 from labengine.finder.limits import SearchEndedError, can_fork
-from labengine.finder.on_ray import RayExecutor
 from labengine.finder.report import SearchReport
 from labengine.finder.sandbox import Kind
 from labengine.finder.scopes import ADAPTERS, Scope, large_scopes, small_scopes
@@ -47,7 +46,7 @@ def find(
     margin: int = 1,
     seed: int = 0,
     max_workloads: int | None = None,
-    workers: int | Executor | Literal["ray"] | None = None,
+    workers: int | Executor | None = None,
     strategy: Strategy = "guided",
     scopes: Sequence[Scope] | None = None,
     extra_keys: Sequence[Mapping[str, str]] | None = None,
@@ -67,7 +66,7 @@ def find(
     grave finding ends it. seed: of the random workloads; max_workloads: their number for each searcher, so that a
     search is the same on a slow machine.
     workers: processes, by default one per core; 0: in this process, in slices; an Executor of concurrent.futures'
-    interface; or "ray". strategy: what draws the random workloads: "guided" (those that bring new events are varied),
+    interface. strategy: what draws the random workloads: "guided" (those that bring new events are varied),
     or "hypothesis", an extra. scopes: bounds of the workloads, in place of the usual ones; extra_keys: what requests
     may have, each alone; settings: of EngineConfig, as in retention_interval=0.
 
@@ -97,8 +96,6 @@ def find(
         raise ConfigError(f"strategy is one of {', '.join(get_args(Strategy))}; got {shown(strategy)}")
     if strategy == "hypothesis":
         require_extra("hypothesis", "strategy='hypothesis'")
-    if workers == "ray":
-        workers = RayExecutor()
     tasks = [
         Task(judgement, () if number else small, large, seed + number, max_workloads, strategy)
         for number in range(_num_searchers(workers))
@@ -107,8 +104,7 @@ def find(
     started = found_at = monotonic()
     gravest: Found | None = None
     unshrunk: Found | None = None
-    pool = workers if isinstance(workers, RayExecutor) else nullcontext()
-    with _progress(seconds, show_progress) as show, pool, interrupts_named():
+    with _progress(seconds, show_progress) as show, interrupts_named():
         try:
             for number, message in _messages(tasks, seconds, workers):
                 if isinstance(message, SearchCounts):

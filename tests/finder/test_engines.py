@@ -177,21 +177,17 @@ def test_a_pool_in_which_vllm_would_not_start_is_no_case() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--engine", "vllm"], "name the engine's interpreter"),
-        (["--engine", "vllm", "--python", "/nowhere/python"], "/nowhere/python does not start (No such file"),
-        (["--engine", "sglang", "--python", "python"], "the finder drives vllm"),
-        (["labengine", "--engine", "vllm"], "leave parts out"),
-        (["--engine", "vllm", "--python", "python", "--patch", "/nowhere.py"], "cannot be read"),
-        ([], "find needs FILE.py:CLASS"),
-        (["labengine", "--no-connector"], "--no-connector is for a search on an engine: add --engine vllm"),
-        (["labengine", "--findings", "3"], "--findings is for a search on an engine"),
+        (["vllm"], "name the engine's interpreter"),
+        (["vllm", "--python", "/nowhere/python"], "/nowhere/python does not start (No such file"),
+        (["sglang", "--python", "python"], "the finder drives vllm"),
+        (["vllm", "--python", "python", "--patch", "/nowhere.py"], "cannot be read"),
     ],
 )
 def test_what_cannot_be_searched_is_refused(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("LABENGINE_VLLM_PYTHON", raising=False)
-    assert main(["find", *arguments]) == 2
+    assert main(["find-engine", *arguments]) == 2
     assert message in capsys.readouterr().err
 
 

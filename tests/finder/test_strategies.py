@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import pickle
-import sys
-import threading
-import time
-from collections.abc import Callable
-from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis.configuration import storage_directory
 
-from finder.test_find import ONE_SCOPE, TINY, found
+from finder.test_find import ONE_SCOPE, found
 from finder.wrong_parts import KeepsTokens, NoAliveCheck
 from labengine import extras
 from labengine.config import ConfigError
-from labengine.finder import by_hypothesis, on_ray
+from labengine.finder import by_hypothesis
 from labengine.finder.by_hypothesis import HypothesisSearch
-from labengine.finder.counterexample import Counterexample
 from labengine.finder.find import GRAVE, find
 from labengine.finder.judgement import Judgement
-from labengine.finder.report import SearchReport
 from labengine.finder.scopes import Scope, large_scopes
 from labengine.finder.suspects import suspects_of
 
@@ -89,72 +78,3 @@ def test_without_hypothesis_a_sentence_says_what_to_install(monkeypatch: pytest.
 def test_another_strategy_is_refused() -> None:
     with pytest.raises(ConfigError, match="strategy is one of guided, hypothesis; got 'wild'"):
         find("labengine", show_progress=False, strategy="wild")
-
-
-# -- Ray ---------------------------------------------------------------------------------------------------------------
-
-
-class LocalRay(ModuleType):
-    """A module like ray, in threads of this process; calls and answers are packed, as on a way to another machine."""
-
-    def __init__(self) -> None:
-        super().__init__("ray")
-        self.num_started = 0
-        self.cancelled: list[object] = []
-
-    def is_initialized(self) -> bool:
-        return self.num_started > 0
-
-    def init(self) -> None:
-        self.num_started += 1
-
-    def cluster_resources(self) -> dict[str, float]:
-        return {"CPU": 3.0}
-
-    def remote(self, function: Callable[..., Any]) -> Any:
-        def call(*arguments: Any) -> Any:
-            future: Future[Any] = Future()
-            packed = pickle.dumps((function, arguments))
-
-            def run() -> None:
-                sent, there = pickle.loads(packed)
-                with suppress(InvalidStateError):  # it was cancelled
-                    future.set_result(pickle.loads(pickle.dumps(sent(*there))))
-
-            threading.Thread(target=run, daemon=True).start()
-            return SimpleNamespace(future=lambda: future)
-
-        return SimpleNamespace(remote=call)
-
-    def cancel(self, task: object, *, force: bool) -> None:
-        assert force
-        self.cancelled.append(task)
-
-
-@pytest.fixture
-def ray(monkeypatch: pytest.MonkeyPatch) -> LocalRay:
-    module = LocalRay()
-    monkeypatch.setitem(sys.modules, "ray", module)
-    monkeypatch.setattr(on_ray, "find_spec", lambda name: object())
-    return module
-
-
-def test_searchers_on_ray(ray: LocalRay) -> None:
-    one = find(NoAliveCheck, scopes=TINY, kinds=GRAVE, workers="ray", max_workloads=20, show_progress=False)
-    assert isinstance(one, Counterexample) and one.kind == "rule" and ray.num_started == 1
-    report = find("labengine", scopes=TINY, kinds=GRAVE, workers="ray", max_workloads=5, show_progress=False)
-    assert isinstance(report, SearchReport) and report.exhausted == ("two requests",)
-    assert report.num_workloads == 15 and ray.num_started == 1
-
-
-def test_unfinished_calls_are_cancelled(ray: LocalRay) -> None:
-    with on_ray.RayExecutor() as pool:
-        pool.submit(time.sleep, 5)
-        pool.submit(time.sleep, 0).result()
-    assert len(ray.cancelled) == 1
-
-
-def test_without_ray_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(on_ray, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match="workers='ray' needs ray: pip install ray"):
-        find("labengine", workers="ray", show_progress=False)

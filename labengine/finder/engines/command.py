@@ -1,4 +1,4 @@
-"""`labengine find --engine`: a search on another engine, from the command line."""
+"""`labengine find-engine`: a search on another engine, from the command line."""
 
 from __future__ import annotations
 
@@ -17,9 +17,6 @@ VARIABLE = "LABENGINE_VLLM_PYTHON"
 
 def find_in_engine_command(options: Namespace) -> EngineSearch:
     """Search as the options say; write scripts of what is found. Raises ConfigError for options that do not fit."""
-    for name in ("parts", "test", "notebook"):
-        if getattr(options, name) is not None:
-            raise ConfigError(f"--engine searches on an engine as it is: leave {name} out; --patch FILE.py changes it")
     python = options.python or (os.environ.get(VARIABLE) if options.engine == "vllm" else sys.executable)
     if not python:
         raise ConfigError(f"name the engine's interpreter: --python vllm/bin/python, or {VARIABLE}")
