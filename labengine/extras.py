@@ -22,7 +22,6 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     ),
     "lab": ("jupyterlab", "ipykernel", "plotly", "orjson", "pandas"),
     "events": ("msgspec", "zmq"),
-    "hypothesis": ("hypothesis",),
 }
 """The packages that each extra of pyproject.toml brings, by the names of their modules."""
 

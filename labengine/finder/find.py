@@ -9,13 +9,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from math import inf
 from time import monotonic
-from typing import Any, get_args
+from typing import Any
 
 from labengine.config import ConfigError, EngineConfig, checked_call, checked_int, shown
 from labengine.core.connector import Connector
 from labengine.core.parts import Parts
 from labengine.core.request import ExtraKeys
-from labengine.extras import require_extra
 from labengine.finder.counterexample import Counterexample
 from labengine.finder.endings import interrupts_named
 from labengine.finder.judgement import GRAVE as GRAVE
@@ -24,7 +23,7 @@ from labengine.finder.limits import SearchEndedError, can_fork
 from labengine.finder.report import SearchReport
 from labengine.finder.sandbox import Kind
 from labengine.finder.scopes import ADAPTERS, Scope, large_scopes, small_scopes
-from labengine.finder.search import Found, SearchCounts, Strategy, Task
+from labengine.finder.search import Found, SearchCounts, Task
 from labengine.finder.suspects import suspects_of
 from labengine.finder.workers import NOT_ENDED, Message, in_executor, in_processes, in_this_process
 
@@ -47,7 +46,6 @@ def find(
     seed: int = 0,
     max_workloads: int | None = None,
     workers: int | Executor | None = None,
-    strategy: Strategy = "guided",
     scopes: Sequence[Scope] | None = None,
     extra_keys: Sequence[Mapping[str, str]] | None = None,
     show_progress: bool = True,
@@ -66,9 +64,8 @@ def find(
     grave finding ends it. seed: of the random workloads; max_workloads: their number for each searcher, so that a
     search is the same on a slow machine.
     workers: processes, by default one per core; 0: in this process, in slices; an Executor of concurrent.futures'
-    interface. strategy: what draws the random workloads: "guided" (those that bring new events are varied),
-    or "hypothesis", an extra. scopes: bounds of the workloads, in place of the usual ones; extra_keys: what requests
-    may have, each alone; settings: of EngineConfig, as in retention_interval=0.
+    interface. scopes: bounds of the workloads, in place of the usual ones; extra_keys: what requests may have, each
+    alone; settings: of EngineConfig, as in retention_interval=0.
 
     Returns a Counterexample, or a SearchReport, which is falsy. Ctrl-C ends the search, and returns what was found.
     What also goes wrong with the edition that the parts are made from does not count. Raises ConfigError for what
@@ -92,12 +89,8 @@ def find(
         small = large = _checked_scopes(scopes)
     if not set(judgement.kinds) & set(GRAVE):
         small = ()  # costs and decisions are compared at a run's end
-    if strategy not in get_args(Strategy):
-        raise ConfigError(f"strategy is one of {', '.join(get_args(Strategy))}; got {shown(strategy)}")
-    if strategy == "hypothesis":
-        require_extra("hypothesis", "strategy='hypothesis'")
     tasks = [
-        Task(judgement, () if number else small, large, seed + number, max_workloads, strategy)
+        Task(judgement, () if number else small, large, seed + number, max_workloads)
         for number in range(_num_searchers(workers))
     ]
     counts = [SearchCounts() for _ in tasks]

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
-from typing import Literal
 
 from labengine.config import ConfigError
-from labengine.finder.by_hypothesis import HypothesisSearch
 from labengine.finder.endings import is_of_a_part
 from labengine.finder.exhaustive import ExhaustiveSearch
 from labengine.finder.judgement import KINDS, Case, Judgement
@@ -18,8 +16,6 @@ from labengine.finder.random_search import RandomSearch
 from labengine.finder.sandbox import Finding, raised
 from labengine.finder.scopes import Scope
 from labengine.finder.shrinking import shrunk, size
-
-Strategy = Literal["guided", "hypothesis"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +28,6 @@ class Task:
     seed: int
     max_workloads: int | None = None
     """Random workloads after which the search ends; None: at its deadline."""
-    strategy: Strategy = "guided"
     """What draws the random workloads."""
 
 
@@ -164,8 +159,7 @@ def _raw(task: Task, counts: SearchCounts) -> Iterator[tuple[Finding, Case] | No
     large = possible([*left, *task.large], task.judgement)
     if not large or task.max_workloads == 0:
         return
-    kind = HypothesisSearch if task.strategy == "hypothesis" else RandomSearch
-    random = kind(large, task.judgement, task.seed)
+    random = RandomSearch(large, task.judgement, task.seed)
     for found in random.findings():
         counts.generated = generated + random.num_operations
         counts.num_workloads = random.num_workloads

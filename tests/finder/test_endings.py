@@ -375,7 +375,7 @@ def test_what_a_part_writes_into_the_pipe_is_no_message() -> None:
 # -- broad ---------------------------------------------------------------------------------------------------------
 
 
-WAYS = ("processes", "here", "threads", "hypothesis")
+WAYS = ("processes", "here", "threads")
 BROAD = [(name, "processes") for name in ENDINGS] + [
     (name, way) for way in WAYS[1:] for name in INSIDE if (name, way) != ("alarm", "threads")
 ]
@@ -392,7 +392,6 @@ def test_every_ending_in_every_way_and_by_many_seeds(
     settings: dict[str, Any] = {"seed": seed, "max_workloads": 300}
     settings["scopes"] = small_scopes() if seed % 2 else large_scopes()
     settings |= {"workers": 0} if way == "here" else {}
-    settings |= {"strategy": "hypothesis"} if way == "hypothesis" else {}
     with ThreadPoolExecutor(2) as pool:
         settings |= {"workers": pool} if way == "threads" else {}
         one = searched(ending(ENDINGS[name].act), **settings)
