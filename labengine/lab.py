@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from os import PathLike
-from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from labengine.config import EngineConfig, GroupSpec, checked_call
+from labengine.config import EngineConfig, checked_call
 from labengine.core.connector import Connector
 from labengine.core.parts import Parts
 from labengine.engine.engine import Phase, StepReport
@@ -25,17 +24,16 @@ from labengine.session.history.breakpoints import Breakpoint, BreakpointHit
 from labengine.session.history.crash import Crash
 from labengine.session.history.history import History
 from labengine.session.history.inputs import Input
-from labengine.session.history.moments import Look
-from labengine.session.named_views import Closeable
+from labengine.session.looking import Looking
 from labengine.session.outputs import RequestOutput
 from labengine.session.patch.rerun import rerun_beside
 from labengine.session.recording_views import RecordingViews
 from labengine.session.saved.code import to_code, to_test
 from labengine.session.saved.facts import facts_of, save_session
 from labengine.session.session import Session
-from labengine.session.settings import LabSettings, refuse_unknown
+from labengine.session.settings import LabSettings, parameters_of, refuse_unknown
 from labengine.session.stats import LabStats
-from labengine.session.view_source import At, LabViewSource
+from labengine.session.view_source import LabViewSource
 from labengine.session.xray import xray
 from labengine.snapshot import Snapshot
 from labengine.superseded import follow
@@ -44,17 +42,10 @@ from labengine.timeline import Timeline
 from labengine.violation import Violation
 
 if TYPE_CHECKING:  # torch is loaded for real models only, pandas and widgets for views only
-    import pandas
     import torch
 
-    from labengine.engine.model_runner import ModelRunner
-    from labengine_widgets.feed.feed import Feed
-    from labengine_widgets.selection import Selection
-    from labengine_widgets.view import Dashboard
-    from labengine_widgets.why import Why
 
-
-class Lab:
+class Lab(Looking):
     """A real engine to step, inspect and question.
 
     lab = Lab(); lab.add("Once upon a time"); lab.step(); and `lab` at the end of a cell is its dashboard. lab.goto(1)
@@ -87,65 +78,10 @@ class Lab:
     session/history/ forks and rewinds it; session/recording_views.py has the views.
     """
 
-    def __init__(
-        self,
-        model: str | PathLike[str] = "smollm2",
-        *,
-        num_blocks: int | Literal["auto"] = 256,
-        block_size: int = 16,
-        groups: Sequence[GroupSpec] | None = None,
-        edition: str = "labengine",
-        parts: Parts | None = None,
-        runner: type[ModelRunner] | None = None,
-        external: str | PathLike[str] | Connector | None = None,
-        dtype: str | torch.dtype | None = None,
-        device: str | None = None,
-        attention: str | None = None,
-        cuda_graphs: bool = True,
-        max_num_seqs: int = 16,
-        max_num_batched_tokens: int = 2048,
-        max_model_len: int | None = None,
-        watermark: float = 0.0,
-        long_prefill_token_threshold: int = 0,
-        retention_interval: int | None = None,
-        hash_block_size: int = 0,
-        overlap: bool | None = None,
-        keep_finished: int | None = 10_000,
-        keep_inputs: int | None = 100_000,
-        record: bool | int = True,
-        check: bool | Literal["stop"] = True,
-        seed: int = 0,
-        **unknown: object,
-    ) -> None:
-        refuse_unknown("Lab()", unknown, Lab.__init__)
-        settings = LabSettings(
-            model=model,
-            num_blocks=num_blocks,
-            block_size=block_size,
-            groups=groups,
-            edition=edition,
-            parts=parts,
-            runner=runner,
-            external=external,
-            dtype=dtype,
-            device=device,
-            attention=attention,
-            cuda_graphs=cuda_graphs,
-            max_num_seqs=max_num_seqs,
-            max_num_batched_tokens=max_num_batched_tokens,
-            max_model_len=max_model_len,
-            watermark=watermark,
-            long_prefill_token_threshold=long_prefill_token_threshold,
-            retention_interval=retention_interval,
-            hash_block_size=hash_block_size,
-            overlap=overlap,
-            keep_finished=keep_finished,
-            keep_inputs=keep_inputs,
-            record=record,
-            check=check,
-            seed=seed,
-        )
-        self._take(Session(settings))
+    @parameters_of(LabSettings)
+    def __init__(self, model: str | PathLike[str] = "smollm2", **settings: Any) -> None:
+        refuse_unknown("Lab()", settings, LabSettings)
+        self._take(Session(LabSettings(model, **settings)))
 
     @classmethod
     def _of(cls, session: Session) -> Self:
@@ -452,90 +388,11 @@ class Lab:
         """Model, edition and pool in one line."""
         return self.session.inspection.title
 
-    # -- views ---------------------------------------------------------------------------------------------------------
-
-    def show(self, *, at: At | None = None) -> Dashboard:
-        """Return the dashboard, always the same one. at: a picture of an earlier moment instead, see `view`."""
-        return self._views.show(at)
-
-    def view(self, *names: str, at: At | None = None, **settings: Any) -> Closeable:
-        """Return one view alone, or several beside each other: "pool", "tables", "map", "queue", "timeline" ...
-
-        at: the moment to show, as for `goto`: 2 is the end of step 2, (2, 5) is after event 5 of step 2, "crash" is
-        where a part has raised. Such a view stays there, whatever the lab does later; the reader can go back in it,
-        and on to the end of that step.
-        Two are figures of plotly, each alone: "charts" (without plotly, the charts of the dashboard), and "xray"
-        (request=0, position=None), the attention of a token in a real model. Raises ConfigError for an unknown name,
-        listing the known ones, and for a moment that is not recorded.
-        """
-        return self._views.view(names, at, settings)
-
-    @property
-    def feed(self) -> Feed:
-        """The feed of all views of this lab."""
-        return self._views.feed
+    # -- views and exports; see Looking --------------------------------------------------------------------------------
 
     def view_source(self) -> LabViewSource:
         """Return the views' interface to this lab (a labengine_widgets.ViewSource)."""
         return LabViewSource(self.session, self)
-
-    @property
-    def selection(self) -> Selection | None:
-        """The selection of all views. Settable: Selection("block", 3), ("request", "A"), or None for nothing.
-
-        Raises ConfigError, naming those that exist, for an unknown subject.
-        """
-        return self._views.selection
-
-    @selection.setter
-    def selection(self, selected: Selection | tuple[str, int | str] | None) -> None:
-        self._views.select(selected)
-
-    @property
-    def moment(self) -> int | None:
-        """The moment that the views show: after that many events; None is the newest. Settable."""
-        return self._views.moment
-
-    @moment.setter
-    def moment(self, moment: int | None) -> None:
-        self._views.show_moment(moment)
-
-    def goto(self, step: int | Literal["crash"], event: int | None = None) -> Look:
-        """Show the state after a step, or after an event inside it (counted from 0); the engine does not move.
-
-        0 is before the first step; "crash" is the moment at which a part raised, before the step was rolled back. The
-        views show it, too. ConfigError for what is not recorded.
-        """
-        return self._views.goto(step, event)
-
-    def back(self, num_steps: int = 1) -> Look:
-        """Show the end of the step before the one that the views show; several times, or so many steps back."""
-        return self._views.back(num_steps)
-
-    def forward(self, num_steps: int = 1) -> Look:
-        """Show the end of the step after the one that the views show, up to the newest."""
-        return self._views.forward(num_steps)
-
-    def why(self, *selected: Any, **subject: Any) -> Why:
-        """Answer why a subject is as it is at the shown moment: a chain of events, each with the reason in the code.
-
-        subject: block=3 (about="ref_count", "lost", "free", "queue"), request=2 or "C" (about="hit", "preempted" ...),
-        hash="0:ab12", event=17, next_victim=True. Or the selection: lab.why(lab.selection).
-        """
-        return self._views.why(selected, subject)
-
-    # -- exports -------------------------------------------------------------------------------------------------------
-
-    def events_frame(self) -> pandas.DataFrame:
-        """Return the recorded events as a pandas frame, one row each. ConfigError without pandas, or a recording."""
-        return self._views.events_frame()
-
-    def export_html(self, path: str | PathLike[str], title: str | None = None, *, charts: bool = False) -> Path:
-        """Write one HTML file in which the run scrubs, with no Python and no network; return its path.
-
-        charts: the figures of `view("charts")` too, with plotly itself (5 MB more).
-        """
-        return self._views.export_html(path, title, charts=charts)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the session to a file: every view of it opens again with labengine.open, without a model.
@@ -581,12 +438,6 @@ class Lab:
         from labengine_widgets.pictures.ascii import block_map  # for views only
 
         return f"{self.title}\n{block_map(self.snapshot(), self.timeline)}"
-
-    def _repr_mimebundle_(self, **options: Any) -> Any:
-        return self._views.show()._repr_mimebundle_(**options)
-
-    def _ipython_display_(self) -> None:
-        self._views.show()._ipython_display_()
 
     def _select_block(self, block_id: int) -> None:
         self._views.select(("block", block_id))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from os import PathLike
 from re import compile as pattern
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, cast
 
 from labengine.config import ConfigError, EngineConfig, GroupSpec, checked_bool, checked_int, is_single_int, shown
 from labengine.core.connector import Connector
@@ -25,6 +25,24 @@ if TYPE_CHECKING:
 
 _LETTERS = pattern("[A-Z]{1,4}|[a-z]{1,2}")
 """Names of requests as views print them; short ones in lower case, too. A longer word means something else."""
+
+
+Parameters = ParamSpec("Parameters")
+
+
+def parameters_of(
+    declared: Callable[Parameters, object],
+) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, Parameters], None]]:
+    """Give a method the parameters of another callable: for type checkers, help() and completion. It checks nothing."""
+    signature = inspect.signature(declared)
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+
+    def declare(method: Callable[..., None]) -> Callable[Concatenate[Any, Parameters], None]:
+        parameters = [own, *signature.parameters.values()]
+        cast(Any, method).__signature__ = inspect.Signature(parameters)
+        return method
+
+    return declare
 
 
 def refuse_unknown(call: str, keywords: Mapping[str, object], *known_by: Callable[..., object]) -> None:
@@ -62,7 +80,7 @@ def request_id_of(name: object) -> object:
 class LabSettings:
     """The keywords of Lab, as passed; see there. Raises ConfigError for values that cannot work."""
 
-    model: str | PathLike[str] = "smollm2"
+    model: str | PathLike[str] = field(default="smollm2", kw_only=False)
     num_blocks: int | Literal["auto"] = 256
     block_size: int = 16
     groups: Sequence[GroupSpec] | None = None

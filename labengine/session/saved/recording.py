@@ -9,27 +9,20 @@ from itertools import count
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from labengine.atomic_write import only_for_the_user
 from labengine.events import ViolationFound
 from labengine.fold import Fold
 from labengine.session.history.crash import Crash, newest_crash
-from labengine.session.history.moments import Look
-from labengine.session.named_views import Closeable
+from labengine.session.looking import Looking
 from labengine.session.recording_views import RecordingViews
-from labengine.session.view_source import At
 from labengine.snapshot import Snapshot
 from labengine.timeline import Timeline
 from labengine.violation import Violation
 from labengine.wording import readable
 
 if TYPE_CHECKING:  # pandas and widgets, for views only
-    import pandas
-
-    from labengine_widgets.feed.feed import Feed
-    from labengine_widgets.selection import Selection
-    from labengine_widgets.view import Dashboard
     from labengine_widgets.view_source import ViewSource
     from labengine_widgets.why import Why
 
@@ -44,7 +37,7 @@ _MAX_MESSAGE = 4_000
 HeldStill = Callable[[], AbstractContextManager[None]]
 
 
-class ViewedRecording(ABC):
+class ViewedRecording(Looking, ABC):
     """What an opened trace and an attached stream have in common.
 
     timeline: the events, and the state at any moment among them. held_still: a context manager in which none is added.
@@ -119,68 +112,19 @@ class ViewedRecording(ABC):
         found = readable(str(self.facts.get("num_violations") or "no"), _MAX_DIGITS)
         return f"{self.title}\n{state.step:,} steps, {len(state.requests):,} requests, {events}, {found} violations"
 
-    # -- views; see Lab ------------------------------------------------------------------------------------------------
-
-    def show(self, *, at: At | None = None) -> Dashboard:
-        """Return the dashboard; with `at` a picture of that moment."""
-        return self._views.show(at)
-
-    def view(self, *names: str, at: At | None = None, **settings: Any) -> Closeable:
-        """Return one view, or several beside each other; with `at` a picture of that moment."""
-        return self._views.view(names, at, settings)
-
-    @property
-    def feed(self) -> Feed:
-        """The feed of all views of this trace."""
-        return self._views.feed
-
-    @property
-    def selection(self) -> Selection | None:
-        """The thing selected in all views. Settable."""
-        return self._views.selection
-
-    @selection.setter
-    def selection(self, selected: Selection | tuple[str, int | str] | None) -> None:
-        self._views.select(selected)
-
-    @property
-    def moment(self) -> int | None:
-        """The moment that the views show: after that many events; None is the newest. Settable."""
-        return self._views.moment
-
-    @moment.setter
-    def moment(self, moment: int | None) -> None:
-        self._views.show_moment(moment)
-
-    def goto(self, step: int | Literal["crash"], event: int | None = None) -> Look:
-        """Show the state after a step, after an event inside it, or at the newest crash."""
-        return self._views.goto(step, event)
-
-    def back(self, num_steps: int = 1) -> Look:
-        """Show the end of the step so many before the one that the views show."""
-        return self._views.back(num_steps)
-
-    def forward(self, num_steps: int = 1) -> Look:
-        """Show the end of the step so many after the one that the views show."""
-        return self._views.forward(num_steps)
+    # -- views and exports; see Looking --------------------------------------------------------------------------------
 
     def why(self, *selected: Any, **subject: Any) -> Why:
-        """Return why the subject is as it is at the moment that the views show."""
+        """Answer why a subject is as it is at the shown moment; a request may be named as the engine does."""
         numbers = {name: i for i, name in self.request_names.items()}
         if isinstance(name := subject.get("request"), str):
             subject["request"] = numbers.get(name, name)
-        return self._views.why(selected, subject)
-
-    # -- exports -------------------------------------------------------------------------------------------------------
-
-    def events_frame(self) -> pandas.DataFrame:
-        """Return the recorded events as a pandas frame, one row each."""
-        return self._views.events_frame()
+        return super().why(*selected, **subject)
 
     def export_html(self, path: str | PathLike[str], title: str | None = None, *, charts: bool = False) -> Path:
         """Write one HTML file in which the run scrubs; return its path."""
         with self._private():
-            return self._views.export_html(path, title, charts=charts)
+            return super().export_html(path, title, charts=charts)
 
     def _private(self) -> AbstractContextManager[None]:
         """Return a block in which files are for the user alone, where the recording is of an engine that serves."""
@@ -202,9 +146,3 @@ class ViewedRecording(ABC):
         from labengine_widgets.pictures.ascii import block_map  # for views only
 
         return f"{self.summary()}\n\n{block_map(self.snapshot(), self.timeline)}"
-
-    def _repr_mimebundle_(self, **options: Any) -> Any:
-        return self._views.show()._repr_mimebundle_(**options)
-
-    def _ipython_display_(self) -> None:
-        self._views.show()._ipython_display_()

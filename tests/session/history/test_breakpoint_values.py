@@ -103,6 +103,6 @@ def test_values_of_other_kinds(lab: Lab, kind: Any, fields: dict[str, Any], said
 def test_every_value_that_was_recorded_can_be_waited_for(lab: Lab) -> None:
     lab.run()
     for event in set(story(lab)):
-        fields = {name: getattr(event, name) for name in type(event).__dataclass_fields__}
+        fields = {name: getattr(event, name) for name in type(event).__match_args__}
         with lab.break_on(type(event), **fields) as waiting:
             assert waiting.condition.is_met_by(event)
