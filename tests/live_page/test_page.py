@@ -63,7 +63,8 @@ async def stepped() -> Posted:
     await posted.command("step")
     await posted.command("add", prompt="And <another>, with & signs", copies=1, max_tokens=3)
     await posted.command("step")
-    await posted.command("abort", request_id=1)
+    assert posted.page._session is not None
+    posted.page._session.lab.abort(1)
     await posted.command("step")
     return posted
 

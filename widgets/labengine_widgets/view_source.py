@@ -79,8 +79,7 @@ class ViewSource(Protocol):
     def post(self, action: str, **arguments: Any) -> Future[Any]:
         """Have the lab's own thread do `action`; the Future carries the error, if any.
 
-        Actions: step, phase, start, pause, reset, add(prompt, copies, max_tokens), abort(request_id); where the lab
-        can: goto(step), rewind(step), fork(step), break(kind), predict(prediction).
+        Actions: step, phase, start, pause, reset, add(prompt, copies, max_tokens), goto(step), predict(prediction).
         """
 
 

@@ -353,11 +353,8 @@ class Comparison:
             "start": self.start,
             "pause": self.pause,
             "reset": self.reset,
-            "abort": self.abort,
             "add": add,
             "follow_up": self.follow_up,
-            "goto": self.goto,
-            "rewind": self.rewind,
         }
         return ComparisonViewSource(
             self._pair,

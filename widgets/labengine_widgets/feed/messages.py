@@ -118,11 +118,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "start": (),
     "pause": (),
     "reset": (),
-    "abort": ("request_id",),
     "add": ("prompt", "copies", "max_tokens"),
-    "goto": ("step",),
-    "rewind": ("step",),
-    "fork": ("step",),
     "predict": ("prediction",),
 }
 
@@ -135,8 +131,6 @@ def checked_command(content: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     arguments = {name: content.get(name) for name in COMMANDS[action]}
     if action == "add":
         _require_prompt(arguments)
-    if "step" in arguments:
-        _require_number("step", arguments["step"], 0, 10**9)
     if action == "predict" and not isinstance(arguments["prediction"], str):
         _require_number("a prediction", arguments["prediction"], 0, 10**9)
     return action, arguments
