@@ -743,6 +743,8 @@ class ViolationFound(Event):
 
     The last one is empty where the KV is that of no complete block of a request.
     """
+    fact: tuple[str, ...] = ()
+    """Of the rule "said": what differs (one of check.contradictions.ABOUT), what the events say, and what is."""
 
     topic = "trouble"
     decided_by = {"": ("Watch._report",)}

@@ -39,7 +39,8 @@ class Violation:
     step: int | None = None
     first_event: int | None = None
     misnamed: tuple[tuple[int, int, bytes, bytes], ...] = ()
-    """As in ViolationFound."""
+    fact: tuple[str, ...] = ()
+    """Both as in ViolationFound."""
 
     @property
     def subjects(self) -> frozenset[Subject]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from labengine import events as ev
@@ -69,7 +70,8 @@ def kind_of(numbered: NumberedEvent) -> str:
 
 
 def _blamed(one: Contradiction, text: str, number: int) -> Blamed:
-    return Blamed(_violation(text, one.request_id, one.block_id), number)
+    fact = one.about, one.claimed, one.actual
+    return Blamed(replace(_violation(text, one.request_id, one.block_id), fact=fact), number)
 
 
 def _violation(text: str, request_id: int | None, block_id: int | None) -> Violation:

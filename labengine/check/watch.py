@@ -292,7 +292,6 @@ class Watch:
         self._reported |= v.subjects
         self.violations.append(v)
         if ev.ViolationFound in self._hooks:
-            event = ev.ViolationFound(
-                v.rule, v.message, v.request_ids, v.block_ids, self._step, v.first_event, v.misnamed
-            )
+            about = v.rule, v.message, v.request_ids, v.block_ids
+            event = ev.ViolationFound(*about, self._step, v.first_event, v.misnamed, v.fact)
             self._hooks.emit(event)

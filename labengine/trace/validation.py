@@ -31,6 +31,7 @@ _EVENT_FIELDS: dict[str, c.Check] = {
     "transfers": c.transfers,
     **dict.fromkeys(("added", "dropped"), c.hash_keys),
     "pinned": c.pins,
+    "fact": c.lists(c.texts),
     "misnamed": c.lists(c.records(c.blocks, c.groups, c.hashes, c.hashes)),
     "group": c.groups,
     "ref_count": c.ints(-c.MAX_NUMBER, c.MAX_NUMBER),

@@ -12,6 +12,7 @@ CONTRADICTED = ev.ViolationFound(
     (0,),
     1,
     23,
+    fact=("queue", "block 0 left the free queue", "it is still in it, at place 3"),
 )
 PARTITION = ev.ViolationFound("partition", "block 7 is in the free queue, and its ref_count is 1", (1,), (7,), 1, 24)
 FAILED = ev.StepFailed(2, "RuntimeError", "block 1 is freed twice: its ref_count is 0", "BlockPool.release")

@@ -95,6 +95,8 @@ class ViewedRecording(Looking, ABC):
                 one.block_ids,
                 one.step,
                 one.first_event,
+                one.misnamed,
+                tuple(readable(text, _MAX_MESSAGE) for text in one.fact),
             )
             for one in found
         ]

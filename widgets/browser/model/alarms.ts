@@ -17,6 +17,7 @@ export interface Violation {
   step: number;
   first: number | null;
   isSaid: boolean;
+  fact: string[]; // of a said one, if it is about a fact: what differs, what the events say, and what is
 }
 
 // A step that failed. moment: just before the step was rolled back, so that what was held then can be seen there.
@@ -87,12 +88,6 @@ export function violationOf(violations: Violation[], { block, request }: { block
   );
 }
 
-// What the events say and what is, of a violation of the rule `said`: both stand in its message.
-export function saidAndIs({ message }: { message: string }) {
-  const found = /^(?:.*? says? that|by all events|.*?, so that) (.*?); (.*)$/s.exec(message);
-  return found ? { said: found[1], is: found[2] } : { said: message, is: "" };
-}
-
 function logOf(recording: Recording) {
   let log = known.get(recording);
   // Older events have come, or events were dropped before they were in the log: no view was painted meanwhile.
@@ -126,8 +121,8 @@ const NOTES: { [Kind in EventKind]?: (log: AlarmLog, event: number, row: EventRo
     log.starts.push(event);
     for (const block of [...log.open.keys()]) end(log, block, event);
   },
-  ViolationFound({ violations, misnamed, open }, event, [, rule, message, requests, blocks, step, first, names]) {
-    violations.push({ event, rule, message, requests, blocks, step, first, isSaid: rule === "said" });
+  ViolationFound({ violations, misnamed, open }, event, [, rule, message, requests, blocks, step, first, names, fact]) {
+    violations.push({ event, rule, message, requests, blocks, step, first, isSaid: rule === "said", fact });
     for (const [block, group, claimed, held] of names) {
       const one = {
         block,

@@ -36,7 +36,7 @@ export const FIELDS = {
   ForwardRan: ["num_requests", "num_tokens"],
   TokensComputed: ["request_id", "num_computed_tokens"],
   TokenSampled: ["request_id", "token_id", "position"],
-  ViolationFound: ["rule", "message", "request_ids", "block_ids", "step", "first_event", "misnamed"],
+  ViolationFound: ["rule", "message", "request_ids", "block_ids", "step", "first_event", "misnamed", "fact"],
 } as const;
 
 // Values of fields that an older recording lacks.
@@ -48,6 +48,7 @@ export const DEFAULTS: Readonly<Record<string, unknown>> = {
   reason: "reused",
   is_full: true,
   misnamed: [],
+  fact: [],
 };
 
 // What a kind of event is about, as an index into TOPIC_NAMES.
@@ -269,6 +270,7 @@ export interface EventFields {
     step: number;
     first_event: number | null;
     misnamed: [number, number, string, string][];
+    fact: string[];
   };
 }
 
@@ -368,5 +370,6 @@ export interface EventRows {
     step: number,
     first_event: number | null,
     misnamed: [number, number, string, string][],
+    fact: string[],
   ];
 }

@@ -1,7 +1,7 @@
 // The tooltip's text on one subject.
 
 import type { Violation } from "../model/alarms.ts";
-import { alarmsAt, misnamedAt, saidAndIs } from "../model/alarms.ts";
+import { alarmsAt, misnamedAt } from "../model/alarms.ts";
 import { differing } from "../model/differing.ts";
 import { blockNames, contentName, counted, groupName, joined, requestName } from "../model/names.ts";
 import { phrase } from "../model/phrases.ts";
@@ -104,7 +104,7 @@ function brokenEvent({ recording }: Side, id: number) {
 
 function violationWords(violation: Violation) {
   if (!violation.isSaid) return `${violation.rule}: ${violation.message}`;
-  const { said, is } = saidAndIs(violation);
+  const [, said = violation.message, is = ""] = violation.fact;
   return is ? `said: ${said}\n    is: ${is}` : said;
 }
 

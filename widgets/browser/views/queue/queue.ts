@@ -153,7 +153,7 @@ class Queue {
     const { scene } = this,
       next = scene.queue.first(1)[0];
     this.element.classList.toggle("le-queue-is-empty", next === undefined);
-    const isOther = this.violations.some(({ message }) => message.includes("free queue"));
+    const isOther = this.violations.some(({ fact: [about] }) => about === "queue" || about === "order");
     const differs = isOther ? " · the core's queue differs" : "";
     const none = "No block is free: a request that needs one must wait, or preempt another.";
     if (next === undefined) return say(this.summary, none + differs);
