@@ -25,7 +25,6 @@ from labengine.conformance.settings import (
     longest_of,
     refuse_what_no_edition_has,
 )
-from labengine.conformance.unexpressed import method_behind
 from labengine.core.parts import Parts
 from labengine.session.settings import refuse_unknown
 from labengine.stream.methods import code_of
@@ -127,8 +126,7 @@ def _first_without_edition(recorded: Recorded, parts: Parts, judged: JudgedPiece
 def _unexpressed_difference(recorded: Recorded, parts: Parts, judged: JudgedPiece) -> FirstDifference | None:
     """Return what the engine did that no event expresses, if it did and all before it conforms."""
     loss = recorded.loss
-    method = None if loss is None or judged.why_unjudged else method_behind(loss.why)
-    if loss is None or method is None:
+    if loss is None or not loss.by or judged.why_unjudged:
         return None
     if (pinned := _first_without_edition(recorded, parts, judged)) is not None:
         return pinned
@@ -137,6 +135,6 @@ def _unexpressed_difference(recorded: Recorded, parts: Parts, judged: JudgedPiec
         shown_at=(judged.end, judged.expected.end),
         step=recorded.piece.fold.step,
         request=name_of(loss.request_id, recorded.names),
-        recorded=unexpressed(recorded.name, loss.why, method),
+        recorded=unexpressed(recorded.name, loss.why, loss.by),
         expected=side_of_edition(parts, None),
     )

@@ -25,12 +25,14 @@ MAX_WHY = 200
 class Loss(NamedTuple):
     """Why the tap could not go on. request_id: the request whose blocks were cached at that time; None for none.
 
-    num_events: events that it dropped; 0 if it did not see them.
+    num_events: events that it dropped; 0 if it did not see them. by: the method of vLLM's that did what no event
+    expresses, "Class.method"; empty where no method did.
     """
 
     why: str
     request_id: int | None
     num_events: int
+    by: str
 
 
 class StreamReader:
@@ -166,7 +168,9 @@ def _renumbered(row: Any, header: StreamHeader) -> list[Any]:
 
 def _loss(lost: Any) -> Loss:
     request = lost.get("request")
-    return Loss(TEXT(lost["why"]), None if request is None else INT(request), INT(lost["num_events"]))
+    return Loss(
+        TEXT(lost["why"]), None if request is None else INT(request), INT(lost["num_events"]), TEXT(lost.get("by", ""))
+    )
 
 
 def _late(state: Fold) -> str:

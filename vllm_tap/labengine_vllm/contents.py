@@ -65,7 +65,7 @@ class ContentObserver:
         if not is_new or recorder.is_moving:
             return
         if recorder.caching is None or num_tokens is None:
-            return recorder.lose("a hash moved to another block")
+            return recorder.lose("a hash moved to another block", "BlockPool._insert_block_hash")
         group, size = group_of(key), self._sizes[group_of(key)]
         place = (recorder.caching, group, (num_tokens - 1) // size)
         mapped = mapped_ids(self._pool.cached_block_hash_to_block._cache[key])

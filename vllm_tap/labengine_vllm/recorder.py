@@ -34,6 +34,7 @@ class Recorder:
         self.tokens = tokens
         self.is_listening = False
         self.lost: str | None = None
+        self.lost_by = ""
         """Why rows are missing since the last one sent; None if none are."""
         self.lost_in: int | None = None
         """The request whose blocks were cached when rows began to be missing; None if none were."""
@@ -69,10 +70,13 @@ class Recorder:
         self.to_head: Sequence[Any] = ()
         self.to_tail: Sequence[Any] = ()
 
-    def lose(self, why: str) -> None:
-        """Stop listening: something happened that no event can express, or that was not observed."""
+    def lose(self, why: str, by: str = "") -> None:
+        """Stop listening: something happened that no event can express, or that was not observed.
+
+        by: the method of vLLM's that did it, "Class.method"; empty where no method did.
+        """
         if self.lost is None:
-            self.lost, self.lost_in = why, self.caching
+            self.lost, self.lost_by, self.lost_in = why, by, self.caching
         self.is_listening = False
         self.forget_context()
 

@@ -28,6 +28,9 @@ def watch_tables(wrapping: Wrapping, engine: Engine, recorder: Recorder) -> None
     FreeObserver(recorder).watch(wrapping, engine)
 
 
+_MANAGER = "SingleTypeKVCacheManager"
+
+
 class GroupObserver:
     """Observes the block tables of one KV-cache group."""
 
@@ -57,7 +60,7 @@ class GroupObserver:
         for index in range(num_null, len(table)):
             block = table[index]
             if block.is_null:
-                return recorder.lose("a prefix hit has a hole")
+                return recorder.lose("a prefix hit has a hole", f"{_MANAGER}.add_local_computed_blocks")
             recorder.rows.append((BLOCK_TOUCHED, block.block_id, number, self._number, index, block.ref_cnt))
 
     def _before_growth(self, request_id: str, *_: Any, **__: Any) -> int:
@@ -70,7 +73,7 @@ class GroupObserver:
         recorder, number = self._recorder, self._recorder.id_of(request_id)
         for index in range(length, len(table)):
             if table[index].is_null:
-                return recorder.lose("a table grew by an entry without a block")
+                return recorder.lose("a table grew by an entry without a block", f"{_MANAGER}.allocate_new_blocks")
             recorder.rows.append((BLOCK_ALLOCATED, table[index].block_id, number, self._number, index))
 
     def _before_window(self, request_id: str, first_block: int, last_block: int) -> None:
@@ -150,15 +153,20 @@ class FreeObserver:
                 recorder.pins[block.block_id] += 1
 
     def _before_unpin(self, blocks: Iterable[Any], *_: Any, **__: Any) -> None:
-        self._before_free(list(blocks), "blocks were unpinned that nobody had pinned")
+        self._before_free(list(blocks), "blocks were unpinned that nobody had pinned", "BlockPool.unpin_blocks")
 
     def _after_unpin(self, found: None, result: None, blocks: Iterable[Any], *_: Any, **__: Any) -> None:
         self._report_unpinned(list(blocks))
 
-    def _before_free(self, ordered_blocks: list[Any], why: str = "blocks were freed that are in no table") -> None:
+    def _before_free(
+        self,
+        ordered_blocks: list[Any],
+        why: str = "blocks were freed that are in no table",
+        by: str = "BlockPool.free_blocks",
+    ) -> None:
         recorder = self._recorder
         if recorder.owner is None and not _ids_of(ordered_blocks) <= recorder.pins:
-            return recorder.lose(why)
+            return recorder.lose(why, by)
         recorder.to_head = recorder.to_tail = ()
 
     def _report_unpinned(self, blocks: list[Any]) -> None:

@@ -283,7 +283,7 @@ class Tap:
         if recorder.lost is None:
             return {}
         counts = {"num_events": self._num_dropped, "num_steps": self._num_unseen_steps}
-        return {"lost": {"why": recorder.lost, "request": recorder.lost_in, **counts}}
+        return {"lost": {"why": recorder.lost, "by": recorder.lost_by, "request": recorder.lost_in, **counts}}
 
     def _send(self, message: dict[str, Any], num_events: int) -> bool:
         if not self.outbox.put({"n": self._num_sent, "t": round(time(), 6), **message}, num_events):

@@ -50,7 +50,7 @@ class Wrapping:
             try:
                 result = original(*args, **kwargs)
             except BaseException as error:
-                recorder.lose(f"{where} raised {type(error).__name__}")
+                recorder.lose(f"{where} raised {type(error).__name__}", where)
                 raise
             if after is not None and recorder.is_listening:
                 try:
