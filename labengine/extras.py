@@ -47,9 +47,15 @@ def require_extra(extra: str, purpose: str, *modules: str) -> None:
         raise ConfigError(f"{purpose} needs {needed}: {how_to_install(extra)}{instead}")
 
 
+IS_ON_AN_INDEX = False
+"""True once `pip install labengine` finds this project: until then nobody is told to call it."""
+
+
 def how_to_install(extra: str) -> str:
-    """Return the command that installs an extra, from the clone or with the wheel: no package index has labengine."""
+    """Return the command that installs an extra: from the clone, from an index that has labengine, or with the wheel."""
     clone = Path(__file__).parents[1]
     if (clone / "pyproject.toml").is_file():
         return f"pip install -e '{clone}[{extra}]'"
+    if IS_ON_AN_INDEX:
+        return f"pip install 'labengine[{extra}]'"
     return f"pip install 'WHEEL[{extra}]', where WHEEL is the file that labengine was installed from"
