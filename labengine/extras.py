@@ -52,7 +52,7 @@ IS_ON_AN_INDEX = False
 
 
 def how_to_install(extra: str) -> str:
-    """Return the command that installs an extra: from the clone, from an index that has labengine, or with the wheel."""
+    """Return the command that installs an extra: from the clone, an index that has labengine, or with the wheel."""
     clone = Path(__file__).parents[1]
     if (clone / "pyproject.toml").is_file():
         return f"pip install -e '{clone}[{extra}]'"

@@ -11,6 +11,9 @@ from typing import Any, ClassVar
 
 from labengine import events as ev
 from labengine.hooks import Hooks, Subscription
+from labengine.system.code_roles import Role, plays
+
+plays(__name__, Role.FOLLOWS_EVENTS)
 
 
 @dataclass(slots=True)

@@ -9,6 +9,9 @@ from typing import Any, ClassVar
 
 from labengine import events as ev
 from labengine.snapshot import NULL_BLOCK, BlockState, GroupState, RequestState, Snapshot, hex_keys, map_key
+from labengine.system.code_roles import Role, plays
+
+plays(__name__, Role.FOLLOWS_EVENTS)
 
 FINISHED = "finished"
 

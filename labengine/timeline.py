@@ -13,6 +13,9 @@ from labengine.fold import Fold as Fold
 from labengine.fold import fold as fold
 from labengine.fold import surviving
 from labengine.gap import Gap
+from labengine.system.code_roles import Role, plays
+
+plays(__name__, Role.FOLLOWS_EVENTS)
 
 E = TypeVar("E", bound=ev.Event)
 

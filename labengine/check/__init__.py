@@ -1,1 +1,5 @@
 """Checks: invariants of the state, rules on a step's writes, and the oracle that knows each slot's content."""
+
+from labengine.system.code_roles import Role, plays
+
+plays(__name__, Role.FOLLOWS_EVENTS)

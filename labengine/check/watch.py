@@ -19,6 +19,7 @@ from labengine.core.step_plan import Logits, StepPlan
 from labengine.fold import Fold
 from labengine.hooks import Hooks, Subscription
 from labengine.snapshot import Snapshot
+from labengine.system.code_roles import passes_calls_on
 from labengine.timeline import Timeline
 from labengine.violation import Subject, Violation
 
@@ -45,10 +46,12 @@ class ForwardObserver(Protocol):
 class WatchedRunner:
     """Forwards every call to a runner, and reports to an observer the calls that touch the pool's memory."""
 
+    @passes_calls_on
     def __init__(self, runner: WatchableRunner, observer: ForwardObserver) -> None:
         self._runner = runner
         self._observer = observer
 
+    @passes_calls_on
     def forward(self, plan: StepPlan) -> Logits:
         """Run the forward pass; report before it, and after it if it returns."""
         self._observer.before_forward(plan)
@@ -56,14 +59,17 @@ class WatchedRunner:
         self._observer.after_forward(plan)
         return logits
 
+    @passes_calls_on
     def sample(self, plan: StepPlan, logits: Logits) -> list[int]:
         """Sample with the wrapped runner."""
         return self._runner.sample(plan, logits)
 
+    @passes_calls_on
     def read_block(self, group: int, block_id: int) -> BlockKV | None:
         """Read a block with the wrapped runner; the result knows whose content it is."""
         return self._observer.copy_of(group, block_id, self._runner.read_block(group, block_id))
 
+    @passes_calls_on
     def write_block(self, group: int, block_id: int, kv: BlockKV | None) -> None:
         """Write a block with the wrapped runner; report before and after it."""
         self._observer.block_overwritten(block_id)

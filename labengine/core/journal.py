@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from labengine.system.code_roles import Role, plays
+
+plays(__name__, Role.NOT_UNDONE)
+
 
 class Journal(list[tuple[Any, ...]]):
     """Inverse operations in the order of the mutations, each (function, argument ...) of any types; rollback runs

@@ -35,6 +35,9 @@ from labengine.engine.runner import Runner, is_asynchronous
 from labengine.events import Event, TokenSampled
 from labengine.hooks import Hooks
 from labengine.snapshot import Snapshot
+from labengine.system.code_roles import Role, plays, rolls_back
+
+plays(__name__, Role.ENGINE)
 
 PAUSE = 16
 """Steps that are launched when they are due, after one that was launched ahead for nothing.
@@ -99,6 +102,7 @@ class OverlappedEngine(Engine):
             raise ConfigError(f"scheduling cannot overlap with the forward pass: {refusal}")
         super().__init__(config, runner, parts, hooks, connector)
 
+    @rolls_back
     def step(self) -> StepReport:
         """Take one whole step, and schedule the next one while its forward pass runs."""
         super()._refuse_while_busy("step()")
@@ -119,6 +123,7 @@ class OverlappedEngine(Engine):
 
     # -- the next step, begun while this one is computed ---------------------------------------------------------------
 
+    @rolls_back
     def _anticipate(self, plan: StepPlan) -> None:
         """Update with placeholder tokens, and schedule the next step.
 
@@ -140,6 +145,7 @@ class OverlappedEngine(Engine):
             if self.gave_up:
                 self._forget_ahead()
 
+    @rolls_back
     def _run_ahead(self, plan: StepPlan, ahead: Ahead) -> None:
         with self.hooks.held() as ahead.update_events:
             ahead.finished = self.scheduler.update(plan, [UNSAMPLED] * len(plan.sampling))
@@ -150,6 +156,7 @@ class OverlappedEngine(Engine):
                 ahead.plan = self.scheduler.schedule()
             ahead.peak_used_blocks = pool.num_used
 
+    @rolls_back
     def _launch_ahead(self, plan: StepPlan, num_losses: int) -> None:
         """Have the device compute the next step behind this one, unless a rollback gives back a block that it writes.
 

@@ -30,7 +30,10 @@ from labengine.events import (
 )
 from labengine.hooks import Hooks
 from labengine.snapshot import Snapshot
+from labengine.system.code_roles import Role, plays, rolls_back
 from labengine.violation import Violation
+
+plays(__name__, Role.ENGINE)
 
 Phase = Literal["schedule", "forward", "sample", "update"]
 
@@ -171,12 +174,14 @@ class Engine:
                 external.cancel(request)
         return True
 
+    @rolls_back
     def step(self) -> StepReport:
         """Take one whole step; return its report, which is falsy when nothing waits or runs."""
         for _ in self.phases():
             pass
         return self.report
 
+    @rolls_back
     def phases(self) -> Generator[Phase]:
         """Take the same step, and yield after each phase. A step that is closed before its end is rolled back.
 
@@ -194,6 +199,7 @@ class Engine:
             except LoadError as error:
                 self.transfers.forget(error)
 
+    @rolls_back
     def _attempt(self) -> Generator[Phase]:
         with self._open_step, self._all_or_nothing():
             plan = self._schedule()
@@ -226,6 +232,7 @@ class Engine:
         with self._atomic_change():
             return self.scheduler.manager.reset_prefix_cache()
 
+    @rolls_back
     def _schedule(self) -> StepPlan:
         with interrupts_deferred():
             plan = self.scheduler.schedule()
@@ -236,6 +243,7 @@ class Engine:
         self.transfers.load(plan)
         return plan
 
+    @rolls_back
     def _forward(self, plan: StepPlan) -> Logits:
         if not plan.scheduled:
             return None
@@ -251,6 +259,7 @@ class Engine:
         self.reached = "sample"
         return logits
 
+    @rolls_back
     def _update(self, plan: StepPlan, token_ids: list[int]) -> None:
         with interrupts_deferred():
             finished = self.scheduler.update(plan, token_ids)

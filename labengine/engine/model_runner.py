@@ -36,6 +36,9 @@ from labengine.engine.step_tensors import NewTokens, StepStaging, StepTensors
 from labengine.engine.torch_import import load_torch
 from labengine.engine.trial_memory import largest_plans, most_bytes
 from labengine.engine.weights import Weights, check_weights, load_weights
+from labengine.system.code_roles import Role, plays
+
+plays(__name__, Role.COMPUTES)
 
 _LOADED: WeakValueDictionary[Hashable, Weights] = WeakValueDictionary()
 """Weights in use, by files, device, dtype, graphs, backend and packing."""

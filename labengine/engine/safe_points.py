@@ -16,30 +16,11 @@ from functools import cache
 from pathlib import Path
 from types import FrameType
 
+from labengine.system import code_roles
+from labengine.system.code_roles import Role, role_of
+
 _ROOT = str(Path(__file__).parents[1])
 _STDLIB = sysconfig.get_paths()["stdlib"]
-
-_FOLLOWERS = ("check/", "timeline.py", "fold.py", "trace/", "session/stats.py", "session/history/inputs.py")
-"""They hear of changes, and would miss one."""
-_WATCHED_RUNNER = ("check/watch.py", "WatchedRunner.")
-"""Its methods pass calls on to a runner, and follow no event: a runner may be endless with checks, too."""
-_CORE = ("core/",)
-_NOT_UNDONE = ("core/journal.py", "core/state.py")
-_ENGINES = ("engine/engine.py", "engine/ahead.py")
-_STEPS = (
-    "phases",
-    "_attempt",
-    "step",
-    "_schedule",
-    "_forward",
-    "_update",
-    "_anticipate",
-    "_run_ahead",
-    "_launch_ahead",
-)
-"""Methods of an engine whose failure rolls the step back."""
-_COMPUTING = ("engine/model_runner.py",)
-"""A forward pass takes long, but ends by itself."""
 
 
 class Care(IntEnum):
@@ -58,15 +39,12 @@ def is_safe_point(frame: FrameType | None, care: Care) -> bool:
     if frame is None:
         return False
     if is_ours(frame):
-        is_safe = _begins_in_core(frame) or (care is Care.OF_LOCKS and _room(frame).startswith(_CORE))
+        role = role_of(frame)
+        is_core = role in (Role.CORE, Role.NOT_UNDONE)
+        is_safe = (is_core and care is Care.OF_LOCKS) or (role is Role.CORE and _instruction(frame) == ("RESUME", 0))
     else:
         is_safe = _is_called_by_users(frame) and (care < Care.OF_PARTS or _is_between_rounds(frame))
     return is_safe and (care is Care.OF_LOCKS or _may_unwind(frame))
-
-
-def _begins_in_core(frame: FrameType) -> bool:
-    room = _room(frame)
-    return room.startswith(_CORE) and not room.startswith(_NOT_UNDONE) and _instruction(frame) == ("RESUME", 0)
 
 
 def _is_between_rounds(frame: FrameType) -> bool:
@@ -89,31 +67,25 @@ def _is_called_by_users(frame: FrameType | None) -> bool:
 def _may_unwind(frame: FrameType | None) -> bool:
     """Return True if an exception can end all frames up to the step or the session's call."""
     while frame is not None:
-        room = _room(frame)
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             return False  # an interrupted import leaves broken modules
-        if room.startswith(_FOLLOWERS + _COMPUTING) and not _is_watched_runner(frame):
+        role = role_of(frame)
+        if role in (Role.FOLLOWS_EVENTS, Role.COMPUTES):
             return False
-        if room in _ENGINES:
-            return frame.f_code.co_name in _STEPS
-        if room.startswith("session/"):
+        if role is Role.ENGINE:
+            return code_roles.is_in_step(frame)
+        if role is Role.SESSION:
             return True
         frame = frame.f_back
     return True
 
 
-def _is_watched_runner(frame: FrameType) -> bool:
-    room, methods = _WATCHED_RUNNER
-    return _room(frame) == room and frame.f_code.co_qualname.startswith(methods)
-
-
 def is_in_step(frame: FrameType | None) -> bool:
     """Return True inside an engine's step, its forward pass excepted."""
     while frame is not None:
-        room = _room(frame)
-        if room in _ENGINES and frame.f_code.co_name in _STEPS:
+        if code_roles.is_in_step(frame):
             return True
-        if room.startswith(_COMPUTING):
+        if role_of(frame) is Role.COMPUTES:
             return False
         frame = frame.f_back
     return False
@@ -124,17 +96,17 @@ def is_in_step(frame: FrameType | None) -> bool:
 
 def is_ours(frame: FrameType) -> bool:
     """Return True in code of this package or of the widgets."""
-    return _owner(frame.f_code.co_filename)[0] == "ours"
+    return role_of(frame) is not Role.USERS and _owner(frame.f_code.co_filename)[0] == "ours"
 
 
 def is_users(frame: FrameType) -> bool:
     """Return True in a scenario, and in code that is not ours, the standard library's or installed beside it."""
-    return _owner(frame.f_code.co_filename)[0] == "users"
+    return role_of(frame) is Role.USERS or _owner(frame.f_code.co_filename)[0] == "users"
 
 
 def is_decision(frame: FrameType) -> bool:
     """Return True in code of the core, and of the engine that calls it."""
-    return _room(frame).startswith((*_CORE, *_ENGINES))
+    return role_of(frame) in (Role.CORE, Role.NOT_UNDONE, Role.ENGINE)
 
 
 def short_path(filename: str) -> str:
@@ -149,16 +121,12 @@ def _is_stdlib(frame: FrameType) -> bool:
     return _owner(frame.f_code.co_filename)[0] == "stdlib"
 
 
-def _room(frame: FrameType) -> str:
-    return _owner(frame.f_code.co_filename)[1]
-
-
 @cache
 def _owner(filename: str) -> tuple[str, str]:
     """Return the owner of a file, and for a file of the package its path there."""
     if filename.startswith(_ROOT):
         room = filename[len(_ROOT) + 1 :].replace("\\", "/")
-        return "users" if room.startswith("scenarios/") else "ours", room
+        return "ours", room
     if "labengine_widgets" in Path(filename).parts:
         return "ours", "widgets"
     if "site-packages" in filename or "dist-packages" in filename:

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, TextIO
 from labengine.config import ConfigError, shown
 from labengine.scenarios.bug_list import BugList
 from labengine.scenarios.kinds import KINDS
+from labengine.system.code_roles import Role, plays
+
+plays(__name__, Role.USERS)
 
 if TYPE_CHECKING:
     from labengine.scenarios.scenario import Scenario

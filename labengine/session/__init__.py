@@ -10,3 +10,7 @@ history/breakpoints, inputs, crash              listeners, which know the hooks
 stepper, background, fair_lock                  one lock, at most one open step, the background thread
 settings, reasons, source_text                      the keywords of Lab; the method behind each event
 """
+
+from labengine.system.code_roles import Role, plays
+
+plays(__name__, Role.SESSION)

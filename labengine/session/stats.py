@@ -19,6 +19,9 @@ from labengine.events import (
 from labengine.figures import Counter
 from labengine.hooks import Hooks
 from labengine.session.stepper import Stepper
+from labengine.system.code_roles import Role, plays
+
+plays(__name__, Role.FOLLOWS_EVENTS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,13 @@
     extras      config
     atomic_write  nothing
     regular_file  nothing
+    system      nothing
     events      nothing
     snapshot    events
     violation   nothing
     hooks       events
-    fold        events, snapshot
-    figures     events, hooks
+    fold        events, snapshot, system
+    figures     events, hooks, system
     threads     nothing
     timeline    ground
     wording     snapshot
@@ -24,7 +25,7 @@
     course      everything but notebook
     front       everything, lazily
 
-The ground is atomic_write, regular_file, config, events, extras, snapshot, violation, hooks, fold, figures,
+The ground is atomic_write, regular_file, system, config, events, extras, snapshot, violation, hooks, fold, figures,
 garbage_collection, threads, timeline and wording. The front is every other module or folder at the top of labengine
 (lab, session, magics, notebook ...); *lazily* means that importing it leads to torch or transformers on no path: what
 needs them is imported inside functions. Imports inside functions and under TYPE_CHECKING obey the table too. The
@@ -57,6 +58,7 @@ from import_graph import Import, SourceTree, cycles, imports_of, path_to, rules_
 GROUND = (
     "atomic_write",
     "regular_file",
+    "system",
     "config",
     "events",
     "extras",

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -279,16 +278,6 @@ assert gc.isenabled()
 def test_to_look_where_a_thread_is_never_stops_all_of_them() -> None:
     """With sys._current_frames() alone this process stands still at once (CPython issue 106883)."""
     subprocess.run([sys.executable, "-c", _LOOKING_AMONG_GARBAGE], check=True, timeout=PATIENCE)
-
-
-def test_the_files_that_follow_events_are_where_they_are_said_to_be() -> None:
-    """A file that was moved would be interrupted in the middle of an event."""
-    package = Path(safe_points.__file__).parents[1]
-    rooms = (*safe_points._FOLLOWERS, *safe_points._CORE, *safe_points._ENGINES, *safe_points._COMPUTING)
-    assert [room for room in rooms if not (package / room).exists()] == []
-    room, methods = safe_points._WATCHED_RUNNER
-    assert Path(sys.modules[WatchedRunner.__module__].__file__ or "") == package / room
-    assert WatchedRunner.forward.__qualname__.startswith(methods)
 
 
 class LooksAtItself:

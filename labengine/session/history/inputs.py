@@ -18,6 +18,9 @@ from labengine.engine.failure import failure_event, is_of_runner
 from labengine.events import StepFailed, StepRolledBack
 from labengine.hooks import Hooks
 from labengine.session.stepper import Stepper
+from labengine.system.code_roles import Role, plays
+
+plays(__name__, Role.FOLLOWS_EVENTS)
 
 _CODES = ((2**16, "H"), (2**32, "I"), (2**64, "Q"))
 """Ids below each bound, and the array code that holds them: 2, 4 and 8 bytes."""
