@@ -32,8 +32,8 @@ from machine import facts, headline, listening_for_noise  # noqa: E402
 from browser.chromium import launched  # noqa: E402
 from driving import recorded, small_engine  # noqa: E402
 from labengine.config import SamplingParams  # noqa: E402
-from labengine.hooks import Hooks  # noqa: E402
-from labengine.trace.codec import KINDS, dumps, rows  # noqa: E402
+from labengine.record.files.codec import KINDS, dumps, rows  # noqa: E402
+from labengine.record.hooks import Hooks  # noqa: E402
 from labengine_widgets.browser import esm  # noqa: E402
 
 MEASURE = """

@@ -8,7 +8,7 @@ from __future__ import annotations
 import timeit
 
 from labengine.events import BlockFreed
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
 
 SITE = "if BlockFreed in hooks: hooks.emit(BlockFreed(1, 2, 0, 4, 0, 'tail', 'finished'))"
 

@@ -23,8 +23,8 @@ from labengine.core.step_plan import StepPlan
 from labengine.engine.ahead import OverlappedEngine
 from labengine.engine.engine import Engine
 from labengine.engine.simulated import SimulatedRunner, default_next_token
-from labengine.hooks import Hooks
-from labengine.timeline import Timeline
+from labengine.record.hooks import Hooks
+from labengine.record.timeline import Timeline
 
 EOS = 50021
 STEPS_PER_ROUND = 20

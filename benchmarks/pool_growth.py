@@ -14,7 +14,7 @@ from labengine.config import EngineConfig, GroupSpec, SamplingParams
 from labengine.core.editions import edition
 from labengine.engine.engine import Engine
 from labengine.engine.simulated import SimulatedRunner
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
 
 BATCH, PROMPT, STEPS = 16, 1024, 96
 SAMPLING = SamplingParams(max_tokens=2 * STEPS, ignore_eos=True)

@@ -18,8 +18,8 @@ from labengine.config import EngineConfig, GroupSpec, SamplingParams
 from labengine.core.editions import edition
 from labengine.engine.engine import Engine
 from labengine.engine.simulated import SimulatedRunner
-from labengine.hooks import Hooks
-from labengine.timeline import Timeline
+from labengine.record.hooks import Hooks
+from labengine.record.timeline import Timeline
 
 GROUPS = {
     "one full group": (GroupSpec(16),),

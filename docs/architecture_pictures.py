@@ -59,29 +59,28 @@ def arrow(*points: tuple[float, float]) -> str:
     return f'<path d="{line}{head}" fill="none" stroke="{INK}" stroke-width="2"/>'
 
 
-def rooms() -> str:
-    """Return the rooms, stacked: a room may import the rooms under it."""
-    ground = "the ground: events, hooks, fold, timeline, snapshot, config ..."
+def packages() -> str:
+    """Return the packages, stacked: each may import those under it."""
+    foundation = "events, record/, system/, config"
     parts = [
-        text(20, 22, "Each room may import the rooms that lie under it.", bold=True),
+        text(20, 22, "Each package may import those that lie under it.", bold=True),
         box(20, 36, 412, 56, FRONT, "scenarios/", "upstream bugs, each on labs of its own"),
-        text(446, 60, "Only the front looks up:", size=12),
-        text(446, 76, "it opens scenarios by name.", size=12),
+        text(446, 60, "Only lab and session look up:", size=12),
+        text(446, 76, "they open scenarios by name.", size=12),
         box(
             20,
             100,
             620,
             56,
             FRONT,
-            "the front: lab, session/, magics/, notebook ...",
+            "lab, session/, magics/, finder/, vllm/, course/ ...",
             "one lab or two, and their history",
         ),
         box(20, 164, 202, 64, COMPUTES, "engine/", "computes: models, attention,", "the engine that steps"),
         box(230, 164, 202, 64, COMPUTES, "check/", "rules, and the oracle that", "knows each slot's content"),
-        box(440, 164, 200, 64, SHOWS, "labengine_widgets/", "words, answers, pictures,", "the feed"),
+        box(440, 164, 200, 136, SHOWS, "labengine_widgets/", "words, answers, pictures,", "the feed"),
         box(20, 236, 412, 64, DECIDES, "core/", "decides: scheduler, KV-cache manager, block pool", "(no torch)"),
-        box(440, 236, 200, 64, SHOWS, "trace/", "events as rows:", "wire, file, page"),
-        box(20, 308, 620, 56, GROUND, ground, "frozen records, hooks, recordings"),
+        box(20, 308, 620, 56, GROUND, foundation, "frozen records, hooks, the fold, recordings and their files"),
         outline(716, 158, 170, 76),
         text(801, 186, "widgets/browser/", bold=True, end="middle"),
         text(801, 204, "TypeScript: model,", size=12, end="middle"),
@@ -92,7 +91,7 @@ def rooms() -> str:
         text(716, 262, "torch is loaded by engine/", size=12),
         text(716, 278, "alone, with a real model.", size=12),
     ]
-    return svg(898, 376, "The rooms of labengine and their imports", parts)
+    return svg(898, 376, "The packages of labengine and their imports", parts)
 
 
 def step_and_event() -> str:
@@ -151,7 +150,7 @@ def step_and_event() -> str:
     return svg(852, 404, "A step, and the way of an event from emit to the screen", parts)
 
 
-PICTURES = {"rooms.svg": rooms, "step_and_event.svg": step_and_event}
+PICTURES = {"packages.svg": packages, "step_and_event.svg": step_and_event}
 
 if __name__ == "__main__":
     for name, draw in PICTURES.items():

@@ -6,12 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from labengine.cache_events.attach import kv_events as kv_events
-    from labengine.comparing import compare as compare
     from labengine.config import ConfigError as ConfigError
     from labengine.config import GroupSpec as GroupSpec
     from labengine.config import SamplingParams as SamplingParams
-    from labengine.conformance.conform import conform as conform
     from labengine.core.block_pool import BlockPool as BlockPool
     from labengine.core.connector import Connector as Connector
     from labengine.core.free_queue import FreeQueue as FreeQueue
@@ -41,15 +38,18 @@ if TYPE_CHECKING:
     from labengine.lab import Lab as Lab
     from labengine.notebook import load_ipython_extension as load_ipython_extension
     from labengine.notebook import unload_ipython_extension as unload_ipython_extension
-    from labengine.prefix_doctor.doctor import doctor as doctor
+    from labengine.record.files.parsing import TraceError as TraceError
     from labengine.scenarios import bug as bug
     from labengine.scenarios import bugs as bugs
     from labengine.scenarios.by_hand import scenario as scenario
+    from labengine.session.compare.comparing import compare as compare
     from labengine.session.judging.judge import judge as judge
     from labengine.session.saved.trace import open as open
-    from labengine.stream.attach import attach as attach
-    from labengine.stream.ranks import attach_ranks as attach_ranks
-    from labengine.trace.parsing import TraceError as TraceError
+    from labengine.vllm.cache_events.attach import kv_events as kv_events
+    from labengine.vllm.conformance.conform import conform as conform
+    from labengine.vllm.prefix_doctor.doctor import doctor as doctor
+    from labengine.vllm.stream.attach import attach as attach
+    from labengine.vllm.stream.ranks import attach_ranks as attach_ranks
 
 _HOMES = {
     "BlockPool": "labengine.core.block_pool",
@@ -77,17 +77,17 @@ _HOMES = {
     "StaticStep": "labengine.engine.forward.static_step",
     "StaticTorch": "labengine.engine.attention.torch_static",
     "TokenBudgetScheduler": "labengine.core.token_budget",
-    "TraceError": "labengine.trace.parsing",
-    "attach": "labengine.stream.attach",
-    "attach_ranks": "labengine.stream.ranks",
+    "TraceError": "labengine.record.files.parsing",
+    "attach": "labengine.vllm.stream.attach",
+    "attach_ranks": "labengine.vllm.stream.ranks",
     "bug": "labengine.scenarios",
     "bugs": "labengine.scenarios",
-    "compare": "labengine.comparing",
-    "conform": "labengine.conformance.conform",
-    "doctor": "labengine.prefix_doctor.doctor",
+    "compare": "labengine.session.compare.comparing",
+    "conform": "labengine.vllm.conformance.conform",
+    "doctor": "labengine.vllm.prefix_doctor.doctor",
     "exercise": "labengine.course.exercise",
     "find": "labengine.finder.find",
-    "kv_events": "labengine.cache_events.attach",
+    "kv_events": "labengine.vllm.cache_events.attach",
     "judge": "labengine.session.judging.judge",
     "load_ipython_extension": "labengine.notebook",
     "model_path": "labengine.engine.sources",
@@ -115,7 +115,7 @@ def __getattr__(name: str) -> Any:
             import_module("labengine.engine.torch_import").load_torch()
         value = globals()[name] = getattr(import_module(_HOMES[name]), name)
     except ModuleNotFoundError as error:
-        from labengine.extras import require_extra_of
+        from labengine.system.extras import require_extra_of
 
         require_extra_of(error, f"labengine.{name}")
         raise

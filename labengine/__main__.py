@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TextIO
 
 from labengine.config import ConfigError
-from labengine.regular_file import read_regular
-from labengine.wording import visible
+from labengine.record.wording import visible
+from labengine.system.regular_file import read_regular
 
 _MOST_VIOLATIONS = 20
 """Violations printed per trace at most; they tend to be alike."""
@@ -189,7 +189,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _demo(options: argparse.Namespace) -> None:
-    from labengine.demo import main as run_demo
+    from labengine.scenarios.demo import main as run_demo
 
     run_demo(sys.stdout, options.model)
 
@@ -264,8 +264,8 @@ def _open(options: argparse.Namespace) -> None:
 
 
 def _attach(options: argparse.Namespace) -> None:
-    from labengine.cache_events.places import is_kv_place
-    from labengine.stream.command import attach_command
+    from labengine.vllm.cache_events.places import is_kv_place
+    from labengine.vllm.stream.command import attach_command
 
     if is_kv_place(options.place):
         raise ConfigError(f"{options.place} is of KV events: labengine attach-kv {options.place}")
@@ -273,16 +273,16 @@ def _attach(options: argparse.Namespace) -> None:
 
 
 def _attach_kv(options: argparse.Namespace) -> None:
-    from labengine.cache_events.command import kv_command
+    from labengine.vllm.cache_events.command import kv_command
 
     kv_command(options, print)
 
 
 def _conform(options: argparse.Namespace) -> int:
-    from labengine.conformance.conform import conform
     from labengine.core.editions import RECORDED_EDITIONS
     from labengine.finder.command import object_named
-    from labengine.stream.files import places_in
+    from labengine.vllm.conformance.conform import conform
+    from labengine.vllm.stream.files import places_in
 
     if options.against is None:
         results = [conform(place) for place in places_in(options.place)]
@@ -296,8 +296,8 @@ def _conform(options: argparse.Namespace) -> int:
 
 
 def _doctor(options: argparse.Namespace) -> None:
-    from labengine.prefix_doctor.doctor import doctor
-    from labengine.stream.files import places_in
+    from labengine.vllm.prefix_doctor.doctor import doctor
+    from labengine.vllm.stream.files import places_in
 
     for number, place in enumerate(places_in(options.place)):
         result = doctor(place, tokenizer=options.tokenizer, top=options.top)

@@ -16,8 +16,11 @@ from labengine.core.parts import Parts
 from labengine.engine.engine import Phase, StepReport
 from labengine.engine.interrupts import interrupts_deferred
 from labengine.events import Event
-from labengine.fold import Fold
-from labengine.hooks import Hooks
+from labengine.record.fold import Fold
+from labengine.record.hooks import Hooks
+from labengine.record.snapshot import Snapshot
+from labengine.record.timeline import Timeline
+from labengine.record.violation import Violation
 from labengine.session.compare.comparison import Comparison
 from labengine.session.compare.sides import RecordedSide
 from labengine.session.history.breakpoints import Breakpoint, BreakpointHit
@@ -33,13 +36,10 @@ from labengine.session.saved.facts import facts_of, save_session
 from labengine.session.session import Session
 from labengine.session.settings import LabSettings, parameters_of, refuse_unknown
 from labengine.session.stats import LabStats
+from labengine.session.superseded import follow
 from labengine.session.view_source import LabViewSource
 from labengine.session.xray import xray
-from labengine.snapshot import Snapshot
-from labengine.superseded import follow
-from labengine.threads import weakly
-from labengine.timeline import Timeline
-from labengine.violation import Violation
+from labengine.system.threads import weakly
 
 if TYPE_CHECKING:  # torch is loaded for real models only, pandas and widgets for views only
     import torch

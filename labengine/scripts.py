@@ -10,8 +10,8 @@ from labengine.finder.limits import ends_soon as ends_soon
 from labengine.finder.repeats import fork as fork
 from labengine.finder.repeats import rewind as rewind
 from labengine.finder.tally import Cost, Tally
-from labengine.hooks import Hooks
 from labengine.lab import Lab
+from labengine.record.hooks import Hooks
 from labengine.session.history import broken_steps
 
 

@@ -19,7 +19,7 @@ from labengine.core.parts import Parts
 from labengine.core.prefill_first import PrefillFirstScheduler
 from labengine.core.prefix_cache import LateMerge
 from labengine.core.token_budget import TokenBudgetScheduler
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
 
 
 def test_defaults_are_valid() -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from differential import vllm_streams
 from labengine import events as ev
-from labengine.conformance.against import cost_of
-from labengine.figures import Counter, RunFigures, counted
+from labengine.record.figures import Counter, RunFigures, counted
+from labengine.vllm.conformance.against import cost_of
 from labengine_widgets.pictures.series import StepSeries
 from stream.test_connector_streams import piece_of
 

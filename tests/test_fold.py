@@ -10,9 +10,9 @@ from damaged_streams import damaged
 from driving import recorded
 from grounds import ALL_GROUNDS, Ground
 from labengine import events as ev
-from labengine.fold import Changes, Fold
-from labengine.hooks import Hooks
-from labengine.snapshot import Snapshot, map_key
+from labengine.record.fold import Changes, Fold
+from labengine.record.hooks import Hooks
+from labengine.record.snapshot import Snapshot, map_key
 
 START = ev.EngineStarted(num_blocks=4, groups=(("full", 2, None),), edition="labengine")
 BEGUN = [START, ev.RequestAdded(0, (1, 2, 3), 4), ev.BlockAllocated(0, 0, 0, 0), ev.BlockAllocated(1, 0, 0, 1)]

@@ -34,7 +34,7 @@ from labengine.events import (
     TierChanged,
     ViolationFound,
 )
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
 
 ONE, TWO, THREE = StepStarted(1), StepEnded(1), ForwardRan(1, 1)
 

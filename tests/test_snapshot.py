@@ -8,7 +8,7 @@ import pytest
 
 from driving import TOKEN_BUDGET_EDITIONS, small_engine
 from labengine.config import SamplingParams
-from labengine.snapshot import map_key
+from labengine.record.snapshot import map_key
 from workbench import full, window
 
 PROMPT = list(range(10))

@@ -26,10 +26,10 @@ from labengine.events import (
     StepStarted,
     TokenSampled,
 )
-from labengine.fold import Changes, Fold, fold, surviving
-from labengine.hooks import Hooks
-from labengine.snapshot import Snapshot
-from labengine.timeline import Timeline
+from labengine.record.fold import Changes, Fold, fold, surviving
+from labengine.record.hooks import Hooks
+from labengine.record.snapshot import Snapshot
+from labengine.record.timeline import Timeline
 
 LABENGINE = Ground("labengine")
 
@@ -208,7 +208,7 @@ def test_what_is_kept_is_reported_as_of_one_instant() -> None:
 
 def test_the_seconds_of_each_kept_step(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = count(100.0)
-    monkeypatch.setattr("labengine.timeline.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("labengine.record.timeline.perf_counter", lambda: next(clock))
     timeline = Timeline(max_events=10)
     timeline.record(EngineStarted(4, (("full", 4, None),), "labengine"))
     for step in range(1, 30):

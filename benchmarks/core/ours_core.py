@@ -13,8 +13,8 @@ from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.request import Request
 from labengine.core.scheduler import Scheduler
 from labengine.core.step_plan import StepPlan
-from labengine.hooks import Hooks
-from labengine.timeline import Timeline
+from labengine.record.hooks import Hooks
+from labengine.record.timeline import Timeline
 
 SAMPLING = SamplingParams(max_tokens=100_000, ignore_eos=True)
 

@@ -11,7 +11,7 @@ from labengine.check.contradictions import Contradiction
 from labengine.core.part_methods import is_custom
 from labengine.core.parts import Parts
 from labengine.core.seams import decider
-from labengine.violation import Violation
+from labengine.record.violation import Violation
 
 
 class NumberedEvent(NamedTuple):

@@ -10,8 +10,8 @@ from labengine.core.block import Key
 from labengine.core.block_pool import BlockPool
 from labengine.core.request import Request
 from labengine.core.state import walk
-from labengine.fold import Changes, Fold, RequestFold
-from labengine.snapshot import map_key
+from labengine.record.fold import Changes, Fold, RequestFold
+from labengine.record.snapshot import map_key
 
 MAX_FOUND = 50
 """Contradictions of one kind per comparison: where everything is wrong, the first ones suffice."""

@@ -12,9 +12,9 @@ from labengine.check.past_state import PastState
 from labengine.check.state import FoldState
 from labengine.check.stream import Stream
 from labengine.core.request import Request
-from labengine.fold import surviving
-from labengine.timeline import Timeline
-from labengine.violation import Violation
+from labengine.record.fold import surviving
+from labengine.record.timeline import Timeline
+from labengine.record.violation import Violation
 
 _UNKNOWN = -1
 """Broken since before the recording begins."""

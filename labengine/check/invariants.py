@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Iterator
 
 from labengine.check.state import Entry, FoldState, RequestView, State
 from labengine.core.block import Key
-from labengine.snapshot import GroupState, Snapshot, map_key
-from labengine.timeline import Fold
-from labengine.violation import Violation as Violation
+from labengine.record.snapshot import GroupState, Snapshot, map_key
+from labengine.record.timeline import Fold
+from labengine.record.violation import Violation as Violation
 
 
 def check_invariants(snapshot: Snapshot, *, merges: bool = False) -> list[Violation]:

@@ -19,8 +19,8 @@ from labengine.core.prefix_cache import LateMerge
 from labengine.core.request import Request
 from labengine.core.scheduler import Scheduler
 from labengine.core.step_plan import StepPlan
-from labengine.snapshot import Snapshot
-from labengine.violation import Violation
+from labengine.record.snapshot import Snapshot
+from labengine.record.violation import Violation
 
 
 class WatchedEngine(Protocol):

@@ -9,8 +9,8 @@ from labengine.check.slot_memory import CopiedKV, PrefixIdentities, SavedBlocks,
 from labengine.core.connector import BlockKV
 from labengine.core.step_plan import ScheduledRequest, StepPlan
 from labengine.events import BlockCached, Transfer
-from labengine.snapshot import GroupState
-from labengine.violation import Violation
+from labengine.record.snapshot import GroupState
+from labengine.record.violation import Violation
 
 
 @dataclass(frozen=True, slots=True)

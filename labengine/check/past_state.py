@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from labengine import events as ev
 from labengine.check.slot_memory import PrefixIdentities, SlotMemory
 from labengine.core.request import ExtraKeys, Request
-from labengine.timeline import Fold
+from labengine.record.timeline import Fold
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from labengine.check.blame import Blamed
 from labengine.check.state import State
 from labengine.check.stream import Stream
 from labengine.core.step_plan import ScheduledRequest, SlotRun, StepPlan
-from labengine.violation import Violation
+from labengine.record.violation import Violation
 
 
 def judge_plan(state: State, plan: StepPlan, *, registers_early: bool) -> Iterator[Violation]:

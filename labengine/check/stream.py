@@ -13,7 +13,7 @@ from labengine.core.block_pool import BlockPool
 from labengine.core.journal import Journal
 from labengine.core.parts import Parts
 from labengine.core.request import Request
-from labengine.fold import FINISHED, Fold
+from labengine.record.fold import FINISHED, Fold
 
 CREDIT_PER_STEP = 1024
 """Facts per step that a complete comparison may cost on average: a small pool is compared completely each step."""

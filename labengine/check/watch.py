@@ -16,12 +16,12 @@ from labengine.check.slot_memory import SavedBlocks, SlotMemory
 from labengine.check.stream import Stream
 from labengine.core.connector import BlockKV
 from labengine.core.step_plan import Logits, StepPlan
-from labengine.fold import Fold
-from labengine.hooks import Hooks, Subscription
-from labengine.snapshot import Snapshot
+from labengine.record.fold import Fold
+from labengine.record.hooks import Hooks, Subscription
+from labengine.record.snapshot import Snapshot
+from labengine.record.timeline import Timeline
+from labengine.record.violation import Subject, Violation
 from labengine.system.code_roles import passes_calls_on
-from labengine.timeline import Timeline
-from labengine.violation import Subject, Violation
 
 
 class WatchableRunner(Protocol):

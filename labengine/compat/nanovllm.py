@@ -18,8 +18,8 @@ from typing import Any
 from labengine.config import ConfigError, checked_int
 from labengine.events import RequestAdded, RequestFinished, RequestScheduled, StepStarted
 from labengine.lab import Lab
+from labengine.record.snapshot import Snapshot
 from labengine.session.settings import refuse_unknown
-from labengine.snapshot import Snapshot
 
 NO_HASH = -1
 

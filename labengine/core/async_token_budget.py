@@ -14,7 +14,7 @@ from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.core.step_plan import UNSAMPLED, ScheduledRequest, StepPlan
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.events import RequestScheduled, TokensComputed
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
 
 
 class Unbooked(NamedTuple):

@@ -9,8 +9,8 @@ from labengine.core.free_queue import FreeQueue
 from labengine.core.journal import Journal
 from labengine.core.prefix_cache import PrefixMap
 from labengine.events import BlockEvicted, EvictReason
-from labengine.hooks import Hooks
-from labengine.snapshot import NULL_BLOCK
+from labengine.record.hooks import Hooks
+from labengine.record.snapshot import NULL_BLOCK
 
 
 class BlockPool:

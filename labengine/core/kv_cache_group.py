@@ -21,7 +21,7 @@ from labengine.events import (
     FreeReason,
     QueueEnd,
 )
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
 
 GroupHit = list[list[int]]
 """Hit blocks of several groups of one kind, in table order, equally many each; null outside the window."""

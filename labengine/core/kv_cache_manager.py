@@ -14,7 +14,7 @@ from labengine.core.prefix_lookup import Hit, PrefixLookup
 from labengine.core.request import Request
 from labengine.core.step_plan import SlotRun
 from labengine.events import ExternalHit, FreeReason, PrefixCacheReset, PrefixHit
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
 
 Moment = Literal["allocated", "computed"]
 """When a block's hash may be registered: once the block is allocated, or once its KV is computed."""

@@ -25,7 +25,7 @@ from labengine.core.request import Request
 from labengine.core.scheduler import NOT_ADMITTED, Admission
 from labengine.core.step_plan import SlotRun
 from labengine.events import BlockCached, EvictReason
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
 
 
 class NanoBlockPool(BlockPool):

@@ -17,7 +17,7 @@ from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.overrides import refuse_wrong_overrides
 from labengine.core.prefix_cache import HashChain, MergePolicy
 from labengine.core.scheduler import Scheduler
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
 
 _AS_EDITION: Any = None  # a default for fields whose type is a class
 

@@ -22,7 +22,7 @@ from labengine.events import (
     TokenSampled,
     TokensComputed,
 )
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
 
 NOT_ADMITTED: Final = None
 Admission = int | None

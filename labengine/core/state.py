@@ -8,7 +8,7 @@ from itertools import islice
 from labengine.core.block_pool import BlockPool
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.request import Request
-from labengine.snapshot import BlockState, GroupState, RequestState, Snapshot, hex_keys, map_key
+from labengine.record.snapshot import BlockState, GroupState, RequestState, Snapshot, hex_keys, map_key
 from labengine.system.code_roles import Role, plays
 
 plays(__name__, Role.NOT_UNDONE)

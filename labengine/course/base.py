@@ -17,7 +17,7 @@ from labengine.course.check_result import EDGES, CheckResult, blank, boxed, mark
 from labengine.course.progress import note_check, note_hint, note_solution, progress
 from labengine.course.progress_file import NamedScore
 from labengine.finder.endings import OF_THE_USER, interrupts_named, named
-from labengine.wording import counted
+from labengine.record.wording import counted
 
 Mistake = tuple[Any, str]
 """A common wrong answer, as a reader would give it, and the hint that fits."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import labengine
-from labengine.atomic_write import write_atomically
 from labengine.config import ConfigError
-from labengine.regular_file import read_regular
+from labengine.system.atomic_write import write_atomically
+from labengine.system.regular_file import read_regular
 
 _KINDS = (".ipynb", ".svg", ".png")
 _MAX_NAMED = 3

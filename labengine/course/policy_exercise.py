@@ -17,8 +17,8 @@ from labengine.course.progress import progress
 from labengine.course.progress_file import NamedScore
 from labengine.course.trial import LabMaker, Workload, picture_of, played
 from labengine.course.undone import UndoneWorkload, trace_of_an_undone_step
-from labengine.figures import counted
 from labengine.lab import Lab
+from labengine.record.figures import counted
 
 Score = Callable[[Lab], float]
 

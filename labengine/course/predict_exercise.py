@@ -14,10 +14,10 @@ from labengine.course.check_result import CheckResult, blank, passed, wrong
 from labengine.course.trial import LabMaker, Workload, picture_of
 from labengine.events import Event, StepEnded, StepRolledBack, StepStarted
 from labengine.lab import Lab
+from labengine.record.snapshot import Snapshot
+from labengine.record.wording import block_name, request_name
 from labengine.session.question import Prediction, Question, QuestionKind
 from labengine.session.settings import request_id_of
-from labengine.snapshot import Snapshot
-from labengine.wording import block_name, request_name
 
 E = TypeVar("E", bound=Event)
 

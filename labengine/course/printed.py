@@ -9,8 +9,8 @@ from labengine.course.base import Exercise
 from labengine.course.check_result import marked
 from labengine.course.exercise import EXERCISES, exercise_names, known_exercise
 from labengine.course.predict_exercise import PredictExercise
-from labengine.trace.file_access import replace_file
-from labengine.wording import counted
+from labengine.record.files.file_access import replace_file
+from labengine.record.wording import counted
 
 _STYLE = """
 body { font: 11pt/1.4 system-ui, sans-serif; max-width: 46em; margin: 2em auto; padding: 0 1em; }

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from labengine.config import ConfigError
-from labengine.trace.file_access import replace_file
+from labengine.record.files.file_access import replace_file
 
 VERSION = 1
 LOCK_SECONDS = 10.0

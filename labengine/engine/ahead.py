@@ -33,8 +33,8 @@ from labengine.engine.engine import Engine, StepReport
 from labengine.engine.interrupts import interrupts_deferred
 from labengine.engine.runner import Runner, is_asynchronous
 from labengine.events import Event, TokenSampled
-from labengine.hooks import Hooks
-from labengine.snapshot import Snapshot
+from labengine.record.hooks import Hooks
+from labengine.record.snapshot import Snapshot
 from labengine.system.code_roles import Role, plays, rolls_back
 
 plays(__name__, Role.ENGINE)
@@ -84,7 +84,7 @@ class OverlappedEngine(Engine):
 
     A listener receives a step's last events slightly late, when all of them are due. It may follow events and read the
     engine through `snapshot`, but not through the core itself (whose requests may hold UNSAMPLED in the middle of a
-    step). overlap.choose_engine decides where it is used.
+    step). `choose_engine` decides where it is used.
     """
 
     anticipates = True

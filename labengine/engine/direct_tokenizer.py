@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from labengine.regular_file import read_regular
+from labengine.system.regular_file import read_regular
 
 if TYPE_CHECKING:
     from tokenizers import AddedToken, Tokenizer

@@ -28,10 +28,10 @@ from labengine.events import (
     StepRolledBack,
     StepStarted,
 )
-from labengine.hooks import Hooks
-from labengine.snapshot import Snapshot
+from labengine.record.hooks import Hooks
+from labengine.record.snapshot import Snapshot
+from labengine.record.violation import Violation
 from labengine.system.code_roles import Role, plays, rolls_back
-from labengine.violation import Violation
 
 plays(__name__, Role.ENGINE)
 

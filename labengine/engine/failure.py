@@ -11,7 +11,7 @@ MAX_MESSAGE = 1000
 
 _OWN = "labengine."
 _STEP_ITSELF = ("labengine.engine.engine", "labengine.engine.ahead", "labengine.engine.interrupts")
-_DELIVERY = "labengine.hooks"
+_DELIVERY = "labengine.record.hooks"
 
 _CALLS_RUNNER = ("_forward", "_attempt", "step")
 """The engine's methods that call the runner, and no part of the core."""

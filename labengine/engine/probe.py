@@ -19,7 +19,7 @@ from labengine.engine.model_runner import ModelRunner
 from labengine.engine.runner import Runner
 from labengine.engine.step_tensors import first_read
 from labengine.engine.xray import computed_anew
-from labengine.snapshot import RequestState
+from labengine.record.snapshot import RequestState
 
 LayerContent = tuple[Tensor, Tensor]
 """K and V of one layer at the positions that a token reads, each float32 [num_read, num_kv_heads, head_dim]."""

@@ -19,7 +19,7 @@ from labengine.core.prefill_first import PrefillFirstScheduler
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.engine.workload import group_specs
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
 
 Operation = Mapping[str, Any]  # of a JSON file
 

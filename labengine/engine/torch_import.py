@@ -18,7 +18,7 @@ from threading import Lock, Thread
 from time import sleep
 
 from labengine.engine.interrupts import interrupts_allowed, interrupts_deferred
-from labengine.garbage_collection import garbage_collection_paused
+from labengine.system.garbage_collection import garbage_collection_paused
 
 SPIN = "GOMP_SPINCOUNT"
 VARIABLES = (SPIN, "OMP_WAIT_POLICY")

@@ -13,7 +13,7 @@ from labengine.core.step_plan import StepPlan
 from labengine.engine.interrupts import interrupts_deferred
 from labengine.engine.runner import Runner
 from labengine.events import BlocksLoaded, BlocksSaved, LoadFailed, TierChanged
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
 
 
 class Transfers:

@@ -13,8 +13,8 @@ from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.engine.engine import Engine
 from labengine.engine.simulated import NextToken, SimulatedRunner, default_next_token
-from labengine.hooks import Hooks
-from labengine.snapshot import Snapshot
+from labengine.record.hooks import Hooks
+from labengine.record.snapshot import Snapshot
 
 _WORKLOAD_KEYS = {"num_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens", "requests"}
 _REQUEST_KEYS = {"step", "prompt", "max_tokens"}
@@ -40,7 +40,7 @@ def simulate(
     if next_token is not None:
         checked_call("next_token", next_token, "request_id", "position")
     if not isinstance(hooks, Hooks | None):
-        raise ConfigError(f"hooks must be a labengine.hooks.Hooks, got {shown(hooks)}")
+        raise ConfigError(f"hooks must be a labengine.record.hooks.Hooks, got {shown(hooks)}")
     parts = edition.overriding(edition_named("labengine")) if isinstance(edition, Parts) else edition_named(edition)
     runner = SimulatedRunner(next_token or default_next_token)
     engine = Engine(_config(workload), runner, parts, Hooks() if hooks is None else hooks)

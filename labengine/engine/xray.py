@@ -24,7 +24,7 @@ from labengine.engine.model import PagedModel
 from labengine.engine.model_runner import ModelRunner
 from labengine.engine.rope import Rotation, Rotations
 from labengine.engine.step_tensors import StepTensors, first_read, step_tensors
-from labengine.snapshot import NULL_BLOCK, RequestState
+from labengine.record.snapshot import NULL_BLOCK, RequestState
 
 CHUNK = 512
 """Tokens per step when a request is computed anew."""

@@ -12,8 +12,8 @@ from textwrap import indent
 from typing import Any
 
 from labengine.config import ConfigError, shown
+from labengine.record.wording import visible
 from labengine.session.source_text import quoted
-from labengine.wording import visible
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from labengine.finder.endings import UserInterrupt, interrupts_named, named
 from labengine.finder.engines.finding import EngineSearch
 from labengine.finder.find import find
 from labengine.finder.report import SearchReport
-from labengine.trace.file_access import replace_file
+from labengine.record.files.file_access import replace_file
 
 
 def find_from_file(

@@ -34,12 +34,12 @@ from labengine.finder.sandbox import Kind
 from labengine.finder.search import Found
 from labengine.finder.suspects import base_connector, base_of, changed_in_place, maker_text
 from labengine.lab import Lab
+from labengine.record.files.file_access import replace_file
+from labengine.record.wording import counted, listed
 from labengine.scenarios.by_hand import HandMadeScenario
 from labengine.session.compare.comparison import Comparison
 from labengine.session.saved.code import External, to_code, to_definitions, to_test
 from labengine.session.saved.facts import facts_of
-from labengine.trace.file_access import replace_file
-from labengine.wording import counted, listed
 
 MORE_STEPS = 20
 """Steps that show a run without an end."""

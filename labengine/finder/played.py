@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from labengine.engine.engine import Engine
 from labengine.finder.operations import BreakOff, BreakOffAt, EngineOperation, TakeStep
-from labengine.snapshot import Snapshot
+from labengine.record.snapshot import Snapshot
 
 Past = tuple[Sequence[EngineOperation], Snapshot]
 """Operations, and the state that they led to."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from labengine.finder.limits import NUM_STEPS
 from labengine.lab import Lab
-from labengine.snapshot import Snapshot
+from labengine.record.snapshot import Snapshot
 
 
 class RepeatError(AssertionError):

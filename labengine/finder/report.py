@@ -11,7 +11,7 @@ from labengine.finder.operations import EngineOperation, Repeat
 from labengine.finder.sandbox import Kind
 from labengine.finder.search import SearchCounts, Unfinished
 from labengine.finder.suspects import Suspects
-from labengine.wording import counted, listed
+from labengine.record.wording import counted, listed
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,9 @@ from labengine.finder.played import Past, Played
 from labengine.finder.repeats import RepeatError, refuse_difference
 from labengine.finder.state_key import attributes_of, parts_of, state_key
 from labengine.finder.tally import Tally
-from labengine.hooks import Hooks
-from labengine.snapshot import Snapshot
-from labengine.violation import Violation
+from labengine.record.hooks import Hooks
+from labengine.record.snapshot import Snapshot
+from labengine.record.violation import Violation
 
 Kind = Literal["rule", "raises", "liveness", "differs", "worse"]
 

@@ -28,7 +28,7 @@ from labengine.finder.operations import (
     Rewind,
     TakeStep,
 )
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
 
 ADAPTERS: tuple[ExtraKeys, ...] = ((), (("lora", "s"),), (("lora", "t"),))
 """Extra keys of a search: no adapter, and two adapters; one is called as a salt is."""

@@ -7,8 +7,8 @@ from itertools import zip_longest
 
 from labengine import events as ev
 from labengine.engine.engine import Engine
-from labengine.figures import Counter
-from labengine.hooks import Hooks
+from labengine.record.figures import Counter
+from labengine.record.hooks import Hooks
 
 
 @dataclass(frozen=True, slots=True)

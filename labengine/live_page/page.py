@@ -11,9 +11,9 @@ from labengine.lab import Lab
 from labengine.live_page.page_view import PageView, Send
 from labengine.live_page.permalink import permalink_of
 from labengine.live_page.session import OpenSession, open_session
+from labengine.record.files.codec import dumps
+from labengine.record.wording import readable
 from labengine.session.compare.comparison import Comparison
-from labengine.trace.codec import dumps
-from labengine.wording import readable
 from labengine_widgets.browser import COMPARE, DASHBOARD
 from labengine_widgets.compare.link import FOLLOW_UP, PairLink
 from labengine_widgets.feed.feed import Feed, feed_of

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from labengine.comparing import compare
 from labengine.lab import Lab
 from labengine.live_page.permalink import MAX_COPIES, AbortAct, Permalink, PromptAct, SessionAct, StepsAct
 from labengine.scenarios import bug
+from labengine.session.compare.comparing import compare
 from labengine.session.compare.comparison import Comparison
 from labengine.session.history.inputs import AbortInput, AddInput, Input
 

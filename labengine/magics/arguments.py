@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from IPython.core.error import UsageError
 
 from labengine.magics.table import LineReader, argument
-from labengine.wording import request_name
+from labengine.record.wording import request_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from IPython.core.error import UsageError
 
-from labengine.cache_events.prefixes import CachedPrefixes
 from labengine.engine.sources import model_path
 from labengine.lab import Lab
 from labengine.session.compare.comparison import Comparison
 from labengine.session.saved.recording import ViewedRecording
-from labengine.stream.live import LiveStream
-from labengine.stream.ranks import Ranks
+from labengine.vllm.cache_events.prefixes import CachedPrefixes
+from labengine.vllm.stream.live import LiveStream
+from labengine.vllm.stream.ranks import Ranks
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

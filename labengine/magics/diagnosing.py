@@ -5,7 +5,7 @@ from __future__ import annotations
 from labengine.magics.current_lab import CurrentLab
 from labengine.magics.table import argument, command
 from labengine.magics.words import display
-from labengine.prefix_doctor.doctor import doctor as examined
+from labengine.vllm.prefix_doctor.doctor import doctor as examined
 
 VARIABLE = "diagnosis"
 

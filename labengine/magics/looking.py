@@ -8,8 +8,6 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
-from labengine.cache_events.attach import kv_events
-from labengine.cache_events.places import is_kv_place
 from labengine.lab import Lab
 from labengine.magics.arguments import AT, request_id_of
 from labengine.magics.current_lab import CurrentLab
@@ -20,8 +18,10 @@ from labengine.session.named_views import VIEW_NAMES
 from labengine.session.saved import trace as traces
 from labengine.session.saved.recording import ViewedRecording
 from labengine.session.view_source import At
-from labengine.stream import attach as streams
-from labengine.stream.ranks import attach_ranks
+from labengine.vllm.cache_events.attach import kv_events
+from labengine.vllm.cache_events.places import is_kv_place
+from labengine.vllm.stream import attach as streams
+from labengine.vllm.stream.ranks import attach_ranks
 
 _SUBJECTS = ("block", "request", "hash", "event")
 

@@ -17,12 +17,12 @@ from labengine.lab import Lab
 from labengine.magics.current_lab import CurrentLab
 from labengine.magics.table import argument, command
 from labengine.magics.words import acting_on, display, violation_line
+from labengine.record.wording import counted
 from labengine.session.compare.comparison import Comparison
 from labengine.session.patch.cell import cell_text, parts_from_cell
 from labengine.session.patch.rerun import ROLES
 from labengine.session.patch.seams import GROUP_FIELDS, PartSeam, find_seam, seams_in_use
 from labengine.session.violation_warnings import ViolationWarning
-from labengine.wording import counted
 
 _ALL_KINDS = tuple(GROUP_FIELDS)
 _NAMES = tuple(map(str, seams_in_use(LABENGINE, _ALL_KINDS)))

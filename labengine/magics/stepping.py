@@ -11,9 +11,9 @@ from labengine.magics.arguments import CHECK_MODES, SAMPLING, block_count, check
 from labengine.magics.current_lab import CurrentLab
 from labengine.magics.table import argument, command
 from labengine.magics.words import added_line, background_error_line, stop_lines, violations_reported
+from labengine.record.wording import request_name
 from labengine.session.compare.comparison import Comparison
 from labengine.session.step_text import NOTHING_TO_DO
-from labengine.wording import request_name
 
 
 @command(

@@ -14,11 +14,11 @@ from IPython.core.error import UsageError
 from labengine.config import ConfigError
 from labengine.lab import Lab
 from labengine.magics.current_lab import CurrentLab
+from labengine.record.violation import Violation
+from labengine.record.wording import counted, readable, request_name
 from labengine.session.history.crash import Crash
 from labengine.session.stepper import LabClosedError
 from labengine.session.violation_warnings import ViolationWarning
-from labengine.violation import Violation
-from labengine.wording import counted, readable, request_name
 
 display: Callable[[object], object] = ipython_display.display
 """IPython's display, which has no types of its own."""

@@ -11,14 +11,14 @@ from labengine.config import ConfigError, checked_call, shown
 from labengine.core.connector import Connector
 from labengine.core.editions import LABENGINE
 from labengine.core.parts import Parts
-from labengine.figures import counted
 from labengine.finder.endings import OF_THE_USER, interrupts_named, said_of
 from labengine.lab import Lab
+from labengine.record.figures import counted
+from labengine.record.violation import RULES
 from labengine.scenarios.report import Conclusion
 from labengine.scenarios.scenario import Column, Scenario
 from labengine.session.history.inputs import BrokenStep, Input
 from labengine.session.patch.override import parts_with
-from labengine.violation import RULES
 
 Act = Callable[[Lab], Any]
 

@@ -9,7 +9,7 @@ from itertools import zip_longest
 
 from labengine.events import TokenSampled
 from labengine.lab import Lab
-from labengine.violation import Violation
+from labengine.record.violation import Violation
 
 
 @dataclass(frozen=True, slots=True, repr=False)

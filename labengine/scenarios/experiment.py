@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 from labengine.config import ConfigError
 from labengine.core.connector import Connector
 from labengine.core.parts import Parts
-from labengine.extras import require_extra
 from labengine.lab import Lab
 from labengine.scenarios.verdict import Table
 from labengine.session.origin import Origin
+from labengine.system.extras import require_extra
 
 
 @dataclass(frozen=True)

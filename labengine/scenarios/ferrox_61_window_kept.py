@@ -16,6 +16,7 @@ from labengine.core.request import Request
 from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.events import BlockAllocated, BlockFreed, RequestPreempted, RequestScheduled
 from labengine.lab import Lab
+from labengine.record.wording import counted
 from labengine.scenarios.figures import num_preemptions
 from labengine.scenarios.report import Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import (
@@ -29,7 +30,6 @@ from labengine.scenarios.scenario import (
     settings,
     wrong_at,
 )
-from labengine.wording import counted
 
 WINDOW, BLOCK_SIZE = 8, 4
 

@@ -11,8 +11,8 @@ from labengine.events import (
     StepStarted,
     TokenSampled,
 )
-from labengine.figures import counted
 from labengine.lab import Lab
+from labengine.record.figures import counted
 from labengine.scenarios.scenario import symptom
 
 E = TypeVar("E", bound=Event)

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from labengine.config import ConfigError
+from labengine.record.files.file_access import replace_file
 from labengine.scenarios.kinds import KINDS
 from labengine.scenarios.page import STYLE, prose
 from labengine.scenarios.texts import how_seen
-from labengine.trace.file_access import replace_file
 
 if TYPE_CHECKING:
     from labengine.scenarios.scenario import Scenario

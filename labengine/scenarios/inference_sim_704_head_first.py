@@ -12,6 +12,7 @@ from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.events import BlockEvicted, BlockFreed, FreeReason, PrefixHit, RequestAdded
 from labengine.lab import Lab
+from labengine.record.snapshot import Snapshot
 from labengine.scenarios.figures import num_hit_tokens
 from labengine.scenarios.report import Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import (
@@ -26,7 +27,6 @@ from labengine.scenarios.scenario import (
     settings,
     wrong_at,
 )
-from labengine.snapshot import Snapshot
 
 
 class HeadFirst(PromptTailGroup):

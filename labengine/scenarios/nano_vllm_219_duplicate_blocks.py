@@ -24,6 +24,7 @@ from labengine.events import (
     StepEnded,
 )
 from labengine.lab import Lab
+from labengine.record.wording import listed
 from labengine.scenarios.figures import num_misread_requests, num_rules
 from labengine.scenarios.nano_vllm_243_own_tokens import Collision
 from labengine.scenarios.report import CodePassage, Conclusion, Report
@@ -38,7 +39,6 @@ from labengine.scenarios.scenario import (
     settings,
     wrong_at,
 )
-from labengine.wording import listed
 
 TEXT = "This is a concurrent cache test prompt. " * 200
 

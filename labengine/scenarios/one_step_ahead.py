@@ -17,7 +17,7 @@ from labengine.core.parts import Parts
 from labengine.core.request import FinishReason, Request, RequestStatus
 from labengine.core.step_plan import ScheduledRequest, StepPlan
 from labengine.core.token_budget import TokenBudgetScheduler
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
 
 
 class OneStepAheadScheduler(TokenBudgetScheduler):

@@ -15,6 +15,7 @@ from textwrap import dedent
 from typing import Any
 
 from labengine.lab import Lab
+from labengine.record.violation import RULES
 from labengine.scenarios.kinds import KINDS
 from labengine.scenarios.report import Fact
 from labengine.scenarios.texts import ScenarioTexts, how_seen
@@ -22,7 +23,6 @@ from labengine.scenarios.verdict import Table, Verdict
 from labengine.session.compare.comparison import Comparison
 from labengine.session.reasons import method_of
 from labengine.session.source_text import source_lines
-from labengine.violation import RULES
 
 STYLE = """
 .bug { --bug-line: #d0d0d0; --bug-soft: #5f6368; --bug-link: #1967d2; --bug-code: #f5f5f5; max-width: 860px;

@@ -15,11 +15,11 @@ from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.events import BlockAllocated, BlockFreed, PrefixHit, SlotsWritten
 from labengine.lab import Lab
+from labengine.record.wording import counted
 from labengine.scenarios.figures import num_misread_blocks
 from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
 from labengine.scenarios.shared_tails import SHARES_TAILS, SharesTailsKVCacheManager
-from labengine.wording import counted
 
 
 class CopiesByReference(SharesTailsKVCacheManager):

@@ -14,9 +14,9 @@ from weakref import finalize
 
 from labengine.engine.torch_import import load_torch
 from labengine.events import TokenSampled
-from labengine.extras import require_extra
 from labengine.lab import Lab
 from labengine.scenarios.scenario import FirstWrong, Scenario, settings, wrong_at
+from labengine.system.extras import require_extra
 
 SIZES: Mapping[str, Any] = {
     "model_type": "llama",

@@ -14,8 +14,8 @@ from labengine.core.request import Request
 from labengine.engine.external.host import HostStore
 from labengine.events import BlocksLoaded, BlockTouched
 from labengine.lab import Lab
+from labengine.record.timeline import Fold
 from labengine.scenarios.experiment import Column, Experiment
-from labengine.timeline import Fold
 
 
 class InterleavedKVCacheManager(VllmKVCacheManager):

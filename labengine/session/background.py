@@ -19,7 +19,7 @@ from labengine.engine.endless import SAMPLE_INTERVAL_S, EndlessLoop, care_after,
 from labengine.engine.interrupts import acquire_interruptibly, interrupts_deferred
 from labengine.engine.safe_points import Care, is_in_step, is_safe_point
 from labengine.session.stepper import LabClosedError
-from labengine.threads import call_on_loop, start_thread
+from labengine.system.threads import call_on_loop, start_thread
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from labengine.core.editions import VLLM
 from labengine.core.parts import Parts
 from labengine.engine.engine import Engine
 from labengine.engine.loaded_model import LoadedModel, ModelOptions
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
 
 
 class Outbox(Connector):

@@ -12,11 +12,11 @@ from labengine.core.parts import Parts
 from labengine.core.prefix_cache import LateMerge
 from labengine.engine.ahead import scheduling_line
 from labengine.engine.loaded_model import LoadedModel
+from labengine.record.snapshot import Snapshot
+from labengine.record.violation import Violation
 from labengine.session.runs import Runs
 from labengine.session.stats import LabStats, StatsListener
 from labengine.session.stepper import Stepper
-from labengine.snapshot import Snapshot
-from labengine.violation import Violation
 
 if TYPE_CHECKING:  # torch is for real models only
     import torch

@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
 from labengine.config import ConfigError
-from labengine.extras import require_extra
 from labengine.session.settings import refuse_unknown
+from labengine.system.extras import require_extra
 
 if TYPE_CHECKING:  # widgets are imported for views only
     from labengine_widgets.feed.feed import Feed

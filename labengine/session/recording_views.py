@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, cast, runtime_c
 
 from labengine.config import ConfigError, as_int, checked_bool, checked_text, is_single_int, shown
 from labengine.engine.interrupts import interrupts_deferred
+from labengine.record.timeline import Timeline
 from labengine.session.history.breakpoints import BreakpointHit
 from labengine.session.history.crash import Crash
 from labengine.session.history.moments import Look, moment_of, steps_after, steps_before
@@ -20,7 +21,6 @@ from labengine.session.named_views import Closeable, MakeXRay, key_of_view, view
 from labengine.session.saved.frame import events_frame
 from labengine.session.settings import request_id_of
 from labengine.session.view_source import At, picture_of
-from labengine.timeline import Timeline
 
 if TYPE_CHECKING:  # widgets and pandas are loaded for views only
     import pandas

@@ -17,7 +17,8 @@ from labengine.engine.external import KVStore, open_store
 from labengine.engine.interrupts import interrupts_deferred
 from labengine.engine.loaded_model import LoadedModel, load_model
 from labengine.events import Event, ViolationFound
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
+from labengine.record.timeline import Timeline
 from labengine.session.filling import Filling
 from labengine.session.history.breakpoints import Breakpoint, Breakpoints
 from labengine.session.history.conditions import Bounds, Condition, condition
@@ -33,7 +34,6 @@ from labengine.session.settings import LabSettings
 from labengine.session.stats import StatsListener
 from labengine.session.stepper import Stepper
 from labengine.session.violation_warnings import ViolationWarnings
-from labengine.timeline import Timeline
 
 _numbers = count(1)
 

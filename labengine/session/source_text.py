@@ -22,7 +22,7 @@ from threading import RLock
 from types import FunctionType, ModuleType
 from typing import Any, TypeVar
 
-from labengine.wording import hidden_character
+from labengine.record.wording import hidden_character
 
 T = TypeVar("T")
 

@@ -16,8 +16,8 @@ from labengine.events import (
     StepRolledBack,
     StepStarted,
 )
-from labengine.figures import Counter
-from labengine.hooks import Hooks
+from labengine.record.figures import Counter
+from labengine.record.hooks import Hooks
 from labengine.session.stepper import Stepper
 from labengine.system.code_roles import Role, plays
 

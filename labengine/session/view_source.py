@@ -10,13 +10,13 @@ from itertools import count
 from typing import Any, Literal, Protocol
 
 from labengine.config import ConfigError, is_single_int
-from labengine.fold import Fold
-from labengine.hooks import Hooks
+from labengine.record.fold import Fold
+from labengine.record.hooks import Hooks
+from labengine.record.timeline import Timeline
 from labengine.session.history.breakpoints import BreakpointHit
 from labengine.session.history.moments import moment_of
 from labengine.session.reasons import Seam, seams_of
 from labengine.session.session import Session
-from labengine.timeline import Timeline
 
 At = int | tuple[int, int] | Literal["crash"]
 """A moment: the end of a step, (step, event) for after an event inside it, counted from 0, or "crash"."""

@@ -7,7 +7,7 @@ import warnings
 from types import FrameType
 
 from labengine.events import EngineStarted, ViolationFound
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
 
 _OWN = ("labengine", "threading", "concurrent", "contextlib")
 """Modules whose frames stand between a warning and the user's call: ours, and those that call ours."""

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, cast
 
 from labengine.config import ConfigError, as_int
 from labengine.core.step_plan import UNSAMPLED
+from labengine.record.wording import readable, request_name
 from labengine.session.session import Session
 from labengine.session.settings import request_id_of
-from labengine.wording import readable, request_name
 
 if TYPE_CHECKING:  # torch is loaded for real models only, widgets for views only
     from labengine.engine.model_runner import ModelRunner

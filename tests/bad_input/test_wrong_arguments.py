@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import labengine
-from labengine.comparing import compare
 from labengine.config import ConfigError
 from labengine.lab import Lab
+from labengine.session.compare.comparing import compare
 from labengine.session.compare.comparison import Comparison
 from labengine.session.saved.trace import Trace
 from labengine.session.stepper import LabClosedError

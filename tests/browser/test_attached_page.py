@@ -19,9 +19,9 @@ from browser.frames import FRAME
 from browser.page_watch import PageWatch
 from browser.screenshots import keep
 from gaps import cut_run
-from labengine.stream import live
-from labengine.stream.page.server import PageServer
-from labengine.stream.ranks import Ranks, attach_ranks
+from labengine.vllm.stream import live
+from labengine.vllm.stream.page.server import PageServer
+from labengine.vllm.stream.ranks import Ranks, attach_ranks
 from replaying import ReplayedTap
 from waiting import wait_until
 

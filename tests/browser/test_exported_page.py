@@ -13,9 +13,9 @@ import labengine
 from browser.chromium import new_context
 from browser.exported_page import ExportedPage, opened
 from browser.screenshots import keep
+from labengine.record.files.parsing import TraceError
 from labengine.scenarios import bug
 from labengine.session.compare.comparison import Comparison
-from labengine.trace.parsing import TraceError
 from waiting import wait_until
 
 pytestmark = pytest.mark.browser

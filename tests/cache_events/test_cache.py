@@ -6,9 +6,9 @@ import pytest
 
 from differential import kv_events
 from kv_batches import CLEARED, payload, prefixes_of, removed, stored, streamed
-from labengine.cache_events.chains import Chains
-from labengine.cache_events.holdings import Presence
-from labengine.cache_events.stream import EventStream, Message
+from labengine.vllm.cache_events.chains import Chains
+from labengine.vllm.cache_events.holdings import Presence
+from labengine.vllm.cache_events.stream import EventStream, Message
 
 CACHED, UNKNOWN, GONE = Presence.CACHED, Presence.UNKNOWN, Presence.GONE
 

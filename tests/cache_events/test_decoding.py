@@ -9,10 +9,10 @@ import pytest
 
 from differential import kv_events
 from kv_batches import CLEARED, payload, removed, stored
-from labengine.cache_events.decoding import REMOVED_FIELDS, STORED_FIELDS, Decoder
-from labengine.cache_events.recording import RecordedEvents
-from labengine.cache_events.schema import BlocksRemoved, BlocksStored, BlockTier, CacheCleared, UnknownEvent
-from labengine.trace.file_access import Limits
+from labengine.record.files.file_access import Limits
+from labengine.vllm.cache_events.decoding import REMOVED_FIELDS, STORED_FIELDS, Decoder
+from labengine.vllm.cache_events.recording import RecordedEvents
+from labengine.vllm.cache_events.schema import BlocksRemoved, BlocksStored, BlockTier, CacheCleared, UnknownEvent
 
 DECODER = Decoder()
 

@@ -11,8 +11,8 @@ import labengine
 from hidden_texts import HIDING, hidden_in
 from kv_batches import SOURCE, messages, payload, removed, stored
 from labengine.__main__ import main
-from labengine.cache_events.recording import EventRecorder
 from labengine.config import ConfigError
+from labengine.vllm.cache_events.recording import EventRecorder
 
 FIELDS: dict[str, Any] = {
     "medium": HIDING,

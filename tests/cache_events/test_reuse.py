@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from kv_batches import payload, prefixes_of, removed, stored
-from labengine.cache_events.stream import Message
+from labengine.vllm.cache_events.stream import Message
 
 PREFIX = stored([1, 2], range(8))
 

@@ -6,7 +6,7 @@ from itertools import chain
 import pytest
 
 from kv_batches import SOURCE, messages, payload, stored, streamed
-from labengine.cache_events.stream import EventStream, Message
+from labengine.vllm.cache_events.stream import EventStream, Message
 
 BATCHES = [payload(stored([number], [number] * 4), at=1000.0 + number) for number in range(1, 9)]
 ALL = messages(*BATCHES)

@@ -8,9 +8,9 @@ import pytest
 
 from differential import kv_events
 from kv_batches import CLEARED, payload, prefixes_of, removed, stored
-from labengine.cache_events.attach import kv_events as attached
-from labengine.cache_events.prefixes import CachedPrefixes
-from labengine.cache_events.stream import EventStream, Message
+from labengine.vllm.cache_events.attach import kv_events as attached
+from labengine.vllm.cache_events.prefixes import CachedPrefixes
+from labengine.vllm.cache_events.stream import EventStream, Message
 
 EVIL = "</span><script>alert('\u202e')</script>"
 

@@ -9,7 +9,7 @@ import pytest
 
 from check.watched import HYBRID, watched
 from labengine.check.invariants import check_invariants
-from labengine.snapshot import BlockState, Snapshot, map_key
+from labengine.record.snapshot import BlockState, Snapshot, map_key
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from labengine.core.parts import Parts
 from labengine.core.prefix_cache import HashChain
 from labengine.core.request import Request
 from labengine.core.step_plan import ScheduledRequest, SlotRun, StepPlan
-from labengine.snapshot import GroupState
+from labengine.record.snapshot import GroupState
 
 TWO_GROUPS = (GroupState("full", 2, None), GroupState("sliding_window", 2, 3))
 

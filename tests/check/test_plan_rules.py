@@ -13,7 +13,7 @@ from labengine.check.slot_memory import SavedBlocks
 from labengine.config import GroupSpec, SamplingParams
 from labengine.core.connector import BlockTransfer
 from labengine.core.step_plan import ScheduledRequest, SlotRun, StepPlan
-from labengine.violation import Violation
+from labengine.record.violation import Violation
 
 
 @pytest.mark.parametrize(

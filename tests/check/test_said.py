@@ -15,7 +15,7 @@ from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.core.token_budget import TokenBudgetScheduler
-from labengine.violation import Violation
+from labengine.record.violation import Violation
 
 EQUAL = range(1, 10)
 

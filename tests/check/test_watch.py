@@ -27,8 +27,8 @@ from labengine.core.step_plan import StepPlan
 from labengine.engine.engine import Engine
 from labengine.engine.simulated import SimulatedRunner
 from labengine.events import EngineStarted, ForwardRan, StepEnded, ViolationFound
-from labengine.fold import fold
-from labengine.hooks import Hooks
+from labengine.record.fold import fold
+from labengine.record.hooks import Hooks
 
 SLOT_RULE = mutations.SLOT_RULE_71.overriding(as_parts("nano-vllm"))
 NO_REMAP = mutations.NO_REMAP.overriding(as_parts("labengine"))

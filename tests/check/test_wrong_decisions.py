@@ -14,7 +14,7 @@ from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.request import Request
 from labengine.core.seams import decider
 from labengine.core.token_budget import TokenBudgetScheduler
-from labengine.violation import Violation
+from labengine.record.violation import Violation
 
 
 class LosesABlock(FreeQueue):

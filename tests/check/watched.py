@@ -13,8 +13,8 @@ from labengine.core.parts import Parts
 from labengine.engine.engine import Engine
 from labengine.engine.simulated import NextToken, SimulatedRunner, default_next_token
 from labengine.events import Event
-from labengine.hooks import Hooks
-from labengine.timeline import Timeline
+from labengine.record.hooks import Hooks
+from labengine.record.timeline import Timeline
 
 FULL = (GroupSpec(4),)
 HYBRID = (GroupSpec(4), GroupSpec(4, "sliding_window", 8))

@@ -10,8 +10,8 @@ import pytest
 import labengine
 from differential import vllm_streams
 from labengine.__main__ import main
-from labengine.conformance.against import cost_of
 from labengine.core.editions import VLLM, VLLM_ASYNC
+from labengine.vllm.conformance.against import cost_of
 from recorded_files import written
 
 RUNS = list(vllm_streams.read())

@@ -17,10 +17,10 @@ from checkout import ROOT
 from differential import vllm_streams
 from labengine import events as ev
 from labengine.__main__ import main
-from labengine.conformance.checks import violations_of
-from labengine.conformance.recorded import read
-from labengine.timeline import Timeline
-from labengine.trace.file_access import Limits
+from labengine.record.files.file_access import Limits
+from labengine.record.timeline import Timeline
+from labengine.vllm.conformance.checks import violations_of
+from labengine.vllm.conformance.recorded import read
 from recorded_files import written
 
 Item = dict[str, Any]

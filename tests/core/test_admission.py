@@ -7,7 +7,7 @@ import pytest
 from driving import ALL_EDITIONS, TOKEN_BUDGET_EDITIONS, num_null_blocks, recorded, small_engine, tables
 from labengine.config import ConfigError, SamplingParams
 from labengine.events import PrefixHit, RequestPreempted, RequestScheduled
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
 
 
 def prompt(num_tokens: int, first: int = 0) -> list[int]:

@@ -14,8 +14,8 @@ from labengine.core.prefix_cache import MergePolicy
 from labengine.engine.engine import Engine
 from labengine.engine.simulated import SimulatedRunner
 from labengine.events import BlockTouched, PrefixHit, RequestScheduled
-from labengine.hooks import Hooks
 from labengine.lab import Lab
+from labengine.record.hooks import Hooks
 
 ONE = SamplingParams(max_tokens=1)
 LONG = SamplingParams(max_tokens=8)

@@ -12,7 +12,7 @@ from labengine.core.free_queue import FreeQueue
 from labengine.core.journal import Journal
 from labengine.core.nano_vllm import NanoBlockPool
 from labengine.events import BlockEvicted
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
 from random_cases import for_random
 
 KEY, OTHER_KEY = (0, b"one"), (0, b"two")

@@ -8,7 +8,7 @@ from driving import ALL_EDITIONS, recorded, small_engine
 from labengine.config import SamplingParams
 from labengine.core.request import ExtraKeys
 from labengine.events import PrefixHit
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
 
 PROMPT = list(range(10))
 ONE = SamplingParams(max_tokens=1)

@@ -12,7 +12,7 @@ from labengine import events as ev
 from labengine.core.parts import Parts
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
 from seeds import selected
 
 NUM_WORKLOADS = 60

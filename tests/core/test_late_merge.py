@@ -6,7 +6,7 @@ from driving import assert_sound, recorded, small_engine
 from labengine.config import SamplingParams
 from labengine.core.request import Request
 from labengine.events import BlockFreed, BlockMerged
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
 from workbench import Workbench, full, window
 
 PROMPT = list(range(100, 108))

@@ -38,8 +38,8 @@ from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.engine.workload import simulate
 from labengine.events import EvictReason, PrefixHit
-from labengine.hooks import Hooks
 from labengine.lab import Lab
+from labengine.record.hooks import Hooks
 from seeds import one_in
 from workloads import Workload
 

@@ -19,7 +19,7 @@ from labengine.core.prefill_first import PrefillFirstScheduler
 from labengine.core.request import Request
 from labengine.core.scheduler import Scheduler
 from labengine.core.token_budget import TokenBudgetScheduler
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
 
 # -- other policies ----------------------------------------------------------------------------------------------------
 

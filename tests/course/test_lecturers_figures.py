@@ -17,9 +17,9 @@ from labengine.course.exercises.policy_workloads import ENGINE, visitor_who_leav
 from labengine.course.exercises.your_own_policy import KeepWhatComesBack
 from labengine.course.first_wrong_exercise import FirstWrongExercise
 from labengine.events import BlockAllocated, BlockTouched, ForwardRan, PrefixHit
+from labengine.record.timeline import Timeline
 from labengine.scenarios import bug
 from labengine.scripts import break_off
-from labengine.timeline import Timeline
 
 
 def made(**settings: Any) -> Lab:

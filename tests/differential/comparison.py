@@ -9,8 +9,8 @@ from typing import Any
 from labengine.core.parts import Parts
 from labengine.engine.workload import simulate
 from labengine.events import RequestScheduled, StepStarted
-from labengine.hooks import Hooks
-from labengine.snapshot import Snapshot
+from labengine.record.hooks import Hooks
+from labengine.record.snapshot import Snapshot
 from workloads import Workload
 
 Row = dict[str, Any]

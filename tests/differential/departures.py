@@ -15,7 +15,7 @@ from labengine.config import EngineConfig
 from labengine.core.editions import VLLM
 from labengine.core.journal import Journal
 from labengine.engine.workload import group_specs
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
 
 Row = Mapping[str, Any]
 

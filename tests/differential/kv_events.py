@@ -12,15 +12,15 @@ import labengine
 from differential import vllm_streams
 from differential.vllm_golden import FOLDER
 from differential.vllm_process import VllmProcess
-from labengine.cache_events.cache import EventCache
-from labengine.cache_events.chains import Chains
-from labengine.cache_events.holdings import Presence
-from labengine.cache_events.live import LivePrefixes
-from labengine.cache_events.recording import RecordedEvents
-from labengine.cache_events.reuse import FULL
-from labengine.cache_events.schema import BlockHash
-from labengine.cache_events.stream import EventStream
-from labengine.trace.file_access import Limits
+from labengine.record.files.file_access import Limits
+from labengine.vllm.cache_events.cache import EventCache
+from labengine.vllm.cache_events.chains import Chains
+from labengine.vllm.cache_events.holdings import Presence
+from labengine.vllm.cache_events.live import LivePrefixes
+from labengine.vllm.cache_events.recording import RecordedEvents
+from labengine.vllm.cache_events.reuse import FULL
+from labengine.vllm.cache_events.schema import BlockHash
+from labengine.vllm.cache_events.stream import EventStream
 from waiting import wait_until
 
 RECORDED_SEEDS = (5, 0, 9)

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from labengine.fold import FINISHED
-from labengine.stream.reader import StreamReader
-from labengine.trace.file_access import Limits
+from labengine.record.files.file_access import Limits
+from labengine.record.fold import FINISHED
+from labengine.vllm.stream.reader import StreamReader
 
 ENOUGH_EVENTS = 1_000_000
 ENOUGH_SECONDS = 600.0

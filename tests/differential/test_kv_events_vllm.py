@@ -12,7 +12,7 @@ import pytest
 
 from differential import kv_events
 from differential.vllm_process import VARIABLE, VERSION, VllmProcess, named_interpreter
-from labengine.cache_events.holdings import Presence
+from labengine.vllm.cache_events.holdings import Presence
 
 
 @pytest.fixture(scope="module")

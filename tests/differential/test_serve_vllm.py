@@ -20,8 +20,8 @@ from differential.vllm_process import VARIABLE, VERSION, named_interpreter
 from differential.vllm_server import MODEL_NAME, NUM_BLOCKS, VllmServer
 from labengine.__main__ import main
 from labengine.engine.sources import model_path
-from labengine.stream.endpoints import endpoints
-from labengine.stream.live import LiveStream
+from labengine.vllm.stream.endpoints import endpoints
+from labengine.vllm.stream.live import LiveStream
 from waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.sweep, pytest.mark.timeout(1800)]

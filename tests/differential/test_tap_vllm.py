@@ -16,7 +16,7 @@ from differential import vllm_streams
 from differential.tapped import TappedRun
 from differential.vllm_process import VARIABLE, VERSION, VllmProcess, named_interpreter
 from labengine import events as ev
-from labengine.conformance.checks import violations_of
+from labengine.vllm.conformance.checks import violations_of
 from labengine_vllm.engine import KNOWN_VERSIONS
 
 NUM_WORKLOADS = 30

@@ -14,8 +14,8 @@ from labengine.core.prefix_cache import HashChain
 from labengine.engine.replay import replay
 from labengine.engine.workload import simulate
 from labengine.events import Event, RequestFinished, RequestPreempted, RequestScheduled, StepStarted
-from labengine.hooks import Hooks
-from labengine.snapshot import RequestState, Snapshot
+from labengine.record.hooks import Hooks
+from labengine.record.snapshot import RequestState, Snapshot
 from vllm_scheduler_workloads import for_simulate, next_token
 
 Row = dict[str, Any]

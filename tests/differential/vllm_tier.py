@@ -21,7 +21,7 @@ from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.engine.engine import Engine
 from labengine.engine.simulated import SimulatedRunner
 from labengine.engine.workload import group_specs
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
 from vllm_scheduler_workloads import next_token
 
 

@@ -22,7 +22,7 @@ from labengine.engine.engine import Engine
 from labengine.engine.model_runner import ModelRunner
 from labengine.engine.tokenizer import HuggingFaceTokenizer
 from labengine.events import BlockMerged, PrefixHit, RequestPreempted
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
 from seeds import EVERY_SEED
 from teacher_forcing import Spy, num_ties
 

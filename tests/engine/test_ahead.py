@@ -21,7 +21,7 @@ from labengine.core.editions import EDITIONS
 from labengine.engine.ahead import OverlappedEngine
 from labengine.engine.engine import Engine
 from labengine.events import RequestFinished, StepFailed
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
 from seeds import EVERY_SEED
 from workloads import Workload
 

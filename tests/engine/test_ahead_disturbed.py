@@ -26,8 +26,8 @@ from engine.twins import BUSY_SEED, GROUNDS, CountingEngine
 from grounds import Ground
 from labengine.core.step_plan import StepPlan
 from labengine.events import Event
-from labengine.fold import fold
-from labengine.hooks import Hooks
+from labengine.record.fold import fold
+from labengine.record.hooks import Hooks
 from seeds import moments
 
 

@@ -10,7 +10,7 @@ from labengine.core.step_plan import UNSAMPLED, StepPlan
 from labengine.engine.ahead import OverlappedEngine
 from labengine.engine.engine import Engine
 from labengine.events import BlockFreed, Event, RequestScheduled, StepEnded, StepStarted, TokenSampled
-from labengine.snapshot import Snapshot
+from labengine.record.snapshot import Snapshot
 
 
 @pytest.mark.parametrize("kind", [StepStarted, TokenSampled, BlockFreed, RequestScheduled, StepEnded])

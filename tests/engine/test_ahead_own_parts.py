@@ -16,7 +16,7 @@ from labengine.core.request import FinishReason, Request
 from labengine.core.step_plan import UNSAMPLED, StepPlan
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.engine.ahead import LOOKED_TOO_EARLY
-from labengine.snapshot import Snapshot
+from labengine.record.snapshot import Snapshot
 
 
 class RegistersEarly(KVCacheManager):

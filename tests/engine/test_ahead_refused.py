@@ -10,7 +10,7 @@ from labengine.config import ConfigError, EngineConfig, GroupSpec
 from labengine.core.editions import EDITIONS
 from labengine.engine.ahead import OverlappedEngine, choose_engine
 from labengine.engine.simulated import SimulatedRunner
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
 
 
 @pytest.mark.parametrize("edition", ["vllm", "nano-vllm-2025-07"])

@@ -17,7 +17,7 @@ from disturbing import Countdown, Disturbance, SignalPoints, core_calls_of_a_ste
 from driving import Drive, LiveFold, assert_drained, assert_sound, difference, tokens_of
 from fake_tier import FakeTier, Luck, TierDown
 from grounds import TIERED, Ground
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
 from seeds import EVERY_SEED, selected
 
 BAD_LUCK = {

@@ -8,7 +8,7 @@ from driving import ALL_EDITIONS, assert_sound, difference, recorded, small_engi
 from labengine.config import SamplingParams
 from labengine.engine.engine import StepReport
 from labengine.events import EngineStarted, StepEnded, StepRolledBack, StepStarted
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
 
 TWO = SamplingParams(max_tokens=2)
 

@@ -15,9 +15,9 @@ from grounds import ALL_GROUNDS, FIRST_GROUNDS, Ground
 from labengine.core.step_plan import StepPlan
 from labengine.engine.engine import Engine
 from labengine.engine.interrupts import interrupts_deferred
-from labengine.fold import fold
-from labengine.hooks import Hooks
-from labengine.snapshot import Snapshot
+from labengine.record.fold import fold
+from labengine.record.hooks import Hooks
+from labengine.record.snapshot import Snapshot
 from seeds import moments
 
 

@@ -34,7 +34,7 @@ from labengine.engine.external import Delayed, DiskStore, HostStore
 from labengine.engine.loaded_model import LoadedModel, ModelOptions, load_model
 from labengine.engine.tokenizer import HuggingFaceTokenizer
 from labengine.events import BlockEvicted, BlockFreed, BlocksLoaded, BlocksSaved, ExternalHit, PrefixHit
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
 from teacher_forcing import Rows, Spy, num_ties
 
 NUM_NEW = 4

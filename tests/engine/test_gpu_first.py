@@ -30,7 +30,7 @@ from stages import Budget, Journal, Run, Stage, python
 
 from engine.reference import transformers_logits
 from labengine import model_path
-from labengine.extras import EXTRAS
+from labengine.system.extras import EXTRAS
 from stage_runs import run_in, verdicts
 
 STAGES = [*first.side_by_side(Brought()), *first.alone(Brought(), Path("out"))]

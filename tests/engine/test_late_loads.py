@@ -25,7 +25,7 @@ from labengine.events import (
     RequestPreempted,
     RequestScheduled,
 )
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
 
 PROMPT = list(range(100, 110))  # two full blocks of four, and two tokens
 UNLIKE = list(range(400, 409))

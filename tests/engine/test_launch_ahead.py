@@ -29,7 +29,7 @@ from labengine.engine.forward.static_step import StaticStep
 from labengine.engine.model_runner import ModelRunner
 from labengine.engine.static_runner import StaticRunner
 from labengine.engine.step_tensors import NewTokens, StepStaging, StepTensors
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
 
 NUM_BLOCKS, BLOCK_SIZE = 24, 4
 EOS = frozenset(range(0, 101, 9))

@@ -23,7 +23,7 @@ from labengine.events import (
     StepRolledBack,
     StepStarted,
 )
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
 from workbench import full, window
 
 PROMPT = list(range(100, 110))  # two full blocks of four, and two tokens

@@ -28,8 +28,8 @@ from driving import Drive, LiveFold, assert_drained, assert_sound, difference, q
 from grounds import ALL_GROUNDS, FIRST_GROUNDS, Ground
 from labengine.core.step_plan import StepPlan
 from labengine.events import StepRolledBack
-from labengine.fold import fold
-from labengine.hooks import Hooks
+from labengine.record.fold import fold
+from labengine.record.hooks import Hooks
 from seeds import EVERY_SEED, moments
 
 LABENGINE = Ground("labengine")

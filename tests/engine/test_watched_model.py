@@ -15,7 +15,7 @@ from labengine.core.parts import Parts
 from labengine.engine.engine import Engine
 from labengine.engine.external import HostStore
 from labengine.engine.model_runner import ModelRunner
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
 
 PROMPTS = [[*range(3, 24)], [*range(3, 24)], [*range(40, 61)], [*range(3, 35)], [*range(3, 20), 90, 91]]
 

@@ -13,7 +13,7 @@ import torch
 from engine.plan_builder import Dealer, HandMadeRequest, plan_of
 from labengine.engine.model_runner import ModelRunner
 from labengine.engine.xray import attention_by_block, is_in_pool
-from labengine.snapshot import RequestState
+from labengine.record.snapshot import RequestState
 
 TEXT = [5, 17, 3, 99, 8, 8, 41, 2, 60, 13, 77, 30, 4, 5, 17, 3, 99, 8, 21, 55, 9, 10, 64]
 LAST = len(TEXT) - 1

@@ -18,8 +18,8 @@ from labengine.engine.ahead import OverlappedEngine, overlap_refusal
 from labengine.engine.engine import Engine
 from labengine.engine.simulated import SimulatedRunner
 from labengine.events import Event
-from labengine.fold import fold
-from labengine.hooks import Hooks
+from labengine.record.fold import fold
+from labengine.record.hooks import Hooks
 from workloads import Workload
 
 GROUNDS = tuple(

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from labengine.live_page.page import MAX_REFUSAL, LivePage
-from labengine.snapshot import Snapshot
-from labengine.wording import readable
+from labengine.record.snapshot import Snapshot
+from labengine.record.wording import readable
 from waiting import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("has_no_threads")
@@ -143,7 +143,7 @@ def test_a_view_gets_the_recording_and_an_answer() -> None:
 )
 def test_a_refusal_leaves_the_session_open(query: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if "190" in query:
-        monkeypatch.setattr("labengine.extras.find_spec", lambda name: None)
+        monkeypatch.setattr("labengine.system.extras.find_spec", lambda name: None)
 
     async def scenario() -> None:
         posted = await stepped()

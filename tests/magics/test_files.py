@@ -9,12 +9,12 @@ import pytest
 import labengine
 from fake_vllm import run_fake
 from kv_batches import Publisher, payload, stored
-from labengine.cache_events.live import LivePrefixes
-from labengine.cache_events.prefixes import CachedPrefixes
-from labengine.cache_events.recording import EventRecorder
 from labengine.session.saved.trace import Trace
-from labengine.stream.live import LiveStream
-from labengine.stream.ranks import Ranks
+from labengine.vllm.cache_events.live import LivePrefixes
+from labengine.vllm.cache_events.prefixes import CachedPrefixes
+from labengine.vllm.cache_events.recording import EventRecorder
+from labengine.vllm.stream.live import LiveStream
+from labengine.vllm.stream.ranks import Ranks
 from magic_notebook import Notebook
 from replaying import ReplayedTap
 from streams import TappedEngine, quick_sockets, tapped

@@ -15,9 +15,9 @@ from labengine.core.parts import Parts
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.lab import Lab
-from labengine.prefix_doctor.doctor import diagnosis_of
-from labengine.prefix_doctor.look_up import LookUp
-from labengine.prefix_doctor.recording import RecordedEngine, kept_events
+from labengine.vllm.prefix_doctor.doctor import diagnosis_of
+from labengine.vllm.prefix_doctor.look_up import LookUp
+from labengine.vllm.prefix_doctor.recording import RecordedEngine, kept_events
 
 
 def lab_of(num_blocks: int = 16, **settings: object) -> Lab:

@@ -1,39 +1,27 @@
 """Which modules may import which, parsed from this table and held against every import in both packages.
 
-    room        may import, besides itself
+    package     may import, besides itself
     ----------  -------------------------------------------------
     config      nothing
-    extras      config
-    atomic_write  nothing
-    regular_file  nothing
-    system      nothing
     events      nothing
-    snapshot    events
-    violation   nothing
-    hooks       events
-    fold        events, snapshot, system
-    figures     events, hooks, system
-    threads     nothing
-    timeline    ground
-    wording     snapshot
-    trace       ground
-    core        ground
-    engine      ground, core
-    check       ground, core
-    widgets     ground, trace
+    system      config
+    record      config, events, system
+    core        foundation
+    engine      foundation, core
+    check       foundation, core
+    widgets     foundation
     scenarios   everything but widgets, notebook
     course      everything but notebook
-    front       everything, lazily
+    top         everything, lazily
 
-The ground is atomic_write, regular_file, system, config, events, extras, snapshot, violation, hooks, fold, figures,
-garbage_collection, threads, timeline and wording. The front is every other module or folder at the top of labengine
+The foundation is config, events, system and record. The top is every other module or folder at the top of labengine
 (lab, session, magics, notebook ...); *lazily* means that importing it leads to torch or transformers on no path: what
 needs them is imported inside functions. Imports inside functions and under TYPE_CHECKING obey the table too. The
-ground, trace and core use the standard library alone, and no imports form a circle.
+foundation and core use the standard library alone, and no imports form a circle.
 
 Inside the widgets:
 
-    room        may import, besides itself
+    package     may import, besides itself
     ----------  -------------------------------------------------
     base        nothing
     words       base
@@ -55,69 +43,55 @@ import pytest
 
 from import_graph import Import, SourceTree, cycles, imports_of, path_to, rules_of
 
-GROUND = (
-    "atomic_write",
-    "regular_file",
-    "system",
-    "config",
-    "events",
-    "extras",
-    "snapshot",
-    "violation",
-    "hooks",
-    "fold",
-    "figures",
-    "garbage_collection",
-    "threads",
-    "gap",
-    "timeline",
-    "wording",
-)
-ROOMS = (*GROUND, "trace", "core", "engine", "check", "widgets", "scenarios", "course", "notebook", "front")
+FOUNDATION = ("config", "events", "system", "record")
+PACKAGES = (*FOUNDATION, "core", "engine", "check", "widgets", "scenarios", "course", "notebook", "top")
 HEAVY = {"torch", "transformers"}
 KEPT_OUT = {*HEAVY, "labengine_widgets", "pandas", "plotly", "tqdm"}
 """What is imported where it is needed, so that `import labengine` and %load_ext are quick and need no extras."""
 ENTRIES = ("labengine", "labengine.__main__", "labengine.scenarios", "labengine.compat.nanovllm")
 MAY_BE_HEAVY = ("engine", "scenarios")
-STANDARD_LIBRARY_ONLY = (*GROUND, "trace", "core")
+STANDARD_LIBRARY_ONLY = (*FOUNDATION, "core")
 
 
-def room_of(module: str) -> str:
-    """The room a module of ours lives in: labengine.core.block -> core, labengine.lab -> front."""
+def package_of(module: str) -> str:
+    """The package a module of ours lives in: labengine.core.block -> core, labengine.lab -> top."""
     package, *inner = module.split(".")
     if package == "labengine_widgets":
         return "widgets"
     first = inner[0] if inner else ""
-    return first if first in ROOMS else "front"
+    return first if first in PACKAGES else "top"
 
 
-def widget_room_of(module: str) -> str:
-    """Return the room of a module of labengine_widgets: labengine_widgets.feed.bell -> feed."""
+def widget_package_of(module: str) -> str:
+    """Return the package of a module of labengine_widgets: labengine_widgets.feed.bell -> feed."""
     first = f"{module}.".split(".")[1]
     return first if first in WIDGETS_TABLE else "base"
 
 
 def parse_table(text: str, number: int = 0) -> dict[str, frozenset[str]]:
-    """The rows of one table as room -> rooms it may import; a room may always import itself."""
-    return {room: frozenset((room, *_rooms_named(rule))) for room, rule in rules_of(text, number).items()}
+    """The rows of one table as package -> packages it may import; a package may always import itself."""
+    return {package: frozenset((package, *_packages_named(rule))) for package, rule in rules_of(text, number).items()}
 
 
-def _rooms_named(rule: str) -> set[str]:
+def _packages_named(rule: str) -> set[str]:
     if rule.startswith("everything"):
-        return set(ROOMS) - set(rule.removeprefix("everything but").replace(" ", "").split(","))
+        return set(PACKAGES) - set(rule.removeprefix("everything but").replace(" ", "").split(","))
     return {
-        room for word in rule.split(", ") for room in (GROUND if word == "ground" else (word,)) if word != "nothing"
+        package
+        for word in rule.split(", ")
+        for package in (FOUNDATION if word == "foundation" else (word,))
+        if word != "nothing"
     }
 
 
 TABLE = parse_table(__doc__)
-TABLE["notebook"] = TABLE["front"]
+TABLE["notebook"] = TABLE["top"]
 WIDGETS_TABLE = parse_table(__doc__, 1)
 
 
 def is_allowed(imported: Import) -> bool:
     """Return whether the table allows this import of one of our modules."""
-    return room_of(imported.target) in TABLE[room_of(imported.source)]
+    return package_of(imported.target) in TABLE[package_of(imported.source)]
 
 
 def is_entry(imported: Import) -> bool:
@@ -139,25 +113,25 @@ def test_every_import_of_ours_is_in_the_table(tree: SourceTree) -> None:
     assert [str(imported) for imported in tree.imports() if imported.is_ours and not is_allowed(imported)] == []
 
 
-def test_the_rooms_of_the_widgets_import_only_rooms_below_them(tree: SourceTree) -> None:
+def test_the_packages_of_the_widgets_import_only_packages_below_them(tree: SourceTree) -> None:
     inner = [
         imported
         for imported in tree.imports()
         if imported.source.startswith("labengine_widgets.") and imported.target.startswith("labengine_widgets.")
     ]
-    assert {widget_room_of(imported.source) for imported in inner} == set(WIDGETS_TABLE) - {"base"}
-    wrong = [i for i in inner if widget_room_of(i.target) not in WIDGETS_TABLE[widget_room_of(i.source)]]
+    assert {widget_package_of(imported.source) for imported in inner} == set(WIDGETS_TABLE) - {"base"}
+    wrong = [i for i in inner if widget_package_of(i.target) not in WIDGETS_TABLE[widget_package_of(i.source)]]
     assert [str(imported) for imported in wrong] == []
 
 
-def test_the_ground_trace_and_core_use_the_standard_library_alone(tree: SourceTree) -> None:
-    guarded = [imported for imported in tree.imports() if room_of(imported.source) in STANDARD_LIBRARY_ONLY]
+def test_the_foundation_and_core_use_the_standard_library_alone(tree: SourceTree) -> None:
+    guarded = [imported for imported in tree.imports() if package_of(imported.source) in STANDARD_LIBRARY_ONLY]
     assert guarded, "no imports were found: is the tree where it should be?"
     assert [str(imported) for imported in guarded if imported.is_third_party] == []
 
 
 def test_only_the_engine_leads_to_torch_on_import(tree: SourceTree) -> None:
-    light = [module for module in tree.modules if room_of(module) not in MAY_BE_HEAVY]
+    light = [module for module in tree.modules if package_of(module) not in MAY_BE_HEAVY]
     paths = [path_to(HEAVY, module, tree.imports()) for module in light]
     assert [" -> ".join(path) for path in paths if path] == []
 
@@ -166,17 +140,17 @@ def test_imports_form_no_circle(tree: SourceTree) -> None:
     assert cycles(tree.imports()) == []
 
 
-def test_the_front_imports_late_only_what_is_heavy(tree: SourceTree) -> None:
+def test_the_top_imports_late_only_what_is_heavy(tree: SourceTree) -> None:
     """Other imports are at the top of the file. Exempt: public names and commands, which load what they need."""
     late = [imported for imported in tree.imports() if imported.is_lazy and imported.is_ours and not is_entry(imported)]
-    front = [imported for imported in late if room_of(imported.source) in ("front", "notebook")]
-    assert front, "no late imports were found: is the tree where it should be?"
-    assert [str(imported) for imported in front if not is_heavy(imported.target, tree)] == []
+    top = [imported for imported in late if package_of(imported.source) in ("top", "notebook")]
+    assert top, "no late imports were found: is the tree where it should be?"
+    assert [str(imported) for imported in top if not is_heavy(imported.target, tree)] == []
 
 
-def test_every_room_of_the_table_was_read(tree: SourceTree) -> None:
-    read = {room_of(module) for module in tree.modules}
-    assert read >= {*GROUND, "trace", "core", "engine", "check", "widgets", "course", "front"}
+def test_every_package_of_the_table_was_read(tree: SourceTree) -> None:
+    read = {package_of(module) for module in tree.modules}
+    assert read >= {*FOUNDATION, "core", "engine", "check", "widgets", "course", "top"}
 
 
 # The rules themselves, tried on modules that do not exist.
@@ -187,7 +161,7 @@ MODULES = {
     "labengine.events",
     "labengine.lab",
     "labengine.engine.engine",
-    "labengine.trace.codec",
+    "labengine.record.files.codec",
     "labengine_widgets.pool",
 }
 
@@ -206,15 +180,13 @@ def verdicts(source: str, code: str) -> list[bool]:
         ("labengine.core.pool", "def f():\n    import labengine.engine.engine", False),
         ("labengine.core.pool", "if TYPE_CHECKING:\n    from labengine.lab import Lab", False),
         ("labengine.events", "import labengine.config", False),
-        ("labengine.hooks", "from labengine.snapshot import Snapshot", False),
-        ("labengine.timeline", "import labengine.snapshot", True),
+        ("labengine.record.timeline", "import labengine.record.snapshot", True),
         ("labengine.check.oracle", "from labengine import engine", False),
-        ("labengine.trace.file", "from labengine.timeline import Timeline", True),
-        ("labengine.trace.file", "from labengine.core.parts import Parts", False),
-        ("labengine_widgets.feed", "from labengine.trace.codec import rows", True),
-        ("labengine.engine.engine", "import labengine.trace.codec", False),
+        ("labengine.record.files.file", "from labengine.record.timeline import Timeline", True),
+        ("labengine.record.files.file", "from labengine.core.parts import Parts", False),
+        ("labengine_widgets.feed", "from labengine.record.files.codec import rows", True),
         ("labengine_widgets.pool", "from labengine import Lab", False),
-        ("labengine_widgets.pool", "from labengine.timeline import fold", True),
+        ("labengine_widgets.pool", "from labengine.record.timeline import fold", True),
         ("labengine.engine.engine", "import labengine_widgets.pool", False),
         ("labengine.scenarios.bug", "from labengine.engine import engine\nfrom labengine.lab import Lab", True),
         ("labengine.scenarios.bug", "import labengine.notebook", False),

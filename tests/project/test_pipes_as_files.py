@@ -18,9 +18,9 @@ from labengine.course.copying import copy_course
 from labengine.course.printed import write_solutions
 from labengine.engine.external.block_files import BlockFolder
 from labengine.engine.model_files.json_file import read_object
-from labengine.regular_file import open_regular
-from labengine.stream.endpoints import SECRETS, endpoints
-from labengine.trace.file import open_file
+from labengine.record.files.file import open_file
+from labengine.system.regular_file import open_regular
+from labengine.vllm.stream.endpoints import SECRETS, endpoints
 from waiting import PATIENCE
 
 

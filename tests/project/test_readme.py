@@ -12,8 +12,8 @@ from PIL import Image
 from checkout import ROOT
 from first_layers import write_first_layers
 from labengine import __main__ as command_line
-from labengine import demo
 from labengine.lab import Lab
+from labengine.scenarios import demo
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 

@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 
 from checkout import ROOT
 from labengine.core.editions import EDITIONS
-from labengine.extras import EXTRAS, how_to_install
+from labengine.system.extras import EXTRAS, how_to_install
 from waiting import PATIENCE
 
 ROOMS = ("tests/core", "tests/check", "tests/widgets/words", "tests/widgets/why")

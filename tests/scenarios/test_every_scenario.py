@@ -9,10 +9,10 @@ from importlib import import_module
 
 import pytest
 
+from labengine.record.violation import RULES
 from labengine.scenarios import SCENARIOS, bug
 from labengine.scenarios.report import ThreadPassage
 from labengine.scenarios.scenario import KINDS, Experiment
-from labengine.violation import RULES
 from scenarios.guided import reached_stops
 
 VERSION = re.compile(r"\d+\.\d+|\b[0-9a-f]{7,}\b|\b\d+\b")

@@ -9,7 +9,7 @@ from labengine.config import EngineConfig, GroupSpec
 from labengine.core.editions import LABENGINE
 from labengine.core.journal import Journal
 from labengine.core.parts import Parts
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
 from labengine.scenarios import bug
 from labengine.scenarios.imp_963_window_rounded_up import WINDOW_ROUNDED_UP
 

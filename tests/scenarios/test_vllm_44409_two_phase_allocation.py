@@ -15,8 +15,8 @@ from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.engine.external import Delayed, HostStore
 from labengine.events import BlockTouched, RequestPreempted
-from labengine.hooks import Hooks
 from labengine.lab import Lab
+from labengine.record.hooks import Hooks
 from labengine.scenarios.vllm_44409_columns import BULK_TOUCH, INTERLEAVED, InterleavedKVCacheManager, second_entries
 from labengine.scenarios.vllm_44409_experiments import Preempted, PreemptedThreeGroups
 from labengine.scenarios.vllm_44409_two_phase_allocation import SCENARIO

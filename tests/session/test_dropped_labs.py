@@ -113,7 +113,7 @@ def cells(*texts):
     for text in texts:
         shell.run_cell(text, store_history=True).raise_error()
 
-import labengine.superseded as superseded
+import labengine.session.superseded as superseded
 
 superseded.NUM_SHOWN = 2
 NEW = "Lab('simulated', num_blocks=20)"

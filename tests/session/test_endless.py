@@ -20,11 +20,11 @@ from labengine.engine import endless, interrupts, safe_points
 from labengine.engine.endless import EndlessLoop
 from labengine.engine.safe_points import Care
 from labengine.events import StepStarted, ViolationFound
-from labengine.hooks import Hooks
 from labengine.lab import Lab
+from labengine.record.hooks import Hooks
+from labengine.record.violation import Violation
 from labengine.session.background import InterruptibleCall
 from labengine.session.compare.comparison import Comparison
-from labengine.violation import Violation
 from waiting import PATIENCE, wait_until
 
 PROMPT = list(range(1, 10))

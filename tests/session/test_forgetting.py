@@ -16,8 +16,8 @@ from labengine.config import ConfigError
 from labengine.core.parts import Parts
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.events import RequestFinished, RequestForgotten, StepEnded
-from labengine.fold import fold
 from labengine.lab import Lab
+from labengine.record.fold import fold
 from labengine_widgets.why import WhyError
 
 

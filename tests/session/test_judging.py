@@ -19,11 +19,11 @@ from labengine import ConfigError, Lab, ModelRunner, judge
 from labengine.core.step_plan import StepPlan
 from labengine.engine.step_tensors import StepTensors
 from labengine.events import RequestPreempted
+from labengine.record.violation import Violation
 from labengine.scenarios.nano_vllm_71_off_by_one import SCENARIO as OFF_BY_ONE
 from labengine.scenarios.tiny_model import tiny_model
 from labengine.session.judging.sentences import difference_before_sentence
 from labengine.session.judging.verdict import RunVerdict
-from labengine.violation import Violation
 
 PROMPT = [5, 9, 14, 3, 77, 8, 21, 4, 60, 33, 2, 41, 11]
 

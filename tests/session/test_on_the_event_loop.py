@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from labengine.comparing import compare
 from labengine.lab import Lab
 from labengine.session.background import Background
+from labengine.session.compare.comparing import compare
 from labengine.session.stepper import LabClosedError
 from waiting import PATIENCE
 

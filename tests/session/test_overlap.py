@@ -19,7 +19,7 @@ from labengine.engine.ahead import LOOKED_TOO_EARLY, OverlappedEngine
 from labengine.engine.engine import StepReport
 from labengine.engine.simulated import SimulatedRunner
 from labengine.events import Event
-from labengine.fold import fold
+from labengine.record.fold import fold
 from waiting import PATIENCE, wait_until
 
 PROMPTS = ["the cat sat on the mat", "the cat sat on the hat and the bat", "a b c d e f g h i j k l m n o p"]

@@ -14,10 +14,10 @@ import pytest
 
 from interrupting import assert_no_thread_is_left, note_threads_of_others
 from labengine import Parts
-from labengine.comparing import compare
 from labengine.core import block_pool
 from labengine.core.prefix_cache import LateMerge
 from labengine.lab import Lab
+from labengine.session.compare.comparing import compare
 from labengine.session.source_text import source_lines, tree_of
 from labengine.session.stepper import LabClosedError
 from labengine_widgets.view import Dashboard

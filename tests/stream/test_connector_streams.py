@@ -13,9 +13,9 @@ import labengine
 from differential import vllm_streams
 from differential.tapped import TappedRun
 from labengine import events as ev
-from labengine.conformance.checks import violations_of
 from labengine.session.saved.trace import Trace
-from labengine.stream.pieces import Piece
+from labengine.vllm.conformance.checks import violations_of
+from labengine.vllm.stream.pieces import Piece
 from labengine_widgets.why.past import Past
 from labengine_widgets.why.waiting import why_waiting
 from labengine_widgets.words.captions import captions_of

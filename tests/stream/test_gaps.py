@@ -8,8 +8,8 @@ import pytest
 
 import labengine
 from gaps import WHY, cut_run, opened_cut, reader_of, recorded_run
-from labengine.gap import Gap
-from labengine.trace.parsing import TraceError
+from labengine.record.files.parsing import TraceError
+from labengine.record.gap import Gap
 from labengine_widgets.feed.payload import header
 
 

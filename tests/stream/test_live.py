@@ -14,8 +14,8 @@ import labengine
 from fake_vllm import FakeRequest
 from labengine import events as ev
 from labengine.__main__ import main
-from labengine.stream import listing, live, live_reader
-from labengine.stream.live import LiveStream
+from labengine.vllm.stream import listing, live, live_reader
+from labengine.vllm.stream.live import LiveStream
 from streams import BROKEN_OFF, TappedEngine, break_off, quick_sockets
 from waiting import PATIENCE, wait_until
 from widgets.feed.wire import Wire

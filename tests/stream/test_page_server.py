@@ -17,10 +17,10 @@ import pytest
 import labengine
 from differential import vllm_streams
 from labengine.__main__ import main
-from labengine.stream import command
-from labengine.stream.page import frame_queue, pages
-from labengine.stream.page.frame_queue import FrameQueue
-from labengine.stream.page.server import MAX_MESSAGE, PageServer
+from labengine.vllm.stream import command
+from labengine.vllm.stream.page import frame_queue, pages
+from labengine.vllm.stream.page.frame_queue import FrameQueue
+from labengine.vllm.stream.page.server import MAX_MESSAGE, PageServer
 from recorded_files import written
 from replaying import ReplayedTap
 from waiting import PATIENCE, wait_until

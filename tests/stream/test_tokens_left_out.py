@@ -13,7 +13,7 @@ from fake_vllm import FakeRequest, FakeScheduler
 from labengine import events as ev
 from labengine.__main__ import main
 from labengine.config import ConfigError
-from labengine.fold import Fold
+from labengine.record.fold import Fold
 from labengine.session.saved.trace import Trace
 from labengine_vllm.tokens import LEFT_OUT, VARIABLE
 from labengine_widgets.words.captions import captions_of

@@ -16,7 +16,7 @@ if __name__ == "__main__":
 from driving import recorded
 from grounds import ALL_GROUNDS, Ground
 from labengine.events import Event, ExternalHit, PrefixHit
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
 
 NUM_SEEDS = 60
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from grounds import Ground
 from labengine.events import StepStarted
-from labengine.timeline import Timeline
-from labengine.trace import segments
+from labengine.record.files import segments
+from labengine.record.timeline import Timeline
 from recordings import recording, saved
 
 GROUNDS = (Ground("labengine"), Ground("nano-vllm"), Ground("vllm", True), Ground("labengine", True, "late"))

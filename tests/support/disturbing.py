@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import labengine
 from labengine.core.step_plan import StepPlan
 from labengine.events import Event
-from labengine.hooks import Hooks, Subscription
-from labengine.snapshot import Snapshot
+from labengine.record.hooks import Hooks, Subscription
+from labengine.record.snapshot import Snapshot
 
 ROOT = str(Path(labengine.__file__).parent)
 CORE = f"{ROOT}/core/"

@@ -16,9 +16,9 @@ from labengine.core.parts import Parts
 from labengine.engine.engine import Engine
 from labengine.engine.simulated import NextToken, SimulatedRunner, default_next_token
 from labengine.events import Event, StepRolledBack, StepStarted
-from labengine.fold import Fold
-from labengine.hooks import Hooks
-from labengine.snapshot import Snapshot
+from labengine.record.fold import Fold
+from labengine.record.hooks import Hooks
+from labengine.record.snapshot import Snapshot
 from paged_memory import PagedMemoryRunner
 from workloads import Workload
 

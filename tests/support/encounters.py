@@ -11,7 +11,7 @@ from labengine.core.editions import EDITIONS
 from labengine.core.parts import Parts
 from labengine.core.scheduler import Scheduler
 from labengine.engine.workload import simulate
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
 from workloads import Workload
 
 ENCOUNTERS = (

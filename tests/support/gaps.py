@@ -9,10 +9,10 @@ from typing import Any
 
 import labengine
 from differential import vllm_streams
+from labengine.record.files.codec import dumps, keyframe
+from labengine.record.files.file_access import Limits
 from labengine.session.saved.trace import Trace
-from labengine.stream.reader import StreamReader
-from labengine.trace.codec import dumps, keyframe
-from labengine.trace.file_access import Limits
+from labengine.vllm.stream.reader import StreamReader
 
 SEED = 2
 """A recorded run with one group and 93 messages."""

@@ -15,7 +15,7 @@ from hybrid_workloads import random_hybrid_workload
 from labengine.core.block import Key
 from labengine.core.connector import BlockKV
 from labengine.core.parts import Parts
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
 from seeds import selected
 from workloads import Workload, random_workload
 

@@ -12,7 +12,7 @@ from typing import Any
 from labengine.config import GroupSpec
 from labengine.core.editions import EDITIONS
 from labengine.core.journal import Journal
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
 from workloads import Arrival, Workload, colliding_prompts
 
 

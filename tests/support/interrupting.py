@@ -14,12 +14,12 @@ from typing import Any
 
 from ctrl_c import press_ctrl_c_in_main_thread, python_handles_sigint
 from driving import difference
-from labengine.comparing import compare
 from labengine.config import ConfigError
 from labengine.core.block_pool import BlockPool
 from labengine.engine import interrupts
 from labengine.events import BlockFreed
 from labengine.lab import Lab
+from labengine.session.compare.comparing import compare
 from labengine.session.compare.comparison import Comparison
 from labengine_widgets.why import WhyError
 from waiting import PATIENCE, join, wait_until

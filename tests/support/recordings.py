@@ -8,9 +8,9 @@ from random import Random
 
 from disturbing import Countdown, Disturbance, core_calls_of_a_step, raise_disturbance
 from grounds import Ground
-from labengine.hooks import Hooks
-from labengine.timeline import Timeline
-from labengine.trace.file import SavedRun, open_file, save
+from labengine.record.files.file import SavedRun, open_file, save
+from labengine.record.hooks import Hooks
+from labengine.record.timeline import Timeline
 
 FACTS = {"title": "a run", "edition": "labengine"}
 

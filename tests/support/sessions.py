@@ -12,8 +12,8 @@ from disturbing import Disturbance
 from driving import queues
 from labengine.config import ConfigError
 from labengine.events import Event, StepStarted
-from labengine.fold import surviving
 from labengine.lab import Lab
+from labengine.record.fold import surviving
 from workloads import Workload
 
 

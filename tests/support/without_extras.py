@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
-from labengine.extras import EXTRAS
+from labengine.system.extras import EXTRAS
 
 MODULES = {module for extra in ("models", "lab") for module in EXTRAS[extra]}
 

@@ -10,7 +10,7 @@ from labengine.core.journal import Journal
 from labengine.core.parts import Parts
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import ExtraKeys, Request
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
 
 
 def full(block_size: int) -> GroupSpec:

@@ -25,10 +25,10 @@ from labengine.events import (
     TokenSampled,
     ViolationFound,
 )
-from labengine.fold import Fold
-from labengine.trace.codec import KINDS, decoder, dumps, event_of, fold_of, keyframe, rows
-from labengine.trace.parsing import TraceError
-from labengine.wording import visible
+from labengine.record.files.codec import KINDS, decoder, dumps, event_of, fold_of, keyframe, rows
+from labengine.record.files.parsing import TraceError
+from labengine.record.fold import Fold
+from labengine.record.wording import visible
 from random_cases import UNHURRIED
 from recordings import recording
 

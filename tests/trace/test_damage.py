@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from grounds import Ground
 from labengine.config import ConfigError
-from labengine.trace.file import SavedRun, open_file, save
-from labengine.trace.parsing import TraceError
-from labengine.wording import visible
+from labengine.record.files.file import SavedRun, open_file, save
+from labengine.record.files.parsing import TraceError
+from labengine.record.wording import visible
 from random_cases import UNHURRIED
 from recordings import FACTS, recording, saved
 

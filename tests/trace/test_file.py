@@ -22,12 +22,12 @@ from labengine.events import (
     StepRolledBack,
     StepStarted,
 )
-from labengine.timeline import Timeline
-from labengine.trace import recorded_timeline, segments
-from labengine.trace.codec import KINDS, dumps, rows
-from labengine.trace.file import open_file, save
-from labengine.trace.parsing import TraceError
-from labengine.trace.recorded_timeline import RecordedTimeline, rows_between
+from labengine.record.files import recorded_timeline, segments
+from labengine.record.files.codec import KINDS, dumps, rows
+from labengine.record.files.file import open_file, save
+from labengine.record.files.parsing import TraceError
+from labengine.record.files.recorded_timeline import RecordedTimeline, rows_between
+from labengine.record.timeline import Timeline
 from recordings import FACTS, recording, saved, word
 
 LABENGINE = Ground("labengine")

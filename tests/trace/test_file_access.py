@@ -19,8 +19,8 @@ import labengine
 from damaged_traces import GROUNDS, sound_lines
 from labengine.config import ConfigError
 from labengine.events import EVENT_KINDS, EngineStarted
-from labengine.trace.file_access import parsed_size
-from labengine.trace.parsing import TraceError
+from labengine.record.files.file_access import parsed_size
+from labengine.record.files.parsing import TraceError
 from waiting import PATIENCE
 
 MEMORY = 600_000_000

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from labengine.lab import Lab
-from labengine.trace.file_access import replace_file
-from labengine.trace.parsing import TraceError
+from labengine.record.files.file_access import replace_file
+from labengine.record.files.parsing import TraceError
 
 
 def mode(path: Path) -> int:

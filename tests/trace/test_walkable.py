@@ -15,9 +15,9 @@ import labengine
 from damaged_traces import GROUNDS, damages, sound_lines
 from grounds import Ground
 from labengine.lab import Lab
+from labengine.record.files.parsing import TraceError
 from labengine.session.history.moments import recorded_steps
 from labengine.session.saved.trace import Trace
-from labengine.trace.parsing import TraceError
 
 
 def walk(trace: Trace, folder: Path) -> None:

@@ -7,9 +7,9 @@ from concurrent.futures import Future
 from typing import Any
 
 from labengine import events as ev
-from labengine.fold import Fold
-from labengine.hooks import Hooks
-from labengine.timeline import Timeline
+from labengine.record.fold import Fold
+from labengine.record.hooks import Hooks
+from labengine.record.timeline import Timeline
 
 
 class FakeViewSource:

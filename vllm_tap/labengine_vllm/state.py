@@ -1,4 +1,4 @@
-"""An engine's state as a keyframe of labengine.trace.codec: what a reader begins with, or checks its fold against."""
+"""An engine's state as a keyframe of labengine.record.files: what a reader begins with, or checks its fold against."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 import anywidget
 import traitlets
 
-from labengine.trace.codec import dumps
+from labengine.record.files.codec import dumps
 from labengine_widgets.browser import DASHBOARD, Arrangement, css, esm
 from labengine_widgets.feed.browser_link import BrowserLink
 from labengine_widgets.feed.feed import Feed, feed_of

@@ -15,12 +15,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from labengine.atomic_write import TEMPORARY, write_atomically
 from labengine.core.block import Key
 from labengine.core.connector import BlockKV
 from labengine.engine.abandoned_files import remove_abandoned
 from labengine.engine.external.store import StoreError
-from labengine.regular_file import read_regular
+from labengine.system.atomic_write import TEMPORARY, write_atomically
+from labengine.system.regular_file import read_regular
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -12,11 +12,11 @@ from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from labengine.atomic_write import TEMPORARY, write_atomically
 from labengine.engine.abandoned_files import remove_abandoned
 from labengine.engine.native.layout import Op, Step, layout_difference
 from labengine.engine.native.trust import file_distrust, folder_distrust, installed_distrust
 from labengine.engine.sources.cache import cache_root
+from labengine.system.atomic_write import TEMPORARY, write_atomically
 
 READING = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
 """Flags of open(), as far as the system has them."""

@@ -11,7 +11,7 @@ from labengine.config import ConfigError, checked_path, shown
 from labengine.engine.sources.cache import cached_dir, prepared_dir
 from labengine.engine.sources.catalogue import KNOWN_MODELS, SourceError
 from labengine.engine.sources.hub import hub_snapshot, is_hub_id
-from labengine.extras import EXTRAS, require_extra
+from labengine.system.extras import EXTRAS, require_extra
 
 __all__ = ["KNOWN_MODELS", "SourceError", "find_model", "model_path"]
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypedDict
 
-from labengine.atomic_write import write_atomically
 from labengine.engine.sources.catalogue import SourceError, WheelModel
 from labengine.engine.sources.digests import FileIdentity, Known, digests_of, hash_files
-from labengine.regular_file import read_regular
+from labengine.system.atomic_write import write_atomically
+from labengine.system.regular_file import read_regular
 
 MANIFEST = "manifest.json"
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from labengine import events as ev
-from labengine.conformance.rerun import Rerun
 from labengine.core.editions import NANO_VLLM, VLLM, VLLM_ASYNC
 from labengine.core.parts import Parts
 from labengine.core.request import ExtraKeys
@@ -15,7 +14,8 @@ from labengine.core.step_plan import StepPlan
 from labengine.finder.driven.symptoms import actions
 from labengine.finder.engines.scopes import EngineScope
 from labengine.finder.limits import NUM_STEPS
-from labengine.fold import FINISHED, Fold, RequestFold
+from labengine.record.fold import FINISHED, Fold, RequestFold
+from labengine.vllm.conformance.rerun import Rerun
 
 LONGEST = 8192
 

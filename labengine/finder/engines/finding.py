@@ -14,8 +14,8 @@ from labengine.finder.engines.script import script_of
 from labengine.finder.judgement import Case
 from labengine.finder.operations import Abort, Add, Operation, Reset
 from labengine.finder.sandbox import Finding, Kind
-from labengine.trace.file_access import replace_file
-from labengine.wording import counted, listed
+from labengine.record.files.file_access import replace_file
+from labengine.record.wording import counted, listed
 
 HEADLINES: Mapping[Kind, str] = {
     "rule": "breaks the rule",

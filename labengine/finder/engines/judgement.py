@@ -6,22 +6,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from labengine.conformance.checks import violations_of
-from labengine.conformance.conform import conformance_of
-from labengine.conformance.recorded import recorded_by
-from labengine.conformance.result import Conformance
 from labengine.events import Event
 from labengine.finder.driven.symptoms import differences
 from labengine.finder.engines.edition import edition_run
 from labengine.finder.engines.scopes import EngineScope, can_hold_all, wire_workload
 from labengine.finder.judgement import Case
 from labengine.finder.sandbox import Finding
-from labengine.fold import Fold
-from labengine.stream.header import StreamHeader, header_of
-from labengine.stream.reader import StreamReader
-from labengine.trace.file_access import Limits
-from labengine.trace.parsing import TraceError
-from labengine.wording import counted, readable
+from labengine.record.files.file_access import Limits
+from labengine.record.files.parsing import TraceError
+from labengine.record.fold import Fold
+from labengine.record.wording import counted, readable
+from labengine.vllm.conformance.checks import violations_of
+from labengine.vllm.conformance.conform import conformance_of
+from labengine.vllm.conformance.recorded import recorded_by
+from labengine.vllm.conformance.result import Conformance
+from labengine.vllm.stream.header import StreamHeader, header_of
+from labengine.vllm.stream.reader import StreamReader
 
 MAX_EVENTS = 1 << 20
 ENDLESS = "EndlessWorkloadError"

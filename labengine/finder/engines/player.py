@@ -14,7 +14,7 @@ from labengine.finder.engines.scopes import EngineScope, wire_workload
 from labengine.finder.judgement import Case
 from labengine.finder.limits import SearchEndedError
 from labengine.finder.sandbox import Finding
-from labengine.fold import Fold
+from labengine.record.fold import Fold
 
 NUM_UNDER_WAY = 16
 """Workloads that the engine has while answers are judged: they fit in a pipe, so that neither side waits for ever."""

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from labengine.config import ConfigError
-from labengine.wording import readable
+from labengine.record.wording import readable
 
 DRIVER = Path(__file__).resolve().parent.parent / "driven" / "driver.py"
 

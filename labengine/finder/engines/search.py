@@ -22,8 +22,8 @@ from labengine.finder.limits import AFTER_S, SearchEndedError
 from labengine.finder.random_search import EventPairs, RandomWorkloads
 from labengine.finder.sandbox import Finding
 from labengine.finder.shrinking import shrunk
-from labengine.fold import Fold
-from labengine.regular_file import read_regular
+from labengine.record.fold import Fold
+from labengine.system.regular_file import read_regular
 
 SHRINKING_S = 30.0
 """Seconds for shrinking a finding: each attempt goes through the engine's process. So long a search may take beyond

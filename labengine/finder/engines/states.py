@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from labengine.fold import FINISHED, Fold
+from labengine.record.fold import FINISHED, Fold
 
 NUM_BITS = 1 << 28
 """Bits of the count: 32 MiB, good for a hundred million states."""

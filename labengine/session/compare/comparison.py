@@ -16,6 +16,8 @@ from labengine.config import ConfigError, checked_bool, checked_call, checked_te
 from labengine.engine.engine import Phase, StepReport
 from labengine.engine.interrupts import interrupts_allowed, interrupts_deferred
 from labengine.events import Event
+from labengine.record.snapshot import Snapshot
+from labengine.record.timeline import Timeline
 from labengine.session.compare.cursor import Cursor, PairLook
 from labengine.session.compare.difference import Difference, difference_of, why_of
 from labengine.session.compare.history import PairBreakpoint, PairBreakpoints, PairHistory
@@ -28,8 +30,6 @@ from labengine.session.compare.view_source import ComparisonViewSource
 from labengine.session.history.breakpoints import BreakpointHit
 from labengine.session.requests import Requests
 from labengine.session.view_source import Command
-from labengine.snapshot import Snapshot
-from labengine.timeline import Timeline
 
 if TYPE_CHECKING:  # widgets are imported for views only
     from labengine_widgets.compare.link import PairLink

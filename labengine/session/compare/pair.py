@@ -9,6 +9,7 @@ from typing import Any
 
 from labengine.config import ConfigError
 from labengine.engine.interrupts import interrupts_deferred
+from labengine.record.timeline import Timeline
 from labengine.session.compare.lockstep import Act, FollowUps, Lockstep, progress
 from labengine.session.compare.sides import (
     LiveSide,
@@ -20,7 +21,6 @@ from labengine.session.compare.sides import (
 )
 from labengine.session.fair_lock import FairLock
 from labengine.session.stepper import LabClosedError
-from labengine.timeline import Timeline
 
 Ends = tuple[int, int]
 """A moment of the left recording and one of the right."""

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from labengine.config import ConfigError, EngineConfig
 from labengine.engine.engine import Phase, StepReport, seed_of
 from labengine.events import Event, RequestAdded
+from labengine.record.snapshot import Snapshot
+from labengine.record.timeline import Timeline
+from labengine.record.wording import request_name
 from labengine.session.history.breakpoints import Breakpoint
 from labengine.session.history.crash import Crash
 from labengine.session.history.inputs import AddInput
 from labengine.session.saved.trace import Trace
 from labengine.session.session import Session
-from labengine.snapshot import Snapshot
-from labengine.timeline import Timeline
-from labengine.wording import request_name
 
 if TYPE_CHECKING:  # widgets are imported for views only
     from labengine_widgets.feed.feed import Feed

@@ -8,11 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from labengine.config import ConfigError
+from labengine.record.timeline import Timeline
 from labengine.session.compare.history import PairHistory
 from labengine.session.compare.pair import Ends, SidePair
 from labengine.session.compare.runs import PairRuns
 from labengine.session.view_source import Command
-from labengine.timeline import Timeline
 
 if TYPE_CHECKING:  # widgets are imported for views only
     from labengine_widgets.view_source import GuidedSentence, ViewSource

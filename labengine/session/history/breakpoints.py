@@ -10,9 +10,9 @@ from itertools import count
 
 from labengine.engine.interrupts import interrupts_deferred
 from labengine.events import Event, StepRolledBack, ViolationFound
-from labengine.hooks import Hooks, Subscription
+from labengine.record.hooks import Hooks, Subscription
+from labengine.record.timeline import Timeline
 from labengine.session.history.conditions import Condition
-from labengine.timeline import Timeline
 
 
 class Breakpoint:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from labengine.config import ConfigError
 from labengine.events import Event, StepFailed, StepRolledBack
-from labengine.hooks import Hooks
-from labengine.timeline import Timeline
-from labengine.wording import visible
+from labengine.record.hooks import Hooks
+from labengine.record.timeline import Timeline
+from labengine.record.wording import visible
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -16,7 +16,7 @@ from labengine.core.request import ExtraKeys
 from labengine.engine.engine import Phase
 from labengine.engine.failure import failure_event, is_of_runner
 from labengine.events import StepFailed, StepRolledBack
-from labengine.hooks import Hooks
+from labengine.record.hooks import Hooks
 from labengine.session.stepper import Stepper
 from labengine.system.code_roles import Role, plays
 

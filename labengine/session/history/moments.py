@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from labengine.config import ConfigError, is_single_int
 from labengine.events import StepFailed
+from labengine.record.timeline import Timeline
 from labengine.session.step_text import step_line
-from labengine.timeline import Timeline
 
 
 @dataclass(frozen=True, slots=True)

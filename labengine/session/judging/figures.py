@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any, cast
 
+from labengine.record.violation import Violation
 from labengine.session.judging.repetition import Repetition
 from labengine.session.judging.run import JudgedRun
 from labengine.session.session import Session
-from labengine.violation import Violation
 
 if TYPE_CHECKING:  # torch is loaded for real models only
     from labengine.engine.model_runner import ModelRunner

@@ -5,8 +5,8 @@ from __future__ import annotations
 from html import escape
 from math import isfinite
 
+from labengine.record.wording import readable
 from labengine.session.judging.figures import TieMargin
-from labengine.wording import readable
 
 _COLUMNS = 40
 _WIDTH, _ROW, _LABEL, _VALUE = 640, 22, 300, 70

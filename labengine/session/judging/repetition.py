@@ -8,11 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from labengine.config import ConfigError
+from labengine.record.violation import Violation
 from labengine.session.history.history import History
 from labengine.session.history.rerun import rerun
 from labengine.session.judging.run import JudgedRun, misreads_of
 from labengine.session.session import Session
-from labengine.violation import Violation
 
 if TYPE_CHECKING:  # torch is loaded for real models only
     from labengine.engine.model_runner import ModelRunner

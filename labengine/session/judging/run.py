@@ -8,11 +8,11 @@ from labengine.config import ConfigError, SamplingParams, shown
 from labengine.core.request import ExtraKeys
 from labengine.core.step_plan import UNSAMPLED
 from labengine.engine.sources import model_path
+from labengine.record.violation import Violation
+from labengine.record.wording import request_name
 from labengine.session.compare.sides import session_of
 from labengine.session.history.inputs import AddInput
 from labengine.session.session import Session
-from labengine.violation import Violation
-from labengine.wording import request_name
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from labengine.record.violation import Violation
+from labengine.record.wording import readable
 from labengine.session.judging.figures import Figures
 from labengine.session.judging.run import JudgedRun
-from labengine.violation import Violation
-from labengine.wording import readable
 
 Misreads = tuple[tuple[Violation, ...], tuple[Violation, ...]]
 Names = tuple[str, str]

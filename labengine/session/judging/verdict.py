@@ -7,9 +7,9 @@ from html import escape
 from textwrap import fill
 from typing import Any, Literal
 
+from labengine.record.violation import Violation
 from labengine.session.judging.figures import Figures
 from labengine.session.judging.picture import margin_svg, margin_text
-from labengine.violation import Violation
 
 Kind = Literal["wrong content", "other rounding", "equal", "not the KV"]
 

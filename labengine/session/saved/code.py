@@ -10,9 +10,9 @@ from typing import Any
 
 from labengine.config import ConfigError, SamplingParams
 from labengine.core.parts import Parts
+from labengine.record.files.parsing import TraceError
+from labengine.record.wording import hidden_character, readable
 from labengine.session.source_text import checked_import, checked_literal, checked_name, quoted
-from labengine.trace.parsing import TraceError
-from labengine.wording import hidden_character, readable
 
 WIDTH = 110
 _FUNCTIONS = ("break_off", "break_off_at", "cost", "decisions", "ending_of", "ends_soon", "fork", "rewind")

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from labengine.config import ConfigError
 from labengine.engine.interrupts import interrupts_deferred
 from labengine.events import EVENT_KINDS, Event, StepStarted
-from labengine.extras import how_to_install
-from labengine.timeline import Timeline
+from labengine.record.timeline import Timeline
+from labengine.system.extras import how_to_install
 
 if TYPE_CHECKING:
     import pandas

@@ -11,16 +11,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from labengine.atomic_write import only_for_the_user
 from labengine.events import ViolationFound
-from labengine.fold import Fold
+from labengine.record.fold import Fold
+from labengine.record.snapshot import Snapshot
+from labengine.record.timeline import Timeline
+from labengine.record.violation import Violation
+from labengine.record.wording import readable
 from labengine.session.history.crash import Crash, newest_crash
 from labengine.session.looking import Looking
 from labengine.session.recording_views import RecordingViews
-from labengine.snapshot import Snapshot
-from labengine.timeline import Timeline
-from labengine.violation import Violation
-from labengine.wording import readable
+from labengine.system.atomic_write import only_for_the_user
 
 if TYPE_CHECKING:  # pandas and widgets, for views only
     from labengine_widgets.view_source import ViewSource

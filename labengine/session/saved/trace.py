@@ -9,17 +9,17 @@ from types import NoneType
 from typing import Any
 
 from labengine.config import ConfigError, checked_int
-from labengine.gap import Gap
+from labengine.record.files.file import SavedRun, open_file
+from labengine.record.files.file_access import MAX_BYTES, MAX_SECONDS, Limits, replace_file
+from labengine.record.files.parsing import TraceError
+from labengine.record.files.recorded_timeline import RecordedTimeline
+from labengine.record.gap import Gap
+from labengine.record.wording import readable, visible
 from labengine.session.saved.code import to_code
 from labengine.session.saved.recording import ViewedRecording
 from labengine.session.saved.run_script import run_script
 from labengine.session.settings import refuse_unknown
 from labengine.session.view_source import RecordingViewSource
-from labengine.trace.file import SavedRun, open_file
-from labengine.trace.file_access import MAX_BYTES, MAX_SECONDS, Limits, replace_file
-from labengine.trace.parsing import TraceError
-from labengine.trace.recorded_timeline import RecordedTimeline
-from labengine.wording import readable, visible
 
 _REFUSAL = "this is a saved recording, without an engine: rerun(trust=True) runs its code, and to_code() shows it"
 

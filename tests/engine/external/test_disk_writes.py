@@ -14,9 +14,9 @@ import pytest
 
 from checkout import child_environment
 from engine.external.pools import FINGERPRINT, TensorPool, chain, held, saved, transfer
-from labengine.atomic_write import write_atomically
 from labengine.core.connector import LoadError
 from labengine.engine.external import DiskStore
+from labengine.system.atomic_write import write_atomically
 from waiting import PATIENCE
 
 Reopen = Callable[..., DiskStore]

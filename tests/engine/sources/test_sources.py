@@ -14,7 +14,6 @@ from safetensors.torch import load_file
 
 from engine.plan_builder import Dealer, plan_of
 from engine.sources.tiny_package import MEMBER, TOKENS, entry_of, tiny_entry, write_gguf, write_wheel
-from labengine import extras
 from labengine.config import ConfigError
 from labengine.engine import sources
 from labengine.engine.model_runner import ModelRunner
@@ -22,6 +21,7 @@ from labengine.engine.sources import SourceError, build, catalogue, model_path
 from labengine.engine.sources.cache import cache_root
 from labengine.engine.sources.catalogue import WheelMember
 from labengine.engine.tokenizer import HuggingFaceTokenizer
+from labengine.system import extras
 from waiting import PATIENCE
 
 

@@ -16,8 +16,8 @@ import pytest
 import labengine
 from labengine.core.prefix_cache import MergePolicy
 from labengine.lab import Lab
+from labengine.record.files.parsing import TraceError
 from labengine.session.source_text import checked_literal, literal
-from labengine.trace.parsing import TraceError
 
 Cell = Callable[[str], type]
 

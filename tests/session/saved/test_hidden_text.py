@@ -19,9 +19,9 @@ from labengine import Lab, Parts
 from labengine.__main__ import main
 from labengine.config import ConfigError
 from labengine.core.free_queue import FreeQueue
+from labengine.record.files.parsing import TraceError
 from labengine.session.saved.trace import Trace
 from labengine.session.source_text import checked_import, checked_name
-from labengine.trace.parsing import TraceError
 
 PROMPT = "Once upon a time there was a king who had a daughter"
 FACTS = 1

@@ -24,9 +24,9 @@ from labengine.config import ConfigError
 from labengine.core.prefix_cache import LateMerge, MergePolicy
 from labengine.events import BlockFreed, Event, RequestAdded, StepRolledBack
 from labengine.lab import Lab
+from labengine.record.files.parsing import TraceError
 from labengine.scripts import break_off
 from labengine.session.saved.trace import Trace
-from labengine.trace.parsing import TraceError
 from waiting import PATIENCE
 
 HOSTILE = "</script><img src=x onerror=alert(1)> ''' \"\"\" \\ # é 漢"

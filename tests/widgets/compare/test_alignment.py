@@ -13,8 +13,8 @@ import pytest
 import labengine
 from labengine import events as ev
 from labengine.config import ConfigError
+from labengine.record.timeline import Timeline
 from labengine.session.compare.comparison import Comparison
-from labengine.timeline import Timeline
 from labengine_widgets.compare.alignment import Pair, about, aligned, first_differing, same
 from labengine_widgets.compare.captions import PairCaptions
 from labengine_widgets.compare.configuration import shift_of

@@ -13,8 +13,8 @@ import pytest
 
 from labengine import Lab
 from labengine import events as ev
-from labengine.fold import Fold
-from labengine.timeline import Timeline
+from labengine.record.fold import Fold
+from labengine.record.timeline import Timeline
 from labengine_widgets.feed import publisher, worker
 from labengine_widgets.feed.audience import BYTES_A_SECOND
 from labengine_widgets.feed.feed import Feed, feed_of

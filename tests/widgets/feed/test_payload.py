@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from labengine.trace.codec import dumps
+from labengine.record.files.codec import dumps
 from labengine_widgets.feed.payload import LONG, packed
 
 

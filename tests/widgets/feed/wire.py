@@ -6,9 +6,9 @@ import gzip
 import json
 from typing import Any
 
-from labengine.fold import Fold
-from labengine.timeline import Timeline
-from labengine.trace.codec import event_of, fold_of
+from labengine.record.files.codec import event_of, fold_of
+from labengine.record.fold import Fold
+from labengine.record.timeline import Timeline
 
 Message = dict[str, Any]
 

@@ -13,7 +13,7 @@ import pytest
 
 from labengine import Lab
 from labengine import events as ev
-from labengine.timeline import Timeline
+from labengine.record.timeline import Timeline
 from labengine_widgets.pictures.series import StepFigures, StepSeries
 from waiting import wait_until
 from widgets.fake_view_source import FakeViewSource

@@ -8,7 +8,7 @@ import pytest
 
 import labengine
 from labengine import events as ev
-from labengine.timeline import Timeline
+from labengine.record.timeline import Timeline
 from labengine_widgets import block_map, block_map_svg
 from labengine_widgets.pictures import lettering
 from labengine_widgets.pictures.ascii import content_letters

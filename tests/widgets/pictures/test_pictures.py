@@ -5,8 +5,8 @@ from xml.etree import ElementTree
 
 import labengine
 from labengine import Lab
-from labengine.fold import fold
-from labengine.snapshot import Snapshot
+from labengine.record.fold import fold
+from labengine.record.snapshot import Snapshot
 from labengine_widgets import block_map, block_map_svg
 from labengine_widgets.pictures.svg import HUES, LOST_HUE
 from widgets.story_219 import begin, merging_step, overwriting_step

@@ -7,9 +7,9 @@ from random import Random
 from driving import small_engine
 from labengine import events as ev
 from labengine.config import SamplingParams
-from labengine.fold import Fold, Key
-from labengine.hooks import Hooks
-from labengine.timeline import Timeline
+from labengine.record.fold import Fold, Key
+from labengine.record.hooks import Hooks
+from labengine.record.timeline import Timeline
 
 BLOCK_SIZE = 4
 

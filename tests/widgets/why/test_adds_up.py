@@ -11,11 +11,11 @@ import pytest
 from grounds import ALL_GROUNDS, Ground
 from labengine import events as ev
 from labengine.core.editions import EDITIONS
-from labengine.fold import surviving
-from labengine.hooks import Hooks
+from labengine.record.files.file import open_file, save
+from labengine.record.fold import surviving
+from labengine.record.hooks import Hooks
+from labengine.record.timeline import Timeline
 from labengine.session.reasons import seams_of
-from labengine.timeline import Timeline
-from labengine.trace.file import open_file, save
 from labengine_widgets.why import Why, why
 from labengine_widgets.why.subjects import ABOUT
 from widgets.why.why_runs import Run, numbers

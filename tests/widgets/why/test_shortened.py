@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from driving import ALL_EDITIONS
-from labengine.timeline import Timeline
+from labengine.record.timeline import Timeline
 from labengine_widgets.why import Why, why
 from labengine_widgets.why.subjects import ABOUT
 from widgets.why.busy_runs import BusyRun

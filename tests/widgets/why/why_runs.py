@@ -8,8 +8,8 @@ from driving import small_engine
 from labengine import events as ev
 from labengine.config import GroupSpec, SamplingParams
 from labengine.engine.engine import Engine
-from labengine.hooks import Hooks
-from labengine.timeline import Timeline
+from labengine.record.hooks import Hooks
+from labengine.record.timeline import Timeline
 from labengine_widgets.why import Why, why
 from widgets.story_219 import begin, merging_step, overwriting_step
 

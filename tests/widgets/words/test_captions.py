@@ -8,7 +8,7 @@ import pytest
 
 from labengine import Lab
 from labengine import events as ev
-from labengine.timeline import Timeline
+from labengine.record.timeline import Timeline
 from labengine_widgets.words.captions import MAX_FOLLOWED, CaptionWriter, captions_of
 from labengine_widgets.words.runs import MAX_FRAMES, Run, phase_after, runs
 from labengine_widgets.words.scene import Scene

@@ -9,9 +9,9 @@ from labengine import Lab
 from labengine import events as ev
 from labengine.config import GroupSpec
 from labengine.engine.external import HostStore
-from labengine.fold import Fold, fold
-from labengine.timeline import Timeline
-from labengine.wording import group_name
+from labengine.record.fold import Fold, fold
+from labengine.record.timeline import Timeline
+from labengine.record.wording import group_name
 from labengine_widgets import block_map, block_map_svg
 from labengine_widgets.words.captions import CaptionWriter, captions_of
 from labengine_widgets.words.runs import phase_after

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import labengine
 from labengine.events import SlotsWritten
-from labengine.fold import Fold
+from labengine.record.fold import Fold
 from labengine_widgets.words.scene import NOTHING, Scene
 from labengine_widgets.words.sentences import sentence
 

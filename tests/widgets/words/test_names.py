@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from labengine.wording import counted, joined, listed, readable, request_name
+from labengine.record.wording import counted, joined, listed, readable, request_name
 from labengine_widgets.words.names import ContentIndex, content_name
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from labengine import events as ev
 from labengine.core.request import FinishReason
-from labengine.wording import counted, joined, listed, readable
+from labengine.record.wording import counted, joined, listed, readable
 from labengine_widgets.words import phrases
 from labengine_widgets.words.phrases import phrase, state_phrase, word
 from widgets.browser.model.model_page import ModelPage, model_page

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from labengine import events as ev
-from labengine.fold import Fold
+from labengine.record.fold import Fold
 from labengine_widgets.words.runs import runs
 from labengine_widgets.words.scene import Scene
 from labengine_widgets.words.sentences import opening_sentence, sentence

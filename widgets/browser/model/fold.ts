@@ -285,7 +285,7 @@ export function apply(scene: SceneState, handle: Handler | null, row: AnyRow) {
 }
 
 // An event that cannot have happened, as wrong parts emit them, ends at the first thing that it names and that is not
-// there; what it has done until then stays done, as in labengine/fold.py.
+// there; what it has done until then stays done, as in labengine/record/fold.py.
 function applyPossible(scene: SceneState, handle: Handler, row: AnyRow) {
   try {
     handle(scene, row);

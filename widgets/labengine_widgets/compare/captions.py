@@ -9,7 +9,7 @@ from operator import ge
 from typing import Any
 
 from labengine import events as ev
-from labengine.timeline import Timeline
+from labengine.record.timeline import Timeline
 from labengine_widgets.compare.alignment import Ends, Pair, aligned
 from labengine_widgets.compare.configuration import shift_of
 from labengine_widgets.compare.difference import (

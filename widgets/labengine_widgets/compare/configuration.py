@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from labengine import events as ev
-from labengine.wording import block_name, counted, listed
+from labengine.record.wording import block_name, counted, listed
 from labengine_widgets.why.past import Recording
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from labengine import events as ev
-from labengine.timeline import Timeline
-from labengine.wording import counted, readable
+from labengine.record.timeline import Timeline
+from labengine.record.wording import counted, readable
 from labengine_widgets.compare.alignment import Ends, Pair, aligned, first_differing
 from labengine_widgets.compare.configuration import configuration_difference, is_of_configuration, shift_of
 from labengine_widgets.why.answer import Why

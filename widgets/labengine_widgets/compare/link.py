@@ -6,7 +6,7 @@ import threading
 from concurrent.futures import Future
 from typing import Any
 
-from labengine.trace.codec import dumps
+from labengine.record.files.codec import dumps
 from labengine_widgets.compare.captions import PairDocument
 from labengine_widgets.feed.browser_link import BrowserLink
 from labengine_widgets.feed.feed import Feed

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from gzip import compress
 from typing import Any
 
-from labengine.trace.codec import dumps
+from labengine.record.files.codec import dumps
 from labengine_widgets.browser import COMPARE
 from labengine_widgets.compare.link import PairLink
 from labengine_widgets.feed.feed import Feed

@@ -10,7 +10,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from labengine import events as ev
-from labengine.timeline import Timeline
+from labengine.record.timeline import Timeline
 from labengine_widgets.feed.audience import BYTES_A_SECOND, Audience, Viewer
 from labengine_widgets.feed.late_recording import LateRecording
 from labengine_widgets.feed.messages import ANSWERS, note_moment, note_selection, reply

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from labengine.trace.codec import dumps, plain
+from labengine.record.files.codec import dumps, plain
 
 try:
     import orjson

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from labengine import events as ev
-from labengine.timeline import Timeline
+from labengine.record.timeline import Timeline
 from labengine_widgets.view_source import ViewSource
 
 

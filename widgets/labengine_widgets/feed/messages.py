@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from labengine.timeline import Timeline
+from labengine.record.timeline import Timeline
 from labengine_widgets.feed.audience import Audience, Viewer
 from labengine_widgets.feed.payload import Payload, packed, step_start, stretch
 from labengine_widgets.feed.shown_state import ShownState

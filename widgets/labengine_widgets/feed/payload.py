@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from labengine import events as ev
-from labengine.fold import Fold
-from labengine.gap import Gap
-from labengine.timeline import Timeline
-from labengine.trace.codec import KINDS, Row, keyframe, rows
+from labengine.record.files.codec import KINDS, Row, keyframe, rows
+from labengine.record.fold import Fold
+from labengine.record.gap import Gap
+from labengine.record.timeline import Timeline
 from labengine_widgets.feed.json_bytes import json_bytes
 from labengine_widgets.view_source import ViewSource
 from labengine_widgets.words.captions import Caption

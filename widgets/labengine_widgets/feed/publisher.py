@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from labengine import events as ev
-from labengine.threads import cpu_seconds
-from labengine.timeline import Timeline
-from labengine.trace.codec import rows
+from labengine.record.files.codec import rows
+from labengine.record.timeline import Timeline
+from labengine.system.threads import cpu_seconds
 from labengine_widgets.feed.audience import Audience
 from labengine_widgets.feed.payload import (
     ByKind,

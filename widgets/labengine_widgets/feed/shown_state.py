@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from labengine.timeline import Timeline
+from labengine.record.timeline import Timeline
 from labengine_widgets.feed.payload import Payload
 from labengine_widgets.selection import Selection
 

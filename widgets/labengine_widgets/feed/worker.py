@@ -10,7 +10,7 @@ from enum import Enum, auto
 from functools import partial
 from typing import Protocol
 
-from labengine.threads import Cancellable, call_on_loop, start_thread
+from labengine.system.threads import Cancellable, call_on_loop, start_thread
 from labengine_widgets.feed.bell import Bell
 
 PERIOD = 1 / 50

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from labengine.extras import require_extra
-from labengine.trace.codec import dumps
+from labengine.record.files.codec import dumps
+from labengine.system.extras import require_extra
 from labengine_widgets.browser import COMPARE, DASHBOARD
 from labengine_widgets.compare.captions import PairDocument
 from labengine_widgets.pages.html_page import page, write_page

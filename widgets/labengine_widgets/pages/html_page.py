@@ -12,8 +12,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from labengine.trace.file_access import replace_file
-from labengine.wording import readable
+from labengine.record.files.file_access import replace_file
+from labengine.record.wording import readable
 from labengine_widgets.browser import css, esm
 
 LOOK = """

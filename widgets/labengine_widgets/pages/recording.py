@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from labengine import events as ev
-from labengine.fold import Fold
-from labengine.timeline import Timeline
-from labengine.trace.codec import KINDS, Row, dumps, keyframe, rows
-from labengine.trace.recorded_timeline import RecordedTimeline, rows_between
-from labengine.wording import readable
+from labengine.record.files.codec import KINDS, Row, dumps, keyframe, rows
+from labengine.record.files.recorded_timeline import RecordedTimeline, rows_between
+from labengine.record.fold import Fold
+from labengine.record.timeline import Timeline
+from labengine.record.wording import readable
 from labengine_widgets.feed.payload import Payload, engine_ids_of, header, status, texts, tokens_of_state
 from labengine_widgets.view_source import ViewSource
 from labengine_widgets.why import EngineIds, answers_along, carried_answers

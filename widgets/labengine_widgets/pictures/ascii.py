@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from itertools import count
 
-from labengine.fold import Key
-from labengine.snapshot import BlockState, RequestState, Snapshot, map_key
-from labengine.timeline import Timeline
-from labengine.wording import group_name, request_name
+from labengine.record.fold import Key
+from labengine.record.snapshot import BlockState, RequestState, Snapshot, map_key
+from labengine.record.timeline import Timeline
+from labengine.record.wording import group_name, request_name
 from labengine_widgets.pictures.lettering import numbers_in
 from labengine_widgets.words.names import content_name
 

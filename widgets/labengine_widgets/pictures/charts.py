@@ -10,10 +10,10 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from labengine import events as ev
-from labengine.hooks import Hooks
-from labengine.threads import Cancellable, start_timer
-from labengine.timeline import Timeline
-from labengine.wording import readable
+from labengine.record.hooks import Hooks
+from labengine.record.timeline import Timeline
+from labengine.record.wording import readable
+from labengine.system.threads import Cancellable, start_timer
 from labengine_widgets.pictures.plots import BLUE, GREEN, ORANGE, PlotWidget, sparkline, template
 from labengine_widgets.pictures.series import StepFigures, StepSeries
 from labengine_widgets.view_source import ViewSource

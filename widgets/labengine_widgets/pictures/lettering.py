@@ -7,8 +7,8 @@ from threading import Lock
 from weakref import WeakKeyDictionary
 
 from labengine import events as ev
-from labengine.fold import Key
-from labengine.timeline import Timeline
+from labengine.record.fold import Key
+from labengine.record.timeline import Timeline
 from labengine_widgets.words.scene import Scene
 
 MAX_WALKED = 200_000

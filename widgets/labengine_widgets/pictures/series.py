@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from labengine import events as ev
-from labengine.figures import Counter, RunFigures
-from labengine.fold import Fold
-from labengine.timeline import Timeline
+from labengine.record.figures import Counter, RunFigures
+from labengine.record.fold import Fold
+from labengine.record.timeline import Timeline
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
 from labengine.events import ViolationFound
-from labengine.fold import Key
-from labengine.snapshot import BlockState, RequestState, Snapshot, map_key
-from labengine.timeline import Timeline
-from labengine.wording import counted, group_name, joined, readable, request_name
+from labengine.record.fold import Key
+from labengine.record.snapshot import BlockState, RequestState, Snapshot, map_key
+from labengine.record.timeline import Timeline
+from labengine.record.wording import counted, group_name, joined, readable, request_name
 from labengine_widgets.pictures.ascii import content_letter, content_letters, doubled_blocks
 from labengine_widgets.pictures.lettering import numbers_in
 from labengine_widgets.words.names import content_name, content_number

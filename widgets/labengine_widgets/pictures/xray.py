@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
-from labengine.wording import block_name, readable
+from labengine.record.wording import block_name, readable
 from labengine_widgets.pictures.plots import BLUE, GRID, INK, PlotWidget, sparkline, template
 
 COLORS = "Cividis"

@@ -7,7 +7,7 @@ from html import escape
 from textwrap import wrap
 from typing import Any
 
-from labengine.wording import visible
+from labengine.record.wording import visible
 
 NO_ENGINE_YET = "at moment {} there is no engine yet, and no block: ask at a later one (lab.moment = None: the newest)"
 """Message for a question about blocks at a moment before the engine's start."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from labengine import events as ev
-from labengine.wording import block_name, block_names, counted, hash_name, listed, readable, request_name
+from labengine.record.wording import block_name, block_names, counted, hash_name, listed, readable, request_name
 from labengine_widgets.why.answer import NO_ENGINE_YET, Link, Why, WhyError
 from labengine_widgets.why.map_entries import is_lost, why_lost
 from labengine_widgets.why.past import Past

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from labengine.wording import readable, request_name
+from labengine.record.wording import readable, request_name
 from labengine_widgets.why.answer import Why
 from labengine_widgets.why.past import Past
 from labengine_widgets.why.subjects import Subject

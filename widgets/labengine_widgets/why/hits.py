@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from labengine import events as ev
-from labengine.fold import Fold
-from labengine.wording import block_names, counted, group_name, request_name
+from labengine.record.fold import Fold
+from labengine.record.wording import block_names, counted, group_name, request_name
 from labengine_widgets.why.answer import Link, Why
 from labengine_widgets.why.misses import Miss, miss_of
 from labengine_widgets.why.past import Past

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from labengine import events as ev
-from labengine.fold import Key
-from labengine.wording import block_name, block_names, counted, hash_name, listed, request_name
+from labengine.record.fold import Key
+from labengine.record.wording import block_name, block_names, counted, hash_name, listed, request_name
 from labengine_widgets.why.answer import Link, Why, WhyError
 from labengine_widgets.why.past import Past
 from labengine_widgets.why.references import holders_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from labengine import events as ev
-from labengine.fold import Key
-from labengine.wording import block_name, counted, hash_name, request_name
+from labengine.record.fold import Key
+from labengine.record.wording import block_name, counted, hash_name, request_name
 from labengine_widgets.why.map_entries import EntryChange, changes_of, end_of, registration_of
 from labengine_widgets.why.past import Numbered, Past
 from labengine_widgets.why.prefixes import Equals, Lookup, Registration

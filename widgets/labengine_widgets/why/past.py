@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 from labengine import events as ev
 from labengine.config import is_single_int
-from labengine.fold import Fold
-from labengine.gap import Gap
+from labengine.record.fold import Fold
+from labengine.record.gap import Gap
 from labengine_widgets.why.answer import Link, WhyError
 from labengine_widgets.words.phrases import phrase
 

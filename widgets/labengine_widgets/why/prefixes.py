@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from labengine import events as ev
-from labengine.fold import Fold, Key
+from labengine.record.fold import Fold, Key
 from labengine_widgets.why.past import Numbered, Past
 
 

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from labengine import events as ev
-from labengine.wording import readable
+from labengine.record.wording import readable
 from labengine_widgets.why.answer import Link, Why, WhyError
 from labengine_widgets.why.blocks import why_block, why_free, why_in_queue, why_next
 from labengine_widgets.why.engine_ids import EngineIds, with_engine_ids
@@ -25,7 +25,7 @@ MAX_FOUND = 3
 """Maximum number of violations in one answer."""
 
 SAID = "said"
-"""The rule that the core's state equals the fold of its events (labengine.violation)."""
+"""The rule that the core's state equals the fold of its events (labengine.record.violation)."""
 
 
 def with_found(past: Past, why: Why, *, block: int | None = None, request: int | None = None) -> Why:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from labengine import events as ev
-from labengine.wording import block_names, counted, listed, readable, request_name
+from labengine.record.wording import block_names, counted, listed, readable, request_name
 from labengine_widgets.why.answer import Link, Why
 from labengine_widgets.why.hits import why_hit
 from labengine_widgets.why.past import Past

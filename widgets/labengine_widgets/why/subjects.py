@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from labengine.config import is_single_int
 from labengine.events import RequestForgotten
-from labengine.wording import listed, request_name
+from labengine.record.wording import listed, request_name
 from labengine_widgets.selection import Selection
 from labengine_widgets.why.answer import NO_ENGINE_YET, WhyError
 from labengine_widgets.why.map_entries import key_of

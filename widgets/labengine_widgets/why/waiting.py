@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from labengine import events as ev
-from labengine.fold import Fold
-from labengine.wording import counted, listed, request_name
+from labengine.record.fold import Fold
+from labengine.record.wording import counted, listed, request_name
 from labengine_widgets.why.answer import Why
 from labengine_widgets.why.past import Numbered, Past
 

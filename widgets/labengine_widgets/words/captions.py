@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from labengine import events as ev
-from labengine.timeline import Timeline
+from labengine.record.timeline import Timeline
 from labengine_widgets.words.runs import phase_after, runs
 from labengine_widgets.words.scene import Scene
 from labengine_widgets.words.sentences import opening_sentence, sentence

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from labengine import events as ev
-from labengine.wording import (
+from labengine.record.wording import (
     block_name,
     block_names,
     counted,

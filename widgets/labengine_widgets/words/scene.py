@@ -8,8 +8,8 @@ from itertools import islice
 from typing import Any, ClassVar, NamedTuple
 
 from labengine import events as ev
-from labengine.fold import Changes, Fold, Key
-from labengine.wording import readable
+from labengine.record.fold import Changes, Fold, Key
+from labengine.record.wording import readable
 from labengine_widgets.words.names import ContentIndex, content_name
 from labengine_widgets.words.tier import KnownTier
 

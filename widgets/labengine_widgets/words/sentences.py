@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from labengine import events as ev
-from labengine.wording import block_name, block_names, counted, group_name, listed, readable, request_name
+from labengine.record.wording import block_name, block_names, counted, group_name, listed, readable, request_name
 from labengine_widgets.words.phrases import phrase, state_phrase, word
 from labengine_widgets.words.scene import MAX_BLOCKS_WITH_TEXT, Scene
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from labengine import events as ev
-from labengine.fold import Key
-from labengine.timeline import Timeline
+from labengine.record.fold import Key
+from labengine.record.timeline import Timeline
 
 TierEvent = ev.BlocksSaved | ev.BlocksLoaded | ev.TierChanged
 _KINDS: tuple[type[TierEvent], ...] = (ev.BlocksSaved, ev.BlocksLoaded, ev.TierChanged)

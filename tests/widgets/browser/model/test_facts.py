@@ -12,9 +12,9 @@ from driving import recorded
 from grounds import Ground
 from labengine import events as ev
 from labengine.core.prefix_cache import HashChain
-from labengine.fold import Fold
-from labengine.hooks import Hooks
-from labengine.snapshot import map_key
+from labengine.record.fold import Fold
+from labengine.record.hooks import Hooks
+from labengine.record.snapshot import map_key
 from labengine_widgets.words.names import content_name
 from labengine_widgets.words.runs import phase_after
 from labengine_widgets.words.scene import Scene

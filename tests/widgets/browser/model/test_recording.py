@@ -16,9 +16,9 @@ from driving import recorded, small_engine
 from grounds import Ground
 from labengine import events as ev
 from labengine.config import SamplingParams
-from labengine.hooks import Hooks
-from labengine.timeline import Timeline
-from labengine.trace import codec
+from labengine.record.files import codec
+from labengine.record.hooks import Hooks
+from labengine.record.timeline import Timeline
 from labengine_widgets.words.scene import Scene
 from labengine_widgets.words.tier import kept_contents
 from widgets.browser.model.model_page import ModelPage, model_page

@@ -6,7 +6,7 @@ import pytest
 
 from differential import vllm_streams
 from labengine import events as ev
-from labengine.timeline import Timeline
+from labengine.record.timeline import Timeline
 from stream.test_connector_streams import piece_of
 from widgets.browser.views.time_page import Viewed, busy, show_views, with_rollback
 from widgets.story_219 import begin, overwriting_step

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from labengine import events as ev
-from labengine.fold import Fold
+from labengine.record.fold import Fold
+from labengine.record.timeline import Timeline
 from labengine.scenarios import bug
-from labengine.timeline import Timeline
 from labengine_widgets.feed.payload import earlier
 from widgets.broken_steps import CONTRADICTED, FAILED, PARTITION, STORY
 from widgets.browser.stage.dashboard_page import View, show_dashboard

@@ -6,8 +6,8 @@ import pytest
 
 from labengine import Lab
 from labengine import events as ev
+from labengine.record.timeline import Timeline
 from labengine.session.history.moments import steps_after, steps_before
-from labengine.timeline import Timeline
 from widgets.browser.stage.dashboard_page import View, show_dashboard
 
 LABELS = (

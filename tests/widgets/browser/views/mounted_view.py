@@ -10,7 +10,7 @@ from browser.bare_pages import BROWSER, BarePage, BarePages
 from browser.screenshots import keep
 from checkout import ROOT
 from labengine import events as ev
-from labengine.trace import codec
+from labengine.record.files import codec
 
 PICTURES = ROOT / ".artifacts" / "views"
 

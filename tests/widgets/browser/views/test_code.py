@@ -11,9 +11,9 @@ from browser.frames import FRAME
 from labengine import events as ev
 from labengine.core.editions import NANO_VLLM, NANO_VLLM_243
 from labengine.core.parts import Parts
+from labengine.record.timeline import Timeline
 from labengine.scenarios.nano_vllm_219_duplicate_blocks import NoAliveCheck
 from labengine.session.reasons import seams_of
-from labengine.timeline import Timeline
 from labengine_widgets.why import Link, Why, carried_answers, why
 from widgets.browser.views.mounted_view import MountedView, show_view
 from widgets.browser.views.view_recordings import moment_after

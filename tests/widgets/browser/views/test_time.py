@@ -171,7 +171,7 @@ def test_what_is_new_is_added_and_nothing_twice() -> None:
     def check(view: Viewed) -> None:
         version = view.js("() => storyOf(side.recording).version")
         before = view.axis(0)
-        from labengine.trace import codec
+        from labengine.record.files import codec
 
         rows = codec.dumps(codec.rows(events[cut:])).decode()
         view.js("([rows]) => { side.recording.more({ start: side.recording.end, events: JSON.parse(rows) }); }", rows)

@@ -1,0 +1,126 @@
+"""A recording as a file: gzip over lines of JSON, written atomically, and refused at once when damaged.
+
+    line 1      the header: {"format", "version", "kinds", "segments": [[start, end, first step, last step], ...]}
+    line 2      the facts: everything else about the run (its title, settings, inputs ...)
+    line 3, 4   [[token_id, ...], [text, ...]] and [[step, ...], [seconds, ...]]
+    then        two lines per segment: the state before it (or null), and its events
+    last line   the state at the end
+
+gzip's checksum detects accidental damage, and nothing in a file is ever executed.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any
+
+from labengine.events import Event, RequestAdded, TokenSampled
+from labengine.record.files.codec import dumps, keyframe
+from labengine.record.files.file_access import Limits, content, parsed_size, replace_file, unpacked
+from labengine.record.files.parsing import FACTS, IDS, SECONDS, TEXT, Shape, TraceError, array_of, parsed_as, row_of
+from labengine.record.files.recorded_timeline import CACHED_SEGMENTS, CACHED_STATES, RecordedTimeline
+from labengine.record.files.segments import Segment, header_of, read_header, segments
+from labengine.record.files.validation import validate
+from labengine.record.fold import Fold
+from labengine.record.timeline import Timeline
+from labengine.system.garbage_collection import garbage_collection_paused
+
+COMPRESSION = 5
+"""gzip's level, 1 to 9; a higher one takes longer and gains little."""
+
+LINES_BEFORE = 4
+"""Header, facts, texts and seconds."""
+
+
+@dataclass(frozen=True)
+class SavedRun:
+    """A file's content, decoded on demand."""
+
+    timeline: RecordedTimeline
+    facts: dict[str, Any]
+    """JSON values of the front, which this room passes on."""
+    raw: bytes
+    """The file's bytes."""
+    texts: dict[int, str]
+    """The text of each token id in the recording."""
+
+
+def save(
+    path: str | PathLike[str], timeline: Timeline, facts: Mapping[str, Any], token_text: Callable[[int], str]
+) -> None:
+    """Write everything that a timeline keeps. facts: JSON types only. Raises TraceError when it cannot be written."""
+    replace_file(path, packed(timeline, facts, token_text))
+
+
+def packed(timeline: Timeline, facts: Mapping[str, Any], token_text: Callable[[int], str]) -> bytes:
+    """Return the bytes of the file that `save` writes."""
+    with garbage_collection_paused():
+        lines = b"\n".join(_lines(timeline, facts, token_text))
+    return gzip.compress(lines, COMPRESSION, mtime=0)
+
+
+def open_file(path: str | PathLike[str], limits: Limits | None = None) -> SavedRun:
+    """Read a file; events and states are decoded on demand.
+
+    Raises TraceError for an invalid trace and, before reading it, for one that takes more memory or time than allowed.
+    """
+    limits = limits or Limits(path)
+    return run_of(content(path, limits), limits)
+
+
+def run_of(raw: bytes, limits: Limits) -> SavedRun:
+    """Return the run in a file's bytes, decoded on demand. Raises TraceError as open_file does."""
+    path, lines = str(limits.path), unpacked(raw, limits).split(b"\n")
+    for line in lines[:LINES_BEFORE]:
+        limits.refuse_line(line)
+    header = read_header(path, lines[0])
+    if len(lines) != LINES_BEFORE + 2 * len(header.segments) + 1:
+        raise TraceError(f"{path} is incomplete: get it again")
+    _, facts, text_line, seconds, *pieces, last = lines
+    found = [Segment(*spans, *pieces[2 * i : 2 * i + 2]) for i, spans in enumerate(header.segments)]
+    timeline = RecordedTimeline(found, last, header.kinds, _table(SECONDS, seconds), _cache_sizes(found, last, limits))
+    validate(timeline, limits)
+    return SavedRun(timeline, parsed_as(FACTS, facts), raw, _table(TEXT, text_line))
+
+
+def _lines(timeline: Timeline, facts: Mapping[str, Any], token_text: Callable[[int], str]) -> Iterator[bytes]:
+    start, state, events = timeline.kept()
+    seconds = dict(timeline.step_seconds)
+    token_ids = sorted(_token_ids(state, events))
+    cut = list(segments(start, state, events))
+    yield dumps(header_of(cut))
+    yield dumps(dict(facts))
+    yield dumps((token_ids, list(map(token_text, token_ids))))
+    yield dumps((list(seconds), [round(taken, 7) for taken in seconds.values()]))
+    for segment in cut:
+        yield segment.keyframe
+        yield segment.rows
+    yield dumps(keyframe(state))
+
+
+def _table(values: Shape, line: bytes) -> dict[int, Any]:
+    """Parse [[key, ...], [value, ...]] into a dictionary."""
+    columns = row_of(IDS, array_of(values))
+    table: dict[int, Any] = parsed_as(Shape((list,), lambda pair: dict(zip(*columns(pair), strict=True))), line)
+    return table
+
+
+def _token_ids(state: Fold, events: Iterable[Event]) -> set[int]:
+    token_ids = {token_id for request in state.requests.values() for token_id in request.token_ids}
+    token_ids.update(token_id for ids in state.block_tokens for token_id in ids)
+    for event in events:
+        if type(event) is TokenSampled:
+            token_ids.add(event.token_id)
+        elif type(event) is RequestAdded:
+            token_ids.update(event.token_ids)
+    return token_ids
+
+
+def _cache_sizes(found: list[Segment], last_keyframe: bytes, limits: Limits) -> tuple[int, int]:
+    """Return how many segments (as rows and as events) and how many states may be kept decoded."""
+    largest = max((parsed_size(segment.rows) for segment in found), default=0)
+    num_segments = limits.cache_size(CACHED_SEGMENTS, 2 * largest)
+    return num_segments, limits.cache_size(CACHED_STATES, 2 * parsed_size(last_keyframe))

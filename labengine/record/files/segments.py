@@ -1,0 +1,129 @@
+"""Segments of a recording, and the header of a trace file, which lists them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from os import PathLike
+from typing import Any
+
+from labengine.events import Event, StepStarted
+from labengine.record.files.codec import KINDS, Kind, dumps, keyframe, rows
+from labengine.record.files.parsing import INT, TEXT, TraceError, array_of, parsed, row_of
+from labengine.record.fold import Fold, surviving
+
+EVENTS_PER_SEGMENT = 4096
+"""Minimum, except for the last: a step is never cut, so that a rolled-back one can be left out."""
+
+ROWS_PER_KEYFRAME = 2
+"""Bytes of rows per byte of the last keyframe before the next one: a state holds every request of the run."""
+
+NO_KEYFRAME = b"null"
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """The events from moment `start` to `end`, as JSON, and the steps that they belong to."""
+
+    start: int
+    end: int
+    first_step: int
+    last_step: int
+    keyframe: bytes
+    """The state at `start`; null when it follows from an earlier segment."""
+    rows: bytes
+
+
+def segments(start: int, state: Fold, events: Sequence[Event]) -> Iterator[Segment]:
+    """Yield the segments of a recording that begins at moment `start`; `state` is moved to its end."""
+    num_bytes_since, num_bytes_of_last = 0, 0
+    for low, high in _cuts(events):
+        piece = events[low:high]
+        keyframe_line = NO_KEYFRAME
+        if low == 0 or num_bytes_since >= ROWS_PER_KEYFRAME * num_bytes_of_last:
+            keyframe_line = dumps(keyframe(state))
+            num_bytes_since, num_bytes_of_last = 0, len(keyframe_line)
+        row_bytes, step_before = dumps(rows(piece)), state.step
+        num_bytes_since += len(row_bytes)
+        move(state, piece)
+        steps = [event.step for event in piece if type(event) is StepStarted] or [step_before]
+        yield Segment(start + low, start + high, min(steps), max(steps), keyframe_line, row_bytes)
+
+
+def move(state: Fold, events: Sequence[Event]) -> None:
+    """Apply the events that were not rolled back; they begin outside a step, or with its start."""
+    for i in surviving(events):
+        state.apply(events[i])
+    state.take_changes()
+
+
+def _cuts(events: Sequence[Event]) -> Iterator[tuple[int, int]]:
+    low = 0
+    for i, event in enumerate(events):
+        if i - low >= EVENTS_PER_SEGMENT and type(event) is StepStarted:
+            yield low, i
+            low = i
+    yield low, len(events)
+
+
+# -- the file's header -------------------------------------------------------------------------------------------------
+
+
+FORMAT = "labengine trace"
+VERSION = 1
+"""Grows when a file can no longer be read as before. New kinds of events, and new fields with defaults, need none."""
+
+Span = tuple[int, int, int, int]
+"""(start, end, first step, last step) of a segment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The kinds that the rows' numbers stand for, and the spans of the segments."""
+
+    kinds: Sequence[Kind]
+    segments: Sequence[Span]
+
+
+def header_of(segments: Sequence[Segment]) -> dict[str, Any]:
+    """Return the header, ready for `dumps`."""
+    spans = [(s.start, s.end, s.first_step, s.last_step) for s in segments]
+    return {"format": FORMAT, "version": VERSION, "kinds": KINDS, "segments": spans}
+
+
+def read_header(path: str | PathLike[str], line: bytes) -> Header:
+    """Return the header of the file at `path`. Raises TraceError for another format or an unknown version."""
+    header = _document(line)
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise TraceError(f"{path} is no trace of labengine: lab.save(...) writes them")
+    if header.get("version") != VERSION:
+        raise TraceError(
+            f"{path} has format {header.get('version')!r}, and this labengine reads {VERSION}: "
+            "open it with the labengine that saved it, or a newer one"
+        )
+    return _checked(path, header)
+
+
+def _document(line: bytes) -> object:
+    try:
+        return parsed(line)
+    except TraceError:
+        return None
+
+
+def _checked(path: str | PathLike[str], header: dict[str, Any]) -> Header:
+    try:
+        kinds = array_of(array_of(TEXT))(header["kinds"])
+        spans: tuple[Span, ...] = array_of(row_of(INT, INT, INT, INT))(header["segments"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise TraceError(f"{path} has a damaged header ({error}): get it again") from None
+    if not _adjoin(spans):
+        raise TraceError(f"{path} has gaps in its recording: get it again")
+    return Header([list(kind) for kind in kinds], spans)
+
+
+def _adjoin(spans: Sequence[Span]) -> bool:
+    """Return True if there are spans, and each begins where the one before ends."""
+    in_order = all(0 <= start <= end for start, end, _, _ in spans)
+    return bool(spans) and in_order and all(one[1] == other[0] for one, other in pairwise(spans))

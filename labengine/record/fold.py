@@ -1,0 +1,501 @@
+"""The state that events add up to: folding the stream rebuilds the engine's snapshot at any moment."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from labengine import events as ev
+from labengine.record.snapshot import NULL_BLOCK, BlockState, GroupState, RequestState, Snapshot, hex_keys, map_key
+from labengine.system.code_roles import Role, plays
+
+plays(__name__, Role.FOLLOWS_EVENTS)
+
+FINISHED = "finished"
+
+_OfATable = (
+    ev.BlockAllocated
+    | ev.BlockTouched
+    | ev.BlocksSkipped
+    | ev.BlockMerged
+    | ev.BlockFreed
+    | ev.BlockCopied
+    | ev.FreeDeferred
+)
+
+Key = tuple[int, bytes]
+"""(group, block hash): a key of the prefix map."""
+
+
+@dataclass(slots=True)
+class RequestFold:
+    """One request's state according to the events so far."""
+
+    status: str
+    token_ids: list[int]
+    num_prompt_tokens: int
+    num_computed_tokens: int
+    block_tables: list[list[int]]
+
+    def copy(self) -> RequestFold:
+        """Return an independent copy."""
+        tables = [list(table) for table in self.block_tables]
+        return RequestFold(self.status, list(self.token_ids), self.num_prompt_tokens, self.num_computed_tokens, tables)
+
+    def clear(self, status: str) -> None:
+        """Empty the tables: a preempted or finished request holds no blocks."""
+        self.status, self.num_computed_tokens = status, 0
+        self.block_tables = [[] for _ in self.block_tables]
+
+
+@dataclass(slots=True)
+class Changes:
+    """Ids of the blocks, requests and map keys that changed since the last `Fold.take_changes`."""
+
+    blocks: set[int] = field(default_factory=set)
+    requests: set[int] = field(default_factory=set)
+    keys: set[Key] = field(default_factory=set)
+    entries: set[tuple[int, int]] = field(default_factory=set)
+    """(request_id, block_id) of every table entry that has come or gone."""
+    is_queue_changed: bool = False
+    is_restarted: bool = False
+
+
+class Fold:
+    """State built up event by event: apply one, read the state, apply the next.
+
+    A faulty part may emit an event that cannot follow the ones before it: a block leaves a queue in which it was not, a
+    table is too short for the index, the request does not exist. Such an event is counted in `num_impossible`, and
+    applying it never raises. What it does, it does in the order of its method here; the first thing that names a block,
+    request, group or entry which is not there ends it. `changes` has all that it has changed until then. The browser's
+    fold (widgets/browser/model/fold.ts) does the same.
+    """
+
+    def __init__(self) -> None:
+        self.step = 0
+        self.requests: dict[int, RequestFold] = {}
+        self.groups: tuple[GroupState, ...] = ()
+        self.ref_counts: list[int] = []
+        self.block_keys: list[tuple[Key, ...]] = []
+        self.block_tokens: list[tuple[int, ...]] = []
+        self.free_queue: OrderedDict[int, None] = OrderedDict()
+        self.prefix_map: dict[Key, tuple[int, ...]] = {}
+        self.null_block = NULL_BLOCK
+        self.pins: dict[int, int] = {}
+        """Per block: references that are of no table, where there are any."""
+        self.holding: set[int] = set()
+        """Finished requests that hold blocks for a connector."""
+        self.num_impossible = 0
+        """Events that cannot have followed those before them."""
+        self.changes = Changes()
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Fold:
+        """Return the fold whose state is a snapshot, for a listener that subscribes late."""
+        fold = cls()
+        fold.step, fold.groups, fold.null_block = snapshot.step, snapshot.groups, snapshot.null_block
+        fold.requests = {
+            request_id: RequestFold(
+                r.status,
+                list(r.token_ids),
+                r.num_prompt_tokens,
+                r.num_computed_tokens,
+                [list(t) for t in r.block_tables],
+            )
+            for request_id, r in snapshot.requests.items()
+        }
+        fold.ref_counts = [block.ref_count for block in snapshot.blocks]
+        fold.block_tokens = [block.token_ids for block in snapshot.blocks]
+        fold.free_queue = OrderedDict.fromkeys(snapshot.free_queue)
+        fold.pins, fold.holding = dict(snapshot.pins), set(snapshot.holding)
+        for text, ids in snapshot.prefix_map.items():
+            group, hash_hex = text.split(":")
+            fold.prefix_map[int(group), bytes.fromhex(hash_hex)] = ids
+        fold.block_keys = [
+            tuple([(group, bytes.fromhex(hash_hex)) for group, hash_hex in block.grouped_hashes])
+            if block.grouped_hashes
+            else ()
+            for block in snapshot.blocks
+        ]
+        return fold
+
+    def copy(self) -> Fold:
+        """Return an independent copy, with no changes noted. Finished requests are shared until they change."""
+        other = Fold()
+        other.step, other.groups, other.null_block = self.step, self.groups, self.null_block
+        other.requests = {i: r if r.status == FINISHED else r.copy() for i, r in self.requests.items()}
+        other.ref_counts, other.block_keys = list(self.ref_counts), list(self.block_keys)
+        other.block_tokens, other.free_queue = list(self.block_tokens), self.free_queue.copy()
+        other.prefix_map = dict(self.prefix_map)
+        other.pins, other.holding = dict(self.pins), set(self.holding)
+        return other
+
+    def take_changes(self) -> Changes:
+        """Return the changes since the last call, and start collecting anew."""
+        changes, self.changes = self.changes, Changes()
+        return changes
+
+    def apply(self, event: ev.Event) -> None:
+        """Apply one event. StepRolledBack needs history: Timeline and `fold` handle it."""
+        apply = self._APPLY.get(type(event))
+        if apply is None:
+            return
+        try:  # suppress() would double the cost of an event
+            apply(self, event)
+        except LookupError:  # no such block, request, group or table entry
+            self.num_impossible += 1
+
+    def snapshot(self) -> Snapshot:
+        """Return the contract's frozen record of this state."""
+        owners = self._owners()
+        return Snapshot(
+            step=self.step,
+            requests={
+                request_id: RequestState(
+                    r.status,
+                    tuple(r.token_ids),
+                    r.num_prompt_tokens,
+                    r.num_computed_tokens,
+                    tuple(tuple(table) for table in r.block_tables),
+                )
+                for request_id, r in self.requests.items()
+            },
+            blocks=tuple(
+                BlockState(block_id, ref_count, hex_keys(keys), token_ids, owners.get(block_id, ()))
+                for block_id, (ref_count, keys, token_ids) in enumerate(
+                    zip(self.ref_counts, self.block_keys, self.block_tokens, strict=True)
+                )
+            ),
+            free_queue=tuple(self.free_queue),
+            prefix_map={map_key(*key): ids for key, ids in self.prefix_map.items()},
+            cached_free=tuple(
+                sorted(map_key(*key) for key, ids in self.prefix_map.items() if not any(map(self._is_used, ids)))
+            ),
+            groups=self.groups,
+            null_block=self.null_block,
+            pins=dict(self.pins),
+            holding=tuple(sorted(self.holding)),
+        )
+
+    @property
+    def num_used_blocks(self) -> int:
+        """Blocks that are not free."""
+        return len(self.ref_counts) - len(self.free_queue) - (self.null_block >= 0)
+
+    def _is_used(self, block_id: int) -> bool:
+        return block_id in range(len(self.ref_counts)) and self.ref_counts[block_id] != 0
+
+    def _owners(self) -> dict[int, tuple[int, ...]]:
+        owners: dict[int, tuple[int, ...]] = {}
+        for request_id, request in sorted(self.requests.items()):
+            held = {block_id for table in request.block_tables for block_id in table}
+            for block_id in held - {self.null_block}:
+                owners[block_id] = (*owners.get(block_id, ()), request_id)
+        return owners
+
+    # -- one method per kind of event ----------------------------------------------------------------------------------
+
+    def _engine_started(self, event: ev.EngineStarted) -> None:
+        self.step, self.requests = 0, {}
+        self.groups = tuple(GroupState(*group) for group in event.groups)
+        self.ref_counts = [0] * event.num_blocks
+        self.block_keys = [()] * event.num_blocks
+        self.block_tokens = [()] * event.num_blocks
+        self.null_block = event.null_block
+        self.free_queue = OrderedDict.fromkeys(i for i in range(event.num_blocks) if i != event.null_block)
+        self.prefix_map = {}
+        self.pins, self.holding = {}, set()
+        self.changes = Changes(is_restarted=True)
+
+    def _step_started(self, event: ev.StepStarted) -> None:
+        self.step = event.step
+
+    def _request_added(self, event: ev.RequestAdded) -> None:
+        if event.request_id in self.requests:
+            self._note_entries(event.request_id)
+        tables: list[list[int]] = [[] for _ in self.groups]
+        self.requests[event.request_id] = RequestFold("waiting", list(event.token_ids), len(event.token_ids), 0, tables)
+        self.changes.requests.add(event.request_id)
+
+    def _prefix_hit(self, event: ev.PrefixHit) -> None:
+        self._request(event.request_id).num_computed_tokens = event.num_tokens
+
+    def _external_hit(self, event: ev.ExternalHit) -> None:
+        request = self._request(event.request_id)
+        if event.is_loading:
+            request.status = "waiting"
+        else:
+            request.num_computed_tokens += event.num_tokens
+
+    def _request_scheduled(self, event: ev.RequestScheduled) -> None:
+        request = self._request(event.request_id)
+        self.num_impossible += request.num_computed_tokens != event.start
+        request.status = event.status
+
+    def _request_preempted(self, event: ev.RequestPreempted) -> None:
+        self._clear(event.request_id, "preempted")
+
+    def _request_finished(self, event: ev.RequestFinished) -> None:
+        request = self._request(event.request_id)
+        if event.holds_blocks:
+            request.status, request.num_computed_tokens = FINISHED, 0
+            self.holding.add(event.request_id)
+        else:
+            self._clear(event.request_id, FINISHED)
+
+    def _request_released(self, event: ev.RequestReleased) -> None:
+        self.num_impossible += event.request_id not in self.holding
+        self.holding.discard(event.request_id)
+        self._clear(event.request_id, FINISHED)
+
+    def _request_forgotten(self, event: ev.RequestForgotten) -> None:
+        self.changes.requests.add(event.request_id)
+        if event.request_id in self.requests:
+            self._note_entries(event.request_id)
+        self.requests.pop(event.request_id, None)
+        self.holding.discard(event.request_id)
+
+    def _tokens_computed(self, event: ev.TokensComputed) -> None:
+        request = self._request(event.request_id)
+        request.num_computed_tokens = event.num_computed_tokens
+        if not event.num_computed_tokens:
+            request.block_tables = [t if any(i != self.null_block for i in t) else [] for t in request.block_tables]
+
+    def _token_sampled(self, event: ev.TokenSampled) -> None:
+        token_ids = self._request(event.request_id).token_ids
+        self.num_impossible += len(token_ids) != event.position
+        token_ids.append(event.token_id)
+
+    def _block_evicted(self, event: ev.BlockEvicted) -> None:
+        block_id = self._known(event.block_id)
+        for key in self.block_keys[block_id]:
+            left = tuple(i for i in self.prefix_map.get(key, ()) if i != block_id)
+            if left:
+                self.prefix_map[key] = left
+            else:
+                self.prefix_map.pop(key, None)
+            self.changes.keys.add(key)
+        self.block_keys[block_id], self.block_tokens[block_id] = (), ()
+        self.changes.blocks.add(block_id)
+
+    def _block_allocated(self, event: ev.BlockAllocated) -> None:
+        block_id = event.block_id
+        self._leave_queue(block_id)
+        if block_id < 0:
+            raise LookupError
+        self.ref_counts[block_id] = 1
+        self.changes.blocks.add(block_id)
+        self._append(event)
+
+    def _blocks_skipped(self, event: ev.BlocksSkipped) -> None:
+        self._table(event).extend([self.null_block] * event.num_blocks)
+
+    def _block_touched(self, event: ev.BlockTouched) -> None:
+        if self.ref_counts[event.block_id] == 0:
+            self._leave_queue(event.block_id)
+        self._count(event.block_id, event.ref_count, 1)
+        self._append(event)
+
+    def _block_cached(self, event: ev.BlockCached) -> None:
+        block_id, key = self._known(event.block_id), (event.group, event.block_hash)
+        size = self._size(event.group)
+        self.changes.blocks.add(block_id)
+        self.changes.keys.add(key)
+        self.block_keys[block_id] = (*self.block_keys[block_id], key)
+        if event.is_full:
+            tokens = self.requests[event.request_id].token_ids[event.index * size : (event.index + 1) * size]
+            self.block_tokens[block_id] = tuple(tokens)
+        self.changes.blocks.update(self.prefix_map.get(key, ()))
+        if event.mapped:
+            self.prefix_map[key] = event.mapped
+
+    def _block_merged(self, event: ev.BlockMerged) -> None:
+        self._replace(event, self._known(event.into_block_id))
+        self._count(event.into_block_id, event.ref_count, 1)
+
+    def _block_freed(self, event: ev.BlockFreed) -> None:
+        self._count(event.block_id, event.ref_count, -1)
+        self._enter_queue(event.block_id, event.queue_end)
+        if event.reason != "merged":
+            table = self._replace(event, self.null_block)
+            while event.reason != "window" and table and table[-1] == self.null_block:
+                table.pop()
+
+    def _free_deferred(self, event: ev.FreeDeferred) -> None:
+        table = self._table(event)
+        held = [block_id for block_id in table if block_id != self.null_block]
+        self.num_impossible += held != list(event.block_ids)
+        table.clear()
+        self.changes.blocks.update(held)
+        self.changes.entries.update((event.request_id, block_id) for block_id in held)
+        for block_id in event.block_ids:
+            self._pin(self._known(block_id), 1)
+
+    def _block_pinned(self, event: ev.BlockPinned) -> None:
+        if self.ref_counts[event.block_id] == 0:
+            self._leave_queue(event.block_id)
+        self._count(event.block_id, event.ref_count, 1)
+        self._pin(event.block_id, 1)
+
+    def _block_unpinned(self, event: ev.BlockUnpinned) -> None:
+        self._count(event.block_id, event.ref_count, -1)
+        self._enter_queue(event.block_id, event.queue_end)
+        self._pin(event.block_id, -1)
+
+    def _block_copied(self, event: ev.BlockCopied) -> None:
+        self._leave_queue(event.into_block_id)
+        self._replace(event, self._known(event.into_block_id))
+        self._count(event.into_block_id, 2, 2)
+        for block_id in (event.block_id, event.into_block_id):
+            self._pin(block_id, 1)
+
+    def _hashes_moved(self, event: ev.HashesMoved) -> None:
+        block_id, into = self._known(event.block_id), self._known(event.into_block_id)
+        self.num_impossible += bool(self.block_keys[into])
+        for key in self.block_keys[block_id]:
+            mapped = self.prefix_map.get(key, ())
+            if block_id in mapped:
+                self.prefix_map[key] = (*(i for i in mapped if i != block_id), into)
+            self.changes.keys.add(key)
+        self.block_keys[into], self.block_keys[block_id] = self.block_keys[block_id], ()
+        self.block_tokens[into], self.block_tokens[block_id] = self.block_tokens[block_id], ()
+        self.changes.blocks.update((block_id, into))
+
+    def _request(self, request_id: int) -> RequestFold:
+        self.changes.requests.add(request_id)
+        request = self.requests[request_id]
+        if request.status == FINISHED:  # a copy of this state may share it
+            request = self.requests[request_id] = request.copy()
+        return request
+
+    def _known(self, block_id: int) -> int:
+        """Return the block's id. Raises LookupError if there is none: to a list, -1 is its end."""
+        if 0 <= block_id < len(self.ref_counts):
+            return block_id
+        raise LookupError
+
+    def _size(self, group: int) -> int:
+        if group < 0:
+            raise LookupError
+        return self.groups[group].block_size
+
+    def _table(self, event: _OfATable) -> list[int]:
+        tables = self._request(event.request_id).block_tables
+        if event.group < 0:
+            raise LookupError
+        return tables[event.group]
+
+    def _append(self, event: ev.BlockAllocated | ev.BlockTouched) -> None:
+        table = self._table(event)
+        self.num_impossible += len(table) != event.index
+        table.append(event.block_id)
+        self.changes.entries.add((event.request_id, event.block_id))
+
+    def _replace(self, event: ev.BlockMerged | ev.BlockFreed | ev.BlockCopied, block_id: int) -> list[int]:
+        table = self._table(event)
+        if event.index < 0:
+            raise LookupError
+        before = table[event.index]
+        self.num_impossible += before != event.block_id
+        table[event.index] = block_id
+        if before >= 0:
+            self.changes.blocks.add(before)
+        if block_id >= 0:
+            self.changes.blocks.add(block_id)
+        self.changes.entries.update(((event.request_id, before), (event.request_id, block_id)))
+        return table
+
+    def _clear(self, request_id: int, status: str) -> None:
+        self._note_entries(request_id)
+        self._request(request_id).clear(status)
+
+    def _note_entries(self, request_id: int) -> None:
+        tables = self.requests[request_id].block_tables
+        self.changes.entries.update((request_id, block_id) for table in tables for block_id in table)
+        self.changes.blocks.update(block_id for table in tables for block_id in table if block_id >= 0)
+
+    def _count(self, block_id: int, ref_count: int, change: int) -> None:
+        if block_id < 0:
+            raise LookupError
+        self.num_impossible += ref_count != self.ref_counts[block_id] + change
+        self.ref_counts[block_id] = ref_count
+        self.changes.blocks.add(block_id)
+
+    def _pin(self, block_id: int, change: int) -> None:
+        self.changes.blocks.add(block_id)
+        num_pins = self.pins.pop(block_id, 0) + change
+        self.num_impossible += num_pins < 0
+        if num_pins > 0:
+            self.pins[block_id] = num_pins
+
+    def _enter_queue(self, block_id: int, queue_end: ev.QueueEnd | None) -> None:
+        if queue_end is None:
+            return
+        self.num_impossible += block_id in self.free_queue
+        self.free_queue[block_id] = None
+        self.free_queue.move_to_end(block_id, last=queue_end == "tail")
+        self.changes.is_queue_changed = True
+
+    def _leave_queue(self, block_id: int) -> None:
+        self.changes.is_queue_changed = True
+        if block_id in self.free_queue:
+            del self.free_queue[block_id]
+        else:
+            self.num_impossible += 1
+
+    _APPLY: ClassVar[dict[type[ev.Event], Callable[[Any, Any], None]]] = {
+        ev.EngineStarted: _engine_started,
+        ev.StepStarted: _step_started,
+        ev.RequestAdded: _request_added,
+        ev.PrefixHit: _prefix_hit,
+        ev.ExternalHit: _external_hit,
+        ev.RequestScheduled: _request_scheduled,
+        ev.RequestPreempted: _request_preempted,
+        ev.RequestFinished: _request_finished,
+        ev.RequestReleased: _request_released,
+        ev.RequestForgotten: _request_forgotten,
+        ev.TokensComputed: _tokens_computed,
+        ev.TokenSampled: _token_sampled,
+        ev.BlockEvicted: _block_evicted,
+        ev.BlockAllocated: _block_allocated,
+        ev.BlocksSkipped: _blocks_skipped,
+        ev.BlockTouched: _block_touched,
+        ev.BlockCached: _block_cached,
+        ev.BlockMerged: _block_merged,
+        ev.BlockFreed: _block_freed,
+        ev.FreeDeferred: _free_deferred,
+        ev.BlockPinned: _block_pinned,
+        ev.BlockUnpinned: _block_unpinned,
+        ev.BlockCopied: _block_copied,
+        ev.HashesMoved: _hashes_moved,
+    }
+
+
+def fold(recorded: Iterable[ev.Event]) -> Snapshot:
+    """Return the snapshot of a stream that begins with EngineStarted; rolled-back steps leave no trace in it."""
+    events = list(recorded)
+    state = Fold()
+    for i in surviving(events):
+        state.apply(events[i])
+    return state.snapshot()
+
+
+def surviving(events: Sequence[ev.Event]) -> list[int]:
+    """Return the positions of the events that still count: all except those of rolled-back steps.
+
+    A rollback whose StepStarted is not among the events takes nothing back.
+    """
+    positions: list[int] = []
+    step, first = None, 0
+    for i, event in enumerate(events):
+        if type(event) is ev.StepRolledBack:
+            if step == event.step:
+                del positions[first:]
+            step = None
+            continue
+        if type(event) is ev.StepStarted:
+            step, first = event.step, len(positions)
+        positions.append(i)
+    return positions

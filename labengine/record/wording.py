@@ -1,0 +1,122 @@
+"""Words for what a reader sees: requests A, B, C; blocks #0, #1; counts, lists, and text that is safe to show."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+from labengine.record.snapshot import GroupState
+
+_VISIBLE = {"\n": "⏎", "\r": "⏎", "\t": "⇥"}
+_HIDDEN_CATEGORIES = {"Cc", "Cf", "Co", "Cs", "Zl", "Zp"}
+_BLANK_LETTERS = "\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0"
+"""Letters and marks without a shape: Python takes some of them in names."""
+HASH_DIGITS = 8
+"""Hexadecimal digits shown of a hash."""
+
+
+def request_name(request_id: int) -> str:
+    """Return a request's name: A to Z, then AA, AB ..."""
+    name, number = "", request_id + 1
+    while number:
+        number, digit = divmod(number - 1, 26)
+        name = chr(ord("A") + digit) + name
+    return name
+
+
+def block_name(block_id: int) -> str:
+    """Return a block's name: #7."""
+    return f"#{block_id}"
+
+
+def block_names(block_ids: Iterable[int]) -> str:
+    """Return blocks' names as a list, each once: '#0, #1 and #2'."""
+    return listed(map(block_name, dict.fromkeys(block_ids)))
+
+
+def entry_name(request_id: int, group: int, index: int) -> str:
+    """Return the name of a block table's entry, counted from 0: "A's table[2]", "A's table[2] of group 1"."""
+    return f"{request_name(request_id)}'s table[{index}]{group_suffix(group)}"
+
+
+def group_suffix(group: int) -> str:
+    """Return ' of group 1'; empty for group 0, the only one of most models."""
+    return f" of group {group}" if group else ""
+
+
+def hash_name(block_hash: bytes) -> str:
+    """Return the first digits of a hash."""
+    return block_hash.hex()[:HASH_DIGITS] + "…"
+
+
+def group_name(groups: Sequence[GroupState], group: int) -> str:
+    """Return 'full group' or 'window group', with a number from 1 if several groups are of the kind."""
+    kind = groups[group].kind
+    alike = [i for i, other in enumerate(groups) if other.kind == kind]
+    number = f" {alike.index(group) + 1}" if len(alike) > 1 else ""
+    return f"{'window' if kind == 'sliding_window' else kind} group{number}"
+
+
+def readable(text: str, limit: int = 160) -> str:
+    """Return text of unknown origin as one visible line: line ends as signs, control and direction marks as dots."""
+    if len(text) > limit:
+        return readable(text[: limit - 1], limit) + "…"
+    return _shown(text)
+
+
+def visible(text: str) -> str:
+    """Return text of unknown origin with its line ends and tabs, and with signs or dots for all else that is hidden."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(one if one in "\n\t" else _visible(one) for one in text)
+
+
+def hidden_character(text: str) -> str:
+    """Return the first character of a source that can hide others, as 'U+202E'; empty without one.
+
+    Line ends and tabs hide nothing, nor do the joiners inside emoji and scripts.
+    """
+    if text.isascii() and text.isprintable():
+        return ""
+    return next((f"U+{ord(one):04X}" for one in text.translate(_PLAIN) if _is_hidden(one)), "")
+
+
+_PLAIN = dict.fromkeys(map(ord, "\n\t\u200c\u200d"))
+
+
+def _shown(text: str) -> str:
+    return text if text.isascii() and text.isprintable() else "".join(map(_visible, text))
+
+
+def _is_hidden(character: str) -> bool:
+    return unicodedata.category(character) in _HIDDEN_CATEGORIES or character in _BLANK_LETTERS
+
+
+def _visible(character: str) -> str:
+    return _VISIBLE.get(character) or ("·" if _is_hidden(character) else character)
+
+
+def joined(tokens: Sequence[str]) -> str:
+    """Return tokens as running text; the simulated model's tokens are numbers, which need a space between them."""
+    return (" " if all(token.isdigit() for token in tokens) else "").join(tokens)
+
+
+def listed(words: Iterable[str], limit: int = 6) -> str:
+    """Return words as a list, '#0, #1 and #2'; from `limit` words on, the first two and the last one."""
+    words = list(words)
+    if len(words) > limit:
+        return f"{words[0]}, {words[1]} … {words[-1]}"
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1]))) if words else "nothing"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number and its noun: '1 block', '3 blocks', '1,024 table entries'."""
+    return f"{number:,} {noun if number == 1 else plural(noun)}"
+
+
+def plural(noun: str) -> str:
+    """Return a noun's plural: 'blocks', 'hashes', 'entries'."""
+    if re.search("[^aeiou]y$", noun):
+        return f"{noun[:-1]}ies"
+    return f"{noun}es" if noun.endswith(("s", "sh", "ch", "x")) else f"{noun}s"

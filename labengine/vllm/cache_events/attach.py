@@ -1,0 +1,65 @@
+"""Follow the KV events of a running engine, or read a file of them: a cache-only view, without the tap."""
+
+from __future__ import annotations
+
+from os import PathLike, fspath
+from pathlib import Path
+
+from labengine.config import ConfigError, checked_int
+from labengine.record.files.file_access import MAX_BYTES, Limits
+from labengine.session.settings import refuse_unknown
+from labengine.vllm.cache_events.live import LivePrefixes
+from labengine.vllm.cache_events.places import file_of, publishers
+from labengine.vllm.cache_events.prefixes import CachedPrefixes
+from labengine.vllm.cache_events.recording import RecordedEvents
+from labengine.vllm.cache_events.stream import MAX_BLOCKS, EventStream
+from labengine.vllm.cache_events.words import TokensText, numbers_text
+from labengine.vllm.stream.token_texts import token_text_of
+
+MAX_SECONDS = 600.0
+
+
+def kv_events(
+    place: str | PathLike[str],
+    *,
+    replay: str | None = None,
+    topic: str = "",
+    record: str | PathLike[str] | None = None,
+    tokenizer: str | PathLike[str] | None = None,
+    max_blocks: int = MAX_BLOCKS,
+    max_bytes: int = MAX_BYTES,
+    max_seconds: float = MAX_SECONDS,
+    **unknown: object,
+) -> CachedPrefixes:
+    """Follow KV events that vLLM or SGLang publishes, or read a file of them: which prefixes are cached where.
+
+    place: tcp://HOST:PORT or ipc://PATH, several separated by commas; bind: before one to which the engine connects;
+    or a file. replay: the replay endpoint of each. topic: what messages begin with. record: a new file for all that
+    comes. tokenizer: a model's directory or name, for the text of tokens. max_blocks: contents that are kept.
+    max_bytes, max_seconds: for opening a file. Raises ConfigError or, for a damaged file, TraceError.
+    """
+    refuse_unknown("kv_events()", unknown, kv_events)
+    max_blocks = checked_int("max_blocks", max_blocks, 1)
+    text_of = _text_of(tokenizer)
+    path = file_of(fspath(place))
+    if path is None:
+        return LivePrefixes.attached(publishers(fspath(place), replay), topic, record, text_of, max_blocks)
+    if replay is not None or record is not None:
+        raise ConfigError("replay and record are for a running engine; a file has all its batches")
+    return _opened(path, Limits(path, max_bytes, max_seconds), text_of, max_blocks)
+
+
+def _opened(path: Path, limits: Limits, text_of: TokensText, max_blocks: int) -> CachedPrefixes:
+    recorded = RecordedEvents(path, limits)
+    stream = EventStream(recorded.sources, max_blocks=max_blocks)
+    for message in recorded.messages():
+        stream.take(message)
+    note = "the file ends in the middle of a line: its writer was killed, or still writes" if recorded.is_cut else ""
+    return CachedPrefixes(stream, text_of, note)
+
+
+def _text_of(tokenizer: str | PathLike[str] | None) -> TokensText:
+    if tokenizer is None:
+        return numbers_text
+    token_text = token_text_of(tokenizer)
+    return lambda token_ids: "".join(map(token_text, token_ids))

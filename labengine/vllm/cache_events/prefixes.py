@@ -1,0 +1,119 @@
+"""What a stream of KV events tells of a prefix cache, to look at: in a notebook, in a terminal, as a page, as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from os import PathLike
+from threading import RLock
+from types import TracebackType
+from typing import Any, Self
+
+from labengine.config import checked_int
+from labengine.record.wording import readable
+from labengine.vllm.cache_events.cache import EventCache
+from labengine.vllm.cache_events.chains import Chain, Chains
+from labengine.vllm.cache_events.document import document_of
+from labengine.vllm.cache_events.markup import markup, page
+from labengine.vllm.cache_events.stream import EventStream
+from labengine.vllm.cache_events.text import lines_of
+from labengine.vllm.cache_events.words import TokensText
+
+MAX_CHAINS = 200
+"""Rows that are shown by default."""
+
+
+class CachedPrefixes:
+    """The prefix caches of one or several engines, as far as their KV events tell. Shown at the end of a cell."""
+
+    def __init__(self, stream: EventStream, text_of: TokensText, note: str = "") -> None:
+        self.stream = stream
+        self._text_of = text_of
+        self._note = note
+        self._guard = RLock()
+
+    @property
+    def cache(self) -> EventCache:
+        """The fold of the events."""
+        return self.stream.cache
+
+    @property
+    def title(self) -> str:
+        """One line: where the events come from."""
+        return readable(f"Prefix cache · KV events of {', '.join(self.stream.sources)}", 400)
+
+    @property
+    def notes(self) -> list[str]:
+        """What the stream lacks or contradicts, in sentences."""
+        with self._held_still():
+            return [*self._about_end(), *_about_stream(self.stream), *_about_cache(self.cache)]
+
+    def chains(self, limit: int | None = None) -> list[Chain]:
+        """Return the prefixes, those with most cached blocks first, each after the one that it continues."""
+        with self._held_still():
+            return Chains(self.cache).rows(limit)
+
+    def to_dict(self, limit: int | None = None) -> dict[str, Any]:
+        """Return all of it in JSON types; None for what is unknown."""
+        with self._held_still():
+            return document_of(self.title, self.notes, self.stream, Chains(self.cache), self._text_of, limit)
+
+    def html(self, max_chains: int = MAX_CHAINS) -> str:
+        """Return the view as markup; all text in it is escaped."""
+        with self._held_still():
+            return markup(self.to_dict(checked_int("max_chains", max_chains, 1)))
+
+    def export_html(self, path: str | PathLike[str], *, max_chains: int = MAX_CHAINS) -> None:
+        """Write the view as one page without scripts, light and dark, to print or to send."""
+        from labengine_widgets.pages.html_page import write_page
+
+        with self._held_still():
+            write_page(path, page(self.to_dict(checked_int("max_chains", max_chains, 1))))
+
+    def close(self) -> None:
+        """Nothing to close; a live one lets its publishers go."""
+
+    def __str__(self) -> str:
+        return "\n".join(lines_of(self.to_dict(MAX_CHAINS)))
+
+    def _repr_html_(self) -> str:
+        return self.html()
+
+    def __repr__(self) -> str:
+        sources = readable(", ".join(self.stream.sources), 400)
+        return f"<{type(self).__name__} {sources}, {self.stream.num_batches:,} batches>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _about_end(self) -> list[str]:
+        return [self._note] if self._note else []
+
+    @contextmanager
+    def _held_still(self) -> Iterator[None]:
+        with self._guard:
+            yield
+
+
+def _about_stream(stream: EventStream) -> Iterator[str]:
+    for (source, rank), first in stream.late.items():
+        name = readable(stream.sources[source], 400)
+        whose = name if rank is None else f"{name}, rank {rank}"
+        yield f"{whose} begins with batch {first}: what was cached before, and is not stored again, is unknown"
+    if stream.num_missing:
+        yield f"{stream.num_missing:,} batches are missing: what they changed is unknown"
+    yield from stream.notes
+
+
+def _about_cache(cache: EventCache) -> Iterator[str]:
+    if cache.num_early_removals:
+        yield f"{cache.num_early_removals:,} removals of blocks that were stored unseen"
+    if cache.num_forgotten:
+        yield f"{cache.num_forgotten:,} blocks that are gone are not kept any more"
+    for kind, number in cache.unknown_kinds.most_common(5):
+        yield f"{number:,} events of the unknown kind {kind} were left out"
+    if cache.num_contradictions:
+        yield f"{cache.num_contradictions:,} contradictions, the first: {cache.contradictions[0]}"

@@ -1,0 +1,107 @@
+"""Files of KV events: the publishers' bytes as they came, one line each, so that a later reader sees all of them."""
+
+from __future__ import annotations
+
+import os
+from base64 import b64decode, b64encode
+from collections.abc import Iterator
+from json import dumps
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from labengine.config import ConfigError
+from labengine.record.files.file_access import Limits
+from labengine.record.files.parsing import INT, TEXT, TraceError, array_of, parsed
+from labengine.vllm.cache_events.places import SUFFIX
+from labengine.vllm.cache_events.stream import Message
+from labengine.vllm.stream.files import lines_of
+
+FORMAT = "labengine kv events"
+VERSION = 1
+_SOURCES = array_of(TEXT)
+
+
+class EventRecorder:
+    """Appends messages to a new file, each at once: a recording that is killed can be read."""
+
+    def __init__(self, path: str | PathLike[str], sources: tuple[str, ...]) -> None:
+        self.path = Path(path)
+        try:  # prompts are in it
+            self._file = os.fdopen(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", buffering=1)
+        except FileExistsError:
+            raise ConfigError(f"{path} is there already: name a new file") from None
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
+        self._write({"format": FORMAT, "version": VERSION, "sources": sources})
+
+    def keep(self, message: Message) -> None:
+        """Append a message."""
+        self._write({"s": message.source, "n": message.number, "b": b64encode(message.payload).decode("ascii")})
+
+    def close(self) -> None:
+        """Close the file. Twice is harmless."""
+        self._file.close()
+
+    def __enter__(self) -> EventRecorder:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _write(self, document: dict[str, Any]) -> None:
+        self._file.write(dumps(document) + "\n")
+
+
+class RecordedEvents:
+    """A file of KV events. sources: the publishers' names. Raises ConfigError or TraceError for what is none."""
+
+    def __init__(self, path: Path, limits: Limits) -> None:
+        if not path.is_file():
+            raise ConfigError(
+                f"there is no file {path}: labengine attach-kv tcp://HOST:PORT --record OUT{SUFFIX} makes one"
+            )
+        self._path, self._limits = path, limits
+        self._lines = self._documents()
+        header = next(self._lines, {})
+        if header.get("format") != FORMAT:
+            raise TraceError(f"{path} is no file of KV events: labengine attach-kv ... --record OUT{SUFFIX} makes one")
+        if header.get("version") != VERSION:
+            raise TraceError(f"{path} was written by a newer labengine: update this one")
+        self.sources: tuple[str, ...] = self._read(_SOURCES, header.get("sources"))
+        self.is_cut = False
+        """True once its last line turned out to be half written."""
+
+    def messages(self) -> Iterator[Message]:
+        """Yield the messages. Raises TraceError for a damaged line."""
+        for document in self._lines:
+            source, number = self._read(INT, document.get("s")), self._read(INT, document.get("n"))
+            if not 0 <= source < len(self.sources) or number < 0:
+                raise self._damage("a source or a number that there is not")
+            try:
+                payload = b64decode(self._read(TEXT, document.get("b")), validate=True)
+            except ValueError as error:
+                raise self._damage(str(error)) from None
+            yield Message(source, number, payload)
+
+    def _documents(self) -> Iterator[dict[str, Any]]:
+        for line, is_complete in lines_of(self._path):
+            self._limits.refuse_late()
+            self._limits.refuse_line(line)
+            if not is_complete:
+                self.is_cut = True
+                return
+            document = parsed(line)
+            if not isinstance(document, dict):
+                raise self._damage("a line that is no message")
+            yield document
+
+    def _read(self, shape: Any, value: Any) -> Any:
+        try:
+            return shape(value)
+        except (TypeError, ValueError) as error:
+            raise self._damage(str(error)) from None
+
+    def _damage(self, why: str) -> TraceError:
+        return TraceError(f"{self._path} is damaged ({why}): get it again")

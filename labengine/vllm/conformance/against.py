@@ -1,0 +1,134 @@
+"""The recorded traffic on other parts: what would this patch have done with yesterday's requests?"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from math import inf
+from typing import Any, cast
+
+from labengine import events as ev
+from labengine.config import ConfigError, EngineConfig
+from labengine.core.editions import RECORDED_EDITIONS, edition
+from labengine.core.parts import Parts
+from labengine.finder.alone import called_alone
+from labengine.finder.board import Board, NoAnswer
+from labengine.finder.limits import can_fork
+from labengine.record.figures import counted
+from labengine.record.fold import Fold, surviving
+from labengine.session.patch.override import parts_with
+from labengine.vllm.conformance.recorded import Recorded
+from labengine.vllm.conformance.rerun import salts_of
+from labengine.vllm.conformance.settings import config_of, edition_for, longest_of
+from labengine.vllm.conformance.traffic import Traffic
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficCost:
+    """What one engine spent on the traffic. Each is counted from its events, the recorded engine's too."""
+
+    forward_passes: int = 0
+    computed_tokens: int = 0
+    hit_tokens: int = 0
+    """Tokens that admitted requests found in the cache, those admitted again after a preemption included."""
+    preemptions: int = 0
+    evicted_blocks: int = 0
+    """Cached blocks whose content was given up for another request."""
+    peak_blocks: int = 0
+    """The most blocks in use at any one time."""
+
+
+@dataclass(frozen=True, repr=False)
+class Against:
+    """The recorded traffic on the recorded engine and on other parts, side by side. names: of the two."""
+
+    title: str
+    names: tuple[str, str]
+    num_requests: int
+    recorded: TrafficCost
+    other: TrafficCost
+    why_incomplete: str = ""
+    """Why the recording ends before the traffic does; empty if it does not."""
+
+    def __repr__(self) -> str:
+        rows = [
+            (name.replace("_", " "), f"{value:,}", f"{getattr(self.other, name):,}")
+            for name, value in _pairs(self.recorded)
+        ]
+        rows.insert(0, ("", *self.names))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
+        cut = [f"The recording is cut: {self.why_incomplete}."] if self.why_incomplete else []
+        return "\n".join([f"{self.title}: {self.num_requests:,} requests", *lines, *cut])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON types."""
+        sides = {"recorded": asdict(self.recorded), "other": asdict(self.other)}
+        counts = {"title": self.title, "names": list(self.names), "num_requests": self.num_requests}
+        return {**counts, **sides, "why_incomplete": self.why_incomplete}
+
+
+def _pairs(figures: TrafficCost) -> Iterable[tuple[str, int]]:
+    return asdict(figures).items()
+
+
+def against(recorded: Recorded, other: object) -> Against:
+    """Run a recording's traffic on other parts. Raises ConfigError for what is no part, and if it does not get through.
+
+    other: an edition's name, Parts, or a class that replaces one part of the edition that the stream is judged by.
+    """
+    parts = _parts(recorded, other)
+    events = recorded.piece.timeline.events()
+    traffic = Traffic.of(events, salts_of(recorded.piece))
+    config, longest = config_of(recorded.header, recorded.piece), longest_of(recorded.header)
+    return Against(
+        title=recorded.title,
+        names=(recorded.name, parts.name),
+        num_requests=len(traffic.requests),
+        recorded=cost_of(events),
+        other=_cost_on(parts, traffic, config, longest),
+        why_incomplete=recorded.why_incomplete,
+    )
+
+
+def _cost_on(parts: Parts, traffic: Traffic, config: EngineConfig, longest: int | None) -> TrafficCost:
+    """Return what parts spend on the traffic; where a process can be copied, in one: they may end it."""
+    if not can_fork():
+        return cost_of(traffic.run(config, parts, longest))
+
+    def run(board: Board) -> TrafficCost | str:
+        try:
+            return cost_of(traffic.run(config, parts, longest, board.begin))
+        except ConfigError as error:
+            return str(error)
+
+    found = called_alone(run, inf, lambda name, text: getattr(sys, name).write(text), is_bounded=False)
+    if isinstance(found, NoAnswer):
+        raise ConfigError(f"{parts.name} does not come back from step {found.begun} of the traffic: {found.reason}")
+    if isinstance(found, str):
+        raise ConfigError(found)
+    return cast(TrafficCost, found)
+
+
+def _parts(recorded: Recorded, other: object) -> Parts:
+    if isinstance(other, str):
+        return RECORDED_EDITIONS[other] if other in RECORDED_EDITIONS else edition(other)
+    kinds = [group.kind for group in recorded.piece.fold.groups]
+    return parts_with(other, edition_for(recorded.header), kinds)
+
+
+def cost_of(events: Sequence[ev.Event]) -> TrafficCost:
+    """Return what a run has spent; a step that was rolled back spends nothing."""
+    figures, state, peak = counted(events), Fold(), 0
+    for i in surviving(events):
+        state.apply(events[i])
+        peak = max(peak, state.num_used_blocks)
+    return TrafficCost(
+        forward_passes=figures.num_forward_passes,
+        computed_tokens=figures.num_computed,
+        hit_tokens=figures.num_hit,
+        preemptions=figures.num_preemptions,
+        evicted_blocks=figures.num_evicted_blocks,
+        peak_blocks=peak,
+    )

@@ -1,0 +1,109 @@
+"""The rules and the oracle on a recorded stream: plans are made again from the events, and judged as in a lab."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+
+from labengine import events as ev
+from labengine.check.invariants import check_invariants
+from labengine.check.oracle import Oracle
+from labengine.check.plan_rules import judge_plan
+from labengine.check.slot_memory import PrefixIdentities
+from labengine.check.state import FoldState
+from labengine.config import SamplingParams
+from labengine.core.step_plan import ScheduledRequest, SlotRun, StepPlan
+from labengine.record.fold import Fold
+from labengine.record.timeline import Timeline
+from labengine.record.violation import Violation
+from labengine.vllm.stream.pieces import Piece
+
+MAX_VIOLATIONS = 20
+"""Violations that are kept: after the first, many follow from it."""
+
+BLOCKS_PER_STEP = 512
+"""Blocks of the pool that a step's check of all rules may cost on average: a large pool is checked now and then."""
+
+
+def violations_of(piece: Piece) -> list[Violation]:
+    """Return what the rules and the oracle find in a piece, oldest first, each once."""
+    found: dict[tuple[str, tuple[int, ...], tuple[int, ...]], Violation] = {}
+    for one in _violations(piece):
+        found.setdefault((one.rule, one.request_ids, one.block_ids), one)
+        if len(found) == MAX_VIOLATIONS:
+            break
+    return [*found.values()]
+
+
+def _violations(piece: Piece) -> Iterator[Violation]:
+    end = piece.fold
+    identified = {i: SimpleNamespace(token_ids=one.token_ids, extra_keys=()) for i, one in end.requests.items()}
+    oracle = Oracle(end.groups, end.null_block, PrefixIdentities(identified))
+    every = 1 + len(end.ref_counts) // BLOCKS_PER_STEP
+    for number, (fold, plan) in enumerate(_plans(piece.timeline, end, oracle), 1):
+        found = [*judge_plan(FoldState(fold), plan, registers_early=True)]
+        oracle.before_forward(plan)
+        found += [misread.violation() for misread in oracle.after_forward(plan)]
+        if number % every == 0:
+            found += check_invariants(fold.snapshot())
+        yield from (replace(one, step=fold.step) for one in found)
+    yield from (replace(one, step=end.step) for one in check_invariants(end.snapshot()))
+
+
+def _plans(timeline: Timeline, end: Fold, oracle: Oracle) -> Iterator[tuple[Fold, StepPlan]]:
+    """Yield the state at each forward pass, and what it computed. The oracle is told of loads and copies before it.
+
+    With asynchronous scheduling the last token of a decode is sampled while its step is under way: the tokens are those
+    that the request has in the end.
+    """
+    fold, scheduled = Fold(), dict[int, ev.RequestScheduled]()
+    runs: dict[int, list[tuple[SlotRun, ...]]] = {}
+    hits: dict[int, tuple[int, int]] = {}
+    for event in timeline.events():
+        fold.apply(event)
+        match event:
+            case ev.StepStarted():
+                scheduled, runs = {}, {}
+            case ev.RequestScheduled(request_id):
+                scheduled[request_id] = event
+            case ev.PrefixHit(request_id, num_tokens):
+                hits[request_id] = num_tokens, num_tokens
+            case ev.ExternalHit(request_id, num_tokens):
+                local = hits[request_id][0]
+                hits[request_id] = local, local + num_tokens
+            case ev.BlocksLoaded():
+                _fill(oracle, event, end, *hits[event.request_id])
+            case ev.BlockCopied():
+                oracle.copied(event.block_id, event.into_block_id, event.request_id, event.group)
+            case ev.RequestFinished(request_id) | ev.RequestPreempted(request_id):
+                oracle.release(request_id)
+            case ev.SlotsWritten(request_id, _, _, written):
+                runs.setdefault(request_id, []).append(written)
+            case ev.ForwardRan():
+                parts = (_part(scheduled[i], runs[i], fold, end.requests[i].token_ids) for i in runs)
+                yield fold, StepPlan(tuple(part for part in parts if part is not None))
+                fold.take_changes()
+
+
+def _fill(oracle: Oracle, event: ev.BlocksLoaded, end: Fold, first: int, last: int) -> None:
+    """Tell the oracle of a load. A recording does not say what came: the request's own KV, of tokens [first, last)."""
+    for group, index, block_id, _ in event.transfers:
+        size = end.groups[group].block_size
+        start, stop = max(first, index * size), min(last, (index + 1) * size)
+        if start < stop:
+            oracle.filled(event.request_id, group, block_id, start, stop)
+
+
+def _part(
+    event: ev.RequestScheduled, runs: list[tuple[SlotRun, ...]], fold: Fold, tokens: list[int]
+) -> ScheduledRequest | None:
+    """Return a request's share of a plan; None where its last token was never known: it ended while the step ran."""
+    end = event.start + event.num_tokens
+    if end > len(tokens):
+        return None
+    tables = tuple(tuple(table) for table in fold.requests[event.request_id].block_tables)
+    taken = tuple(tokens[event.start : end])
+    return ScheduledRequest(
+        event.request_id, taken, event.start, tables, tuple(runs), event.is_prefill, False, SamplingParams(), 0
+    )

@@ -1,0 +1,140 @@
+"""labengine.conform: hold a recorded vLLM scheduler against the edition that is named for it."""
+
+from __future__ import annotations
+
+from os import PathLike
+
+from labengine import events as ev
+from labengine.config import checked_int
+from labengine.core.parts import Parts
+from labengine.record.files.file_access import MAX_BYTES, Limits
+from labengine.record.timeline import Timeline
+from labengine.record.violation import Violation
+from labengine.session.settings import refuse_unknown
+from labengine.vllm.conformance.checks import violations_of
+from labengine.vllm.conformance.judging import JudgedPiece, judge
+from labengine.vllm.conformance.recorded import Recorded, read
+from labengine.vllm.conformance.result import (
+    Conformance,
+    FirstDifference,
+    name_of,
+    request_of,
+    side_of_edition,
+    side_of_recording,
+    unexpressed,
+)
+from labengine.vllm.conformance.settings import (
+    CannotJudgeError,
+    config_of,
+    edition_for,
+    longest_of,
+    refuse_what_no_edition_has,
+)
+from labengine.vllm.stream.methods import code_of
+
+IN_NO_EDITION = tuple(kind for kind in ev.EVENT_KINDS if not kind.decided_by and kind is not ev.RequestReleased)
+"""Events of features that conform refuses; without them a scheduler that does so is broken."""
+
+MAX_EVENTS = 10_000_000
+MAX_SECONDS = 3600.0
+"""Seconds that reading a stream may take by default."""
+
+
+def conform(
+    place: str | PathLike[str],
+    *,
+    max_events: int = MAX_EVENTS,
+    max_bytes: int = MAX_BYTES,
+    max_seconds: float = MAX_SECONDS,
+    **unknown: object,
+) -> Conformance:
+    """Give a recorded scheduler's inputs to edition vllm or vllm-async; return the first event in which they differ.
+
+    place: a file of the tap on vLLM, or the folder of LABENGINE_TAP=file:DIR. The inputs are arrivals, aborts, resets
+    of the cache, stops, sampled tokens, and the order of scheduling and booking. Rules and oracle judge the recording
+    too. max_events, max_bytes, max_seconds: what reading may take. Raises ConfigError or, for what is damaged,
+    TraceError.
+    """
+    refuse_unknown("conform()", unknown, conform)
+    recorded = read(place, Limits(place, max_bytes, max_seconds), checked_int("max_events", max_events, 1))
+    return conformance_of(recorded)
+
+
+def conformance_of(recorded: Recorded) -> Conformance:
+    """Return whether what was read conforms."""
+    parts, piece = edition_for(recorded.header), recorded.piece
+    judged = JudgedPiece(0, Timeline())
+    violations: tuple[Violation, ...] = ()
+    try:
+        refuse_what_no_edition_has(recorded.header)
+        if recorded.why_not_from_start:
+            raise CannotJudgeError(recorded.why_not_from_start)
+        config, longest = config_of(recorded.header, piece), longest_of(recorded.header)
+        judged = judge(piece, config, parts, longest, is_torn=recorded.loss is not None)
+        violations = tuple(violations_of(piece))
+        is_comparable = True
+    except CannotJudgeError as error:
+        judged.why_unjudged, is_comparable = str(error), False
+    difference = _difference(recorded, parts, judged)
+    why = judged.why_unjudged or ("" if difference else recorded.why_incomplete)
+    return Conformance(
+        title=recorded.title,
+        edition=parts.name,
+        num_events=recorded.num_events,
+        num_steps=piece.fold.step,
+        num_judged=difference.number if difference else judged.end,
+        difference=difference,
+        why_unjudged=why,
+        violations=violations,
+        note=recorded.note,
+        recorded=recorded if is_comparable else None,
+        expected=judged.expected if is_comparable else None,
+    )
+
+
+def _difference(recorded: Recorded, parts: Parts, judged: JudgedPiece) -> FirstDifference | None:
+    if judged.parting is None:
+        return _unexpressed_difference(recorded, parts, judged)
+    number, events = judged.parting.moments[0], (judged.parting.recorded, judged.parting.expected)
+    code = code_of(recorded.header.methods, recorded.header.engine)
+    return FirstDifference(
+        number=number,
+        shown_at=(number + (events[0] is not None), judged.parting.moments[1] + (events[1] is not None)),
+        step=recorded.piece.timeline.state(number).step,
+        request=request_of(events, recorded.names),
+        recorded=side_of_recording(recorded.name, *events, code),
+        expected=side_of_edition(parts, events[1], events[0]),
+    )
+
+
+def _first_without_edition(recorded: Recorded, parts: Parts, judged: JudgedPiece) -> FirstDifference | None:
+    """Return the first event of the call that broke off that no edition has: it came before what no event expresses."""
+    for number, event in enumerate(recorded.piece.timeline.events(judged.end, recorded.piece.timeline.end), judged.end):
+        if isinstance(event, IN_NO_EDITION):
+            code = code_of(recorded.header.methods, recorded.header.engine)
+            return FirstDifference(
+                number=number,
+                shown_at=(number + 1, judged.expected.end),
+                step=recorded.piece.timeline.state(number).step,
+                request=name_of(recorded.loss.request_id if recorded.loss else None, recorded.names),
+                recorded=side_of_recording(recorded.name, event, None, code),
+                expected=side_of_edition(parts, None),
+            )
+    return None
+
+
+def _unexpressed_difference(recorded: Recorded, parts: Parts, judged: JudgedPiece) -> FirstDifference | None:
+    """Return what the engine did that no event expresses, if it did and all before it conforms."""
+    loss = recorded.loss
+    if loss is None or not loss.by or judged.why_unjudged:
+        return None
+    if (pinned := _first_without_edition(recorded, parts, judged)) is not None:
+        return pinned
+    return FirstDifference(
+        number=judged.end,
+        shown_at=(judged.end, judged.expected.end),
+        step=recorded.piece.fold.step,
+        request=name_of(loss.request_id, recorded.names),
+        recorded=unexpressed(recorded.name, loss.why, loss.by),
+        expected=side_of_edition(parts, None),
+    )

@@ -1,0 +1,149 @@
+"""The comparison, act by act: the recorded scheduler's events against those of an edition with the same inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+
+from labengine import events as ev
+from labengine.config import EngineConfig
+from labengine.core.parts import Parts
+from labengine.core.request import ExtraKeys
+from labengine.record.files.parsing import INT, TEXT
+from labengine.record.timeline import Timeline
+from labengine.record.wording import readable
+from labengine.vllm.conformance.acts import Act, acts_of
+from labengine.vllm.conformance.rerun import Rerun, ends_of, salts_of
+from labengine.vllm.conformance.settings import CannotJudgeError
+from labengine.vllm.stream.pieces import Piece
+
+REASONS = ("stop", "length", "repetition", "abort")
+"""Reasons for a request's end that an edition can be given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """The place at which the two sides part: the numbers of the events, and the events; None on a side without one."""
+
+    moments: tuple[int, int]
+    recorded: ev.Event | None
+    expected: ev.Event | None
+
+
+@dataclass(slots=True)
+class JudgedPiece:
+    """How far a piece was judged. end: events of the piece that were judged; parting: None while both did the same."""
+
+    end: int
+    expected: Timeline
+    parting: Parting | None = None
+    why_unjudged: str = ""
+
+
+def judge(piece: Piece, config: EngineConfig, parts: Parts, longest: int, *, is_torn: bool = False) -> JudgedPiece:
+    """Give a piece's inputs to an edition until it does otherwise, or until it cannot follow.
+
+    is_torn: the piece ends in the middle of a call, which is not judged: rows of it are missing.
+    """
+    rerun = Rerun(config, parts, ends_of(piece), longest)
+    judging = _Judging(rerun, salts_of(piece))
+    outcome = JudgedPiece(0, rerun.timeline)
+    acts = list(acts_of(piece))
+    for act in acts[:-1] if is_torn else acts:
+        try:
+            ours = judging.answer(act)
+        except CannotJudgeError as error:
+            outcome.why_unjudged = str(error)
+            return outcome
+        except (Exception, SystemExit) as error:  # a part of the user's, or one that follows what cannot be
+            what = readable(f"{type(error).__name__}: {error}", 300)
+            outcome.why_unjudged = f"edition {parts.name} raises {what}"
+            return outcome
+        outcome.parting = judging.compare(act, ours)
+        outcome.end = act.start + len(act.events) + (act.word in ("add", "mark"))
+        if outcome.parting is not None:
+            return outcome
+    return outcome
+
+
+class _Judging:
+    def __init__(self, rerun: Rerun, salts: dict[int, ExtraKeys]) -> None:
+        self._rerun, self._salts = rerun, salts
+        self._hashes: dict[tuple[int, bytes], bytes] = {}
+        """The recorded hash of each of ours, per group: two engines hash with different functions."""
+        self._known: set[tuple[int, bytes]] = set()
+
+    def answer(self, act: Act) -> list[ev.Event]:
+        """Make the act's call on the edition's scheduler; return its events. Raises CannotJudgeError."""
+        rerun = self._rerun
+        match act.word, act.values:
+            case "add", (ev.RequestAdded() as event,):
+                added = rerun.add(event, self._salts.get(event.request_id, ()))
+                for one in added:
+                    rerun.mark(one)
+                return []
+            case "mark", (event,):
+                if isinstance(event, ev.EngineStarted):
+                    event = replace(event, edition=self._rerun.name)
+                rerun.mark(event)
+                return []
+            case "schedule", _:
+                return rerun.schedule()
+            case "update", _:
+                return rerun.update({e.request_id: e.token_id for e in act.events if isinstance(e, ev.TokenSampled)})
+            case "abort", (request_id,):
+                _refuse_unknown_end(act)
+                return rerun.abort(INT(request_id))
+            case "reset", _:
+                return rerun.reset()
+            case "unusual", (why, *_):
+                raise CannotJudgeError(readable(TEXT(why), 300))
+            case _:
+                return []
+
+    def compare(self, act: Act, ours: Sequence[ev.Event]) -> Parting | None:
+        """Record our events, and return the first place at which they are not the recorded ones."""
+        parting = None
+        for place, (recorded, event) in enumerate(zip_longest(act.events, ours)):
+            if event is not None:
+                event = self._translated(recorded, event)
+            if parting is None and recorded != event:
+                ahead, counterpart = _counterpart(recorded, event, ours[place:])
+                moments = (act.start + place, self._rerun.timeline.end + ahead)
+                parting = Parting(moments, recorded, counterpart)
+            if event is not None:
+                self._rerun.mark(event)
+        return parting
+
+    def _translated(self, recorded: ev.Event | None, ours: ev.Event) -> ev.Event:
+        """Return our event with the recorded engine's hash for the same content."""
+        if not isinstance(ours, ev.BlockCached):
+            return ours
+        key = ours.group, ours.block_hash
+        if key not in self._hashes and isinstance(recorded, ev.BlockCached) and recorded.group == ours.group:
+            theirs = recorded.group, recorded.block_hash
+            if theirs not in self._known:
+                self._known.add(theirs)
+                self._hashes[key] = recorded.block_hash
+        return replace(ours, block_hash=self._hashes.get(key, ours.block_hash))
+
+
+def _counterpart(
+    recorded: ev.Event | None, event: ev.Event | None, following: Sequence[ev.Event]
+) -> tuple[int, ev.Event | None]:
+    """Return our event to show beside a recorded one, and how many events after `event` it is.
+
+    A block that goes to the other end of the queue is freed at another place among the blocks of its table.
+    """
+    if isinstance(recorded, ev.BlockFreed):
+        for ahead, other in enumerate(following):
+            if isinstance(other, ev.BlockFreed) and replace(other, queue_end=recorded.queue_end) == recorded != other:
+                return ahead, other
+    return 0, event
+
+
+def _refuse_unknown_end(act: Act) -> None:
+    for event in act.events:
+        if isinstance(event, ev.RequestFinished) and event.reason not in REASONS:
+            raise CannotJudgeError(f"request {event.request_id} ended with {readable(event.reason)!r}")

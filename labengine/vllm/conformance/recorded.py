@@ -1,0 +1,136 @@
+"""A stream read for judging: its header, its first piece, and what keeps the rest from being judged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from os import PathLike
+
+from labengine import events as ev
+from labengine.record.files.file_access import Limits
+from labengine.record.files.parsing import TraceError
+from labengine.record.wording import readable
+from labengine.vllm.stream.files import lines_of, stream_files
+from labengine.vllm.stream.header import StreamHeader
+from labengine.vllm.stream.pieces import Piece
+from labengine.vllm.stream.reader import Loss, StreamReader
+
+SHUT_DOWN = "the engine was shut down"
+"""The end that a stream has when the tap has told everything."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A stream that was read.
+
+    piece: its first stretch without a gap, the only one that an edition can follow: cached content is known in it.
+    """
+
+    header: StreamHeader
+    piece: Piece
+    names: dict[int, str]
+    """The engine's own names of the requests."""
+    num_events: int
+    """Events of all pieces."""
+    why_incomplete: str
+    """Why the stream goes on after this piece, or has no end and was never idle; empty if neither."""
+    note: str
+    """Where a stream without an end is judged up to, in a sentence; empty for one with an end."""
+    is_cut: bool
+    """True for a stream without an end."""
+    loss: Loss | None
+    """Why the tap could not go on at the piece's end, in the middle of a call; None where it could."""
+    pieces: tuple[Piece, ...]
+    """All pieces, in order."""
+    title: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        header = self.header
+        model = readable(header.model.rstrip("/").rpartition("/")[2])
+        name = f"{readable(header.engine)} {readable(header.scheduler)}"
+        object.__setattr__(self, "title", f"{name} · rank {header.rank} · {model}")
+
+    @property
+    def name(self) -> str:
+        """The engine's name and release, and its scheduler's class."""
+        return f"{readable(self.header.engine)} {readable(self.header.scheduler)}"
+
+    @property
+    def why_not_from_start(self) -> str:
+        """Why not even the first event can be judged; empty if it can."""
+        timeline = self.piece.timeline
+        if timeline.num_dropped:
+            return f"its first {timeline.num_dropped:,} events are not kept: give a larger max_events"
+        if not any(isinstance(event, ev.EngineStarted) for event in timeline.events(0, 1)):
+            begins = self.piece.gap or "the engine had content already"
+            return f"it does not begin with an empty engine ({readable(begins, 300)})"
+        return ""
+
+
+def read(place: str | PathLike[str], limits: Limits, max_events: int) -> Recorded:
+    """Read a file, or the folder of LABENGINE_TAP=file:DIR. Raises ConfigError, or TraceError for what is damaged.
+
+    What an engine can no longer have done (it may be broken) ends the reading: the events before it are kept.
+    """
+    reader = StreamReader(limits, max_events)
+    ending = ""
+    try:
+        is_complete = _take_all(reader, place)
+    except TraceError as error:
+        if not reader.pieces:
+            raise
+        is_complete, ending = True, readable(str(error), 400)
+    return recorded_by(reader, place, ending, is_complete=is_complete)
+
+
+def recorded_by(
+    reader: StreamReader, place: str | PathLike[str], ending: str = "", *, is_complete: bool = True
+) -> Recorded:
+    """Return what a reader has read.
+
+    ending: why it could not read on; is_complete: False if the last line was cut off. Raises TraceError for a stream
+    without a keyframe.
+    """
+    if reader.header is None or not reader.pieces:
+        raise TraceError(f"{place} has no keyframe yet: the engine has just been started, or the file is cut off")
+    pieces = reader.pieces
+    num_events = sum(piece.timeline.end for piece in pieces)
+    why, note = ending or _why_incomplete(reader, is_complete), ""
+    if not ending and reader.end is None and len(pieces) == 1 and reader.gap is None and pieces[0].idle_at is not None:
+        cut = "" if is_complete else " in the middle of a line"
+        note = (
+            f"The stream ends{cut} without an end (vLLM still runs, or was killed, as an LLM() is when its process "
+            f"ends). After event {pieces[0].idle_at:,} all requests were done: up to there it is judged."
+        )
+        why = ""
+    return Recorded(
+        reader.header,
+        pieces[0],
+        reader.names,
+        num_events,
+        why,
+        note,
+        reader.end is None,
+        reader.first_loss,
+        tuple(pieces),
+    )
+
+
+def _take_all(reader: StreamReader, place: str | PathLike[str]) -> bool:
+    """Read all complete lines; return whether the last one is complete."""
+    is_complete = True
+    for file in stream_files(place):
+        for line, is_complete in lines_of(file):
+            if is_complete:
+                reader.take(line)
+    return is_complete
+
+
+def _why_incomplete(reader: StreamReader, is_complete: bool) -> str:
+    if len(reader.pieces) > 1:
+        return f"a gap ({readable(reader.pieces[1].gap, 400)})"
+    if reader.gap is not None:
+        return f"a gap ({readable(reader.gap, 400)}), and no keyframe followed"
+    if reader.end is None:
+        cut = " in the middle of a line" if not is_complete else ""
+        return f"the stream ends{cut} without an end: the engine still runs, or was killed"
+    return "" if reader.end == SHUT_DOWN else readable(reader.end, 400)

@@ -1,0 +1,123 @@
+"""Recorded requests on an engine: they come in the recorded steps, and sample the recorded tokens."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from labengine import events as ev
+from labengine.config import ConfigError, EngineConfig, SamplingParams
+from labengine.core.parts import Parts
+from labengine.core.request import ExtraKeys, Request
+from labengine.engine.engine import Engine
+from labengine.engine.simulated import SimulatedRunner
+from labengine.finder.endings import OF_THE_USER, interrupts_named, said_of
+from labengine.record.hooks import Hooks
+from labengine.record.wording import readable
+from labengine.vllm.conformance.rerun import Ends, end_as_recorded
+
+MAX_TIMES_AS_LONG = 20
+"""Steps per recorded step after which parts that do not get through are given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """When requests came and were aborted, and the cache was reset, in steps: those of n come before step n.
+
+    tokens: all that each request had in the end. ends: where each finished. salts: what keeps requests apart besides
+    their tokens.
+    """
+
+    requests: dict[int, ev.RequestAdded]
+    arrivals: Mapping[int, Sequence[int]]
+    aborts: Mapping[int, Sequence[int]]
+    resets: frozenset[int]
+    num_steps: int
+    tokens: Mapping[int, Sequence[int]]
+    ends: Ends
+    salts: Mapping[int, ExtraKeys] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, events: Iterable[ev.Event], salts: Mapping[int, ExtraKeys]) -> Traffic:
+        """Collect what came from outside. Requests that run when the recording ends are aborted there."""
+        requests, tokens, ends, resets, step = dict[int, ev.RequestAdded](), dict[int, list[int]](), {}, set[int](), 1
+        arrivals, aborts = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
+        is_open = dict[int, None]()
+        for event in events:
+            match event:
+                case ev.StepStarted(number):
+                    step = number + 1
+                case ev.RequestAdded(request_id, token_ids):
+                    requests[request_id], tokens[request_id] = event, list(token_ids)
+                    arrivals[step].append(request_id)
+                    is_open[request_id] = None
+                case ev.TokenSampled(request_id, token_id):
+                    tokens[request_id].append(token_id)
+                case ev.PrefixCacheReset():
+                    resets.add(step)
+                case ev.RequestFinished(request_id, reason):
+                    del is_open[request_id]
+                    ends[request_id] = len(tokens[request_id]), reason
+                    if reason == "abort":
+                        aborts[step].append(request_id)
+        aborts[step] += is_open
+        return cls(requests, arrivals, aborts, frozenset(resets), step, tokens, ends, salts)
+
+    def run(
+        self,
+        config: EngineConfig,
+        parts: Parts,
+        longest: int | None = None,
+        on_begin: Callable[[int], object] = lambda step: None,
+    ) -> list[ev.Event]:
+        """Return the events of an engine that gets these requests. longest: tokens at which each request ends.
+
+        on_begin: called with the number of each step before it. Raises ConfigError where the parts raise, or do not get
+        through.
+        """
+        events: list[ev.Event] = []
+        hooks = Hooks()
+        hooks.subscribe(events.append)
+        engine = Engine(config, SimulatedRunner(self._token), parts, hooks)
+        end_as_recorded(engine.scheduler, self.ends)
+        last, step = max((*self.arrivals, *self.aborts)), 1
+        while step <= last or not engine.scheduler.is_idle:
+            on_begin(step)
+            self._come(engine, step, longest)
+            _step(engine, parts)
+            step += 1
+            if step > MAX_TIMES_AS_LONG * (self.num_steps + 100):
+                raise ConfigError(
+                    f"{parts.name} does not get through the traffic: after {step:,} steps requests still wait"
+                )
+        return events
+
+    def _come(self, engine: Engine, step: int, longest: int | None) -> None:
+        """Give an engine what came before a step."""
+        if step in self.resets:
+            engine.reset_prefix_cache()  # refused, as in vLLM, while a request holds blocks
+        for request_id in self.arrivals.get(step, ()):
+            added, num_groups = self.requests[request_id], len(engine.config.groups)
+            room = added.max_tokens if longest is None else longest - len(added.token_ids)
+            sampling = SamplingParams(max_tokens=max(1, min(added.max_tokens, room)))
+            salt = self.salts.get(request_id, ())
+            engine.queue(Request(request_id, list(added.token_ids), sampling, 0, num_groups, salt))
+        for request_id in self.aborts.get(step, ()):
+            engine.abort(request_id)
+
+    def _token(self, request_id: int, position: int) -> int:
+        """Return the recorded token; after the last one any: the recorded engine ended the request before."""
+        tokens = self.tokens[request_id]
+        return tokens[position] if position < len(tokens) else 0
+
+
+def _step(engine: Engine, parts: Parts) -> None:
+    try:
+        with interrupts_named():
+            engine.step()
+    except OF_THE_USER:
+        raise
+    except BaseException as error:
+        what = readable(said_of(error), 300)
+        raise ConfigError(f"{parts.name} raises in step {engine.step_number + 1} of the traffic: {what}") from error

@@ -1,0 +1,72 @@
+"""What the cache holds while events are applied, and how what it no longer holds was lost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from labengine import events as ev
+from labengine.record.fold import Fold, Key
+
+
+@dataclass(frozen=True, slots=True)
+class LostContent:
+    """How a cached block was lost. reason: as in BlockEvicted. step: in which.
+
+    request_id: whose allocation took the block; None if it was not taken. is_prefill: it took it for its prompt.
+    """
+
+    reason: ev.EvictReason
+    step: int
+    event: int
+    """Number of the BlockEvicted among the events of the recording."""
+    request_id: int | None = None
+    is_prefill: bool = False
+
+
+class CachedContent:
+    """The folded state, and each lost key's last loss. A key is (group, block hash)."""
+
+    def __init__(self, first: Fold) -> None:
+        self.state = first.copy()
+        self.losses: dict[Key, LostContent] = {}
+        self._tails: set[Key] = set()
+        """Keys of prompts that end inside their block: no look-up for complete blocks finds them."""
+        self._unattributed: dict[int, list[Key]] = {}
+        """Keys that were lost with a block whose next owner is not known yet."""
+        self.num_events = 0
+        """Events that were applied."""
+
+    def is_cached(self, key: Key) -> bool:
+        """Return True if a look-up finds a block under this key."""
+        return key in self.state.prefix_map
+
+    def apply(self, event: ev.Event) -> None:
+        """Apply the next event."""
+        lost: tuple[Key, ...] = ()
+        match event:
+            case ev.BlockEvicted(block_id):
+                lost = self.state.block_keys[block_id]
+            case ev.BlockCached(group=group, block_hash=block_hash, is_full=False):
+                self._tails.add((group, block_hash))
+            case ev.BlockAllocated():
+                self._attribute(event)
+        self.state.apply(event)
+        if isinstance(event, ev.BlockEvicted):
+            gone = [key for key in lost if key not in self.state.prefix_map]
+            self.losses.update(dict.fromkeys(gone, LostContent(event.reason, self.state.step, self.num_events)))
+            self._unattributed[event.block_id] = gone
+        self.num_events += 1
+
+    def full_key(self, block_id: int, group: int) -> Key | None:
+        """Return the key under which a complete block is cached in a group; None for a block without content."""
+        keys = [key for key in self.state.block_keys[block_id] if key[0] == group and key not in self._tails]
+        return keys[-1] if keys else None
+
+    def _attribute(self, event: ev.BlockAllocated) -> None:
+        request = self.state.requests.get(event.request_id)
+        position = event.index * self.state.groups[event.group].block_size
+        is_prefill = request is not None and position < request.num_prompt_tokens
+        for key in self._unattributed.pop(event.block_id, ()):
+            loss = self.losses[key]
+            if loss.reason == "reused" and loss.request_id is None:
+                self.losses[key] = replace(loss, request_id=event.request_id, is_prefill=is_prefill)

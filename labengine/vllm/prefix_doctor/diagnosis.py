@@ -1,0 +1,136 @@
+"""What doctor() returns: each look-up with its sentence, the sums, and the prefixes that would have paid most."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from labengine.config import ConfigError, checked_int
+from labengine.record.wording import counted, listed, readable, request_name
+from labengine.vllm.prefix_doctor.look_up import MAX_NAME, LookUp
+from labengine.vllm.prefix_doctor.page import html_of, html_of_look_ups, html_of_prefixes, html_of_sums
+from labengine.vllm.prefix_doctor.pools import PoolComparison, with_pools
+from labengine.vllm.prefix_doctor.prefixes import LostPrefix
+from labengine.vllm.prefix_doctor.recording import RecordedEngine
+from labengine.vllm.prefix_doctor.sums import Sums
+
+MAX_SHOWN = 50
+"""Look-ups that are printed: the newest."""
+
+
+@dataclass(frozen=True, repr=False)
+class Diagnosis:
+    """Why each request hit or missed the prefix cache.
+
+    look_ups: one for each admission of a request, in order. sums: of the prompts. sums_again: of requests that were
+    admitted again after a preemption. prefixes: those that would have saved most.
+    num_waiting: requests that were never admitted. notes: what the recording cannot tell. unit: tokens between two
+    places at which a hit may end.
+    """
+
+    title: str
+    unit: int
+    look_ups: tuple[LookUp, ...]
+    sums: Sums
+    sums_again: Sums
+    prefixes: tuple[LostPrefix, ...]
+    num_waiting: int
+    notes: tuple[str, ...] = ()
+    most_shown: int = field(default=MAX_SHOWN, compare=False)
+    recording: RecordedEngine | None = field(default=None, compare=False)
+    """What was examined; of a stream with gaps its first piece."""
+
+    def of(self, request: int | str) -> tuple[LookUp, ...]:
+        """Return the look-ups of one request, by its id, its letter or the engine's own name.
+
+        Raises ConfigError for a request without one.
+        """
+        found = tuple(
+            one for one in self.look_ups if request in (one.request_id, one.name, request_name(one.request_id))
+        )
+        if not found:
+            raise ConfigError(f"request {request!r} was not admitted in this recording")
+        return found
+
+    def with_pools(self, *num_blocks: int) -> PoolComparison:
+        """Run the same requests again with pools of these sizes, by default with one twice as large.
+
+        They come in the recorded steps and sample the recorded tokens; a stream of vLLM runs on the edition that is
+        named for it. Raises ConfigError where they cannot be run again.
+        """
+        if self.recording is None:
+            raise ConfigError("there is no recording behind this diagnosis")
+        sizes = [checked_int("num_blocks", one, 1) for one in num_blocks]
+        return with_pools(self.recording, sizes or None)
+
+    @property
+    def shown(self) -> tuple[LookUp, ...]:
+        """The look-ups that are printed."""
+        return self.look_ups[-self.most_shown :]
+
+    @property
+    def heading(self) -> str:
+        """The numbers of look-ups and tokens in one line."""
+        sums = self.sums
+        waiting = f"; {counted(self.num_waiting, 'request')} never admitted" if self.num_waiting else ""
+        return (
+            f"{counted(sums.num_look_ups, 'prompt')} of {counted(sums.num_tokens, 'token')}: "
+            f"{sums.num_hit:,} hit ({sums.share(sums.num_hit) or 'none'}){waiting}. "
+            f"A hit ends after a multiple of {counted(self.unit, 'token')}."
+        )
+
+    @property
+    def again(self) -> str:
+        """A sentence on requests that were admitted again; empty without one."""
+        one = self.sums_again
+        if not one.num_look_ups:
+            return ""
+        return (
+            f"After preemptions {counted(one.num_look_ups, 'look-up')} of {counted(one.num_tokens, 'token')} "
+            f"hit {one.num_hit:,}; they are not in these sums."
+        )
+
+    def __repr__(self) -> str:
+        lines = [self.title, self.heading, ""]
+        width = max(len(what) for what, _ in self.sums.rows)
+        lines += [f"{n:>10,}  {self.sums.share(n):>7}  {what.ljust(width)}".rstrip() for what, n in self.sums.rows]
+        lines += [self.again] if self.again else []
+        if self.prefixes:
+            lines += ["", "Prefixes that would have saved most, had they stayed:"]
+            lines += [f"  {prefix_sentence(one)}" for one in self.prefixes]
+        lines += [""]
+        if hidden := len(self.look_ups) - len(self.shown):
+            lines.append(f"... {counted(hidden, 'earlier look-up')}: `look_ups` has them")
+        names = [readable(one.name, MAX_NAME) for one in self.shown]
+        width = max(map(len, names), default=0)
+        for name, one in zip(names, self.shown, strict=True):
+            lines.append(f"{name.ljust(width)}  step {one.step:<5} {one.sentence}")
+        return "\n".join([*lines, *self.notes])
+
+    def _repr_html_(self) -> str:
+        hidden = len(self.look_ups) - len(self.shown)
+        parts = html_of_sums(self.sums), html_of_prefixes(self.prefixes), html_of_look_ups(self.shown, hidden)
+        return html_of(self.title, (self.heading, self.again, *self.notes), *parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON types."""
+        return {
+            "title": self.title,
+            "unit": self.unit,
+            "sums": self.sums.to_dict(),
+            "sums_again": self.sums_again.to_dict(),
+            "num_waiting": self.num_waiting,
+            "prefixes": [one.to_dict() for one in self.prefixes],
+            "notes": list(self.notes),
+            "look_ups": [one.to_dict() for one in self.look_ups],
+        }
+
+
+def prefix_sentence(one: LostPrefix) -> str:
+    """Return what a prefix would have saved, in one line."""
+    requests = "request" if len(one.names) == 1 else "requests"
+    text = f", “{one.text}”" if one.text else ""
+    return (
+        f"{counted(one.num_saved, 'token')}: the first {counted(one.num_tokens, 'token')} of {requests} "
+        f"{listed(one.names)} ({counted(one.num_blocks, 'block')}){text}"
+    )

@@ -1,0 +1,118 @@
+"""One request's look-up in the prefix cache, and the cause of each token that it did not find."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from labengine.vllm.prefix_doctor.content import LostContent
+
+Cause = Literal[
+    "new",
+    "short_of_a_block",
+    "tail",
+    "evicted",
+    "reset",
+    "not_registered_yet",
+    "never_registered",
+    "other_salt",
+    "passed_over",
+    "unknown",
+]
+
+CAUSES: dict[Cause, str] = {
+    "evicted": "evicted before",
+    "reset": "forgotten: the cache was reset, or the content distrusted",
+    "not_registered_yet": "computed at this time by another request, not registered yet",
+    "never_registered": "computed before, but never registered",
+    "other_salt": "the same under another salt, adapter or image",
+    "passed_over": "cached, and the engine did not take them",
+    "unknown": "unknown: the recording cannot tell",
+    "short_of_a_block": "shared, but in a block that is not shared to its end",
+    "new": "new: no request had them after this prefix",
+    "tail": "end of the prompt: a part of a block, or the last token",
+}
+"""Every cause, in the words of the sums."""
+
+
+MAX_NAME = 24
+"""Characters of a request's name that are printed."""
+
+
+@dataclass(frozen=True, slots=True)
+class MissedTokens:
+    """Tokens [start, end) of a look-up that were not found, for one cause.
+
+    request_id: the request that the cause is about. group: of the block that was looked for; None where it is no
+    block's. loss: how the content was lost.
+    """
+
+    cause: Cause
+    start: int
+    end: int
+    request_id: int | None = None
+    group: int | None = None
+    loss: LostContent | None = None
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that have to be computed for this cause."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """What a request found when it was admitted.
+
+    moment: events before it. number: 1 for the first admission of a request; a preemption leads to another one.
+    num_tokens: tokens that it had. num_hit: found in the cache; num_external: in the external tier behind it.
+    num_shared: the longest prefix in common with any request admitted before, which is shared_with; None for none.
+    """
+
+    request_id: int
+    name: str
+    number: int
+    step: int
+    moment: int
+    num_tokens: int
+    num_hit: int
+    num_external: int
+    num_shared: int
+    shared_with: int | None
+    misses: tuple[MissedTokens, ...]
+    sentence: str = ""
+
+    @property
+    def is_first(self) -> bool:
+        """True for the look-up of the prompt; False for that of a request that was preempted."""
+        return self.number == 1
+
+    @property
+    def verdict(self) -> str:
+        """The cause of the first token that could have been hit and was not; "hit" if there is none."""
+        return next((miss.cause for miss in self.misses if miss.cause != "tail"), "hit" if self.num_hit else "tail")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON types."""
+        return {
+            "request": self.request_id,
+            "name": self.name,
+            "number": self.number,
+            "step": self.step,
+            "num_tokens": self.num_tokens,
+            "num_hit": self.num_hit,
+            "num_external": self.num_external,
+            "num_shared": self.num_shared,
+            "shared_with": self.shared_with,
+            "verdict": self.verdict,
+            "sentence": self.sentence,
+            "misses": [_plain(miss) for miss in self.misses],
+        }
+
+
+def _plain(miss: MissedTokens) -> dict[str, Any]:
+    found: dict[str, Any] = {"cause": miss.cause, "start": miss.start, "end": miss.end, "request": miss.request_id}
+    if miss.loss is not None:
+        loss = miss.loss
+        found["loss"] = {"reason": loss.reason, "step": loss.step, "by": loss.request_id, "is_prefill": loss.is_prefill}
+    return found

@@ -1,0 +1,123 @@
+"""The blocks that one look-up did not find, and why each was not in the cache."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from labengine.record.snapshot import GroupState
+from labengine.vllm.prefix_doctor.admitted import Shared
+from labengine.vllm.prefix_doctor.content import CachedContent
+from labengine.vllm.prefix_doctor.look_up import Cause, MissedTokens
+from labengine.vllm.prefix_doctor.own_hashes import RequestFacts
+from labengine.vllm.prefix_doctor.prefix_tree import Sequences
+
+_FIRST_TO_LAST: tuple[Cause, ...] = (
+    "new",
+    "other_salt",
+    "unknown",
+    "not_registered_yet",
+    "never_registered",
+    "reset",
+    "evicted",
+)
+"""Of several missing blocks, the cause that stands for all: had the others stayed, there would have been no hit."""
+
+
+@dataclass
+class Known:
+    """What is known at a moment of the recording.
+
+    is_late: nothing is known of the time before it. facts: of all requests. holders: requests that hold blocks.
+    admitted_before: requests that were admitted before the recording began.
+    """
+
+    is_late: bool
+    facts: RequestFacts
+    sequences: Sequences
+    content: CachedContent
+    holders: set[int] = field(default_factory=set)
+    admitted_before: set[int] = field(default_factory=set)
+
+    @property
+    def groups(self) -> tuple[GroupState, ...]:
+        """The KV-cache groups."""
+        return self.facts.groups
+
+    def will_register(self, request_id: int, group: int, end: int) -> bool:
+        """Return True if a request that holds a block registers it later, or may do so after the recording's end."""
+        if request_id not in self.holders:
+            return False
+        is_registered = self.facts.registered.get((request_id, group, end), -1) >= self.content.num_events
+        return is_registered or self.facts.unfinished.get(request_id, end) < end
+
+
+class Missing:
+    """The blocks that are not cached when a request is looked up. shared: its longest prefix in common with others."""
+
+    def __init__(self, request_id: int, shared: Shared, known: Known) -> None:
+        self._request_id, self._shared, self._known = request_id, shared, known
+        self._worst: dict[int, MissedTokens] = {}
+        """Per group of full attention, the miss that stands for all blocks up to `_seen`."""
+        self._seen: dict[int, int] = defaultdict(int)
+
+    def before(self, start: int, end: int) -> MissedTokens:
+        """Return why no hit ends at `end`, as the cause of the tokens from start on."""
+        found = list[MissedTokens]()
+        for number, group in enumerate(self._known.groups):
+            of_kind = self._of_window if group.kind == "sliding_window" else self._of_run
+            found += of_kind(number, group, end)
+        if not found:
+            return MissedTokens("passed_over", start, end)
+        return replace(min(found, key=_rank), start=start, end=end)
+
+    def _of_window(self, number: int, group: GroupState, end: int) -> Iterator[MissedTokens]:
+        """Yield the missing ones of the blocks that the first token after `end` reads; a hit ends with one at least."""
+        assert group.window is not None
+        num_blocks, last = max(1, -(-(group.window - 1) // group.block_size)), end // group.block_size
+        for index in range(max(0, last - num_blocks), last):
+            if miss := self._of_block(number, (index + 1) * group.block_size):
+                yield miss
+
+    def _of_run(self, number: int, group: GroupState, end: int) -> Iterator[MissedTokens]:
+        """Yield what stands for the missing blocks from the start on: full attention needs all of them."""
+        for block_end in range(self._seen[number] + group.block_size, end + 1, group.block_size):
+            miss, worst = self._of_block(number, block_end), self._worst.get(number)
+            if miss and (worst is None or _rank(miss) < _rank(worst)):
+                self._worst[number] = miss
+            self._seen[number] = block_end
+        if worst := self._worst.get(number):
+            yield worst
+
+    def _of_block(self, group: int, end: int) -> MissedTokens | None:
+        """Return why a block is not cached; None if it is."""
+        known, shared = self._known, self._shared
+        block_hash = known.sequences.hash_of(self._request_id, group, end)
+        if block_hash is not None:
+            if known.content.is_cached((group, block_hash)):
+                return None
+            if loss := known.content.losses.get((group, block_hash)):
+                cause: Cause = "reset" if loss.reason in ("reset", "distrusted") else "evicted"
+                return MissedTokens(cause, 0, end, loss.request_id, group, loss)
+        if end <= shared.num_tokens:
+            return self._never_cached(group, end)
+        if end <= shared.num_other_salt:
+            return MissedTokens("other_salt", 0, end, shared.other_salt_id, group)
+        return MissedTokens("unknown" if known.is_late else "new", 0, end, shared.request_id, group)
+
+    def _never_cached(self, group: int, end: int) -> MissedTokens:
+        """Return why a block that a request has filled, or is about to fill, was never in the cache."""
+        known = self._known
+        node = known.sequences.node_at(self._request_id, end)
+        requests = [] if node is None else node.requests[::-1]
+        for other in requests:
+            if known.will_register(other, group, end):
+                return MissedTokens("not_registered_yet", 0, end, other, group)
+        if not requests or any(other in known.admitted_before for other in requests):
+            return MissedTokens("unknown", 0, end, None, group)
+        return MissedTokens("never_registered", 0, end, requests[0], group)
+
+
+def _rank(miss: MissedTokens) -> int:
+    return _FIRST_TO_LAST.index(miss.cause)

@@ -1,0 +1,65 @@
+"""One pass over a recording: every request's tokens, and the hashes of its blocks as far as events tell them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from labengine import events as ev
+from labengine.record.snapshot import GroupState
+from labengine.vllm.prefix_doctor.content import CachedContent
+from labengine.vllm.prefix_doctor.recording import RecordedEngine
+
+
+@dataclass(slots=True)
+class RequestFacts:
+    """tokens: all that a request ever had. hashes: of its blocks, by (group, end of the block in tokens).
+
+    registered: the last event after which a request's block was in the map, by (request, group, end). unfinished: what
+    each request that holds blocks at the end of the recording has computed.
+    """
+
+    groups: tuple[GroupState, ...] = ()
+    tokens: dict[int, list[int]] = field(default_factory=dict)
+    hashes: dict[int, dict[tuple[int, int], bytes]] = field(default_factory=lambda: defaultdict(dict))
+    registered: dict[tuple[int, int, int], int] = field(default_factory=dict)
+    unfinished: dict[int, int] = field(default_factory=dict)
+
+
+def facts_of(recording: RecordedEngine) -> RequestFacts:
+    """Collect tokens and hashes."""
+    facts, content = RequestFacts(), CachedContent(recording.first)
+    for request_id, request in recording.first.requests.items():
+        facts.tokens[request_id] = list(request.token_ids)
+        for group, table in enumerate(request.block_tables):
+            for index, block_id in enumerate(table):
+                if block_id != recording.first.null_block:
+                    _note(facts, content, block_id, (request_id, group, index))
+    for number, event in enumerate(recording.events):
+        content.apply(event)
+        match event:
+            case ev.RequestAdded(request_id, token_ids):
+                facts.tokens[request_id] = list(token_ids)
+            case ev.TokenSampled(request_id, token_id):
+                facts.tokens[request_id].append(token_id)
+            case ev.BlockCached(block_id, request_id, group, index) if event.is_full:
+                end = _note(facts, content, block_id, (request_id, group, index))
+                facts.registered[request_id, group, end] = number
+            case ev.BlockTouched(block_id, request_id, group, index):
+                _note(facts, content, block_id, (request_id, group, index))
+            case ev.BlockMerged(_, into_block_id, request_id, group, index):
+                end = _note(facts, content, into_block_id, (request_id, group, index))
+                facts.registered[request_id, group, end] = number
+    state = content.state
+    facts.groups = state.groups
+    facts.unfinished = {i: one.num_computed_tokens for i, one in state.requests.items() if any(one.block_tables)}
+    return facts
+
+
+def _note(facts: RequestFacts, content: CachedContent, block_id: int, entry: tuple[int, int, int]) -> int:
+    """Note the hash of a block in a request's table, if it has one; return where the block ends."""
+    request_id, group, index = entry
+    end = (index + 1) * content.state.groups[group].block_size
+    if (key := content.full_key(block_id, group)) is not None:
+        facts.hashes[request_id][group, end] = key[1]
+    return end

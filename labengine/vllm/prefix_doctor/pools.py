@@ -1,0 +1,118 @@
+"""The same requests in pools of other sizes: what a pool twice as large would have changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from html import escape
+from typing import Any
+
+from labengine import events as ev
+from labengine.config import ConfigError
+from labengine.record.wording import counted
+from labengine.vllm.conformance.against import TrafficCost, cost_of
+from labengine.vllm.conformance.traffic import Traffic
+from labengine.vllm.prefix_doctor.examine import examine
+from labengine.vllm.prefix_doctor.recording import RecordedEngine
+from labengine.vllm.prefix_doctor.repeatable import Repeatable
+from labengine.vllm.prefix_doctor.sums import Sums
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRun:
+    """One run of the requests. name: of its column. sums: of all look-ups, those after preemptions included."""
+
+    name: str
+    num_blocks: int
+    cost: TrafficCost
+    sums: Sums
+
+    @property
+    def figures(self) -> dict[str, int]:
+        """What the run has spent, by name."""
+        lost = {"tokens missed by eviction": self.sums.missed.get("evicted", 0)}
+        return {**{name.replace("_", " "): value for name, value in asdict(self.cost).items()}, **lost}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON types."""
+        cost = asdict(self.cost)
+        return {"name": self.name, "num_blocks": self.num_blocks, "cost": cost, "sums": self.sums.to_dict()}
+
+
+@dataclass(frozen=True, repr=False)
+class PoolComparison:
+    """The same requests in pools of different sizes. runs: the recorded one, and one more for each size.
+
+    Where the edition does otherwise than the recorded engine, its run with the recorded size is among them.
+    """
+
+    title: str
+    num_requests: int
+    runs: tuple[PoolRun, ...]
+
+    @property
+    def rows(self) -> list[tuple[str, ...]]:
+        """The table: names, then a row per figure."""
+        columns = [run.figures for run in self.runs]
+        return [
+            ("", *(run.name for run in self.runs)),
+            *((name, *(f"{figures[name]:,}" for figures in columns)) for name in columns[0]),
+        ]
+
+    def __repr__(self) -> str:
+        widths = [max(map(len, column)) for column in zip(*self.rows, strict=True)]
+        lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in self.rows]
+        return "\n".join([f"{self.title}: {counted(self.num_requests, 'request')}", *lines])
+
+    def _repr_html_(self) -> str:
+        head, *rows = self.rows
+        cells = "".join(f'<th style="text-align:right">{escape(name)}</th>' for name in head[1:])
+        body = "".join(
+            f'<tr><td style="text-align:left">{escape(row[0])}</td>'
+            + "".join(f'<td style="text-align:right">{escape(value)}</td>' for value in row[1:])
+            + "</tr>"
+            for row in rows
+        )
+        title = f"<p><b>{escape(self.title)}</b>: {counted(self.num_requests, 'request')}</p>"
+        return f"{title}<table><thead><tr><th></th>{cells}</tr></thead><tbody>{body}</tbody></table>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON types."""
+        return {"title": self.title, "num_requests": self.num_requests, "runs": [run.to_dict() for run in self.runs]}
+
+
+def with_pools(recording: RecordedEngine, sizes: Iterable[int] | None) -> PoolComparison:
+    """Run a recording's requests again with pools of these sizes, by default with one twice as large.
+
+    Raises ConfigError where they cannot be run again.
+    """
+    if recording.is_late:
+        raise ConfigError(f"these requests cannot be run again: {recording.why_late or 'the engine had run before'}")
+    if recording.repeatable is None:
+        raise ConfigError(f"these requests cannot be run again: {recording.why_not_repeatable}")
+    repeatable = recording.repeatable
+    traffic = Traffic.of(recording.events, repeatable.salts)
+    if not traffic.requests:
+        raise ConfigError("there is no request in this recording yet")
+    own = repeatable.config.num_blocks
+    recorded = _run("recorded", own, recording, recording.events)
+    runs = [recorded]
+    if cost_of(again := _again(repeatable, traffic, own)) != recorded.cost:
+        runs.append(_run(_name(repeatable, own), own, recording, again))
+    for size in [2 * own] if sizes is None else sizes:
+        runs.append(_run(_name(repeatable, size), size, recording, _again(repeatable, traffic, size)))
+    return PoolComparison(recording.title, len(traffic.requests), tuple(runs))
+
+
+def _again(repeatable: Repeatable, traffic: Traffic, num_blocks: int) -> list[ev.Event]:
+    config = replace(repeatable.config, num_blocks=num_blocks, keep_finished=None)
+    return traffic.run(config, repeatable.parts, repeatable.longest)
+
+
+def _name(repeatable: Repeatable, num_blocks: int) -> str:
+    return f"{repeatable.parts.name}, {counted(num_blocks, 'block')}"
+
+
+def _run(name: str, num_blocks: int, recording: RecordedEngine, events: Sequence[ev.Event]) -> PoolRun:
+    found = examine(replace(recording, events=events))
+    return PoolRun(name, num_blocks, cost_of(events), Sums.of(found.look_ups))

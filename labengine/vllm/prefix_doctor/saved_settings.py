@@ -1,0 +1,89 @@
+"""How a recorded engine was set, as far as its file says so: what it takes to run its requests again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+from labengine import events as ev
+from labengine.config import ConfigError, EngineConfig, GroupKind, GroupSpec
+from labengine.core.editions import edition
+from labengine.core.request import ExtraKeys
+from labengine.vllm.conformance.recorded import Recorded
+from labengine.vllm.conformance.settings import (
+    CannotJudgeError,
+    config_of,
+    edition_for,
+    longest_of,
+    refuse_what_no_edition_has,
+)
+from labengine.vllm.prefix_doctor.recording import RecordedEngine
+from labengine.vllm.prefix_doctor.repeatable import Repeatable
+
+HAS_TIER = "the engine has an external tier, whose content is not recorded"
+
+LIMITS = (
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "watermark",
+    "long_prefill_token_threshold",
+    "retention_interval",
+    "hash_block_size",
+)
+"""Settings of a lab that bear on its scheduling, besides pool and groups."""
+
+
+def keys_of(cache_salt: str | None, extra_keys: Iterable[tuple[str, str]]) -> ExtraKeys:
+    """Return what keeps a lab's request apart, as its hash chain begins with it."""
+    return (*extra_keys, *((("cache_salt", cache_salt),) if cache_salt else ()))
+
+
+def salts_in(facts: Mapping[str, Any]) -> dict[int, ExtraKeys] | None:
+    """Return what a saved lab's requests had besides tokens; None where a file does not say so."""
+    try:
+        adds = [one for one in facts["inputs"] if one["do"] == "add"]
+        found: dict[int, ExtraKeys] = {}
+        for number, one in enumerate(adds):
+            keys = [(str(name), str(text)) for name, text in one["extra_keys"].items()]
+            found[number] = keys_of(str(one["cache_salt"] or ""), keys)
+        return found
+    except (LookupError, TypeError, AttributeError):
+        return None
+
+
+def with_settings_of(
+    recording: RecordedEngine, facts: Mapping[str, Any], salts: Mapping[int, ExtraKeys]
+) -> RecordedEngine:
+    """Add what a saved lab says of its settings. Its code is not run: with parts of its own it is not repeatable."""
+    if facts.get("parts") is not None:
+        why = "the file has classes of its own, which are not run: rerun(trust=True) makes a lab of it"
+        return replace(recording, why_not_repeatable=why)
+    try:
+        settings = facts["settings"]
+        if settings.get("external") is not None:
+            return replace(recording, why_not_repeatable=HAS_TIER)
+        config = _config(recording, {name: settings[name] for name in LIMITS if name in settings})
+        return replace(recording, repeatable=Repeatable(config, edition(facts["edition"]), salts))
+    except (LookupError, TypeError, AttributeError, ConfigError) as error:
+        return replace(recording, why_not_repeatable=f"the file's settings cannot be used ({error})")
+
+
+def _config(recording: RecordedEngine, limits: Mapping[str, Any]) -> EngineConfig:
+    started = recording.events[0]
+    if not isinstance(started, ev.EngineStarted):
+        raise ConfigError(recording.why_late)
+    groups = tuple(GroupSpec(size, cast(GroupKind, kind), window) for kind, size, window in started.groups)
+    return EngineConfig(num_blocks=started.num_blocks, groups=groups, **limits)
+
+
+def with_settings_of_stream(
+    recording: RecordedEngine, stream: Recorded, salts: Mapping[int, ExtraKeys]
+) -> RecordedEngine:
+    """Add what a stream's header says of its scheduler, and the edition that decides as it does."""
+    try:
+        refuse_what_no_edition_has(stream.header)
+        config, longest = config_of(stream.header, stream.piece), longest_of(stream.header)
+    except CannotJudgeError as error:
+        return replace(recording, why_not_repeatable=str(error))
+    return replace(recording, repeatable=Repeatable(config, edition_for(stream.header), salts, longest))

@@ -1,0 +1,122 @@
+"""Recordings of a lab, of a file, and of what the tap on vLLM has written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+
+from labengine.config import ConfigError
+from labengine.core.request import ExtraKeys
+from labengine.lab import Lab
+from labengine.record.files.file import open_file
+from labengine.record.files.file_access import Limits
+from labengine.record.timeline import Timeline
+from labengine.record.wording import readable
+from labengine.session.history.inputs import AddInput
+from labengine.session.saved.recording import ViewedRecording
+from labengine.session.saved.trace import Trace
+from labengine.vllm.conformance.recorded import read
+from labengine.vllm.conformance.rerun import salts_of
+from labengine.vllm.prefix_doctor.recording import RecordedEngine, kept_events
+from labengine.vllm.prefix_doctor.repeatable import Repeatable
+from labengine.vllm.prefix_doctor.saved_settings import (
+    HAS_TIER,
+    keys_of,
+    salts_in,
+    with_settings_of,
+    with_settings_of_stream,
+)
+from labengine.vllm.stream.endpoints import is_live
+from labengine.vllm.stream.header import FORMAT
+from labengine.vllm.stream.live import LiveStream
+from labengine.vllm.stream.token_texts import token_text_of
+
+Place = str | PathLike[str]
+MAX_EVENTS = 10_000_000
+"""Events that are read of a stream; of a longer one the newest."""
+
+TokenText = Callable[[int], str]
+
+
+def recordings_of(
+    source: Lab | ViewedRecording | Place, tokenizer: Place | None, limits: Limits
+) -> list[RecordedEngine]:
+    """Return what there is to examine: one recording, or the pieces of a stream with gaps.
+
+    Raises ConfigError for what has no recording, TraceError for what is damaged.
+    """
+    token_text = None if tokenizer is None else token_text_of(tokenizer)
+    if isinstance(source, Lab):
+        return [_of_lab(source, token_text)]
+    if isinstance(source, ViewedRecording):
+        return [_of_view(source, token_text)]
+    if not isinstance(source, (str, PathLike)):
+        raise ConfigError(f"doctor takes a lab, a recording, or a file; got {type(source).__name__}")
+    if is_live(source):
+        raise ConfigError(
+            f"attach to it first: labengine.doctor(labengine.attach({source!r})); in a terminal "
+            f"`labengine attach {source} --record run.lab`, then `labengine doctor run.lab`"
+        )
+    path = Path(source)
+    if path.is_file() and not _is_stream(path):
+        return [_of_view(Trace(open_file(path, limits)), token_text)]
+    return list(_of_stream(source, token_text, limits))
+
+
+def _of_lab(lab: Lab, token_text: TokenText | None) -> RecordedEngine:
+    if lab.timeline is None:
+        raise ConfigError("this lab has no recording: make it without record=False")
+    with lab.session.stepper.reading():
+        adds = [one for one in lab.session.inputs.done if isinstance(one, AddInput)]
+        salts = {number: keys_of(one.cache_salt, one.extra_keys) for number, one in enumerate(adds)}
+        recorded = _recording(lab.timeline, lab.title, token_text or lab.token_text, salts)
+    if lab.external is not None:
+        return replace(recorded, why_not_repeatable=HAS_TIER)
+    return replace(recorded, repeatable=Repeatable(lab.config, lab.parts, salts))
+
+
+def _of_view(view: ViewedRecording, token_text: TokenText | None) -> RecordedEngine:
+    if isinstance(view, LiveStream):
+        recorded = _recording(view.timeline, view.title, token_text or view.token_text, None)
+        piece, why = view.reader.pieces[-1], "let the tap write files (LABENGINE_TAP=file:DIR), and examine these"
+        late = recorded.why_late or piece.gap
+        recorded = replace(recorded, names=view.request_names, times=dict(piece.times), why_late=late)
+        return replace(recorded, why_not_repeatable=why)
+    own_text = view.token_text if isinstance(view, Trace) else None
+    if "stream" in view.facts:
+        why = "examine the stream's own file: this one has no settings of its scheduler"
+        recorded = _recording(view.timeline, view.title, token_text or own_text, None)
+        return replace(recorded, names=view.request_names, why_not_repeatable=why)
+    salts = salts_in(view.facts)
+    recorded = _recording(view.timeline, view.title, token_text or own_text, salts)
+    return with_settings_of(recorded, view.facts, salts or {})
+
+
+def _of_stream(place: Place, token_text: TokenText | None, limits: Limits) -> Iterator[RecordedEngine]:
+    stream = read(place, limits, MAX_EVENTS)
+    names = {number: readable(name) for number, name in stream.names.items()}
+    salts = {number: keys for piece in stream.pieces for number, keys in salts_of(piece).items()}
+    for number, piece in enumerate(stream.pieces, 1):
+        recorded = _recording(piece.timeline, stream.title, token_text, salts)
+        why_late = recorded.why_late or piece.gap
+        note = f"The recording is cut: {stream.note or stream.why_incomplete}" if stream.is_cut else ""
+        recorded = replace(recorded, names=names, times=piece.times, why_late=why_late, note=note * (number == 1))
+        yield with_settings_of_stream(recorded, stream, salts) if number == 1 else recorded
+
+
+def _recording(
+    timeline: Timeline, title: str, token_text: TokenText | None, salts: Mapping[int, ExtraKeys] | None
+) -> RecordedEngine:
+    first, events, dropped = kept_events(timeline)
+    why_late = f"its first {dropped:,} events are not kept" if dropped else ""
+    return RecordedEngine(title, first, events, token_text, salts=salts, why_late=why_late)
+
+
+def _is_stream(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return FORMAT.encode() in file.read(200)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error

@@ -1,0 +1,55 @@
+"""Sums over look-ups: tokens found, and tokens missed by cause."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from labengine.vllm.prefix_doctor.look_up import CAUSES, Cause, LookUp
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """num_tokens is num_hit, num_external and all of missed together."""
+
+    num_look_ups: int
+    num_tokens: int
+    num_hit: int
+    num_external: int
+    missed: dict[Cause, int]
+
+    @classmethod
+    def of(cls, look_ups: Iterable[LookUp]) -> Sums:
+        """Add up look-ups."""
+        found, missed = list(look_ups), Counter[Cause]()
+        for one in found:
+            for miss in one.misses:
+                missed[miss.cause] += miss.num_tokens
+        return cls(
+            len(found),
+            sum(one.num_tokens for one in found),
+            sum(one.num_hit for one in found),
+            sum(one.num_external for one in found),
+            {cause: missed[cause] for cause in CAUSES if missed[cause]},
+        )
+
+    @property
+    def rows(self) -> list[tuple[str, int]]:
+        """What there is a number of tokens for, and the number."""
+        external = [("found in the external tier", self.num_external)] if self.num_external else []
+        return [
+            ("hit", self.num_hit),
+            *external,
+            *((CAUSES[cause], number) for cause, number in self.missed.items()),
+        ]
+
+    def share(self, num_tokens: int) -> str:
+        """Return a number of tokens as a part of all, in percent."""
+        return f"{100 * num_tokens / self.num_tokens:.1f} %" if self.num_tokens else ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON types."""
+        counts = {"num_look_ups": self.num_look_ups, "num_tokens": self.num_tokens, "num_hit": self.num_hit}
+        return {**counts, "num_external": self.num_external, "missed": dict(self.missed)}

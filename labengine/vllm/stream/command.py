@@ -1,0 +1,121 @@
+"""labengine attach: print, record, serve, or write as a page what a tap on vLLM has written, or what it does now."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import Event
+
+from labengine.config import ConfigError, checked_int
+from labengine.record.files.file_access import MAX_BYTES
+from labengine.session.saved.recording import ViewedRecording
+from labengine.vllm.stream.attach import MAX_LIVE_EVENTS, attach
+from labengine.vllm.stream.endpoints import endpoints, is_live
+from labengine.vllm.stream.growing_file import GrowingFile, ended_by_signals
+from labengine.vllm.stream.listing import listed
+from labengine.vllm.stream.live import LiveStream
+from labengine.vllm.stream.ranks import attach_ranks
+from labengine.vllm.stream.token_texts import token_text_of
+
+MAX_VIOLATIONS = 20
+"""Violations printed at most; they tend to be alike."""
+
+Say = Callable[[str], object]
+
+
+def attach_command(options: Namespace, say: Say) -> None:
+    """Run the command. options: place, page, port, record, html, piece, rank, tokenizer, seconds."""
+    if is_live(options.place) and options.rank is None and len(engines := listed(options.place)) > 1:
+        if options.page:
+            _serve_ranks(options, say)
+            return
+        say("\n".join(engines))
+        say("--rank N attaches to one of them, and so does one of these places; --page shows all of them.")
+        return
+    if is_live(options.place) and not options.page and (options.record is not None or options.html is not None):
+        _record(options, say)
+        return
+    if options.max_events is not None or options.max_bytes is not None:
+        raise ConfigError("--max-events and --max-bytes are for recording a running vLLM: --record, or --html")
+    with attach(options.place, piece=options.piece, rank=options.rank, tokenizer=options.tokenizer) as recording:
+        if options.page:
+            _serve([recording], options, say)
+        _write(recording, options)
+        _say_what_it_was(recording, say)
+
+
+def _record(options: Namespace, say: Say) -> None:
+    """Record a running vLLM until Ctrl-C, a signal, its limit or its end; then write what was asked for."""
+    if options.piece is not None:
+        raise ConfigError("piece is for files; a live stream begins with this moment")
+    max_bytes = None if options.max_bytes is None else checked_int("--max-bytes", options.max_bytes, 1)
+    max_events = checked_int("--max-events", options.max_events or MAX_LIVE_EVENTS, 1)
+    token_text, found = token_text_of(options.tokenizer), endpoints(options.place)
+    growing = GrowingFile(Path(options.record if options.record is not None else options.html), max_bytes)
+    is_saved = False
+    try:
+        with (
+            ended_by_signals(),
+            LiveStream.attached(found, options.rank, token_text, max_events, MAX_BYTES, growing.write) as stream,
+        ):
+            with suppress(KeyboardInterrupt):
+                say(f"{stream.title}\nrecording into {growing.path} until Ctrl-C, or until vLLM ends")
+                stream.wait(options.seconds)
+            earlier = _write(stream, options)
+            is_saved = (
+                options.record is not None and not stream.timeline.num_dropped and not stream.reader.num_forgotten
+            )
+    finally:
+        growing.close(is_kept=not is_saved)
+    for path in earlier:
+        say(f"{path}: a piece that ended at a gap")
+    if not is_saved:
+        say(f"{growing.path}: all that came; `labengine attach {growing.path}` reads it")
+    _say_what_it_was(stream, say)
+
+
+def _say_what_it_was(recording: ViewedRecording, say: Say) -> None:
+    say(str(recording))
+    say(recording.note)
+    for violation in recording.violations[:MAX_VIOLATIONS]:
+        say(str(violation))
+
+
+def _serve_ranks(options: Namespace, say: Say) -> None:
+    """Serve all engines of a place side by side."""
+    if options.record is not None or options.html is not None:
+        raise ConfigError("--record and --html are for one engine: --rank N names it")
+    with attach_ranks(options.place, tokenizer=options.tokenizer) as ranks:
+        _serve(ranks.streams, options, say)
+        for stream in ranks.streams:
+            say(stream.summary())
+
+
+def _serve(recordings: Sequence[ViewedRecording], options: Namespace, say: Say) -> None:
+    """Serve a page until Ctrl-C, or until so many seconds have passed."""
+    from labengine.vllm.stream.page.server import PageServer  # anywidget: for a page only
+
+    with PageServer(recordings, options.port) as server:
+        say("\n".join(one.title for one in recordings))
+        say(f"{server.address}\nfor browsers on this machine: whoever has the address can look; Ctrl-C ends it")
+        try:
+            Event().wait(options.seconds)
+        except KeyboardInterrupt:
+            say("")
+
+
+def _write(recording: ViewedRecording, options: Namespace) -> list[Path]:
+    """Write the recording as asked for; return the files of its earlier pieces."""
+    written = []
+    if isinstance(recording, LiveStream) and options.record is not None:
+        out = Path(options.record)
+        for number in recording.pieces[:-1]:
+            written.append(out.with_name(f"{out.stem}.piece{number}{out.suffix}"))
+            recording.piece(number).save(written[-1])
+    if options.record is not None:
+        recording.save(options.record)
+    if options.html is not None:
+        recording.export_html(options.html)
+    return written

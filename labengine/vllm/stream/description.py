@@ -1,0 +1,97 @@
+"""What a recording of a stream says of itself: title, facts, and sentences on what it lacks."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from labengine.record.gap import Gap
+from labengine.record.wording import readable
+from labengine.vllm.stream.methods import code_of
+from labengine.vllm.stream.pieces import EDITION, Piece
+from labengine.vllm.stream.reader import StreamReader
+
+STEPS_ARE_OF_VLLM = "This is a recording of a vLLM scheduler: there is no engine here to step."
+NO_TOKENS = "Token ids were left out (LABENGINE_TAP_TOKENS=0): only their number is known, and the hashes of blocks."
+IS_LIVE = "Live from a vLLM scheduler: the views follow it, and it cannot be stepped here."
+
+
+def piece_of(reader: StreamReader, number: int) -> Piece:
+    """Return a piece by its number, from 1."""
+    return reader.pieces[number - 1 - reader.num_forgotten]
+
+
+def newest_number(reader: StreamReader) -> int:
+    """Return the number of the newest piece."""
+    return reader.num_forgotten + len(reader.pieces)
+
+
+def facts_of(reader: StreamReader, number: int, note: str) -> dict[str, Any]:
+    """Return the facts that a file of one piece has, in JSON types."""
+    header, piece = reader.header, piece_of(reader, number)
+    assert header is not None
+    return {
+        "title": title_of(reader, number),
+        "edition": EDITION,
+        "note": note,
+        "num_steps": piece.fold.step,
+        "num_violations": len(piece.contradictions[:1]),
+        "code": code_of(header.methods, header.engine),
+        "stream": {
+            "engine": readable(header.engine),
+            "scheduler": readable(header.scheduler),
+            "model": readable(header.model),
+            "rank": header.rank,
+            "piece": number,
+            "gaps": [one.gap for one in reader.pieces],
+            "gap_before": fact_of(piece.timeline.gap_before),
+            "gap_after": fact_of(piece.timeline.gap_after),
+            "end": reader.end,
+        },
+        "request_names": {str(i): readable(name) for i, name in reader.names.items() if i in piece.fold.requests},
+    }
+
+
+def fact_of(gap: Gap | None) -> dict[str, Any] | None:
+    """Return a gap in JSON types."""
+    return None if gap is None else asdict(gap)
+
+
+def title_of(reader: StreamReader, number: int) -> str:
+    """Return one line, which a narrow view cuts: engine, rank, model, scheduler, pool, and which piece it is."""
+    header, piece = reader.header, piece_of(reader, number)
+    assert header is not None
+    sizes = ", ".join(str(group.block_size) for group in piece.fold.groups)
+    parts = [
+        readable(header.engine),
+        f"rank {header.rank}",
+        readable(header.model.rstrip("/").rpartition("/")[2]),
+        readable(header.scheduler),
+        f"{len(piece.fold.ref_counts)} blocks of {sizes}",
+    ]
+    if newest_number(reader) > 1:
+        parts.append(f"piece {number} of {newest_number(reader)}")
+    return " · ".join(parts)
+
+
+def note_of(reader: StreamReader, number: int, *, end: str, first: str = STEPS_ARE_OF_VLLM) -> str:
+    """Return sentences on what a recording lacks, shown in place of the controls.
+
+    end: how it ends if the stream does not say so. first: the first sentence.
+    """
+    piece, notes = piece_of(reader, number), [first]
+    if reader.header is not None and not reader.header.has_tokens:
+        notes.append(NO_TOKENS)
+    if piece.gap:
+        after = ", after a gap" if number > 1 else ""
+        notes.append(f"It begins before step {piece.first_step}{after}: {readable(piece.gap, 400)}.")
+    if number < newest_number(reader):
+        following = piece_of(reader, number + 1)
+        notes.append(f"It ends at a gap: {readable(following.gap, 400)}. Piece {number + 1} goes on after it.")
+    elif reader.gap is not None:
+        notes.append(f"It ends at a gap: {readable(reader.gap, 400)}; no keyframe followed.")
+    elif reader.end is not None:
+        notes.append(f"It ends because {readable(reader.end, 400)}.")
+    elif end:
+        notes.append(end)
+    return " ".join(notes)

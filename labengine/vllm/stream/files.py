@@ -1,0 +1,75 @@
+"""The files of a stream: one file, or all of one stream in a folder, in order."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from os import PathLike
+from pathlib import Path
+
+from labengine.config import ConfigError
+from labengine.system.regular_file import open_regular
+
+SUFFIX = ".labstream"
+GZIP = b"\x1f\x8b"
+"""How a saved recording begins."""
+_NAME = re.compile(rf"(?P<stream>rank\d+-.+)-(?P<number>\d+){re.escape(SUFFIX)}")
+
+
+def stream_files(place: str | PathLike[str]) -> list[Path]:
+    """Return the files of a stream in order. place: a file, a folder, or FOLDER/STREAM, as `places_in` returns it.
+
+    Raises ConfigError for a folder with none, or with several streams.
+    """
+    path = Path(place)
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        if found := _streams(path.parent).get(path.name):
+            return found
+        raise ConfigError(f"there is no file {path}; attach takes a {SUFFIX} file, or the folder of LABENGINE_TAP")
+    streams = _streams(path)
+    if not streams:
+        raise ConfigError(f"there is no stream in {path}: LABENGINE_TAP=file:{path} makes vLLM's tap write one")
+    if len(streams) > 1:
+        names = ", ".join(places_in(path)[:8])
+        raise ConfigError(f"{path} has {len(streams)} streams, newest first: {names}; name one of these")
+    return streams.popitem()[1]
+
+
+def places_in(place: str | PathLike[str]) -> list[str]:
+    """Return the place, or of a folder with several streams FOLDER/STREAM for each, the newest first."""
+    path = Path(place)
+    streams = _streams(path) if path.is_dir() else {}
+    if len(streams) < 2:
+        return [str(place)]
+    newest = sorted(streams, key=lambda name: max(file.stat().st_mtime for file in streams[name]), reverse=True)
+    return [str(path / name) for name in newest]
+
+
+def _streams(folder: Path) -> dict[str, list[Path]]:
+    """Return the files of each stream in a folder, in order."""
+    streams: dict[str, list[tuple[int, Path]]] = defaultdict(list)
+    for file in folder.glob(f"*{SUFFIX}"):
+        if found := _NAME.fullmatch(file.name):
+            streams[found["stream"]].append((int(found["number"]), file))
+    return {name: [file for _, file in sorted(numbered)] for name, numbered in streams.items()}
+
+
+def lines_of(file: Path) -> Iterator[tuple[bytes, bool]]:
+    """Yield (line, whether it is complete) for each line: the last one of a live stream may be half written.
+
+    Raises ConfigError for a file that cannot be read, or was saved by a lab or by attach.
+    """
+    try:
+        with open_regular(file) as lines:
+            if lines.peek(2)[:2] == GZIP:
+                raise ConfigError(
+                    f"{file} is a saved recording, and no stream of the tap: `labengine open {file}` shows it, with "
+                    "--html as a page; labengine doctor takes both"
+                )
+            for line in lines:
+                yield line.rstrip(b"\n"), line.endswith(b"\n")
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from error

@@ -1,0 +1,205 @@
+"""A running vLLM as a recording that grows: every view follows it, and scrubs back while it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from os import PathLike
+from threading import RLock, Thread, current_thread
+from time import monotonic
+
+from labengine.config import ConfigError, checked_int
+from labengine.engine.interrupts import interrupts_deferred
+from labengine.record.files.file import packed, run_of, save
+from labengine.record.files.file_access import Limits
+from labengine.record.files.parsing import TraceError
+from labengine.record.wording import readable
+from labengine.session.reasons import Seam
+from labengine.session.saved.recording import ViewedRecording
+from labengine.session.saved.trace import Trace, checked_seams
+from labengine.system.atomic_write import only_for_the_user
+from labengine.vllm.stream.connection import Connection
+from labengine.vllm.stream.description import IS_LIVE, facts_of, newest_number, note_of, piece_of, title_of
+from labengine.vllm.stream.endpoints import Endpoint
+from labengine.vllm.stream.listing import one_of
+from labengine.vllm.stream.live_reader import LiveReader
+from labengine.vllm.stream.live_view_source import LiveViewSource
+from labengine.vllm.stream.token_texts import TokenText
+
+SECONDS_FOR_KEYFRAME = 30.0
+"""How long an engine may take to say its state: a step of it may be long."""
+
+SECONDS_OF_A_RUN = 1.0
+"""An engine without an event for so long is idle: the views then tell its last step."""
+
+LOST = "The connection ended without an end of the stream: vLLM was killed, or a tunnel was closed."
+
+
+class LiveStream(ViewedRecording):
+    """The stream of a running vLLM: show(), view(...), why(...), save(...) as a Trace. It grows until close().
+
+    timeline: the newest piece, which starts over after a gap. A thread of its own reads the stream.
+    """
+
+    def __init__(
+        self, connection: Connection, reader: LiveReader, lines: Iterator[bytes], token_text: TokenText
+    ) -> None:
+        self.reader, self._token_text = reader, token_text
+        self.is_connected = True
+        """False once the stream has ended, for whatever reason."""
+        self._connection, self._lines = connection, lines
+        self._guard = RLock()
+        self._newest_event = monotonic()
+        self._end_note = ""
+        """How the stream ended if it did not say so itself."""
+        self._describe()
+        self.seams: dict[str, Seam] = checked_seams(self.facts)
+        super().__init__(reader.timeline, self._held_still)
+        self._thread = Thread(target=self._read, name="labengine-attached", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def attached(
+        cls,
+        found: Sequence[Endpoint],
+        rank: int | None,
+        token_text: TokenText,
+        max_events: int,
+        max_bytes: int,
+        on_line: Callable[[bytes], object] = lambda line: None,
+    ) -> LiveStream:
+        """Attach to one of these. on_line: gets each line before it is read.
+
+        Raises ConfigError where none answers, or several do and rank names none of them.
+        """
+        connection = one_of(found, rank)
+        try:
+            reader, lines = LiveReader(connection.place, max_events, max_bytes), _noted(connection.lines(), on_line)
+            _read_keyframe(connection, reader, lines)
+            return cls(connection, reader, lines, token_text)
+        except BaseException:
+            connection.close()
+            raise
+
+    # -- the recording -------------------------------------------------------------------------------------------------
+
+    @property
+    def is_running(self) -> bool:
+        """True while events come."""
+        return self.is_connected and monotonic() - self._newest_event < SECONDS_OF_A_RUN
+
+    @property
+    def pieces(self) -> range:
+        """The numbers of the pieces that are kept: a gap, or a contradiction, ends one. The last one still grows."""
+        return range(self.reader.num_forgotten + 1, newest_number(self.reader) + 1)
+
+    def piece(self, number: int) -> Trace:
+        """Return a piece as it is now, as a recording that has ended. Raises ConfigError for one that is not kept."""
+        number = checked_int("number", number, self.pieces[0], self.pieces[-1])
+        limits = Limits(self._connection.place)
+        with self._held_still():
+            note = note_of(self.reader, number, end=self._end_note or "It was still going on.")
+            raw = packed(piece_of(self.reader, number).timeline, facts_of(self.reader, number, note), self.token_text)
+        return Trace(run_of(raw, limits))
+
+    @property
+    def request_names(self) -> dict[int, str]:
+        """Names of the requests in vLLM, by request id."""
+        with self._held_still():
+            return {number: readable(name) for number, name in self.reader.names.items()}
+
+    def engine_id(self, request_id: int) -> str:
+        """Return vLLM's own id of a request; empty for one that is long gone."""
+        return readable(self.reader.names.get(request_id, ""))
+
+    def token_text(self, token_id: int) -> str:
+        """Return one token as readable text."""
+        return self._token_text(checked_int("token_id", token_id))
+
+    def check(self) -> None:
+        """Ask the engine for its state: where it contradicts the events, a violation and a new piece will say so."""
+        self._connection.ask_for_keyframe()
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the newest piece as it is now to a file for labengine.open. TraceError when it cannot be written."""
+        with self._held_still():
+            number = newest_number(self.reader)
+            note = note_of(self.reader, number, end=self._end_note or "It was still going on.")
+            with only_for_the_user():
+                save(path, self.timeline, facts_of(self.reader, number, note), self.token_text)
+
+    def view_source(self) -> LiveViewSource:
+        """Return the views' interface to this stream (a labengine_widgets.ViewSource)."""
+        return LiveViewSource(self, self._lab)
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until the stream has ended. Returns False if it has not within so many seconds."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def close(self) -> None:
+        """Let the engine go, and close the views. Twice is harmless; looking at what was recorded still works."""
+        self._end_note = self._end_note or "It was let go here."
+        self._connection.close()
+        if self._thread is not current_thread():
+            self._thread.join(2.0)
+        super().close()
+
+    @contextmanager
+    def _held_still(self) -> Iterator[None]:
+        with interrupts_deferred(), self._guard:
+            yield
+
+    # -- the reading thread --------------------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        try:
+            for line in self._lines:
+                with self._guard:
+                    self._newest_event = monotonic()
+                    known = newest_number(self.reader), self.reader.gap
+                    self.reader.take(line)
+                    if known != (newest_number(self.reader), self.reader.gap):
+                        self._describe()
+        except (TraceError, ConfigError, OSError, MemoryError) as error:
+            self._end_note = self._end_note or f"Reading it ended: {error}."
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        self._connection.close()
+        self._end_note = self._end_note or LOST
+        self.is_connected = False
+        with self._guard:
+            self._describe()
+
+    def _describe(self) -> None:
+        number = newest_number(self.reader)
+        self.title = title_of(self.reader, number)
+        first = {"first": IS_LIVE} if self.is_connected else {}
+        self.note = note_of(self.reader, number, end=self._end_note, **first)
+        self.facts = facts_of(self.reader, number, self.note)
+
+
+def _noted(lines: Iterator[bytes], on_line: Callable[[bytes], object]) -> Iterator[bytes]:
+    for line in lines:
+        on_line(line)
+        yield line
+
+
+def _read_keyframe(connection: Connection, reader: LiveReader, lines: Iterator[bytes]) -> None:
+    """Read up to the engine's state. Raises ConfigError if it does not come."""
+    connection.wait_at_most(SECONDS_FOR_KEYFRAME)
+    try:
+        while not reader.pieces:
+            reader.take(next(lines))
+    except TimeoutError:
+        raise ConfigError(
+            f"{connection.place} answers, and vLLM has not said its state within {SECONDS_FOR_KEYFRAME:g} s: "
+            "is it in the middle of a long step? Attach again"
+        ) from None
+    except StopIteration:
+        raise ConfigError(
+            f"{connection.place} has closed the connection: vLLM has ended, or is not tapped any more"
+        ) from None
+    connection.wait_at_most(None)

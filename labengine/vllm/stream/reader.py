@@ -1,0 +1,177 @@
+"""Reads the lines of a stream into pieces: a new one begins after a gap, and after a contradiction."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from labengine.record.files.codec import fold_of
+from labengine.record.files.file_access import Limits
+from labengine.record.files.parsing import FACTS, INT, TEXT, Shape, TraceError, parsed
+from labengine.record.files.validation import check_keyframe
+from labengine.record.fold import Fold
+from labengine.record.gap import Gap
+from labengine.record.timeline import Timeline
+from labengine.record.wording import readable
+from labengine.vllm.stream.contradictions import contradictions
+from labengine.vllm.stream.header import StreamHeader, header_of
+from labengine.vllm.stream.pieces import Piece
+
+TIME = Shape((int, float), float)
+
+MAX_WHY = 200
+"""Characters of a gap's reason, which the stream gives."""
+
+
+class Loss(NamedTuple):
+    """Why the tap could not go on. request_id: the request whose blocks were cached at that time; None for none.
+
+    num_events: events that it dropped; 0 if it did not see them. by: the method of vLLM's that did what no event
+    expresses, "Class.method"; empty where no method did.
+    """
+
+    why: str
+    request_id: int | None
+    num_events: int
+    by: str
+
+
+class StreamReader:
+    """Takes a stream's lines in order. Nothing in them is trusted: TraceError names what cannot be read."""
+
+    def __init__(self, limits: Limits, max_events: int) -> None:
+        self._limits, self._max_events = limits, max_events
+        self.header: StreamHeader | None = None
+        self.pieces: list[Piece] = []
+        self.num_forgotten = 0
+        """Pieces before the first one here, which are not kept."""
+        self.names: dict[int, str] = {}
+        """vLLM's names of the requests."""
+        self.end: str | None = None
+        """Why the stream ended, if it says so."""
+        self.first_loss: Loss | None = None
+        """Why rows of the first piece are missing at its end, as the tap saw it; None for another end."""
+        self._next = 0
+        """Number of the next message."""
+        self.gap: str | None = None
+        """Why the newest events could not be recorded, with no keyframe since; None if they were."""
+
+    def take(self, line: bytes) -> None:
+        """Read one line."""
+        self._limits.refuse_late()
+        self._limits.refuse_line(line)
+        self.take_document(parsed(line))
+
+    def take_document(self, document: Any) -> None:
+        """Read what one line holds."""
+        if not isinstance(document, dict):
+            raise TraceError(f"{self._limits.path} has a line that is no message: get it again")
+        if self.header is None or "format" in document:
+            self._take_header(header_of(document, str(self._limits.path)))
+            return
+        try:
+            self._take_message(document, self.header)
+        except TraceError:
+            raise
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            number = str(document.get("n"))[:20]
+            raise TraceError(
+                f"{self._limits.path} does not add up at message {number} ({error}): get it again"
+            ) from None
+
+    def _take_header(self, header: StreamHeader) -> None:
+        known = self.header
+        if known is not None and known.stream != header.stream:
+            raise TraceError(f"{self._limits.path} continues with another stream: attach one engine's files at a time")
+        self.header = header
+
+    def _take_message(self, message: dict[str, Any], header: StreamHeader) -> None:
+        number, at = INT(message["n"]), TIME(message["t"])
+        if number > self._next and self.pieces:
+            self.gap = f"messages {self._next} to {number - 1} of the stream are missing"
+        elif number < self._next:
+            raise ValueError(f"message {number} comes again")
+        self._next = number + 1
+        for key, name in FACTS(message.get("names", {})).items():
+            self.names[int(key)] = TEXT(name)
+        if "k" in message:
+            self._take_keyframe(FACTS(message["k"]), message.get("lost"))
+        elif "e" in message and self.gap is None:
+            rows = [_renumbered(row, header) for row in message["e"]]
+            self._piece.add(rows, at, message.get("inputs", ()))
+            if message.get("idle") is True:
+                self._piece.idle_at = self._piece.timeline.end
+        elif "end" in message:
+            self.end = TEXT(message["end"])
+            if "lost" in message:
+                self.gap = self._lost(message["lost"])
+
+    @property
+    def _piece(self) -> Piece:
+        if not self.pieces:
+            raise ValueError("events come before the first keyframe")
+        return self.pieces[-1]
+
+    def _take_keyframe(self, document: dict[str, Any], lost: Any) -> None:
+        self._limits.refuse_pool(len(document["ref_counts"]))
+        check_keyframe(document)
+        state = fold_of(document)
+        gap = self._lost(lost) if lost is not None else self.gap
+        self.gap = None
+        if not self.pieces:
+            self._begin(state, _late(state) if gap is None else gap, None)
+        elif gap is not None:
+            loss = None if lost is None else _loss(lost)
+            why, num_events = (gap, 0) if loss is None else (loss.why, loss.num_events)
+            self._begin(state, gap, self._gap(state, why, num_events or None))
+        else:
+            self._check(state)
+
+    def _lost(self, lost: Any) -> str:
+        """Return why rows are missing, as the tap has put it, with what is known of how many."""
+        loss = _loss(lost)
+        if len(self.pieces) == 1 and self.gap is None:
+            self.first_loss = loss
+        num_steps = INT(lost["num_steps"])
+        known = [f"{loss.num_events:,} events were dropped"] if loss.num_events else []
+        known += [f"{num_steps:,} steps were not observed"] if num_steps else []
+        return "; ".join((loss.why, *known))
+
+    def _check(self, state: Fold) -> None:
+        piece = self._piece
+        found = contradictions(piece.fold, state)
+        if not found:
+            piece.num_keyframes += 1
+            return
+        piece.contradict(found)
+        self._begin(state, f"the engine's own state contradicted the events before it: {found[0]}", None)
+
+    def _gap(self, state: Fold, why: str, num_events: int | None) -> Gap:
+        """Return the gap between the newest piece and a state."""
+        return Gap(self._piece.fold.step + 1, state.step, num_events, readable(why, MAX_WHY))
+
+    def _begin(self, state: Fold, gap: str, gap_before: Gap | None) -> None:
+        self.pieces.append(self._new_piece(state, gap, gap_before))
+
+    def _new_piece(self, state: Fold, gap: str, gap_before: Gap | None) -> Piece:
+        if self.pieces:
+            self.pieces[-1].timeline.gap_after = gap_before
+        return Piece(state, gap, Timeline(self._max_events), gap_before=gap_before)
+
+
+def _renumbered(row: Any, header: StreamHeader) -> list[Any]:
+    """Return a row with this labengine's number of its kind, and all of its fields."""
+    number, *values = row
+    if type(number) is not int or number < 0:
+        raise ValueError("a row's kind is no number")
+    return [header.numbers[number], *values, *header.missing[number]]
+
+
+def _loss(lost: Any) -> Loss:
+    request = lost.get("request")
+    return Loss(
+        TEXT(lost["why"]), None if request is None else INT(request), INT(lost["num_events"]), TEXT(lost.get("by", ""))
+    )
+
+
+def _late(state: Fold) -> str:
+    return "vLLM had run before, and what its free cached blocks hold is not known" if state.step else ""
