@@ -115,23 +115,24 @@ class Engine:
 
         Raises ConfigError for a prompt that is empty or never fits.
         """
-        request = self.new_request(self.num_added, token_ids, sampling, cache_salt, extra_keys)
+        prompt = checked_token_ids(token_ids)
+        request = self.new_request(self.num_added, prompt, sampling, cache_salt, extra_keys)
         self.queue(request)
         return request.request_id
 
     def new_request(
         self,
         request_id: int,
-        token_ids: Sequence[int],
+        prompt: list[int],
         sampling: SamplingParams,
         cache_salt: str | None = None,
         extra_keys: ExtraKeys = (),
     ) -> Request:
         """Return a request that this engine could run, not queued yet.
 
-        It shares blocks only under equal salt and keys.
+        prompt: checked token ids, which the request keeps and appends to. It shares blocks only under equal salt and
+        keys.
         """
-        prompt = checked_token_ids(token_ids)
         if not prompt:
             raise ConfigError("the prompt is empty: a request needs at least one token")
         if cache_salt is not None:

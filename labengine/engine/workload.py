@@ -7,7 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from labengine.config import ConfigError, EngineConfig, GroupSpec, SamplingParams, checked_call, is_single_int, shown
+from labengine.config import (
+    ConfigError,
+    EngineConfig,
+    GroupSpec,
+    SamplingParams,
+    checked_call,
+    checked_token_ids,
+    is_single_int,
+    shown,
+)
 from labengine.core.editions import edition as edition_named
 from labengine.core.parts import Parts
 from labengine.core.request import Request
@@ -66,7 +75,7 @@ def _arrivals(workload: Mapping[str, Any], engine: Engine) -> deque[tuple[int, R
         if not is_single_int(wanted["step"]) or wanted["step"] < 0:
             raise ConfigError(f"request {request_id}: step must be an integer from 0, got {wanted['step']!r}")
         sampling = SamplingParams(max_tokens=wanted["max_tokens"], ignore_eos=True)
-        request = engine.new_request(request_id, wanted["prompt"], sampling, wanted.get("salt"))
+        request = engine.new_request(request_id, checked_token_ids(wanted["prompt"]), sampling, wanted.get("salt"))
         arrivals.append((int(wanted["step"]), request))
     return deque(sorted(arrivals, key=lambda arrival: (arrival[0], arrival[1].request_id)))
 
