@@ -34,6 +34,11 @@ Topic = Literal["step", "request", "block", "model", "external tier", "trouble"]
 """What an event is about: views filter and colour by it."""
 
 
+KindPhase = Literal["schedule", "forward", "sample", "none", "any", ""]
+"""The phase that an event begins. "none": it ends the step; "any": it comes wherever it is noticed; "": it belongs to
+the phase under way, and to the update once the forward pass is done. See record/phases.py."""
+
+
 class InVllm(NamedTuple):
     """A method of vLLM's, and what it decides, in labengine's words."""
 
@@ -51,6 +56,8 @@ class Event:
     """
 
     topic: ClassVar[Topic]
+    phase: ClassVar[KindPhase] = ""
+    """The phase of its step."""
     decided_by: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Per variant: labengine's method that usually decides, others that take part, and last the emitter. Empty for a
     kind that only a recording of another engine has."""
@@ -70,6 +77,7 @@ class EngineStarted(Event):
     """Pads a block table where a group holds no block. From 0 on it is a block of the pool that is never given away."""
 
     topic = "step"
+    phase = "none"
     decided_by = {"": ("Parts.assemble", "Engine.__init__")}
 
 
@@ -80,6 +88,7 @@ class StepStarted(Event):
     step: int
 
     topic = "step"
+    phase = "schedule"
     decided_by = {"": ("Engine._all_or_nothing",)}
 
 
@@ -90,6 +99,7 @@ class StepEnded(Event):
     step: int
 
     topic = "step"
+    phase = "none"
     decided_by = {"": ("Engine._all_or_nothing",)}
 
 
@@ -105,6 +115,7 @@ class StepFailed(Event):
     """Class and method of the part that raised it, such as "BlockPool.release"."""
 
     topic = "trouble"
+    phase = "any"
     decided_by = {"": ("Engine._all_or_nothing",)}
 
 
@@ -117,6 +128,7 @@ class StepRolledBack(Event):
     """Name of the exception that ended the step."""
 
     topic = "trouble"
+    phase = "none"
     decided_by = {"": ("Scheduler.forget_written", "Engine._roll_back")}
 
 
@@ -331,6 +343,7 @@ class BlocksSaved(Event):
     transfers: tuple[Transfer, ...]
 
     topic = "external tier"
+    phase = "any"
     decided_by = {"": ("Scheduler.choose_saves", "ExternalLoads.saves", "Transfers.save")}
 
 
@@ -365,6 +378,7 @@ class TierChanged(Event):
     """(group, block hash, transfers that keep it from being evicted); 0 where the last one gave its pin back."""
 
     topic = "external tier"
+    phase = "any"
     decided_by = {"": ("Transfers._emit_changes",)}
 
 
@@ -685,6 +699,7 @@ class SlotsWritten(Event):
     """(block_id, offset, length) per block touched."""
 
     topic = "model"
+    phase = "forward"
     decided_by = {"": ("KVCacheManager.slot_runs", "BlockPool.null_block", "Engine._forward")}
 
 
@@ -696,6 +711,7 @@ class ForwardRan(Event):
     num_tokens: int
 
     topic = "model"
+    phase = "forward"
     decided_by = {"": ("Scheduler.schedule", "Engine._forward")}
 
 
@@ -723,6 +739,7 @@ class TokenSampled(Event):
     position: int
 
     topic = "model"
+    phase = "sample"
     decided_by = {"": ("Scheduler.update", "Scheduler.plan", "Scheduler.append_token")}
     in_vllm = {"": InVllm("scheduler", "_update_request_with_output", "The step's output is appended to the request.")}
 
@@ -747,6 +764,7 @@ class ViolationFound(Event):
     """Of the rule "said": what differs (one of check.contradictions.ABOUT), what the events say, and what is."""
 
     topic = "trouble"
+    phase = "any"
     decided_by = {"": ("Watch._report",)}
 
 

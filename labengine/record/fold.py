@@ -181,7 +181,7 @@ class Fold:
 
     @property
     def num_used_blocks(self) -> int:
-        """Blocks that are not free."""
+        """Blocks that are not in the free queue: what "used" means everywhere, whatever a faulty part counts."""
         return len(self.ref_counts) - len(self.free_queue) - (self.null_block >= 0)
 
     def _is_used(self, block_id: int) -> bool:

@@ -17,7 +17,10 @@ from labengine.engine.engine import Engine
 from labengine.system import code_roles
 from labengine.system.code_roles import Role, passes_calls_on, role_of, rolls_back
 
-FOLLOWERS = ("check", "trace", "timeline", "fold", "figures", "session.stats", "session.history.inputs")
+FOLLOWERS = (
+    *("check", "record.files", "record.timeline", "record.fold", "record.figures"),
+    *("session.stats", "session.history.inputs"),
+)
 
 
 def frame_in(module: str) -> FrameType:
@@ -54,6 +57,7 @@ def test_a_watched_runner_only_passes_calls_on() -> None:
 
 
 def test_a_scenario_counts_as_the_users_code_and_others_have_no_role() -> None:
+    import_module("labengine.scenarios.tiers")
     assert role_of(frame_in("labengine.scenarios.tiers")) is Role.USERS
     assert role_of(frame_in("__main__")) is role_of(frame_in("labengine.config")) is None
     assert labengine.__name__ not in code_roles._roles

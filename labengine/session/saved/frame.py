@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from labengine.config import ConfigError
 from labengine.engine.interrupts import interrupts_deferred
 from labengine.events import EVENT_KINDS, Event, StepStarted
+from labengine.record.phases import phase_after
 from labengine.record.timeline import Timeline
 from labengine.system.extras import how_to_install
 
@@ -53,8 +54,6 @@ def _pandas() -> Any:
 
 
 def _steps_and_phases(step: int, events: Sequence[Event]) -> tuple[list[int], list[str | None]]:
-    from labengine_widgets.words.runs import phase_after
-
     steps: list[int] = []
     phases: list[str | None] = []
     phase = None

@@ -8,9 +8,10 @@ import pytest
 
 from labengine import Lab
 from labengine import events as ev
+from labengine.record.phases import phase_after
 from labengine.record.timeline import Timeline
 from labengine_widgets.words.captions import MAX_FOLLOWED, CaptionWriter, captions_of
-from labengine_widgets.words.runs import MAX_FRAMES, Run, phase_after, runs
+from labengine_widgets.words.runs import MAX_FRAMES, Run, runs
 from labengine_widgets.words.scene import Scene
 from widgets.story_219 import begin, merging_step, overwriting_step
 

@@ -10,11 +10,11 @@ from labengine import events as ev
 from labengine.config import GroupSpec
 from labengine.engine.external import HostStore
 from labengine.record.fold import Fold, fold
+from labengine.record.phases import phase_after
 from labengine.record.timeline import Timeline
 from labengine.record.wording import group_name
 from labengine_widgets import block_map, block_map_svg
 from labengine_widgets.words.captions import CaptionWriter, captions_of
-from labengine_widgets.words.runs import phase_after
 from labengine_widgets.words.scene import Scene
 from labengine_widgets.words.sentences import sentence
 from labengine_widgets.words.tier import kept_contents

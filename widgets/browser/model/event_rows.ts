@@ -92,6 +92,21 @@ export const TOPICS: Readonly<Record<keyof typeof FIELDS, number>> = {
   ViolationFound: 5,
 };
 
+// The phase of a step that a kind begins; see labengine/record/phases.py.
+export const PHASES: Readonly<Record<string, string>> = {
+  EngineStarted: "none",
+  StepStarted: "schedule",
+  StepEnded: "none",
+  StepFailed: "any",
+  StepRolledBack: "none",
+  BlocksSaved: "any",
+  TierChanged: "any",
+  SlotsWritten: "forward",
+  ForwardRan: "forward",
+  TokenSampled: "sample",
+  ViolationFound: "any",
+};
+
 // Fields of each kind. Bytes arrive as hex, tuples as arrays.
 export interface EventFields {
   EngineStarted: {

@@ -1,7 +1,7 @@
 // The kinds of events and their rows. Rows with another order of fields are put in the order of event_rows.ts.
 
 import type { EventFields, EventRows } from "./event_rows.ts";
-import { DEFAULTS, FIELDS } from "./event_rows.ts";
+import { DEFAULTS, FIELDS, PHASES } from "./event_rows.ts";
 
 export type EventKind = keyof EventFields;
 export type Phase = "schedule" | "forward" | "sample" | "update";
@@ -47,12 +47,11 @@ function move(ours: readonly string[] | undefined, theirs: Map<string, number>):
 
 // The phase an event belongs to, given the one before it; null outside a step and at its end.
 export function phaseAfter(name: string, phase: Phase | null): Phase | null {
-  if (name === "StepStarted") return "schedule";
-  if (phase === null || name === "StepEnded" || name === "StepRolledBack" || name === "EngineStarted") return null;
-  if (name === "SlotsWritten" || name === "ForwardRan") return "forward";
-  // described where they are noticed
-  if (["BlocksSaved", "TierChanged", "ViolationFound", "StepFailed"].includes(name)) return phase;
-  if (phase === "forward" && name === "TokenSampled") return "sample";
+  const own = PHASES[name] ?? "";
+  if (own === "schedule") return own;
+  if (phase === null || own === "none") return null;
+  if (own === "any") return phase;
+  if (own === "forward" || (own === "sample" && phase === "forward")) return own;
   return phase === "forward" || phase === "sample" ? "update" : phase;
 }
 

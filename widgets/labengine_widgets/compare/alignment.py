@@ -13,7 +13,8 @@ from itertools import zip_longest
 from typing import Any
 
 from labengine import events as ev
-from labengine_widgets.words.runs import Run, by_block, phase_after, runs
+from labengine.record.phases import phase_after
+from labengine_widgets.words.runs import Run, by_block, runs
 
 Ends = tuple[int, int]
 """A moment of the left recording and one of the right."""

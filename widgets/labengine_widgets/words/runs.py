@@ -46,23 +46,6 @@ def runs(events: Iterable[ev.Event]) -> list[Run]:
     return at_most(MAX_FRAMES, found)
 
 
-def phase_after(event: ev.Event, phase: str | None) -> str | None:
-    """Return an event's phase, from the phase before it; None outside a step and at its end."""
-    if isinstance(event, ev.StepStarted):
-        return "schedule"
-    if phase is None or isinstance(event, (ev.StepEnded, ev.StepRolledBack, ev.EngineStarted)):
-        return None
-    if isinstance(event, (ev.SlotsWritten, ev.ForwardRan)):
-        return "forward"
-    if isinstance(
-        event, (ev.BlocksSaved, ev.TierChanged, ev.ViolationFound, ev.StepFailed)
-    ):  # emitted wherever they are noticed
-        return phase
-    if phase == "forward" and isinstance(event, ev.TokenSampled):
-        return "sample"
-    return "update" if phase in ("forward", "sample") else phase
-
-
 def _kinship(event: ev.Event) -> tuple[object, ...]:
     """Return a key: neighbours with equal keys belong to one run."""
     match event:

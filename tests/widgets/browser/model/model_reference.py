@@ -17,8 +17,8 @@ from labengine import events as ev
 from labengine.record.files import codec
 from labengine.record.fold import Fold
 from labengine.record.hooks import Hooks
+from labengine.record.phases import phase_after
 from labengine.record.snapshot import map_key
-from labengine_widgets.words.runs import phase_after
 from labengine_widgets.words.scene import Scene
 
 PARTS = ("step", "phase", "score", "blocks", "requests", "queue", "map", "tier")

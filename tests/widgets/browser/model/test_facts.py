@@ -14,9 +14,9 @@ from labengine import events as ev
 from labengine.core.prefix_cache import HashChain
 from labengine.record.fold import Fold
 from labengine.record.hooks import Hooks
+from labengine.record.phases import phase_after
 from labengine.record.snapshot import map_key
 from labengine_widgets.words.names import content_name
-from labengine_widgets.words.runs import phase_after
 from labengine_widgets.words.scene import Scene
 from labengine_widgets.words.sentences import sentence
 from labengine_widgets.words.tier import KnownTier
