@@ -104,7 +104,7 @@ gpu-cache: setup
 	@$(PY) -m tools.gpu_cache
 
 runs: setup models
-	@$(PY) -m tools.site.runs $(RUNS)
+	@$(PY) -m tools.site.notebook_runs $(RUNS)
 
 model: setup
 	@echo "model: SmolLM2-135M-Instruct (the first time a download of 98 MB and a conversion, about a minute)"

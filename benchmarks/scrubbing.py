@@ -31,7 +31,7 @@ from open_trace import session  # noqa: E402
 
 from browser.chromium import launched  # noqa: E402
 from labengine_widgets.browser import css, esm  # noqa: E402
-from labengine_widgets.pages.recording import recording_payload  # noqa: E402
+from labengine_widgets.pages.whole_recording import recording_payload  # noqa: E402
 
 MOUNT = """async ([source, tab]) => {
   const { mount } = await import("data:text/javascript;base64," + source);

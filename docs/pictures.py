@@ -34,7 +34,7 @@ from labengine.session.compare.comparison import Comparison  # noqa: E402
 from labengine_widgets.browser import COMPARE, DASHBOARD, css, esm  # noqa: E402
 from labengine_widgets.pages.export import pair_payloads  # noqa: E402
 from labengine_widgets.pages.html_page import LOOK  # noqa: E402
-from labengine_widgets.pages.recording import recording_payload  # noqa: E402
+from labengine_widgets.pages.whole_recording import recording_payload  # noqa: E402
 
 WIDTH = 1220
 SCALE = 2

@@ -229,7 +229,7 @@ def _bug(options: argparse.Namespace) -> None:
 
 
 def _find(options: argparse.Namespace) -> int:
-    from labengine.finder.command import exit_code_of, find_from_file
+    from labengine.finder.find_command import exit_code_of, find_from_file
 
     asked = (options.parts, options.against, options.seconds, options.seed, options.test, options.notebook)
     found = find_from_file(*asked)
@@ -238,8 +238,8 @@ def _find(options: argparse.Namespace) -> int:
 
 
 def _find_engine(options: argparse.Namespace) -> int:
-    from labengine.finder.command import exit_code_of
-    from labengine.finder.engines.command import find_in_engine_command
+    from labengine.finder.engines.find_engine_command import find_in_engine_command
+    from labengine.finder.find_command import exit_code_of
 
     search = find_in_engine_command(options)
     print(search)
@@ -265,7 +265,7 @@ def _open(options: argparse.Namespace) -> None:
 
 def _attach(options: argparse.Namespace) -> None:
     from labengine.vllm.cache_events.places import is_kv_place
-    from labengine.vllm.stream.command import attach_command
+    from labengine.vllm.stream.attach_command import attach_command
 
     if is_kv_place(options.place):
         raise ConfigError(f"{options.place} is of KV events: labengine attach-kv {options.place}")
@@ -273,14 +273,14 @@ def _attach(options: argparse.Namespace) -> None:
 
 
 def _attach_kv(options: argparse.Namespace) -> None:
-    from labengine.vllm.cache_events.command import kv_command
+    from labengine.vllm.cache_events.attach_kv_command import kv_command
 
     kv_command(options, print)
 
 
 def _conform(options: argparse.Namespace) -> int:
     from labengine.core.editions import RECORDED_EDITIONS
-    from labengine.finder.command import object_named
+    from labengine.finder.find_command import object_named
     from labengine.vllm.conformance.conform import conform
     from labengine.vllm.stream.files import places_in
 

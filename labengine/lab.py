@@ -29,7 +29,7 @@ from labengine.session.history.history import History
 from labengine.session.history.inputs import Input
 from labengine.session.looking import Looking
 from labengine.session.outputs import RequestOutput
-from labengine.session.patch.rerun import rerun_beside
+from labengine.session.patch.rerun_beside import rerun_beside
 from labengine.session.recording_views import RecordingViews
 from labengine.session.saved.code import to_code, to_test
 from labengine.session.saved.facts import facts_of, save_session

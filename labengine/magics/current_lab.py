@@ -10,7 +10,7 @@ from IPython.core.error import UsageError
 from labengine.engine.sources import model_path
 from labengine.lab import Lab
 from labengine.session.compare.comparison import Comparison
-from labengine.session.saved.recording import ViewedRecording
+from labengine.session.saved.viewed_recording import ViewedRecording
 from labengine.vllm.cache_events.prefixes import CachedPrefixes
 from labengine.vllm.stream.live import LiveStream
 from labengine.vllm.stream.ranks import Ranks

@@ -16,7 +16,7 @@ from labengine.magics.words import background_error_line, breakpoint_lines, disp
 from labengine.session.compare.comparison import Comparison
 from labengine.session.named_views import VIEW_NAMES
 from labengine.session.saved import trace as traces
-from labengine.session.saved.recording import ViewedRecording
+from labengine.session.saved.viewed_recording import ViewedRecording
 from labengine.session.view_source import At
 from labengine.vllm.cache_events.attach import kv_events
 from labengine.vllm.cache_events.places import is_kv_place

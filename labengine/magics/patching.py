@@ -20,7 +20,7 @@ from labengine.magics.words import acting_on, display, violation_line
 from labengine.record.wording import counted
 from labengine.session.compare.comparison import Comparison
 from labengine.session.patch.cell import cell_text, parts_from_cell
-from labengine.session.patch.rerun import ROLES
+from labengine.session.patch.rerun_beside import ROLES
 from labengine.session.patch.seams import GROUP_FIELDS, PartSeam, find_seam, seams_in_use
 from labengine.session.violation_warnings import ViolationWarning
 

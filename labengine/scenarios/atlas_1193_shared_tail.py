@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from labengine.events import BlockTouched, PrefixHit, SlotsWritten, StepEnded
 from labengine.lab import Lab
-from labengine.scenarios.figures import events_of, num_misread_requests
+from labengine.scenarios.counts import events_of, num_misread_requests
 from labengine.scenarios.report import Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
 from labengine.scenarios.shared_tails import SHARES_TAILS

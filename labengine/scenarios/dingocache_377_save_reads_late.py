@@ -14,7 +14,7 @@ from labengine.core.connector import BlockTransfer, KVAccess
 from labengine.engine.external.host import HostStore
 from labengine.events import BlocksLoaded, BlocksSaved, ExternalHit, SlotsWritten
 from labengine.lab import Lab
-from labengine.scenarios.figures import events_of, num_misread_blocks
+from labengine.scenarios.counts import events_of, num_misread_blocks
 from labengine.scenarios.report import Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import (
     Column,

@@ -17,7 +17,7 @@ from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.events import BlockAllocated, BlockFreed, RequestPreempted, RequestScheduled
 from labengine.lab import Lab
 from labengine.record.wording import counted
-from labengine.scenarios.figures import num_preemptions
+from labengine.scenarios.counts import num_preemptions
 from labengine.scenarios.report import Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import (
     Column,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from labengine.config import ConfigError
 from labengine.record.files.file_access import replace_file
+from labengine.scenarios.bug_page import STYLE, prose
 from labengine.scenarios.kinds import KINDS
-from labengine.scenarios.page import STYLE, prose
 from labengine.scenarios.texts import how_seen
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from labengine.core.request import Request
 from labengine.events import BlockEvicted, BlockFreed, FreeReason, PrefixHit, RequestAdded
 from labengine.lab import Lab
 from labengine.record.snapshot import Snapshot
-from labengine.scenarios.figures import num_hit_tokens
+from labengine.scenarios.counts import num_hit_tokens
 from labengine.scenarios.report import Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import (
     Column,

@@ -9,7 +9,7 @@ from labengine.core.request import Request
 from labengine.engine.external.host import HostStore
 from labengine.events import BlocksLoaded, BlocksSaved, ExternalHit, RequestScheduled, TokenSampled
 from labengine.lab import Lab
-from labengine.scenarios.figures import events_of, num_rules
+from labengine.scenarios.counts import events_of, num_rules
 from labengine.scenarios.report import Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from labengine.core.connector import BlockTransfer
 from labengine.events import BlocksLoaded, BlocksSaved, SlotsWritten, TierChanged
 from labengine.lab import Lab
-from labengine.scenarios.figures import num_misread_blocks
+from labengine.scenarios.counts import num_misread_blocks
 from labengine.scenarios.report import Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import (
     Column,

@@ -15,7 +15,7 @@ from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.events import BlockAllocated, BlockFreed, BlockMerged, SlotsWritten
 from labengine.lab import Lab
-from labengine.scenarios.figures import num_misread_blocks, step_at_most
+from labengine.scenarios.counts import num_misread_blocks, step_at_most
 from labengine.scenarios.one_step_ahead import OneStepAheadScheduler
 from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings

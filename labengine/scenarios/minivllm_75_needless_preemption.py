@@ -14,7 +14,7 @@ from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.events import RequestAdded, RequestFinished, RequestPreempted, StepEnded, StepRolledBack
 from labengine.lab import Lab
-from labengine.scenarios.figures import events_of, num_computed_tokens
+from labengine.scenarios.counts import events_of, num_computed_tokens
 from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import (
     Column,

@@ -14,7 +14,7 @@ from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.events import PrefixHit, RequestAdded, RequestScheduled, TokenSampled
 from labengine.lab import Lab
-from labengine.scenarios.figures import events_of, num_hit_tokens, num_rules
+from labengine.scenarios.counts import events_of, num_hit_tokens, num_rules
 from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
 

@@ -16,7 +16,7 @@ from labengine.core.request import Request
 from labengine.core.scheduler import NOT_ADMITTED, Admission
 from labengine.events import PrefixHit, RequestAdded, RequestFinished, RequestScheduled, StepRolledBack
 from labengine.lab import Lab
-from labengine.scenarios.figures import events_of
+from labengine.scenarios.counts import events_of
 from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import (
     Column,

@@ -17,7 +17,7 @@ from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.events import BlockCached, PrefixHit, RequestAdded, SlotsWritten, StepEnded
 from labengine.lab import Lab
-from labengine.scenarios.figures import num_computed_tokens, num_hit_tokens, num_misread_requests
+from labengine.scenarios.counts import num_computed_tokens, num_hit_tokens, num_misread_requests
 from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import Column, Experiment, GuideStop, Scenario, Table, sentences, settings
 

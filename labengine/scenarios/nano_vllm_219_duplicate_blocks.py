@@ -25,7 +25,7 @@ from labengine.events import (
 )
 from labengine.lab import Lab
 from labengine.record.wording import listed
-from labengine.scenarios.figures import num_misread_requests, num_rules
+from labengine.scenarios.counts import num_misread_requests, num_rules
 from labengine.scenarios.nano_vllm_243_own_tokens import Collision
 from labengine.scenarios.report import CodePassage, Conclusion, Report
 from labengine.scenarios.scenario import (

@@ -16,7 +16,7 @@ from labengine.core.prefix_cache import HashChain
 from labengine.events import BlockCached, BlockMerged, RequestAdded, StepEnded
 from labengine.lab import Lab
 from labengine.record.wording import counted
-from labengine.scenarios.figures import events_of, num_misread_requests
+from labengine.scenarios.counts import events_of, num_misread_requests
 from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import Column, Experiment, GuideStop, Scenario, Table, sentences, settings
 

@@ -16,7 +16,7 @@ from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.events import BlockCached, BlockEvicted, BlockTouched, PrefixHit, StepEnded
 from labengine.lab import Lab
-from labengine.scenarios.figures import num_hit_tokens, num_misread_requests
+from labengine.scenarios.counts import num_hit_tokens, num_misread_requests
 from labengine.scenarios.report import CodePassage, Conclusion, Report
 from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
 

@@ -14,7 +14,7 @@ from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.events import BlocksLoaded, BlocksSaved, ExternalHit, PrefixHit, RequestAdded, StepEnded
 from labengine.lab import Lab
-from labengine.scenarios.figures import events_of, num_misread_requests
+from labengine.scenarios.counts import events_of, num_misread_requests
 from labengine.scenarios.report import Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
 

@@ -16,7 +16,7 @@ from labengine.core.request import Request
 from labengine.events import BlockAllocated, BlockFreed, PrefixHit, SlotsWritten
 from labengine.lab import Lab
 from labengine.record.wording import counted
-from labengine.scenarios.figures import num_misread_blocks
+from labengine.scenarios.counts import num_misread_blocks
 from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
 from labengine.scenarios.shared_tails import SHARES_TAILS, SharesTailsKVCacheManager

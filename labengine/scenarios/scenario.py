@@ -14,12 +14,12 @@ from typing import Any, ClassVar, TypeVar
 from labengine.config import ConfigError
 from labengine.events import Event
 from labengine.lab import Lab
+from labengine.scenarios.bug_page import export
 from labengine.scenarios.corruption import Corruption, SideBySide, corruption_of
 from labengine.scenarios.experiment import Column as Column
 from labengine.scenarios.experiment import Experiment as Experiment
 from labengine.scenarios.experiment import settings as settings
 from labengine.scenarios.kinds import KINDS as KINDS
-from labengine.scenarios.page import export
 from labengine.scenarios.report import UNKNOWN, Conclusion, Report, recorded_runs
 from labengine.scenarios.verdict import FirstWrong as FirstWrong
 from labengine.scenarios.verdict import Table as Table

@@ -17,7 +17,7 @@ from labengine.core.request import Request
 from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.events import BlockAllocated, BlockFreed, SlotsWritten
 from labengine.lab import Lab
-from labengine.scenarios.figures import num_misread_blocks
+from labengine.scenarios.counts import num_misread_blocks
 from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
 

@@ -17,7 +17,7 @@ from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.events import BlockCached, BlockFreed, PrefixHit, SlotsWritten
 from labengine.lab import Lab
-from labengine.scenarios.figures import num_computed_tokens, num_hit_tokens
+from labengine.scenarios.counts import num_computed_tokens, num_hit_tokens
 from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import (
     Column,

@@ -15,7 +15,7 @@ from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.events import BlockAllocated, BlockCached, BlockFreed, RequestAdded, RequestFinished, StepEnded
 from labengine.lab import Lab
-from labengine.scenarios.figures import num_misread_requests, num_rules
+from labengine.scenarios.counts import num_misread_requests, num_rules
 from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
 

@@ -15,7 +15,7 @@ from labengine.core.request import FinishReason, Request
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.events import BlockAllocated, BlockFreed, BlockMerged, SlotsWritten, StepRolledBack
 from labengine.lab import Lab
-from labengine.scenarios.figures import num_finished, num_misread_blocks, step_at_most
+from labengine.scenarios.counts import num_finished, num_misread_blocks, step_at_most
 from labengine.scenarios.report import Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import Column, Experiment, GuideStop, Scenario, Table, sentences, settings
 

@@ -17,7 +17,7 @@ from labengine.core.parts import Parts
 from labengine.core.prefix_cache import HashChain
 from labengine.events import PrefixHit, RequestAdded, RequestFinished, StepEnded
 from labengine.lab import Lab
-from labengine.scenarios.figures import num_hit_tokens, num_misread_requests
+from labengine.scenarios.counts import num_hit_tokens, num_misread_requests
 from labengine.scenarios.report import CodePassage, Conclusion, Report
 from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
 

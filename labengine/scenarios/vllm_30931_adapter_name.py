@@ -14,7 +14,7 @@ from labengine.core.prefix_cache import HashChain
 from labengine.core.request import ExtraKeys
 from labengine.events import BlockCached, PrefixHit, RequestAdded, RequestFinished, StepEnded
 from labengine.lab import Lab
-from labengine.scenarios.figures import events_of, num_hit_tokens, num_misread_requests
+from labengine.scenarios.counts import events_of, num_hit_tokens, num_misread_requests
 from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import Column, Experiment, GuideStop, Scenario, Table, sentences, settings
 

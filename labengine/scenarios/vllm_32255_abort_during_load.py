@@ -15,7 +15,7 @@ from labengine.engine.external.host import HostStore
 from labengine.events import BlockAllocated, BlocksLoaded, ExternalHit, RequestFinished, SlotsWritten
 from labengine.lab import Lab
 from labengine.scenarios.aborted_loads import FREES_AFTER_LOAD
-from labengine.scenarios.figures import num_finished, num_misread_blocks
+from labengine.scenarios.counts import num_finished, num_misread_blocks
 from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
 from labengine.scenarios.tiers import LandsAnyway, late_host

@@ -19,7 +19,7 @@ from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.engine.external.host import HostStore
 from labengine.events import BlocksSaved, ExternalHit, RequestFinished, RequestScheduled, StepEnded, StepRolledBack
 from labengine.lab import Lab
-from labengine.scenarios.figures import events_of, num_finished
+from labengine.scenarios.counts import events_of, num_finished
 from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import (
     Column,

@@ -11,7 +11,7 @@ from labengine.core.editions import VLLM, VllmBlockPool
 from labengine.core.parts import Parts
 from labengine.events import BlockEvicted, BlockFreed, PrefixHit, RequestFinished
 from labengine.lab import Lab
-from labengine.scenarios.figures import events_of, num_hit_tokens
+from labengine.scenarios.counts import events_of, num_hit_tokens
 from labengine.scenarios.report import CodePassage, Conclusion, Report
 from labengine.scenarios.scenario import (
     Column,

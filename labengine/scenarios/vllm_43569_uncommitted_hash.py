@@ -15,7 +15,7 @@ from labengine.core.request import Request
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.events import BlockCached, BlockEvicted, PrefixHit, RequestPreempted, StepEnded
 from labengine.lab import Lab
-from labengine.scenarios.figures import events_of, num_misread_requests
+from labengine.scenarios.counts import events_of, num_misread_requests
 from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
 

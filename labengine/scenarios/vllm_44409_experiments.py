@@ -8,8 +8,8 @@ from typing import Any
 from labengine.config import GroupSpec
 from labengine.events import RequestPreempted
 from labengine.lab import Lab
+from labengine.scenarios.counts import num_hit_tokens
 from labengine.scenarios.experiment import settings
-from labengine.scenarios.figures import num_hit_tokens
 from labengine.scenarios.scenario import symptom
 from labengine.scenarios.verdict import Table
 from labengine.scenarios.vllm_44409_columns import (

@@ -20,7 +20,7 @@ from labengine.core.step_plan import ScheduledRequest
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.events import BlockFreed, BlocksLoaded, RequestScheduled, SlotsWritten, StepEnded
 from labengine.lab import Lab
-from labengine.scenarios.figures import num_misread_blocks
+from labengine.scenarios.counts import num_misread_blocks
 from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
 

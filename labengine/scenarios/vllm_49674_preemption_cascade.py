@@ -16,7 +16,7 @@ from labengine.core.request import Request
 from labengine.core.step_plan import ScheduledRequest
 from labengine.events import RequestPreempted, StepEnded, StepStarted
 from labengine.lab import Lab
-from labengine.scenarios.figures import num_computed_tokens, num_finished
+from labengine.scenarios.counts import num_computed_tokens, num_finished
 from labengine.scenarios.one_step_ahead import FENCED, FencedScheduler
 from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import Column, FirstWrong, GuideStop, Scenario, Table, sentences, settings, wrong_at

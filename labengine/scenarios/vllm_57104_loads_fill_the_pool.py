@@ -18,7 +18,7 @@ from labengine.core.request import Request
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.events import BlocksLoaded, ExternalHit, RequestScheduled, StepEnded
 from labengine.lab import Lab
-from labengine.scenarios.figures import num_finished, num_idle_steps, num_preemptions
+from labengine.scenarios.counts import num_finished, num_idle_steps, num_preemptions
 from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import (
     Column,

@@ -21,7 +21,7 @@ from labengine.engine.external.host import HostStore
 from labengine.engine.external.late import Delayed
 from labengine.events import BlocksLoaded, ExternalHit, ForwardRan, RequestAdded, StepEnded, StepStarted
 from labengine.lab import Lab
-from labengine.scenarios.figures import events_of, num_finished
+from labengine.scenarios.counts import events_of, num_finished
 from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import (
     Column,

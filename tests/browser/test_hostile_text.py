@@ -17,7 +17,7 @@ from labengine import events as ev
 from labengine.session.compare.comparison import Comparison
 from labengine_widgets.pages.export import export_html
 from labengine_widgets.pages.html_page import page as page_of
-from labengine_widgets.pages.recording import recording_payload
+from labengine_widgets.pages.whole_recording import recording_payload
 from widgets.fake_view_source import FakeViewSource
 from widgets.story_219 import PROMPT, begin, overwriting_step
 

@@ -16,10 +16,10 @@ from labengine.config import ConfigError
 from labengine.record.files.parsing import TraceError
 from labengine.vllm.cache_events import live
 from labengine.vllm.cache_events import prefixes as module_of_prefixes
+from labengine.vllm.cache_events.kv_files import EventRecorder
 from labengine.vllm.cache_events.live import LivePrefixes
 from labengine.vllm.cache_events.places import PublisherPlace as Endpoint
 from labengine.vllm.cache_events.places import publishers
-from labengine.vllm.cache_events.recording import EventRecorder
 from waiting import PATIENCE, wait_until
 
 BATCHES = [payload(stored([number], [number] * 4), at=1000.0 + number) for number in range(1, 9)]

@@ -11,7 +11,7 @@ from differential import kv_events
 from kv_batches import CLEARED, payload, removed, stored
 from labengine.record.files.file_access import Limits
 from labengine.vllm.cache_events.decoding import REMOVED_FIELDS, STORED_FIELDS, Decoder
-from labengine.vllm.cache_events.recording import RecordedEvents
+from labengine.vllm.cache_events.kv_files import RecordedEvents
 from labengine.vllm.cache_events.schema import BlocksRemoved, BlocksStored, BlockTier, CacheCleared, UnknownEvent
 
 DECODER = Decoder()

@@ -12,7 +12,7 @@ from hidden_texts import HIDING, hidden_in
 from kv_batches import SOURCE, messages, payload, removed, stored
 from labengine.__main__ import main
 from labengine.config import ConfigError
-from labengine.vllm.cache_events.recording import EventRecorder
+from labengine.vllm.cache_events.kv_files import EventRecorder
 
 FIELDS: dict[str, Any] = {
     "medium": HIDING,

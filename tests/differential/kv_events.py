@@ -16,8 +16,8 @@ from labengine.record.files.file_access import Limits
 from labengine.vllm.cache_events.cache import EventCache
 from labengine.vllm.cache_events.chains import Chains
 from labengine.vllm.cache_events.holdings import Presence
+from labengine.vllm.cache_events.kv_files import RecordedEvents
 from labengine.vllm.cache_events.live import LivePrefixes
-from labengine.vllm.cache_events.recording import RecordedEvents
 from labengine.vllm.cache_events.reuse import FULL
 from labengine.vllm.cache_events.schema import BlockHash
 from labengine.vllm.cache_events.stream import EventStream

@@ -170,7 +170,7 @@ class Exits(BlockPool):
 def test_a_made_test_is_red_with_the_part_and_green_without(
     act: str, tmp_path: Path, pytester_run: Callable[[Path], int]
 ) -> None:
-    from labengine.finder.command import object_named
+    from labengine.finder.find_command import object_named
 
     file = tmp_path / f"exiting_{abs(hash(act))}.py"
     file.write_text(SOURCE.format(act=act))

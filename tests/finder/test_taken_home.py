@@ -17,9 +17,9 @@ from labengine.core import block_pool
 from labengine.core.block_pool import BlockPool
 from labengine.core.connector import BlockKV, Connector
 from labengine.engine.external import HostStore
-from labengine.finder.command import find_from_file
 from labengine.finder.counterexample import Counterexample
 from labengine.finder.find import GRAVE, find
+from labengine.finder.find_command import find_from_file
 from labengine.finder.scopes import TO_LOAD, Scope, small_scopes
 from labengine.finder.suspects import changed_in_place
 

@@ -10,9 +10,9 @@ import labengine
 from fake_vllm import run_fake
 from kv_batches import Publisher, payload, stored
 from labengine.session.saved.trace import Trace
+from labengine.vllm.cache_events.kv_files import EventRecorder
 from labengine.vllm.cache_events.live import LivePrefixes
 from labengine.vllm.cache_events.prefixes import CachedPrefixes
-from labengine.vllm.cache_events.recording import EventRecorder
 from labengine.vllm.stream.live import LiveStream
 from labengine.vllm.stream.ranks import Ranks
 from magic_notebook import Notebook

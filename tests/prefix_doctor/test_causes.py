@@ -17,7 +17,7 @@ from labengine.core.request import Request
 from labengine.lab import Lab
 from labengine.vllm.prefix_doctor.doctor import diagnosis_of
 from labengine.vllm.prefix_doctor.look_up import LookUp
-from labengine.vllm.prefix_doctor.recording import RecordedEngine, kept_events
+from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine, kept_events
 
 
 def lab_of(num_blocks: int = 16, **settings: object) -> Lab:

@@ -14,7 +14,7 @@ from labengine.events import PrefixHit
 from labengine.lab import Lab
 from labengine.vllm.prefix_doctor.diagnosis import Diagnosis
 from labengine.vllm.prefix_doctor.doctor import diagnosis_of
-from labengine.vllm.prefix_doctor.recording import RecordedEngine
+from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine
 
 LAYOUTS = {
     "full": [GroupSpec(4, "full")],

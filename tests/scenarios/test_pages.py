@@ -21,9 +21,9 @@ from labengine.core.parts import Parts
 from labengine.core.prefix_cache import LateMerge
 from labengine.record.violation import RULES
 from labengine.scenarios import bug, bugs
+from labengine.scenarios.bug_page import prose
 from labengine.scenarios.gallery import index_page, write_gallery
 from labengine.scenarios.nano_vllm_219_duplicate_blocks import DuplicateBlocks
-from labengine.scenarios.page import prose
 from labengine.scenarios.report import Conclusion, ThreadPassage, UpstreamRun
 from labengine.scenarios.scenario import Column
 

@@ -6,7 +6,7 @@ import pytest
 
 from labengine import events as ev
 from labengine.scenarios import bug
-from labengine.scenarios.figures import events_of
+from labengine.scenarios.counts import events_of
 from labengine.scenarios.scenario import moment_of, symptom
 
 FIGURES = {

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 import labengine
+from labengine.config import ConfigError
 from labengine.core.step_plan import StepPlan
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.lab import Lab
@@ -110,8 +111,9 @@ def test_posted_commands_answer_with_a_future(lab: Lab) -> None:
     assert view_source.post("add", prompt="a b c", copies=2, max_tokens=3).result(PATIENCE) == [0, 1]
     assert view_source.post("phase").result(PATIENCE) == "schedule" and view_source.phase == "schedule"
     assert view_source.post("step").result(PATIENCE).step == 1 and view_source.phase is None
-    assert view_source.post("abort", request_id=0).result(PATIENCE) is True
-    assert isinstance(view_source.post("abort", request_id=9).exception(PATIENCE), KeyError)
+    assert isinstance(view_source.post("goto", step=9).exception(PATIENCE), ConfigError)
+    with pytest.raises(ConfigError, match="a view may not ask for 'abort'"):
+        view_source.post("abort", request_id=0)
     view_source.post("start").result(PATIENCE)
     wait_until(lambda: not view_source.is_running)
     view_source.post("pause").result(PATIENCE)

@@ -15,7 +15,8 @@ import yaml
 from markdown_it import MarkdownIt
 
 from checkout import ROOT
-from tools.site import docs, runs
+from tools.site import docs
+from tools.site import notebook_runs as runs
 from tools.site.notebook_page import prose
 
 PARTS = {"li", "ul", "ol", "table", "tr", "pre", "h1", "h2", "h3", "blockquote", "a", "em", "strong", "img", "details"}

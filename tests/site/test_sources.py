@@ -12,7 +12,8 @@ import yaml
 
 import labengine
 from checkout import ROOT
-from tools.site import docs, reference, runs
+from tools.site import docs, reference
+from tools.site import notebook_runs as runs
 from tools.site.docstrings import as_list
 from tools.site.links import wrong_in
 from tools.site.notebook_page import notebook_page, prose

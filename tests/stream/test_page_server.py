@@ -17,7 +17,7 @@ import pytest
 import labengine
 from differential import vllm_streams
 from labengine.__main__ import main
-from labengine.vllm.stream import command
+from labengine.vllm.stream import attach_command
 from labengine.vllm.stream.page import frame_queue, pages
 from labengine.vllm.stream.page.frame_queue import FrameQueue
 from labengine.vllm.stream.page.server import MAX_MESSAGE, PageServer
@@ -229,7 +229,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
             assert seconds is None
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, "Event", Interrupted)
+    monkeypatch.setattr(attach_command, "Event", Interrupted)
 
 
 def test_the_command_serves_until_it_is_interrupted(

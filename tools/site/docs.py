@@ -18,7 +18,7 @@ from labengine_widgets.pages.html_page import LOOK
 from tools.site import reference
 from tools.site.bug_gallery import write_bugs
 from tools.site.notebook_page import notebook_page, title_of
-from tools.site.runs import NOTEBOOKS, ROOT, all_runs, notebooks
+from tools.site.notebook_runs import NOTEBOOKS, ROOT, all_runs, notebooks
 
 DOCS = ROOT / "docs"
 PAGES = Path(__file__).parent / "pages"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.site.figure_svg import figure_svg
-from tools.site.runs import NOTEBOOKS, Output, has_weights, run_of
+from tools.site.notebook_runs import NOTEBOOKS, Output, has_weights, run_of
 
 NOT_IN_PAGE = re.compile(r"smollm2|gemma3-270m|model_path\(|_frame\(|\b(import|from) (torch|plotly|pandas|numpy)\b")
 """Code that cannot run in the page: a model with weights, or a package that has no build for Pyodide there."""

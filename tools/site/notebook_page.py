@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from labengine.course.check_result import marked
-from tools.site.runs import Output, Run
+from tools.site.notebook_runs import Output, Run
 
 HEIGHTS = {"dashboard": 760, "compare": 900, "view": 380}
 """Pixels of a frame until its view says how high it is."""

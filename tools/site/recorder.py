@@ -10,7 +10,7 @@ from ipywidgets.widgets.widget import _instances
 
 from labengine_widgets.compare.view import CompareView
 from labengine_widgets.pages.export import pair_payloads
-from labengine_widgets.pages.recording import recording_payload
+from labengine_widgets.pages.whole_recording import recording_payload
 from labengine_widgets.view import View
 
 

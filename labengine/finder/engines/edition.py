@@ -15,7 +15,7 @@ from labengine.finder.driven.symptoms import actions
 from labengine.finder.engines.scopes import EngineScope
 from labengine.finder.limits import NUM_STEPS
 from labengine.record.fold import FINISHED, Fold, RequestFold
-from labengine.vllm.conformance.rerun import Rerun
+from labengine.vllm.conformance.edition_run import Rerun
 
 LONGEST = 8192
 

@@ -23,8 +23,8 @@ from labengine.session.compare.difference import Difference, difference_of, why_
 from labengine.session.compare.history import PairBreakpoint, PairBreakpoints, PairHistory
 from labengine.session.compare.lockstep import Act, FollowUps
 from labengine.session.compare.pair import Ends, SidePair
+from labengine.session.compare.pair_runs import PairRuns
 from labengine.session.compare.repeat import PairRepeat
-from labengine.session.compare.runs import PairRuns
 from labengine.session.compare.sides import RecordedSide, checked_names, names_of, refuse_incomparable
 from labengine.session.compare.view_source import ComparisonViewSource
 from labengine.session.history.breakpoints import BreakpointHit

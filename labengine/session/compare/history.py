@@ -13,7 +13,7 @@ from labengine.engine.interrupts import interrupts_deferred
 from labengine.events import Event
 from labengine.session.compare.lockstep import progress
 from labengine.session.compare.pair import ON_THEIR_OWN, CutOffRewind, SidePair
-from labengine.session.compare.runs import PairRuns
+from labengine.session.compare.pair_runs import PairRuns
 from labengine.session.compare.sides import LiveSide
 from labengine.session.history.breakpoints import Breakpoint
 from labengine.session.history.history import History

@@ -9,11 +9,11 @@ from typing import Any
 
 from labengine.session.compare.lockstep import Act
 from labengine.session.compare.pair import SidePair
-from labengine.session.compare.runs import PairRuns
+from labengine.session.compare.pair_runs import PairRuns
 from labengine.session.compare.sides import LiveSide
 from labengine.session.history.broken_steps import break_again
 from labengine.session.history.inputs import AbortInput, AddInput, BrokenStep, FillInput, Input, ResetInput
-from labengine.session.history.rerun import progress_bar
+from labengine.session.history.repeating import progress_bar
 
 _MORE_STEPS = 100
 """Steps that the right side may take after the left one's end, besides twice as many as the left one took: parts that

@@ -11,7 +11,7 @@ from labengine.config import ConfigError
 from labengine.record.timeline import Timeline
 from labengine.session.compare.history import PairHistory
 from labengine.session.compare.pair import Ends, SidePair
-from labengine.session.compare.runs import PairRuns
+from labengine.session.compare.pair_runs import PairRuns
 from labengine.session.view_source import Command
 
 if TYPE_CHECKING:  # widgets are imported for views only

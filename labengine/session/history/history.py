@@ -10,7 +10,7 @@ from labengine.config import ConfigError, as_int
 from labengine.core.parts import Parts
 from labengine.engine.loaded_model import LoadedModel
 from labengine.session.history.inputs import AddInput, BrokenStep, Input
-from labengine.session.history.rerun import rerun
+from labengine.session.history.repeating import rerun
 from labengine.session.session import Session
 from labengine.session.settings import LabSettings, refuse_unknown
 from labengine.session.violation_warnings import stacklevel_of_caller

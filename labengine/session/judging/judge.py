@@ -7,7 +7,7 @@ from contextlib import closing
 from labengine.config import ConfigError
 from labengine.finder.endings import interrupts_named, is_of_a_part, said_of
 from labengine.session.compare.sides import RecordedSide, checked_names
-from labengine.session.judging.figures import Evidence, Figures, evidence_of
+from labengine.session.judging.measured import Evidence, Figures, evidence_of
 from labengine.session.judging.repetition import Repetition
 from labengine.session.judging.run import JudgedRun, refuse_unlike, run_of
 from labengine.session.judging.sentences import (

@@ -6,7 +6,7 @@ from html import escape
 from math import isfinite
 
 from labengine.record.wording import readable
-from labengine.session.judging.figures import TieMargin
+from labengine.session.judging.measured import TieMargin
 
 _COLUMNS = 40
 _WIDTH, _ROW, _LABEL, _VALUE = 640, 22, 300, 70

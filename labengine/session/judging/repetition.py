@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from labengine.config import ConfigError
 from labengine.record.violation import Violation
 from labengine.session.history.history import History
-from labengine.session.history.rerun import rerun
+from labengine.session.history.repeating import rerun
 from labengine.session.judging.run import JudgedRun, misreads_of
 from labengine.session.session import Session
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from labengine.record.violation import Violation
 from labengine.record.wording import readable
-from labengine.session.judging.figures import Figures
+from labengine.session.judging.measured import Figures
 from labengine.session.judging.run import JudgedRun
 
 Misreads = tuple[tuple[Violation, ...], tuple[Violation, ...]]

@@ -8,7 +8,7 @@ from textwrap import fill
 from typing import Any, Literal
 
 from labengine.record.violation import Violation
-from labengine.session.judging.figures import Figures
+from labengine.session.judging.measured import Figures
 from labengine.session.judging.picture import margin_svg, margin_text
 
 Kind = Literal["wrong content", "other rounding", "equal", "not the KV"]

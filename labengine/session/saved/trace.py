@@ -16,8 +16,8 @@ from labengine.record.files.recorded_timeline import RecordedTimeline
 from labengine.record.gap import Gap
 from labengine.record.wording import readable, visible
 from labengine.session.saved.code import to_code
-from labengine.session.saved.recording import ViewedRecording
 from labengine.session.saved.run_script import run_script
+from labengine.session.saved.viewed_recording import ViewedRecording
 from labengine.session.settings import refuse_unknown
 from labengine.session.view_source import RecordingViewSource
 

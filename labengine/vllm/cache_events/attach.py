@@ -8,10 +8,10 @@ from pathlib import Path
 from labengine.config import ConfigError, checked_int
 from labengine.record.files.file_access import MAX_BYTES, Limits
 from labengine.session.settings import refuse_unknown
+from labengine.vllm.cache_events.kv_files import RecordedEvents
 from labengine.vllm.cache_events.live import LivePrefixes
 from labengine.vllm.cache_events.places import file_of, publishers
 from labengine.vllm.cache_events.prefixes import CachedPrefixes
-from labengine.vllm.cache_events.recording import RecordedEvents
 from labengine.vllm.cache_events.stream import MAX_BLOCKS, EventStream
 from labengine.vllm.cache_events.words import TokensText, numbers_text
 from labengine.vllm.stream.token_texts import token_text_of

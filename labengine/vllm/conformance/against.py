@@ -18,8 +18,8 @@ from labengine.finder.limits import can_fork
 from labengine.record.figures import counted
 from labengine.record.fold import Fold, surviving
 from labengine.session.patch.override import parts_with
+from labengine.vllm.conformance.edition_run import salts_of
 from labengine.vllm.conformance.recorded import Recorded
-from labengine.vllm.conformance.rerun import salts_of
 from labengine.vllm.conformance.settings import config_of, edition_for, longest_of
 from labengine.vllm.conformance.traffic import Traffic
 

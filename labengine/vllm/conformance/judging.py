@@ -14,7 +14,7 @@ from labengine.record.files.parsing import INT, TEXT
 from labengine.record.timeline import Timeline
 from labengine.record.wording import readable
 from labengine.vllm.conformance.acts import Act, acts_of
-from labengine.vllm.conformance.rerun import Rerun, ends_of, salts_of
+from labengine.vllm.conformance.edition_run import Rerun, ends_of, salts_of
 from labengine.vllm.conformance.settings import CannotJudgeError
 from labengine.vllm.stream.pieces import Piece
 

@@ -15,7 +15,7 @@ from labengine.engine.simulated import SimulatedRunner
 from labengine.finder.endings import OF_THE_USER, interrupts_named, said_of
 from labengine.record.hooks import Hooks
 from labengine.record.wording import readable
-from labengine.vllm.conformance.rerun import Ends, end_as_recorded
+from labengine.vllm.conformance.edition_run import Ends, end_as_recorded
 
 MAX_TIMES_AS_LONG = 20
 """Steps per recorded step after which parts that do not get through are given up."""

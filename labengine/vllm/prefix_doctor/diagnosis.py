@@ -7,11 +7,11 @@ from typing import Any
 
 from labengine.config import ConfigError, checked_int
 from labengine.record.wording import counted, listed, readable, request_name
+from labengine.vllm.prefix_doctor.diagnosis_page import html_of, html_of_look_ups, html_of_prefixes, html_of_sums
 from labengine.vllm.prefix_doctor.look_up import MAX_NAME, LookUp
-from labengine.vllm.prefix_doctor.page import html_of, html_of_look_ups, html_of_prefixes, html_of_sums
 from labengine.vllm.prefix_doctor.pools import PoolComparison, with_pools
 from labengine.vllm.prefix_doctor.prefixes import LostPrefix
-from labengine.vllm.prefix_doctor.recording import RecordedEngine
+from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine
 from labengine.vllm.prefix_doctor.sums import Sums
 
 MAX_SHOWN = 50

@@ -9,12 +9,12 @@ from labengine.config import checked_int
 from labengine.lab import Lab
 from labengine.record.files.file_access import MAX_BYTES, Limits
 from labengine.record.wording import readable
-from labengine.session.saved.recording import ViewedRecording
+from labengine.session.saved.viewed_recording import ViewedRecording
 from labengine.session.settings import refuse_unknown
 from labengine.vllm.prefix_doctor.diagnosis import Diagnosis
 from labengine.vllm.prefix_doctor.examine import Examination, examine
 from labengine.vllm.prefix_doctor.prefixes import LostPrefix, lost_prefixes, merged
-from labengine.vllm.prefix_doctor.recording import RecordedEngine
+from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine
 from labengine.vllm.prefix_doctor.sentences import Sentences
 from labengine.vllm.prefix_doctor.sources import recordings_of
 from labengine.vllm.prefix_doctor.sums import Sums

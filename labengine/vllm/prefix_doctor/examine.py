@@ -15,7 +15,7 @@ from labengine.vllm.prefix_doctor.look_up import LookUp, MissedTokens
 from labengine.vllm.prefix_doctor.missing import Known, Missing
 from labengine.vllm.prefix_doctor.own_hashes import facts_of
 from labengine.vllm.prefix_doctor.prefix_tree import Sequences, sequences_of
-from labengine.vllm.prefix_doctor.recording import RecordedEngine
+from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from labengine import events as ev
 from labengine.record.snapshot import GroupState
 from labengine.vllm.prefix_doctor.content import CachedContent
-from labengine.vllm.prefix_doctor.recording import RecordedEngine
+from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from labengine.vllm.conformance.settings import (
     longest_of,
     refuse_what_no_edition_has,
 )
-from labengine.vllm.prefix_doctor.recording import RecordedEngine
+from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine
 from labengine.vllm.prefix_doctor.repeatable import Repeatable
 
 HAS_TIER = "the engine has an external tier, whose content is not recorded"

@@ -15,11 +15,11 @@ from labengine.record.files.file_access import Limits
 from labengine.record.timeline import Timeline
 from labengine.record.wording import readable
 from labengine.session.history.inputs import AddInput
-from labengine.session.saved.recording import ViewedRecording
 from labengine.session.saved.trace import Trace
+from labengine.session.saved.viewed_recording import ViewedRecording
+from labengine.vllm.conformance.edition_run import salts_of
 from labengine.vllm.conformance.recorded import read
-from labengine.vllm.conformance.rerun import salts_of
-from labengine.vllm.prefix_doctor.recording import RecordedEngine, kept_events
+from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine, kept_events
 from labengine.vllm.prefix_doctor.repeatable import Repeatable
 from labengine.vllm.prefix_doctor.saved_settings import (
     HAS_TIER,

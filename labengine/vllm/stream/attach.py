@@ -8,8 +8,8 @@ from labengine.config import ConfigError, checked_int
 from labengine.record.files.file import packed, run_of
 from labengine.record.files.file_access import MAX_BYTES, Limits
 from labengine.record.files.parsing import TraceError
-from labengine.session.saved.recording import ViewedRecording
 from labengine.session.saved.trace import Trace
+from labengine.session.saved.viewed_recording import ViewedRecording
 from labengine.session.settings import refuse_unknown
 from labengine.vllm.cache_events.places import is_kv_place
 from labengine.vllm.stream.description import STEPS_ARE_OF_VLLM, facts_of, newest_number, note_of, piece_of

@@ -15,8 +15,8 @@ from labengine.record.files.file_access import Limits
 from labengine.record.files.parsing import TraceError
 from labengine.record.wording import readable
 from labengine.session.reasons import Seam
-from labengine.session.saved.recording import ViewedRecording
 from labengine.session.saved.trace import Trace, checked_seams
+from labengine.session.saved.viewed_recording import ViewedRecording
 from labengine.system.atomic_write import only_for_the_user
 from labengine.vllm.stream.connection import Connection
 from labengine.vllm.stream.description import IS_LIVE, facts_of, newest_number, note_of, piece_of, title_of

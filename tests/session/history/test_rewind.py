@@ -18,7 +18,6 @@ from labengine.events import EngineStarted, StepStarted
 from labengine.lab import Lab
 from labengine.session.stepper import LabClosedError
 from sessions import Session, broken, events_until, hybrid_workloads, lab_for, state, story
-from waiting import PATIENCE
 from workloads import Workload, random_workload
 
 NUM_ACTS = 40
@@ -228,13 +227,6 @@ def test_where_the_tier_keeps_what_it_holds_the_background_runs_on_too() -> None
         with pytest.raises(ConfigError, match="keeps what it holds"):
             lab.rewind(0)
         assert lab.is_running
-
-
-def test_it_can_be_wished_for(lab: Lab) -> None:
-    lab.view_source().post("rewind", step=2).result(PATIENCE)
-    assert lab.snapshot().step == 2
-    with pytest.raises(ConfigError, match="between 0 and 6"):
-        lab.view_source().post("rewind", step=9).result(PATIENCE)
 
 
 @pytest.mark.parametrize("step", [7, -1, "1", None, 1.0, True])

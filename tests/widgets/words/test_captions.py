@@ -11,7 +11,7 @@ from labengine import events as ev
 from labengine.record.phases import phase_after
 from labengine.record.timeline import Timeline
 from labengine_widgets.words.captions import MAX_FOLLOWED, CaptionWriter, captions_of
-from labengine_widgets.words.runs import MAX_FRAMES, Run, runs
+from labengine_widgets.words.event_runs import MAX_FRAMES, Run, runs
 from labengine_widgets.words.scene import Scene
 from widgets.story_219 import begin, merging_step, overwriting_step
 

@@ -4,7 +4,7 @@ import pytest
 
 from labengine import events as ev
 from labengine.record.fold import Fold
-from labengine_widgets.words.runs import runs
+from labengine_widgets.words.event_runs import runs
 from labengine_widgets.words.scene import Scene
 from labengine_widgets.words.sentences import opening_sentence, sentence
 from widgets.story_219 import begin, block_hash, merging_step, overwriting_step, schedule_and_forward

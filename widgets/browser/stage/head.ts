@@ -5,7 +5,7 @@ import { meaning } from "../model/glossary.ts";
 import type { Scene } from "../model/scene.ts";
 import type { Side } from "../model/side.ts";
 import { Alarm, AlarmCount } from "./alarm.ts";
-import type { Keys } from "./keys.ts";
+import type { Keys } from "./keyboard.ts";
 import type { Scrubber } from "./scrubber.ts";
 import type { Stage } from "./stage.ts";
 

@@ -6,7 +6,7 @@ import { AskedQuestion } from "./asked.ts";
 import { Difference } from "./changes_since_mark.ts";
 import { Controls, Notice } from "./controls.ts";
 import { Head, MomentData, Sentence } from "./head.ts";
-import { Keys, onKey } from "./keys.ts";
+import { Keys, onKey } from "./keyboard.ts";
 import { Drawer, panel } from "./panel.ts";
 import { Presentation } from "./presentation.ts";
 import { Scrubber } from "./scrubber.ts";

@@ -14,7 +14,7 @@ from typing import Any
 
 from labengine import events as ev
 from labengine.record.phases import phase_after
-from labengine_widgets.words.runs import Run, by_block, runs
+from labengine_widgets.words.event_runs import Run, by_block, runs
 
 Ends = tuple[int, int]
 """A moment of the left recording and one of the right."""

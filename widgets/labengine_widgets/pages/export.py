@@ -12,7 +12,7 @@ from labengine.system.extras import require_extra
 from labengine_widgets.browser import COMPARE, DASHBOARD
 from labengine_widgets.compare.captions import PairDocument
 from labengine_widgets.pages.html_page import page, write_page
-from labengine_widgets.pages.recording import recording_payload
+from labengine_widgets.pages.whole_recording import recording_payload
 from labengine_widgets.pictures.ascii import block_map
 from labengine_widgets.pictures.svg import block_map_svg
 from labengine_widgets.view_source import PairViewSource, ViewSource

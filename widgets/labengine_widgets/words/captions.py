@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from labengine import events as ev
 from labengine.record.phases import phase_after
 from labengine.record.timeline import Timeline
-from labengine_widgets.words.runs import runs
+from labengine_widgets.words.event_runs import runs
 from labengine_widgets.words.scene import Scene
 from labengine_widgets.words.sentences import opening_sentence, sentence
 from labengine_widgets.words.tier import kept_contents

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from labengine.config import ConfigError
-from labengine.session.saved.recording import ViewedRecording
+from labengine.session.saved.viewed_recording import ViewedRecording
 from labengine.vllm.stream.page.document import POLICY, document, script, style
 from labengine.vllm.stream.page.pages import Pages
 

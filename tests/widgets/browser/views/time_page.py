@@ -11,7 +11,7 @@ from browser.bare_pages import BROWSER, BarePage, BarePages
 from browser.frames import FRAME
 from labengine import Lab
 from labengine import events as ev
-from labengine_widgets.pages.recording import recording_payload
+from labengine_widgets.pages.whole_recording import recording_payload
 from widgets.fake_view_source import FakeViewSource
 
 MOUNT = """

@@ -5,16 +5,16 @@ import { meaning } from "../../model/glossary.ts";
 import type { OlderPayload } from "../../model/payloads.ts";
 import type { Side } from "../../model/side.ts";
 import { cutLink } from "../../views/pieces.ts";
-import { Keys, onKey } from "../keys.ts";
+import { Keys, onKey } from "../keyboard.ts";
 import { Presentation } from "../presentation.ts";
 import { overlay } from "../slides.ts";
 import type { PairStage, Stage } from "../stage.ts";
 import { watchWidth } from "../visibility.ts";
+import { CaptionPanel, nextStop, previousStop } from "./caption_panel.ts";
 import { Columns } from "./columns.ts";
 import { Course } from "./course.ts";
 import { CompareDrawer } from "./drawer.ts";
 import { CompareHead } from "./head.ts";
-import { CaptionPanel, nextStop, previousStop } from "./story.ts";
 import { PairTime } from "./time.ts";
 
 const NARROW = 900;

@@ -1,7 +1,7 @@
 // The first two lines of a comparison: title and play buttons, then the phase and the commands for both engines.
 
 import { button, element, put, write } from "../../look/element.ts";
-import type { Keys } from "../keys.ts";
+import type { Keys } from "../keyboard.ts";
 import { SPEEDS } from "../player.ts";
 import type { PairStage } from "../stage.ts";
 import { Prediction } from "./prediction.ts";

@@ -1,8 +1,8 @@
 """Notebooks that were run: their outputs and the recordings behind their views.
 
 Notebooks without weights are run while the site is made. Those with weights would have the site wait for a download and
-a minute's conversion, so their runs are kept in docs/runs. python -m tools.site.runs [NAME ...] records them: without a
-name, those that are missing or were of other code.
+a minute's conversion, so their runs are kept in docs/runs. python -m tools.site.notebook_runs [NAME ...] records them:
+without a name, those that are missing or were of other code.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from threading import Event
 
 from labengine.config import ConfigError, checked_int
 from labengine.record.files.file_access import MAX_BYTES
-from labengine.session.saved.recording import ViewedRecording
+from labengine.session.saved.viewed_recording import ViewedRecording
 from labengine.vllm.stream.attach import MAX_LIVE_EVENTS, attach
 from labengine.vllm.stream.endpoints import endpoints, is_live
 from labengine.vllm.stream.growing_file import GrowingFile, ended_by_signals
