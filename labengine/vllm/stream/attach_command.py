@@ -13,7 +13,7 @@ from labengine.record.files.file_access import MAX_BYTES
 from labengine.session.saved.viewed_recording import ViewedRecording
 from labengine.vllm.stream.attach import MAX_LIVE_EVENTS, attach
 from labengine.vllm.stream.endpoints import endpoints, is_live
-from labengine.vllm.stream.growing_file import GrowingFile, ended_by_signals
+from labengine.vllm.stream.growing_file import EndingSignals, GrowingFile
 from labengine.vllm.stream.listing import listed
 from labengine.vllm.stream.live import LiveStream
 from labengine.vllm.stream.ranks import attach_ranks
@@ -57,11 +57,12 @@ def _record(options: Namespace, say: Say) -> None:
     is_saved = False
     try:
         with (
-            ended_by_signals(),
+            EndingSignals() as signals,
             LiveStream.attached(found, options.rank, token_text, max_events, MAX_BYTES, growing.write) as stream,
         ):
             with suppress(KeyboardInterrupt):
                 say(f"{stream.title}\nrecording into {growing.path} until Ctrl-C, or until vLLM ends")
+                signals.raise_now()
                 stream.wait(options.seconds)
             earlier = _write(stream, options)
             is_saved = (

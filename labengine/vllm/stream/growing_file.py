@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from types import FrameType
@@ -63,21 +62,33 @@ class GrowingFile:
 ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
-@contextmanager
-def ended_by_signals() -> Iterator[None]:
-    """Have Ctrl-C, `docker stop`, systemd and a dropped terminal raise KeyboardInterrupt in the block.
+class EndingSignals:
+    """In the block, Ctrl-C, `docker stop`, systemd and a dropped terminal end a wait, and nothing else.
 
-    A script that starts a command with & has it ignore SIGINT; a recording that was asked for does not.
+    They raise KeyboardInterrupt from `raise_now` on; one that came before raises there. A script that starts a command
+    with & has it ignore SIGINT; a recording that was asked for does not.
     """
 
-    def end(_: int, frame: FrameType | None) -> None:
-        for number in ENDING:
-            signal.signal(number, signal.SIG_IGN)  # what was recorded is written now
-        raise KeyboardInterrupt
+    def __init__(self) -> None:
+        self._may_raise = self._is_asked = False
 
-    before = {number: signal.signal(number, end) for number in ENDING}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
+    def raise_now(self) -> None:
+        """Let signals raise from here on."""
+        self._may_raise = True
+        if self._is_asked:
+            raise KeyboardInterrupt
+
+    def _end(self, number: int, frame: FrameType | None) -> None:
+        self._is_asked = True
+        if self._may_raise:
+            for ignored in ENDING:
+                signal.signal(ignored, signal.SIG_IGN)  # what was recorded is written now
+            raise KeyboardInterrupt
+
+    def __enter__(self) -> EndingSignals:
+        self._before = {number: signal.signal(number, self._end) for number in ENDING}
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        for number, handler in self._before.items():
             signal.signal(number, handler)
