@@ -258,7 +258,7 @@ class PredictExercise(Exercise):
     def _refresh(self) -> None:
         """Have the dashboard show the question as it is now."""
         if self._is_shown:
-            self.lab.feed.hurry()
+            self.lab.feed.publish_soon()
 
     def _named(self, prediction: Prediction | None) -> str:
         if prediction is None:

@@ -19,8 +19,8 @@ from labengine.engine.engine import Engine, StepReport
 from labengine.engine.simulated import SimulatedRunner
 from labengine.finder.endings import OF_THE_USER, num_copies, refusing_copies, said_of
 from labengine.finder.limits import NUM_STEPS, EndlessOperationError, refuse_alarm, restart_clock
+from labengine.finder.operation_log import OperationLog, Past
 from labengine.finder.operations import Add, Fork, Operation, Repeat, Rewind, TakeStep, Workload, is_possible
-from labengine.finder.played import Past, Played
 from labengine.finder.repeats import RepeatError, refuse_difference
 from labengine.finder.state_key import attributes_of, parts_of, state_key
 from labengine.finder.tally import Tally
@@ -118,7 +118,7 @@ class Sandbox:
         runner: Any = self.watch.wrap(SimulatedRunner())
         self.engine = Engine(config, runner, parts, self.hooks, connector, self.journal)
         self.watch.follow(self.engine)
-        self.played = Played(self.engine, keeps_states=self._repeats)
+        self.played = OperationLog(self.engine, keeps_states=self._repeats)
 
     def do(self, operation: Operation) -> Finding | None:
         """Do an operation; return what went wrong. Raises ConfigError for a request that never fits."""

@@ -54,7 +54,7 @@ class InterruptibleCall:
         finally:
             self._has_ended = True
 
-    def hurry(self) -> None:
+    def end_step(self) -> None:
         """Interrupt a step of this call if it has not ended within the patience. Does not wait."""
         if not (self._is_watched or self._has_ended):
             self._is_watched = True
@@ -201,23 +201,23 @@ class Background:
             begun.result()
 
     def pause(self, *, wait: bool = True) -> None:
-        """Stop after the current step, unless it does not end (see `hurry`).
+        """Stop after the current step, unless it does not end (see `end_step`).
 
         wait=False is for a caller for which that step waits.
         """
         with interrupts_deferred():
-            self.hurry()
+            self.end_step()
             if self._is_running or self._num_starts:
                 if wait:
                     self._on_thread(self._end)
                 else:
                     self.post(self._end)
 
-    def hurry(self) -> None:
+    def end_step(self) -> None:
         """Interrupt the current step if it has not ended in half a second, wherever its scheduling is."""
         call = self._call
         if call is not None and not self._is_own_thread:
-            call.hurry()
+            call.end_step()
 
     def post(self, call: Callable[[], Any]) -> Outcome:
         """Run a call on this thread; return its outcome."""
@@ -231,7 +231,7 @@ class Background:
                 if not self._is_closed:
                     self._is_closed, self._is_running = True, False
                     self._jobs.put(None)
-            self.hurry()
+            self.end_step()
             if self._is_on_loop:
                 self._catch_up()
             elif self._thread is not None and not self._is_own_thread:

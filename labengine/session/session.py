@@ -75,7 +75,7 @@ class Session:
         """Set by what fills the tier by hand; None where the inputs tell all."""
         self.has_used_tier = False
         """True after a reset() on an external tier that may still hold blocks."""
-        self.stepper = Stepper(self._make_engine, lambda: self.runs.background.hurry())
+        self.stepper = Stepper(self._make_engine, lambda: self.runs.background.end_step())
         self.breakpoints = Breakpoints(self.hooks, self.timeline, lambda: self.stepper.engine.step_number)
         self.runs = Runs(self.stepper, self.breakpoints)
         self.question: Question | None = None

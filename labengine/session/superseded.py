@@ -28,7 +28,7 @@ _OF_OUT = re.compile(r"_+\d*|_oh|Out")
 _OF_IPYTHON = ("DisplayHook", "ZMQShellDisplayHook", "ExecutionResult", "CapturingDisplayHook")
 _LIBRARIES = ("labengine", "labengine_widgets", "ipywidgets", "traitlets", "comm", "ipykernel")
 _INSIDE = (
-    *("Lab", "LabViewSource", "RecordingViews", "Feed", "Publisher", "Audience", "Seat"),
+    *("Lab", "LabViewSource", "RecordingViews", "Feed", "Publisher", "Viewers", "Seat"),
     *("CallbackDispatcher", "Comm", "DummyComm", "BaseComm", "CommManager"),
 )
 """Classes of these libraries whose objects belong to one lab and its views. A Comparison, or a Box, is a holder."""

@@ -144,7 +144,7 @@ class LabViewSource:
         call = partial(COMMANDS[action], self._lab, **arguments)
         background = self._session.runs.background
         if action == "pause":  # posted, it would wait for a step that may not end
-            background.hurry()
+            background.end_step()
         return background.post(call) if self.is_live else _done(call)
 
 

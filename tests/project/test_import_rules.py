@@ -63,7 +63,7 @@ def package_of(module: str) -> str:
 
 
 def widget_package_of(module: str) -> str:
-    """Return the package of a module of labengine_widgets: labengine_widgets.feed.bell -> feed."""
+    """Return the package of a module of labengine_widgets: labengine_widgets.feed.wake_flag -> feed."""
     first = f"{module}.".split(".")[1]
     return first if first in WIDGETS_TABLE else "base"
 

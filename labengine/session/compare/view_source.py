@@ -85,5 +85,5 @@ class ComparisonViewSource:
         if action not in self._commands:
             raise ConfigError(f"a comparison cannot {action}; it can {', '.join(self._commands)}")
         if action == "pause":  # posted, it would wait for a step that may not end
-            self._runs.background.hurry()
+            self._runs.background.end_step()
         return self._runs.background.post(partial(self._commands[action], **arguments))

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from labengine.record.wording import readable
 from labengine.vllm.cache_events.chains import Chain
-from labengine.vllm.cache_events.holdings import Place, Presence
+from labengine.vllm.cache_events.holdings import Place
 from labengine.vllm.cache_events.schema import BlockTier
 
 UNKNOWN = "unknown"
@@ -59,11 +59,6 @@ def group_text(place: Place, kind: str | None) -> str:
     """Return the KV-cache group: its kind, or its number if the engine does not say the kind; empty without groups."""
     number = "" if place.group is None else f"group {place.group}"
     return " ".join(part for part in (number, readable((kind or "").replace("_", " "), 40)) if part)
-
-
-def presence_text(presence: Presence) -> str:
-    """Return whether blocks are cached."""
-    return presence.value
 
 
 def time_text(at: float | None) -> str:

@@ -16,9 +16,9 @@ from labengine import events as ev
 from labengine.record.fold import Fold
 from labengine.record.timeline import Timeline
 from labengine_widgets.feed import publisher, worker
-from labengine_widgets.feed.audience import BYTES_A_SECOND
 from labengine_widgets.feed.feed import Feed, feed_of
 from labengine_widgets.feed.payload import MAX_NAME, packed
+from labengine_widgets.feed.viewers import BYTES_A_SECOND
 from labengine_widgets.feed.worker import PERIOD, Worker
 from labengine_widgets.selection import Selection
 from waiting import wait_until

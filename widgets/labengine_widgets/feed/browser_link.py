@@ -60,7 +60,7 @@ class BrowserLink:
         message = {"type": "answer", "action": content.get("action"), "view": str(content.get("view")), "error": None}
         if error is not None:
             message["error"] = str(error) or type(error).__name__
-        feed.hurry()
+        feed.publish_soon()
         feed.say(message)
 
 

@@ -11,7 +11,6 @@ from weakref import WeakValueDictionary
 
 from labengine import events as ev
 from labengine.record.timeline import Timeline
-from labengine_widgets.feed.audience import BYTES_A_SECOND, Audience, Viewer
 from labengine_widgets.feed.late_recording import LateRecording
 from labengine_widgets.feed.messages import ANSWERS, note_moment, note_selection, reply
 from labengine_widgets.feed.payload import Payload
@@ -19,6 +18,7 @@ from labengine_widgets.feed.publisher import Publisher
 from labengine_widgets.feed.shown_state import ShownState
 from labengine_widgets.feed.states import Sent
 from labengine_widgets.feed.steps import HEARD, NewestStep, StepSignal, StepTracker
+from labengine_widgets.feed.viewers import BYTES_A_SECOND, Viewer, Viewers
 from labengine_widgets.feed.worker import Worker
 from labengine_widgets.selection import Selection
 from labengine_widgets.view_source import ViewSource
@@ -54,8 +54,8 @@ class Feed:
         self.on_moment_shown: Callable[[int | None], object] = lambda moment: None
         self.failures: deque[Exception] = deque(maxlen=20)
         self.shown = ShownState()
-        self._audience, self._steps = Audience(), StepTracker()
-        self._publisher = Publisher(view_source, self._audience, self.shown, self._steps, lambda: self.recording)
+        self._viewers, self._steps = Viewers(), StepTracker()
+        self._publisher = Publisher(view_source, self._viewers, self.shown, self._steps, lambda: self.recording)
         self._worker = Worker(self)
         self._guard = threading.Lock()
         self._answering = threading.RLock()
@@ -71,7 +71,7 @@ class Feed:
         bytes_a_second: what the way to its browser takes, on average.
         """
         with self._guard:
-            self._audience.admit(viewer, side, bytes_a_second)
+            self._viewers.admit(viewer, side, bytes_a_second)
             if self._worker.is_stopped and self.view_source.is_live:
                 self._begin()
                 hooks = self.view_source.hooks
@@ -83,8 +83,8 @@ class Feed:
     def detach(self, viewer: Viewer) -> None:
         """Send nothing more to this widget. The last one ends the thread; a second time does nothing."""
         with self._guard:
-            self._audience.dismiss(viewer)
-            join = None if self._audience or self._worker.is_stopped else self._end()
+            self._viewers.dismiss(viewer)
+            join = None if self._viewers or self._worker.is_stopped else self._end()
         if join is not None:
             join()
 
@@ -103,7 +103,7 @@ class Feed:
 
     def close(self) -> None:
         """Close all views; the lab is closed."""
-        self._audience.each(lambda viewer: viewer.close())
+        self._viewers.each(lambda viewer: viewer.close())
 
     def _begin(self) -> None:
         self._late = LateRecording(self.view_source)
@@ -162,15 +162,15 @@ class Feed:
         """Select something in every view; None: nothing."""
         self.shown.select(selection)
         sent = {"selection": selection and selection.to_dict(), "num_selects": self.shown.num_selects}
-        self.post(lambda: self._audience.send({"type": "select", **sent}))
+        self.post(lambda: self._viewers.send({"type": "select", **sent}))
 
     def say(self, message: dict[str, Any]) -> None:
         """Send a message without state, such as an error to show beside the controls."""
-        self.post(lambda: self._audience.send(message))
+        self.post(lambda: self._viewers.send(message))
 
-    def hurry(self) -> None:
+    def publish_soon(self) -> None:
         """Send all new events, even while a step is open."""
-        self._worker.hurry()
+        self._worker.publish_soon()
 
     def full(self) -> Payload:
         """Return all that a view needs to begin: the newest steps, and the captions of the last one."""
@@ -178,11 +178,11 @@ class Feed:
 
     def captions(self, start: int, end: int) -> list[Caption]:
         """Return the captions between two moments, as text."""
-        return self._publisher.narration.plain_captions(start, end)
+        return self._publisher.shared_captions.plain_captions(start, end)
 
     def signed_captions(self, start: int, end: int) -> list[Caption]:
         """Return the captions for a browser half, which puts its own letters in place of signs (words.scene)."""
-        return self._publisher.narration.captions(start, end)
+        return self._publisher.shared_captions.captions(start, end)
 
     def opening_caption(self, moment: int) -> tuple[int, str] | None:
         """Return the caption for a view that opens at a moment; None while the lab runs."""
@@ -226,7 +226,7 @@ class Feed:
     @property
     def bytes_a_second(self) -> int:
         """Upper bound of the average rate of messages of state."""
-        return self._audience.bytes_a_second
+        return self._viewers.bytes_a_second
 
     @property
     def awaited_moment(self) -> int | None:
@@ -256,7 +256,7 @@ class Feed:
         """Report an error beside the widgets."""
         self.failures.append(error)
         with suppress(Exception):
-            self._audience.send({"type": "failure", "message": f"{type(error).__name__}: {error}"})
+            self._viewers.send({"type": "failure", "message": f"{type(error).__name__}: {error}"})
 
     def _catch_up(self) -> None:
         if self.timeline is not None:
@@ -287,7 +287,7 @@ class Feed:
         self._save()
 
     def _save(self) -> None:
-        self._audience.each(lambda viewer: self.guarded(viewer.update_saved))
+        self._viewers.each(lambda viewer: self.guarded(viewer.update_saved))
 
     # -- messages of browser halves ------------------------------------------------------------------------------------
 
@@ -297,7 +297,7 @@ class Feed:
         acts: dict[str, Callable[[], object]] = {
             "resync": lambda: self._answer_resync(viewer, side, message),
             "at": lambda: note_moment(self, message),
-            "select": lambda: note_selection(self, self._audience, message),
+            "select": lambda: note_selection(self, self._viewers, message),
         }
         if kind in acts:
             self.post(acts[kind])
@@ -308,7 +308,7 @@ class Feed:
         """Run a call on the feed's thread, or on this thread when nothing is added to the recording any more."""
         if self.is_sending:
             self._worker.post(call)
-        elif self._audience and not self.view_source.is_live:
+        elif self._viewers and not self.view_source.is_live:
             with self._answering:
                 self.guarded(call)
 
@@ -316,7 +316,7 @@ class Feed:
         """Send the events of before first: a view takes what comes after the moment for news, and goes on with it."""
         if self.timeline is not None:
             self._publish()
-        self._audience.send({"type": "show", "moment": moment, "num_shows": num_shows})
+        self._viewers.send({"type": "show", "moment": moment, "num_shows": num_shows})
 
     def _answer_resync(self, viewer: Viewer, side: int, message: dict[str, Any]) -> None:
         if self.timeline is None:

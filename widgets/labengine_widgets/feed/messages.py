@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from labengine.record.timeline import Timeline
-from labengine_widgets.feed.audience import Audience, Viewer
 from labengine_widgets.feed.payload import Payload, packed, step_start, stretch
 from labengine_widgets.feed.shown_state import ShownState
+from labengine_widgets.feed.viewers import Viewer, Viewers
 from labengine_widgets.selection import Selection, is_selection, selection_of
 from labengine_widgets.view_source import ViewSource
 from labengine_widgets.why import answer
@@ -96,14 +96,14 @@ def note_moment(feed: AskedFeed, message: Message) -> None:
         feed.on_moment_shown(moment)
 
 
-def note_selection(feed: AskedFeed, audience: Audience, message: Message) -> None:
+def note_selection(feed: AskedFeed, viewers: Viewers, message: Message) -> None:
     """Copy a selection made in one view to all views. One that is outdated or impossible is ignored."""
     is_late = is_outdated(message.get("num_selects"), feed.shown.num_selects)
     if is_late or not is_selection(message.get("selection")):
         return
     selection = feed.shown.selection = selection_of(message.get("selection"))
     sent = selection and selection.to_dict()
-    audience.send({"type": "select", "selection": sent, "from": message.get("view")})
+    viewers.send({"type": "select", "selection": sent, "from": message.get("view")})
     feed.on_select(selection)
 
 

@@ -9,7 +9,6 @@ from labengine import events as ev
 from labengine.record.files.codec import rows
 from labengine.record.timeline import Timeline
 from labengine.system.threads import cpu_seconds
-from labengine_widgets.feed.audience import Audience
 from labengine_widgets.feed.payload import (
     ByKind,
     Payload,
@@ -28,8 +27,9 @@ from labengine_widgets.feed.payload import (
 from labengine_widgets.feed.shown_state import ShownState
 from labengine_widgets.feed.states import TRANSITIONS, Sending, Sent, state_after
 from labengine_widgets.feed.steps import NewestStep, StepTracker
+from labengine_widgets.feed.viewers import Viewers
 from labengine_widgets.view_source import ViewSource
-from labengine_widgets.words.captions import Narration
+from labengine_widgets.words.captions import SharedCaptions
 
 MAX_BEHIND = 10_000
 """With more unsent events the views start again from the newest ones, if that takes fewer bytes than all of them."""
@@ -53,18 +53,18 @@ class Publisher:
     def __init__(
         self,
         source: ViewSource,
-        audience: Audience,
+        viewers: Viewers,
         shown: ShownState,
         steps: StepTracker,
         recording: Callable[[], Timeline],
     ) -> None:
-        self.narration = Narration(recording, source.token_text)
+        self.shared_captions = SharedCaptions(recording, source.token_text)
         self.num_messages = self.num_bytes = 0
         self.seconds = 0.0
         self.end = 0
         """The moment up to which events were sent."""
         self.state = Sent.CAPTIONED
-        self._source, self._audience, self._shown, self._steps = source, audience, shown, steps
+        self._source, self._viewers, self._shown, self._steps = source, viewers, shown, steps
         self._recording = recording
         self._generation = -1
         self._ends_inside_step = False
@@ -81,7 +81,7 @@ class Publisher:
 
     def begin(self, timeline: Timeline | None) -> None:
         """Follow a recording from its newest moment on; the first views ask for the events before."""
-        self.narration.forget()
+        self.shared_captions.forget()
         self._happened(Sending.FULL_RECORDING)
         self._num_quiet = REMINDERS[-1]
         self.end = timeline.end if timeline is not None else 0
@@ -90,7 +90,7 @@ class Publisher:
     def begin_anew(self) -> None:
         """Send everything again at the next tick, after an error."""
         self._generation = -1
-        self.narration.forget()
+        self.shared_captions.forget()
 
     def publish(self) -> bool:
         """Send new events. Returns False if the recording was replaced meanwhile: publish again."""
@@ -112,14 +112,14 @@ class Publisher:
         now = status(self._source)
         if now != self._status:
             self._status = now
-            self._audience.send({"type": "status", "status": now})
+            self._viewers.send({"type": "status", "status": now})
 
     def send_last_step(self) -> None:
         """Send the captions of the last step: the run that the views followed is over."""
         self._happened(Sending.LAST_STEP)
         start, end = step_start(self._recording(), self.end), self.end
-        captions = {"captions": self.narration.captions(start, end), "opening": self.opening_caption(end)}
-        self._audience.send({"type": "captions"}, {"start": start, "end": end, **captions})
+        captions = {"captions": self.shared_captions.captions(start, end), "opening": self.opening_caption(end)}
+        self._viewers.send({"type": "captions"}, {"start": start, "end": end, **captions})
 
     def note_saving(self) -> None:
         """Note that the views save the newest state."""
@@ -141,13 +141,13 @@ class Publisher:
         start = (
             last if end - last > FIRST_EVENTS else step_start(timeline, max(timeline.num_dropped, end - FIRST_EVENTS))
         )
-        captions = [] if source.is_running else self.narration.captions(last, end)
+        captions = [] if source.is_running else self.shared_captions.captions(last, end)
         payload = full_payload(source, timeline, start, end, captions) | self._shown.payload()
         return payload | {"captioned": [[last, end]] if captions else [], "opening": self.opening_caption(end)}
 
     def opening_caption(self, moment: int) -> tuple[int, str] | None:
         """Return the caption for a view that opens at a moment; None while the lab runs."""
-        return None if self._source.is_running else (moment, self.narration.opening_sentence(moment))
+        return None if self._source.is_running else (moment, self.shared_captions.opening_sentence(moment))
 
     # -- one message ---------------------------------------------------------------------------------------------------
 
@@ -164,7 +164,7 @@ class Publisher:
         start_by_hand = self._steps.start_by_hand
         captioned = self._captions_start(start, start_by_hand, kinds)
         self._ends_inside_step = ends_inside_step(events, self._ends_inside_step)
-        captions = self.narration.captions(captioned, self.end) if captioned is not None else []
+        captions = self.shared_captions.captions(captioned, self.end) if captioned is not None else []
         payload |= {"captioned": captioned, "captions": captions}
         by_hand = Sending.EVENTS_BETWEEN_STEPS if start_by_hand is None else Sending.EVENTS_BY_HAND
         self._happened(Sending.EVENTS_OF_RUN if captioned is None else by_hand)
@@ -188,11 +188,11 @@ class Publisher:
         payload = self.full(self.end)
         self._know_texts(payload)
         size = self._send_state({"type": "full", "view": None}, payload, begun)
-        self._size_of_full = size // max(1, len(self._audience))
+        self._size_of_full = size // max(1, len(self._viewers))
 
     def _send_state(self, content: dict[str, Any], payload: Payload, begun: float) -> int:
         """Send a message to every view. Returns the bytes of its payload, over all views."""
-        size = self._audience.send(content, payload)
+        size = self._viewers.send(content, payload)
         self.num_messages += 1
         self._num_quiet = 0
         self.num_bytes += size
@@ -205,7 +205,7 @@ class Publisher:
             return
         self._num_quiet += 1
         if self._num_quiet in REMINDERS:
-            self._audience.send({"type": "end", "generation": self._generation, "end": self.end})
+            self._viewers.send({"type": "end", "generation": self._generation, "end": self.end})
 
     def _happened(self, sending: Sending) -> None:
         self.state = state_after(TRANSITIONS, self.state, sending)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Protocol
 
 from labengine.system.threads import Cancellable, call_on_loop, start_thread
-from labengine_widgets.feed.bell import Bell
+from labengine_widgets.feed.wake_flag import WakeFlag
 
 PERIOD = 1 / 50
 """Seconds between two messages of state, at least."""
@@ -83,7 +83,7 @@ class Worker:
         """Calls to run at the next tick."""
         self._job = job
         self._state = Work.STOPPED
-        self._wake, self._closed = Bell(), Bell()
+        self._wake, self._closed = WakeFlag(), WakeFlag()
         self._is_hurried = False
         self._thread: threading.Thread | None = None
         self._next: Cancellable | None = None
@@ -101,7 +101,7 @@ class Worker:
 
     def start(self) -> None:
         """Begin to run ticks."""
-        self._closed = Bell()
+        self._closed = WakeFlag()
         self._state = Work.ON_THREAD
         self._thread = start_thread(partial(self._run, self._closed), "labengine-feed")
         if self._thread is None:
@@ -135,7 +135,7 @@ class Worker:
             if self._state is Work.ON_EVENT_LOOP:
                 self._tick_in(0)
 
-    def hurry(self) -> None:
+    def publish_soon(self) -> None:
         """Run a tick at once, without waiting for the end of an open step."""
         self._is_hurried = True
         self.wake()
@@ -169,7 +169,7 @@ class Worker:
         elif not self._wake.is_set() and not self.is_stopped:
             self._tick_in(IDLE)
 
-    def _run(self, closed: Bell) -> None:
+    def _run(self, closed: WakeFlag) -> None:
         job, due = self._job, 0.0
         while not closed.is_set():
             self._wake.wait(IDLE)
@@ -190,7 +190,7 @@ class Worker:
                 due += max(PERIOD, (job.num_bytes - num_bytes) / job.bytes_a_second)
                 closed.wait(max(0.0, due - time.monotonic()))
 
-    def _wait_for_step(self, closed: Bell) -> None:
+    def _wait_for_step(self, closed: WakeFlag) -> None:
         """Wait up to PATIENCE seconds for the end of a step taken by hand: views show such a step in one piece."""
         deadline, seen = time.monotonic() + PATIENCE, -1
         while not self._is_hurried and not closed.is_set():

@@ -85,7 +85,7 @@ class CaptionWriter:
         return Scene(timeline.state(moment), self._token_text, tier=tier, signs_letters=self._signs_letters)
 
 
-class Narration:
+class SharedCaptions:
     """Captions of a lab for any thread. Sentences name contents by signs; the browser half inserts its own letters."""
 
     def __init__(self, recording: Callable[[], Timeline], token_text: Callable[[int], str]) -> None:

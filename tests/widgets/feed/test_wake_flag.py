@@ -12,14 +12,14 @@ import labengine_widgets
 from ctrl_c import press_ctrl_c
 from disturbing import Countdown, SignalPoints
 from interrupting import interrupted, python_takes_ctrl_c
-from labengine_widgets.feed.bell import Bell
+from labengine_widgets.feed.wake_flag import WakeFlag
 from waiting import PATIENCE
 
 ROOT = str(Path(labengine_widgets.__file__).parent)
 
 
 def test_it_is_set_until_it_is_cleared() -> None:
-    bell = Bell()
+    bell = WakeFlag()
     assert not bell.is_set() and not bell.wait(0.0)
     bell.set()
     bell.set()
@@ -29,7 +29,7 @@ def test_it_is_set_until_it_is_cleared() -> None:
 
 
 def test_who_waits_is_woken() -> None:
-    bell, begun = Bell(), time.monotonic()
+    bell, begun = WakeFlag(), time.monotonic()
     for _ in range(100):
         threading.Thread(target=bell.set).start()
         assert bell.wait(PATIENCE)
@@ -40,7 +40,7 @@ def test_who_waits_is_woken() -> None:
 def test_an_interrupt_at_any_instruction_of_set_leaves_it_usable() -> None:
     with python_takes_ctrl_c():
         for number in count():
-            bell = Bell()
+            bell = WakeFlag()
             countdown = Countdown(SignalPoints(), number, press_ctrl_c, root=ROOT)
             was_interrupted = countdown.run(partial(interrupted, bell.set))
             bell.clear()

@@ -6,7 +6,7 @@ import time
 from queue import Empty, SimpleQueue
 
 
-class Bell:
+class WakeFlag:
     """As threading.Event, for one waiting thread, and without a lock that Python code takes.
 
     An interrupt inside Event.set() can leave the Event's lock taken, and then every thread that sets it or waits for it

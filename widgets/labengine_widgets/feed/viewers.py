@@ -24,7 +24,7 @@ class Viewer(Protocol):
         """Refresh what a saved notebook keeps; the lab has paused."""
 
 
-class Seat(NamedTuple):
+class Viewing(NamedTuple):
     """A viewer, its side of a comparison, and the bytes a second that the way to its browser takes."""
 
     viewer: Viewer
@@ -32,39 +32,39 @@ class Seat(NamedTuple):
     bytes_a_second: int
 
 
-class Audience:
+class Viewers:
     """The viewers of one lab, each with its side of a comparison.
 
     Changed under the feed's lock, read from any thread.
     """
 
     def __init__(self) -> None:
-        self._seats: list[Seat] = []
+        self._viewings: list[Viewing] = []
 
     def __len__(self) -> int:
-        return len(self._seats)
+        return len(self._viewings)
 
     @property
     def bytes_a_second(self) -> int:
         """Upper bound of the average rate, which the slowest viewer sets."""
-        return min((rate for _, _, rate in self._seats), default=BYTES_A_SECOND)
+        return min((rate for _, _, rate in self._viewings), default=BYTES_A_SECOND)
 
     def admit(self, viewer: Viewer, side: int, bytes_a_second: int) -> None:
         """Add a viewer. side: 0, or 1 for the right half of a comparison."""
-        self._seats = [*self._seats, Seat(viewer, side, bytes_a_second)]
+        self._viewings = [*self._viewings, Viewing(viewer, side, bytes_a_second)]
 
     def dismiss(self, viewer: Viewer) -> None:
         """Remove a viewer; a second time does nothing."""
-        self._seats = [seat for seat in self._seats if seat.viewer is not viewer]
+        self._viewings = [viewing for viewing in self._viewings if viewing.viewer is not viewer]
 
     def each(self, act: Callable[[Viewer], object]) -> None:
         """Call `act` with every viewer, also with those that are removed meanwhile."""
-        for viewer, *_ in self._seats:
+        for viewer, *_ in self._viewings:
             act(viewer)
 
     def send(self, content: dict[str, Any], payload: Payload | None = None) -> int:
         """Send a message to every viewer; the payload is encoded once. Returns the payload bytes sent in all."""
-        seats, buffers = self._seats, None if payload is None else [packed(payload)]
-        for viewer, side, _ in seats:
+        viewings, buffers = self._viewings, None if payload is None else [packed(payload)]
+        for viewer, side, _ in viewings:
             viewer.send(content | {"side": side}, buffers)
-        return len(buffers[0]) * len(seats) if buffers else 0
+        return len(buffers[0]) * len(viewings) if buffers else 0

@@ -13,7 +13,7 @@ Past = tuple[Sequence[EngineOperation], Snapshot]
 """Operations, and the state that they led to."""
 
 
-class Played:
+class OperationLog:
     """Notes an engine's operations. keeps_states: also the state before each step, which a rewind leads back to."""
 
     def __init__(self, engine: Engine, *, keeps_states: bool) -> None:
