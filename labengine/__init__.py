@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from labengine.core.connector import Connector as Connector
     from labengine.core.free_queue import FreeQueue as FreeQueue
     from labengine.core.full_attention import FullAttentionGroup as FullAttentionGroup
+    from labengine.core.hash_chain import HashChain as HashChain
     from labengine.core.kv_cache_group import KVCacheGroup as KVCacheGroup
     from labengine.core.kv_cache_manager import KVCacheManager as KVCacheManager
+    from labengine.core.merge_policy import KeepDuplicates as KeepDuplicates
+    from labengine.core.merge_policy import LateMerge as LateMerge
+    from labengine.core.merge_policy import MergePolicy as MergePolicy
     from labengine.core.parts import Parts as Parts
     from labengine.core.prefill_first import PrefillFirstScheduler as PrefillFirstScheduler
-    from labengine.core.prefix_cache import HashChain as HashChain
-    from labengine.core.prefix_cache import KeepDuplicates as KeepDuplicates
-    from labengine.core.prefix_cache import LateMerge as LateMerge
-    from labengine.core.prefix_cache import MergePolicy as MergePolicy
     from labengine.core.scheduler import Scheduler as Scheduler
     from labengine.core.sliding_window import SlidingWindowGroup as SlidingWindowGroup
     from labengine.core.token_budget import TokenBudgetScheduler as TokenBudgetScheduler
@@ -59,14 +59,14 @@ _HOMES = {
     "FreeQueue": "labengine.core.free_queue",
     "FullAttentionGroup": "labengine.core.full_attention",
     "GroupSpec": "labengine.config",
-    "HashChain": "labengine.core.prefix_cache",
+    "HashChain": "labengine.core.hash_chain",
     "HostStore": "labengine.engine.external",
     "KVCacheGroup": "labengine.core.kv_cache_group",
     "KVCacheManager": "labengine.core.kv_cache_manager",
-    "KeepDuplicates": "labengine.core.prefix_cache",
+    "KeepDuplicates": "labengine.core.merge_policy",
     "Lab": "labengine.lab",
-    "LateMerge": "labengine.core.prefix_cache",
-    "MergePolicy": "labengine.core.prefix_cache",
+    "LateMerge": "labengine.core.merge_policy",
+    "MergePolicy": "labengine.core.merge_policy",
     "ModelRunner": "labengine.engine.model_runner",
     "Parts": "labengine.core.parts",
     "PrefillFirstScheduler": "labengine.core.prefill_first",

@@ -15,9 +15,9 @@ from labengine.config import ConfigError, EngineConfig, GroupSpec, SamplingParam
 from labengine.core.connector import Connector
 from labengine.core.editions import EDITIONS, edition
 from labengine.core.journal import Journal
+from labengine.core.merge_policy import LateMerge
 from labengine.core.parts import Parts
 from labengine.core.prefill_first import PrefillFirstScheduler
-from labengine.core.prefix_cache import LateMerge
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.record.hooks import Hooks
 

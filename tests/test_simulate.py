@@ -12,8 +12,8 @@ from driving import ALL_EDITIONS, TOKEN_BUDGET_EDITIONS, assert_sound, num_null_
 from hybrid_workloads import random_hybrid_workload
 from labengine.config import ConfigError
 from labengine.core.editions import EDITIONS
+from labengine.core.merge_policy import MergePolicy
 from labengine.core.parts import Parts
-from labengine.core.prefix_cache import MergePolicy
 from labengine.engine.simulated import default_next_token
 from workloads import Workload, random_workload
 

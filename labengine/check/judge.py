@@ -14,8 +14,8 @@ from labengine.check.plan_rules import judge_plan
 from labengine.check.slot_memory import PrefixIdentities, SavedBlocks
 from labengine.check.state import LiveState
 from labengine.core.journal import Journal
+from labengine.core.merge_policy import LateMerge
 from labengine.core.parts import Parts
-from labengine.core.prefix_cache import LateMerge
 from labengine.core.request import Request
 from labengine.core.scheduler import Scheduler
 from labengine.core.step_plan import StepPlan

@@ -41,3 +41,10 @@ class Block:
     """The block's own tokens; empty until it is full and registered."""
     prefix: Prefix | None = None
     """The exact prefix that the first of the keys stands for: these tokens, after all before them."""
+
+
+PrefixMap = dict[Key, tuple[int, ...]]
+"""Block ids by (group, hash), the one served first. An entry may lead to a free block: a look-up still finds it.
+
+Only the block pool changes it.
+"""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from labengine.core.block import Block, Key, Prefix
+from labengine.core.block import Block, Key, Prefix, PrefixMap
 from labengine.core.free_queue import FreeQueue
 from labengine.core.journal import Journal
-from labengine.core.prefix_cache import PrefixMap
 from labengine.events import BlockEvicted, EvictReason
 from labengine.record.hooks import Hooks
 from labengine.record.snapshot import NULL_BLOCK

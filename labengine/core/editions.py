@@ -9,7 +9,9 @@ from labengine.core.async_token_budget import AsyncSlidingWindowGroup, AsyncToke
 from labengine.core.block_pool import BlockPool
 from labengine.core.free_queue import FreeQueue
 from labengine.core.full_attention import FullAttentionGroup, PromptTailGroup
+from labengine.core.hash_chain import HashChain
 from labengine.core.kv_cache_manager import KVCacheManager, Moment
+from labengine.core.merge_policy import KeepDuplicates, LateMerge, LateMergeComparingPrefixes, MergePolicy
 from labengine.core.nano_vllm import (
     EarlyHashManager,
     NanoBlockPool,
@@ -20,7 +22,6 @@ from labengine.core.nano_vllm import (
 )
 from labengine.core.parts import Parts
 from labengine.core.prefill_first import PrefillFirstScheduler
-from labengine.core.prefix_cache import HashChain, KeepDuplicates, LateMerge, LateMergeComparingPrefixes, MergePolicy
 from labengine.core.request import ExtraKeys, Request
 from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.core.token_budget import TokenBudgetScheduler

@@ -9,7 +9,7 @@ from itertools import chain
 from labengine.config import EngineConfig
 from labengine.core.block_pool import BlockPool
 from labengine.core.journal import Journal
-from labengine.core.prefix_cache import MergePolicy
+from labengine.core.merge_policy import MergePolicy
 from labengine.core.request import Request
 from labengine.events import (
     BlockAllocated,

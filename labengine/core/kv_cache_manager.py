@@ -7,9 +7,9 @@ from typing import Literal
 from labengine.config import EngineConfig
 from labengine.core.block_pool import BlockPool
 from labengine.core.connector import BlockTransfer, LocalHit
+from labengine.core.hash_chain import HashChain
 from labengine.core.journal import Journal
 from labengine.core.kv_cache_group import KVCacheGroup
-from labengine.core.prefix_cache import HashChain
 from labengine.core.prefix_lookup import Hit, PrefixLookup
 from labengine.core.request import Request
 from labengine.core.step_plan import SlotRun

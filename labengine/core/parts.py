@@ -11,11 +11,12 @@ from labengine.config import ConfigError, EngineConfig
 from labengine.core.block_pool import BlockPool
 from labengine.core.connector import Connector
 from labengine.core.free_queue import FreeQueue
+from labengine.core.hash_chain import HashChain
 from labengine.core.journal import Journal
 from labengine.core.kv_cache_group import KVCacheGroup
 from labengine.core.kv_cache_manager import KVCacheManager
+from labengine.core.merge_policy import MergePolicy
 from labengine.core.overrides import refuse_wrong_overrides
-from labengine.core.prefix_cache import HashChain, MergePolicy
 from labengine.core.scheduler import Scheduler
 from labengine.record.hooks import Hooks
 

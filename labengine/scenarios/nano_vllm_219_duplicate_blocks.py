@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 from labengine.core.block import Block
 from labengine.core.editions import NANO_VLLM_243
+from labengine.core.merge_policy import LateMerge
 from labengine.core.parts import Parts
-from labengine.core.prefix_cache import LateMerge
 from labengine.events import (
     BlockCached,
     ForwardRan,

@@ -11,8 +11,8 @@ from itertools import combinations
 from random import Random
 
 from labengine.core.editions import LABENGINE, NANO_VLLM_243
+from labengine.core.hash_chain import HashChain
 from labengine.core.parts import Parts
-from labengine.core.prefix_cache import HashChain
 from labengine.events import BlockCached, BlockMerged, RequestAdded, StepEnded
 from labengine.lab import Lab
 from labengine.record.wording import counted

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from random import Random
 
 from labengine.core.editions import VLLM
+from labengine.core.hash_chain import HashChain
 from labengine.core.parts import Parts
-from labengine.core.prefix_cache import HashChain
 from labengine.events import PrefixHit, RequestAdded, RequestFinished, StepEnded
 from labengine.lab import Lab
 from labengine.scenarios.counts import num_hit_tokens, num_misread_requests

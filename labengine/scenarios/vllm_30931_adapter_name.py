@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from labengine.core.editions import VLLM
+from labengine.core.hash_chain import HashChain
 from labengine.core.parts import Parts
-from labengine.core.prefix_cache import HashChain
 from labengine.core.request import ExtraKeys
 from labengine.events import BlockCached, PrefixHit, RequestAdded, RequestFinished, StepEnded
 from labengine.lab import Lab

@@ -8,8 +8,8 @@ from labengine.check.invariants import check_invariants
 from labengine.check.watch import Watch
 from labengine.config import checked_int
 from labengine.core.connector import Connector
+from labengine.core.merge_policy import LateMerge
 from labengine.core.parts import Parts
-from labengine.core.prefix_cache import LateMerge
 from labengine.engine.ahead import scheduling_line
 from labengine.engine.loaded_model import LoadedModel
 from labengine.record.snapshot import Snapshot

@@ -9,8 +9,8 @@ from typing import Any
 from labengine.check.watch import Watch
 from labengine.config import ConfigError, EngineConfig, checked_int, shown
 from labengine.core.connector import Connector
+from labengine.core.hash_chain import HashChain
 from labengine.core.parts import Parts
-from labengine.core.prefix_cache import HashChain
 from labengine.engine.ahead import choose_engine
 from labengine.engine.engine import Engine
 from labengine.engine.external import KVStore, open_store

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from labengine import ConfigError, GroupSpec, Parts
-from labengine.core.prefix_cache import LateMerge, MergePolicy
+from labengine.core.merge_policy import LateMerge, MergePolicy
 from labengine.lab import Lab
 
 

@@ -8,10 +8,11 @@ from fake_tier import FakeTier
 from labengine.core.block import Block
 from labengine.core.connector import BlockTransfer, LocalHit
 from labengine.core.full_attention import FullAttentionGroup
+from labengine.core.hash_chain import HashChain
 from labengine.core.kv_cache_manager import KVCacheManager
+from labengine.core.merge_policy import LateMerge
 from labengine.core.nano_vllm import NanoKVCacheManager
 from labengine.core.parts import Parts
-from labengine.core.prefix_cache import HashChain, LateMerge
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.core.sliding_window import SlidingWindowGroup

@@ -16,10 +16,10 @@ from fake_tier import FakeTier, Luck
 from labengine.check.oracle import Oracle
 from labengine.check.slot_memory import PrefixIdentities
 from labengine.config import SamplingParams
+from labengine.core.hash_chain import HashChain
 from labengine.core.kv_cache_group import KVCacheGroup
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.parts import Parts
-from labengine.core.prefix_cache import HashChain
 from labengine.core.request import Request
 from labengine.core.step_plan import ScheduledRequest, SlotRun, StepPlan
 from labengine.record.snapshot import GroupState

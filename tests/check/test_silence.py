@@ -12,7 +12,7 @@ import pytest
 
 from check.random_operations import Episode
 from driving import ALL_EDITIONS, TOKEN_BUDGET_EDITIONS, as_parts
-from labengine.core.prefix_cache import LateMerge
+from labengine.core.merge_policy import LateMerge
 from random_cases import for_random
 
 NUM_OPERATIONS = 250

@@ -9,8 +9,8 @@ import pytest
 from driving import ALL_EDITIONS, assert_sound, recorded, small_engine, tables
 from labengine.config import EngineConfig, GroupSpec, SamplingParams
 from labengine.core.editions import EDITIONS
+from labengine.core.merge_policy import MergePolicy
 from labengine.core.parts import Parts
-from labengine.core.prefix_cache import MergePolicy
 from labengine.engine.engine import Engine
 from labengine.engine.simulated import SimulatedRunner
 from labengine.events import BlockTouched, PrefixHit, RequestScheduled

@@ -19,8 +19,8 @@ from labengine.core.editions import EDITIONS, LABENGINE
 from labengine.core.free_queue import FreeQueue
 from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.kv_cache_manager import KVCacheManager
+from labengine.core.merge_policy import KeepDuplicates, LateMerge
 from labengine.core.prefill_first import PrefillFirstScheduler
-from labengine.core.prefix_cache import KeepDuplicates, LateMerge
 from labengine.core.request import Request
 from labengine.core.token_budget import TokenBudgetScheduler
 

@@ -17,8 +17,8 @@ from labengine.core.connector import BlockTransfer, LocalHit
 from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.kv_cache_group import KVCacheGroup
 from labengine.core.kv_cache_manager import KVCacheManager
+from labengine.core.merge_policy import LateMergeComparingPrefixes
 from labengine.core.parts import Parts
-from labengine.core.prefix_cache import LateMergeComparingPrefixes
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.core.sliding_window import SlidingWindowGroup

@@ -9,8 +9,8 @@ import pytest
 from driving import TOKEN_BUDGET_EDITIONS, Drive, as_parts
 from hybrid_workloads import random_hybrid_workload
 from labengine.config import GroupSpec
+from labengine.core.hash_chain import HashChain
 from labengine.core.parts import Parts
-from labengine.core.prefix_cache import HashChain
 from paged_memory import CorruptRead
 from seeds import first
 from workbench import Workbench, full, window

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from labengine.config import SamplingParams
-from labengine.core.prefix_cache import HashChain
+from labengine.core.hash_chain import HashChain
 from labengine.core.step_plan import UNSAMPLED, ScheduledRequest, UnsampledError
 
 ASKING: dict[str, Callable[[], object]] = {

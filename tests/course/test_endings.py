@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import labengine
-from labengine.core.prefix_cache import MergePolicy
+from labengine.core.merge_policy import MergePolicy
 from labengine.course import alone as course_alone
 from labengine.course.exercise import exercise_names
 from labengine.finder import alone, limits

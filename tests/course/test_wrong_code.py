@@ -9,8 +9,8 @@ import pytest
 
 import labengine
 from labengine.core.block_pool import BlockPool
+from labengine.core.merge_policy import MergePolicy
 from labengine.core.nano_vllm import NanoBlockPool
-from labengine.core.prefix_cache import MergePolicy
 from labengine.core.request import Request
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.course.exercises.your_own_policy import KeepWhatComesBack

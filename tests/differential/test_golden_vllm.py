@@ -25,8 +25,8 @@ from labengine.core.block import Block
 from labengine.core.editions import VLLM, VllmBlockPool, VllmKVCacheManager
 from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.kv_cache_manager import KVCacheManager
+from labengine.core.merge_policy import KeepDuplicates, LateMergeComparingPrefixes
 from labengine.core.parts import Parts
-from labengine.core.prefix_cache import KeepDuplicates, LateMergeComparingPrefixes
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.core.sliding_window import SlidingWindowGroup

@@ -9,8 +9,8 @@ from typing import Any
 
 from differential.departures import refuse_departures
 from differential.vllm_labels import group_label, prefix_labels
+from labengine.core.hash_chain import HashChain
 from labengine.core.parts import Parts
-from labengine.core.prefix_cache import HashChain
 from labengine.engine.replay import replay
 from labengine.engine.workload import simulate
 from labengine.events import Event, RequestFinished, RequestPreempted, RequestScheduled, StepStarted

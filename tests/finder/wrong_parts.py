@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from labengine.core.block import Block
 from labengine.core.block_pool import BlockPool
 from labengine.core.kv_cache_manager import KVCacheManager
-from labengine.core.prefix_cache import LateMerge, MergePolicy
+from labengine.core.merge_policy import LateMerge, MergePolicy
 from labengine.core.request import FinishReason, Request
 from labengine.core.token_budget import TokenBudgetScheduler
 

@@ -27,7 +27,8 @@ class Mutant:
 
 POOL, GROUP, MANAGER = "core/block_pool.py", "core/kv_cache_group.py", "core/kv_cache_manager.py"
 SCHEDULER, BUDGET, QUEUE = "core/scheduler.py", "core/token_budget.py", "core/free_queue.py"
-CACHE, WINDOW, FULL = "core/prefix_cache.py", "core/sliding_window.py", "core/full_attention.py"
+CHAIN, MERGE = "core/hash_chain.py", "core/merge_policy.py"
+WINDOW, FULL = "core/sliding_window.py", "core/full_attention.py"
 LOADS, JOURNAL, LOOKUP, REQUEST = (
     "core/external_loads.py",
     "core/journal.py",
@@ -268,12 +269,12 @@ MUTANTS = (
         "        if not self._hooks:\n            ref_count",
     ),
     Mutant(
-        "a merge into a block that is free", "reads", CACHE, "        return other.ref_count > 0", "        return True"
+        "a merge into a block that is free", "reads", MERGE, "        return other.ref_count > 0", "        return True"
     ),
     Mutant(
         "nothing is merged",
         "policy",
-        CACHE,
+        MERGE,
         "            if other is not block and self.is_alive(other) and self.is_equal(other, request, link):\n                return other",
         "            pass",
     ),
@@ -301,28 +302,28 @@ MUTANTS = (
     Mutant(
         "the last hasher wins (nano-vLLM 219)",
         "policy",
-        CACHE,
+        MERGE,
         "        return mapped if block_id in mapped else (*mapped, block_id)",
         "        return (block_id,)",
     ),
     Mutant(
         "the hash chain forgets the parent",
         "reads",
-        CACHE,
+        CHAIN,
         "return hashlib.sha256(parent_hash + array",
         "return hashlib.sha256(array",
     ),
     Mutant(
         "salts share one root",
         "reads",
-        CACHE,
+        CHAIN,
         '        if not extra_keys:\n            return b""',
         '        return b""',
     ),
     Mutant(
         "prefixes are not compared, and hashes have six bits",
         "reads",
-        CACHE,
+        CHAIN,
         'return hashlib.sha256(parent_hash + array("q", token_ids).tobytes()).digest()',
         'return bytes([hashlib.sha256(parent_hash + array("q", token_ids).tobytes()).digest()[0] % 64])',
     ),

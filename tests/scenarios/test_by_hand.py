@@ -10,7 +10,7 @@ import pytest
 import labengine
 from labengine.config import ConfigError
 from labengine.core.block import Block
-from labengine.core.prefix_cache import LateMerge
+from labengine.core.merge_policy import LateMerge
 from labengine.core.step_plan import StepPlan
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.engine.external import HostStore

@@ -17,8 +17,8 @@ import pytest
 from labengine.__main__ import main
 from labengine.config import ConfigError
 from labengine.core.editions import NANO_VLLM_243
+from labengine.core.merge_policy import LateMerge
 from labengine.core.parts import Parts
-from labengine.core.prefix_cache import LateMerge
 from labengine.record.violation import RULES
 from labengine.scenarios import bug, bugs
 from labengine.scenarios.bug_page import prose
@@ -75,8 +75,8 @@ def test_the_engines_in_it_are_played_to_the_end_of_the_story(page: str) -> None
 def test_a_side_that_is_an_edition_shows_where_the_other_one_differs(tmp_path: Path) -> None:
     text = bug("nano-vllm-219").export(tmp_path / "219.html").read_text(encoding="utf-8")
     code = markup(text).partition("<h2>The code</h2>")[2]
-    assert "nano-vllm+243: labengine.core.prefix_cache" in code and "class LateMerge(MergePolicy):" in code
-    assert "nano-vllm: MergePolicy in labengine.core.prefix_cache" in code
+    assert "nano-vllm+243: labengine.core.merge_policy" in code and "class LateMerge(MergePolicy):" in code
+    assert "nano-vllm: MergePolicy in labengine.core.merge_policy" in code
 
 
 def test_a_runner_shows_the_method_in_which_it_differs(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ import pytest
 from checkout import ROOT
 from labengine.core.block import Block
 from labengine.core.editions import EDITIONS, LABENGINE, NANO_VLLM_243, VLLM
+from labengine.core.merge_policy import LateMerge, MergePolicy
 from labengine.core.parts import Parts
-from labengine.core.prefix_cache import LateMerge, MergePolicy
 from labengine.core.seams import DECIDED_BY
 from labengine.events import EVENT_KINDS
 from labengine.scenarios.nano_vllm_219_duplicate_blocks import NoAliveCheck

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from labengine.core.merge_policy import MergePolicy
 from labengine.core.parts import Parts
-from labengine.core.prefix_cache import MergePolicy
 from labengine.events import EngineStarted, StepStarted
 from labengine.lab import Lab
 

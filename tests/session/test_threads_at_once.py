@@ -15,7 +15,7 @@ import pytest
 from interrupting import assert_no_thread_is_left, note_threads_of_others
 from labengine import Parts
 from labengine.core import block_pool
-from labengine.core.prefix_cache import LateMerge
+from labengine.core.merge_policy import LateMerge
 from labengine.lab import Lab
 from labengine.session.compare.comparing import compare
 from labengine.session.source_text import source_lines, tree_of

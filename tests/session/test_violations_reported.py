@@ -10,7 +10,7 @@ import pytest
 from labengine import ConfigError, Lab, Parts
 from labengine.core.block import Block
 from labengine.core.block_pool import BlockPool
-from labengine.core.prefix_cache import LateMerge
+from labengine.core.merge_policy import LateMerge
 from labengine.session.violation_warnings import ViolationWarning
 
 EQUAL = list(range(1, 10))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from labengine.core.prefix_cache import MergePolicy
+from labengine.core.merge_policy import MergePolicy
 from labengine.core.request import Request
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.course.base import Exercise

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 
 from labengine.core.block_pool import BlockPool
-from labengine.core.prefix_cache import HashChain
+from labengine.core.hash_chain import HashChain
 from labengine.course.base import Exercise
 from labengine.course.exercise import exercise
 from labengine.course.first_wrong_exercise import nth_event

@@ -8,8 +8,8 @@ from typing import Any
 
 from labengine.core.block import Key
 from labengine.core.block_pool import BlockPool
+from labengine.core.merge_policy import KeepDuplicates
 from labengine.core.parts import Parts
-from labengine.core.prefix_cache import KeepDuplicates
 from labengine.course.base import Exercise
 from labengine.course.exercise import exercise
 from labengine.course.first_wrong_exercise import nth_event

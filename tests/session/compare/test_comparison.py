@@ -12,7 +12,7 @@ import labengine
 from labengine import HostStore, Parts
 from labengine import events as ev
 from labengine.config import ConfigError
-from labengine.core.prefix_cache import LateMerge
+from labengine.core.merge_policy import LateMerge
 from labengine.lab import Lab
 from labengine.scenarios import bug
 from labengine.session.compare.comparison import Comparison

@@ -12,7 +12,7 @@ from labengine import Lab, Parts
 from labengine.config import ConfigError
 from labengine.core.block import Block
 from labengine.core.block_pool import BlockPool
-from labengine.core.prefix_cache import LateMergeComparingPrefixes
+from labengine.core.merge_policy import LateMergeComparingPrefixes
 from labengine.core.request import Request
 from labengine.events import StepFailed, StepRolledBack, StepStarted
 from labengine.session.history.inputs import BrokenStep

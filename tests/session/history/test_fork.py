@@ -14,8 +14,8 @@ from driving import ALL_EDITIONS, TOKEN_BUDGET_EDITIONS, difference
 from interrupting import assert_no_thread_is_left, note_threads_of_others
 from labengine.config import ConfigError
 from labengine.core.editions import edition
+from labengine.core.merge_policy import MergePolicy
 from labengine.core.parts import Parts
-from labengine.core.prefix_cache import MergePolicy
 from labengine.engine.external import HostStore
 from labengine.lab import Lab
 from labengine.session.session import Session as LabSession

@@ -17,7 +17,7 @@ from labengine import BlockPool, HashChain, HostStore, KVCacheGroup, LateMerge, 
 from labengine.config import ConfigError, GroupSpec
 from labengine.core.connector import BlockTransfer
 from labengine.core.editions import EDITIONS
-from labengine.core.prefix_cache import KeepDuplicates, LateMergeComparingPrefixes
+from labengine.core.merge_policy import KeepDuplicates, LateMergeComparingPrefixes
 from labengine.engine import endless
 from labengine.events import ExternalHit
 from labengine.lab import Lab

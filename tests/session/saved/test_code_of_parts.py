@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import labengine
-from labengine.core.prefix_cache import MergePolicy
+from labengine.core.merge_policy import MergePolicy
 from labengine.lab import Lab
 from labengine.record.files.parsing import TraceError
 from labengine.session.source_text import checked_literal, literal
@@ -22,7 +22,7 @@ from labengine.session.source_text import checked_literal, literal
 Cell = Callable[[str], type]
 
 POLICY = '''
-from labengine.core.prefix_cache import LateMerge
+from labengine.core.merge_policy import LateMerge
 {before}
 
 class Mine(LateMerge):
@@ -160,9 +160,7 @@ def test_annotations_that_are_not_looked_at_need_no_names(cell: Cell) -> None:
 
 def test_two_values_of_one_name_are_asked_for(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = cell(POLICY.format(before="K = 3", asks="self.seen = K"))
-    chain = (
-        "from labengine.core.prefix_cache import HashChain\nK = 4\nclass Chain(HashChain):\n    def nothing(self):\n"
-    )
+    chain = "from labengine.core.hash_chain import HashChain\nK = 4\nclass Chain(HashChain):\n    def nothing(self):\n"
     chain += "        return K\n"
     monkeypatch.setitem(linecache.cache, "<two>", (len(chain), None, chain.splitlines(keepends=True), "<two>"))
     space: dict[str, Any] = {"__name__": "elsewhere"}

@@ -21,7 +21,7 @@ from check.mutations import FreesWithoutRepointing
 from driving import difference
 from labengine.__main__ import main
 from labengine.config import ConfigError
-from labengine.core.prefix_cache import LateMerge, MergePolicy
+from labengine.core.merge_policy import LateMerge, MergePolicy
 from labengine.events import BlockFreed, Event, RequestAdded, StepRolledBack
 from labengine.lab import Lab
 from labengine.record.files.parsing import TraceError
@@ -253,7 +253,7 @@ def run_script(code: str) -> Lab:
 
 CELL = '''
 import labengine
-from labengine.core.prefix_cache import MergePolicy as Base
+from labengine.core.merge_policy import MergePolicy as Base
 
 
 class Oldest(Base):
@@ -352,7 +352,7 @@ class TestCode:
         with Lab("simulated", num_blocks=12, block_size=4, edition="nano-vllm", parts=parts) as lab:
             session(lab)
             code = lab.to_code()
-            assert "from labengine.core.prefix_cache import LateMerge\n" in code
+            assert "from labengine.core.merge_policy import LateMerge\n" in code
             assert 'edition="nano-vllm",\n' in code and "parts=labengine.Parts(merge_policy=LateMerge),\n" in code
             with run_script(code) as again:
                 assert events_of(again) == events_of(lab)

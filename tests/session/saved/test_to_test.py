@@ -10,7 +10,7 @@ import pytest
 import labengine
 from labengine.config import ConfigError
 from labengine.core.block import Block
-from labengine.core.prefix_cache import LateMerge
+from labengine.core.merge_policy import LateMerge
 from labengine.engine.external.host import HostStore
 from labengine.lab import Lab
 

@@ -11,7 +11,7 @@ import labengine
 from driving import recorded
 from grounds import Ground
 from labengine import events as ev
-from labengine.core.prefix_cache import HashChain
+from labengine.core.hash_chain import HashChain
 from labengine.record.fold import Fold
 from labengine.record.hooks import Hooks
 from labengine.record.phases import phase_after

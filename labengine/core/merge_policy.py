@@ -1,42 +1,11 @@
-"""The prefix cache: the hash chain, the map from hash to block, and the policy for duplicates."""
+"""What becomes of a block whose hash another block has already: late merge, or two copies."""
 
 from __future__ import annotations
 
-import hashlib
-from array import array
 from collections.abc import Sequence
 
-from labengine.core.block import Block, Key
-from labengine.core.request import ExtraKeys, Request
-
-
-class HashChain:
-    """Hashes of full blocks, each over the block's tokens and everything before: hash = H(parent's hash, token ids).
-
-    KV depends on all earlier tokens, so the hash must too; equal hashes then mean equal KV.
-    """
-
-    def root(self, extra_keys: ExtraKeys) -> bytes:
-        """Return the parent hash of a first block; requests share blocks only under equal extra keys.
-
-        It is not computed as `link` does: then a salt could spell the tokens of another request's block. Each key is
-        hashed on its own first, so that no two lists of keys give the same bytes.
-        """
-        if not extra_keys:
-            return b""
-        parts = (hashlib.blake2b(text.encode(), digest_size=32).digest() for pair in extra_keys for text in pair)
-        return hashlib.blake2b(b"".join(parts), digest_size=32).digest()
-
-    def link(self, parent_hash: bytes, token_ids: Sequence[int]) -> bytes:
-        """Return the hash of a block of token_ids that follows parent_hash."""
-        return hashlib.sha256(parent_hash + array("q", token_ids).tobytes()).digest()
-
-
-PrefixMap = dict[Key, tuple[int, ...]]
-"""Block ids by (group, hash), the one served first. An entry may lead to a free block: a look-up still finds it.
-
-Only the block pool changes it.
-"""
+from labengine.core.block import Block
+from labengine.core.request import Request
 
 
 class MergePolicy:

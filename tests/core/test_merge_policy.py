@@ -8,13 +8,8 @@ import pytest
 
 from labengine.config import SamplingParams
 from labengine.core.block import Block, Prefix
-from labengine.core.prefix_cache import (
-    HashChain,
-    KeepDuplicates,
-    LateMerge,
-    LateMergeComparingPrefixes,
-    MergePolicy,
-)
+from labengine.core.hash_chain import HashChain
+from labengine.core.merge_policy import KeepDuplicates, LateMerge, LateMergeComparingPrefixes, MergePolicy
 from labengine.core.request import ExtraKeys, Request
 
 KEY = (0, b"hash")
