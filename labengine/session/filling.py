@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 
 from labengine.config import ConfigError
 from labengine.core.parts import Parts
-from labengine.engine.interrupts import interrupts_deferred
 from labengine.engine.loaded_model import LoadedModel
 from labengine.session.elsewhere import computed_elsewhere
 from labengine.session.history.inputs import FillInput, pack
@@ -29,7 +28,7 @@ class Filling:
         ids = self._checked(prompt, token_ids)
         if self._settings.external is None:
             raise ConfigError("there is no external tier to fill: make the lab with external='host'")
-        with self._stepper.between_steps(), interrupts_deferred():
+        with self._stepper.between_steps():
             done = FillInput(self._stepper.engine.num_finished_steps, pack(ids))
             num_blocks = self.repeat(done)
             note(done)

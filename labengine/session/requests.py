@@ -10,7 +10,6 @@ from typing import Any
 from labengine.config import ConfigError, SamplingParams, as_int, checked_int, checked_text, shown
 from labengine.core.request import ExtraKeys, Request
 from labengine.engine.engine import Engine
-from labengine.engine.interrupts import interrupts_deferred
 from labengine.engine.loaded_model import LoadedModel
 from labengine.session.history.inputs import AbortInput, AddInput, Input, Inputs, ResetInput, pack
 from labengine.session.settings import refuse_unknown, request_id_of
@@ -89,7 +88,7 @@ class Requests:
 
     def queue(self, requests: Sequence[CheckedRequest]) -> list[Request]:
         """Queue requests one right after the other. The result outlives the engine's forgetting them."""
-        with self._stepper.between_steps(), interrupts_deferred():
+        with self._stepper.between_steps():
             return [self._queue(checked) for checked in requests]
 
     def _queue(self, checked: CheckedRequest) -> Request:
@@ -117,7 +116,7 @@ class Requests:
 
     def _change(self, change: Callable[[Engine], Input | None]) -> bool:
         """Change the engine between two steps, and keep the input that did it; None is no change."""
-        with self._stepper.between_steps(), interrupts_deferred():
+        with self._stepper.between_steps():
             done = change(self._stepper.engine)
             if done is not None:
                 self._inputs.note(done)

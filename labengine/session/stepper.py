@@ -65,7 +65,7 @@ class Stepper:
 
     @contextmanager
     def between_steps(self) -> Iterator[None]:
-        """Hold the lock with no step open: an open one is finished first."""
+        """Hold the lock with no step open: an open one is finished first. The lock holds interrupts back meanwhile."""
         with self.exclusive():
             if self._open_step is not None:
                 self.step()

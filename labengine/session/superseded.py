@@ -27,10 +27,8 @@ _OF_OUT = re.compile(r"_+\d*|_oh|Out")
 """Names under which IPython keeps the values of cells."""
 _OF_IPYTHON = ("DisplayHook", "ZMQShellDisplayHook", "ExecutionResult", "CapturingDisplayHook")
 _LIBRARIES = ("labengine", "labengine_widgets", "ipywidgets", "traitlets", "comm", "ipykernel")
-_INSIDE = (
-    *("Lab", "LabViewSource", "RecordingViews", "Feed", "Publisher", "Viewers", "Seat"),
-    *("CallbackDispatcher", "Comm", "DummyComm", "BaseComm", "CommManager"),
-)
+_OURS_INSIDE = ("Lab", "LabViewSource", "RecordingViews", "Feed", "Publisher", "Viewers", "Viewing")
+_INSIDE = (*_OURS_INSIDE, "CallbackDispatcher", "Comm", "DummyComm", "BaseComm", "CommManager")
 """Classes of these libraries whose objects belong to one lab and its views. A Comparison, or a Box, is a holder."""
 _OF_LAB = ("labengine.lab", "labengine.session.recording_views", "labengine_widgets.", "ipywidgets.", "traitlets.")
 """Modules whose closures belong to one lab and its views."""

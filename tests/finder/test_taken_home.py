@@ -128,7 +128,9 @@ def test_a_module_that_was_not_patched_goes_right() -> None:
     assert not find(block_pool, scopes=TINY, kinds=GRAVE, max_workloads=0, workers=0, show_progress=False)
 
 
-@pytest.mark.parametrize("name", ["scheduler", "kv_cache_manager", "prefix_cache", "journal", "block", "request"])
+@pytest.mark.parametrize(
+    "name", ["scheduler", "kv_cache_manager", "hash_chain", "merge_policy", "journal", "block", "request"]
+)
 def test_no_module_of_the_core_counts_as_patched(name: str) -> None:
     __import__(f"labengine.core.{name}")
     assert changed_in_place(sys.modules[f"labengine.core.{name}"]) == ()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 from weakref import ref
 
@@ -15,6 +16,7 @@ import pytest
 
 from checkout import ROOT
 from labengine.lab import Lab
+from labengine.session import superseded
 from waiting import wait_until
 
 
@@ -166,3 +168,11 @@ def test_labs_that_only_out_holds_give_their_memory_back_and_no_other_does(numbe
     assert "a newer one has taken its place" in found["error"] and found["recording"]
     assert not any(found["shown"][:-2]), "the dashboards of the newest two stay"
     assert len(found["threads"]) <= 1 + len(found["held"]), "of the labs that are held, and of the newest"
+
+
+def test_the_classes_and_modules_that_belong_to_a_lab_are_there_by_these_names() -> None:
+    homes = ("lab", "session.view_source", "session.recording_views")
+    modules = [import_module(f"labengine.{name}") for name in homes]
+    modules += [import_module(f"labengine_widgets.feed.{name}") for name in ("feed", "publisher", "viewers")]
+    assert {*superseded._OURS_INSIDE} <= {name for module in modules for name in vars(module)}
+    assert {one for one in superseded._OF_LAB if one.startswith("labengine.")} <= {one.__name__ for one in modules}
