@@ -27,7 +27,7 @@ class WatchedEngine(Protocol):
     """The parts of an engine that are judged."""
 
     report: Any
-    """StepReport of the newest step; its `violations` are filled in here. Any: a class of the engine's room."""
+    """StepReport of the newest step; its `violations` are filled in here. Any: a class of the engine's package."""
 
     @property
     def journal(self) -> Journal: ...

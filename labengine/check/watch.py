@@ -25,7 +25,7 @@ from labengine.system.code_roles import passes_calls_on
 
 
 class WatchableRunner(Protocol):
-    """The methods that an engine calls on a model. (The engine's own contract, which this room may not import.)"""
+    """The methods that an engine calls on a model. (The engine's own contract, which this package may not import.)"""
 
     def forward(self, plan: StepPlan) -> Logits: ...
     def sample(self, plan: StepPlan, logits: Logits) -> list[int]: ...

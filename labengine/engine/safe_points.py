@@ -111,9 +111,9 @@ def is_decision(frame: FrameType) -> bool:
 
 def short_path(filename: str) -> str:
     """Return a file's path inside the package, "a cell" for a notebook's cell, and any other file's name."""
-    room = _owner(filename)[1]
-    if room:
-        return f"labengine/{room}"
+    inside = _owner(filename)[1]
+    if inside:
+        return f"labengine/{inside}"
     return "a cell" if "ipykernel_" in filename or filename.startswith("<") else Path(filename).name
 
 
@@ -125,8 +125,8 @@ def _is_stdlib(frame: FrameType) -> bool:
 def _owner(filename: str) -> tuple[str, str]:
     """Return the owner of a file, and for a file of the package its path there."""
     if filename.startswith(_ROOT):
-        room = filename[len(_ROOT) + 1 :].replace("\\", "/")
-        return "ours", room
+        inside = filename[len(_ROOT) + 1 :].replace("\\", "/")
+        return "ours", inside
     if "labengine_widgets" in Path(filename).parts:
         return "ours", "widgets"
     if "site-packages" in filename or "dist-packages" in filename:

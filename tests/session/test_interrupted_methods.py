@@ -96,6 +96,21 @@ def test_a_comparison_at_some_instructions_of_every_method(tmp_path: Path) -> No
     assert outcomes.count(True) > 0.6 * len(outcomes)
 
 
+def test_a_breakpoint_at_every_instruction_of_its_making_and_its_end() -> None:
+    def make_and_end(lab: Lab) -> None:
+        lab.break_on("BlockFreed").close()
+
+    with busy_lab() as lab:
+        for number in range(1000):
+            place, _ = pressed_at_instruction(number, make_and_end, lab)
+            assert_intact(lab)
+            for opened in lab.breakpoints:
+                opened.close()
+            if not place:
+                break
+    assert 20 < number < 999, "it was not interrupted everywhere"
+
+
 _FIRST_SHOW = """
 import signal, sys
 from labengine.lab import Lab

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from traceback import walk_tb
 from typing import Any
@@ -21,6 +22,7 @@ from labengine.events import BlockFreed
 from labengine.lab import Lab
 from labengine.session.compare.comparing import compare
 from labengine.session.compare.comparison import Comparison
+from labengine.session.history import breakpoints
 from labengine_widgets.why import WhyError
 from waiting import PATIENCE, join, wait_until
 
@@ -278,6 +280,10 @@ def assert_intact(lab: Lab) -> None:
     assert lab.background_error is None
     if stepper.has_open_step:
         lab.step()
+    listening = {heard for heard in chain(*lab.hooks.values()) if heard.listener.__module__ == breakpoints.__name__}
+    assert {opened._subscription for opened in lab.session.breakpoints.open} == {
+        heard for heard in listening if heard is not lab.session.breakpoints._rollbacks
+    }, "a breakpoint is half added or half removed"
     core = lab.snapshot()
     assert lab.timeline is not None and difference(lab.timeline.state().snapshot(), core) is None
     assert lab.check() == [] and lab.session.watch is not None and lab.session.watch._judge is not None

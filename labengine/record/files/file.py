@@ -41,7 +41,7 @@ class SavedRun:
 
     timeline: RecordedTimeline
     facts: dict[str, Any]
-    """JSON values of the front, which this room passes on."""
+    """JSON values of the session: passed on as they are."""
     raw: bytes
     """The file's bytes."""
     texts: dict[int, str]

@@ -120,20 +120,22 @@ class Breakpoints:
     def add(self, condition: Condition) -> Breakpoint:
         """Add a breakpoint."""
         added = Breakpoint(next(self._numbers), condition, self)
-        if self._rollbacks is None:
-            self._rollbacks = self._hooks.subscribe(self._forget_taken_back, StepRolledBack)
-        added._subscription = self._hooks.subscribe(lambda event: self._test(added, event), *condition.kinds)
-        self.open = (*self.open, added)
-        return added
+        with interrupts_deferred():
+            if self._rollbacks is None:
+                self._rollbacks = self._hooks.subscribe(self._forget_taken_back, StepRolledBack)
+            added._subscription = self._hooks.subscribe(lambda event: self._test(added, event), *condition.kinds)
+            self.open = (*self.open, added)
+            return added
 
     def remove(self, breakpoint: Breakpoint) -> None:
         """Remove a breakpoint; one that is gone already is ignored."""
-        self.open = tuple(other for other in self.open if other is not breakpoint)
-        if breakpoint._subscription is not None:
-            breakpoint._subscription.close()
-        if not self.open and self._rollbacks is not None:
-            self._rollbacks.close()
-            self._rollbacks = None
+        with interrupts_deferred():
+            self.open = tuple(other for other in self.open if other is not breakpoint)
+            if breakpoint._subscription is not None:
+                breakpoint._subscription.close()
+            if not self.open and self._rollbacks is not None:
+                self._rollbacks.close()
+                self._rollbacks = None
 
     def forget_hit(self) -> None:
         """Forget the hit, as a new run does when it begins."""

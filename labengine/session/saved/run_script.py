@@ -11,7 +11,7 @@ from typing import Any
 _numbers = count(1)
 
 
-def run_script(text: str, title: str) -> Any:  # a Lab, which this room does not know
+def run_script(text: str, title: str) -> Any:  # a Lab, a class of a higher package
     """Execute a script, and return its variable `lab`. The script's errors are raised, with its lines.
 
     Its source is kept, so that Why? shows the classes that it defines.

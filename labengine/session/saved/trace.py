@@ -91,7 +91,7 @@ class Trace(ViewedRecording):
             raise ConfigError(_NO_SESSION)
         return to_code(self.facts, self.token_text)
 
-    def rerun(self, *, trust: bool = False) -> Any:  # a Lab, which this room does not know
+    def rerun(self, *, trust: bool = False) -> Any:  # a Lab, a class of a higher package
         """Repeat this session on an engine, and return its Lab. The file's code is run: read to_code() first.
 
         ConfigError without trust=True: opening a file runs nothing of it, and this does. A connector of yours is not in
