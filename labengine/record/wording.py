@@ -37,7 +37,12 @@ def block_names(block_ids: Iterable[int]) -> str:
 
 def entry_name(request_id: int, group: int, index: int) -> str:
     """Return the name of a block table's entry, counted from 0: "A's table[2]", "A's table[2] of group 1"."""
-    return f"{request_name(request_id)}'s table[{index}]{group_suffix(group)}"
+    return f"{request_name(request_id)}{entry_suffix(group, index)}"
+
+
+def entry_suffix(group: int, index: int) -> str:
+    """Return the name of an entry behind its request's: "'s table[2] of group 1"."""
+    return f"'s table[{index}]{group_suffix(group)}"
 
 
 def group_suffix(group: int) -> str:
@@ -103,11 +108,17 @@ def joined(tokens: Sequence[str]) -> str:
 
 
 def listed(words: Iterable[str], limit: int = 6) -> str:
-    """Return words as a list, '#0, #1 and #2'; from `limit` words on, the first two and the last one."""
+    """Return words as a list, '#0, #1 and #2'; beyond `limit` words, the first two and the last one."""
+    return "".join(separated(words, limit))
+
+
+def separated(words: Iterable[str], limit: int = 6) -> list[str]:
+    """Return the words of such a list with what stands between them: ['#0', ', ', '#1', ' and ', '#2']."""
     words = list(words)
     if len(words) > limit:
-        return f"{words[0]}, {words[1]} … {words[-1]}"
-    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1]))) if words else "nothing"
+        return [words[0], ", ", words[1], " … ", words[-1]]
+    between = [", "] * (len(words) - 2) + [" and "] * (len(words) > 1) + [""]
+    return [part for pair in zip(words, between, strict=True) for part in pair] if words else ["nothing"]
 
 
 def counted(number: int, noun: str) -> str:

@@ -4,6 +4,7 @@ import { element } from "./look/element.ts";
 import { counted, joined, listed, readable } from "./model/names.ts";
 import { phrase, statePhrase } from "./model/phrases.ts";
 import { Recording } from "./model/recording.ts";
+import { textOf } from "./model/sentence.ts";
 import { Side } from "./model/side.ts";
 import { STATE_NAMES, storyOf } from "./model/story.ts";
 import { layCompare } from "./stage/compare/compare.ts";
@@ -29,6 +30,7 @@ export const internals = {
   STATE_NAMES,
   phrase,
   statePhrase,
+  textOf,
   counted,
   joined,
   listed,

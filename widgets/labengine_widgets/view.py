@@ -105,7 +105,7 @@ def saved_bytes(feed: Feed) -> bytes:
     state = timeline.state(start)
     if len(state.ref_counts) > MAX_BLOCKS or end - start > MAX_BLOCKS:
         return b""
-    captions = feed.signed_captions(start, end)
+    captions = feed.captions(start, end)
     payload = payload_without_code(feed, start, end, captions)
     payload["shown"] = None if feed.view_source.is_live else feed.moment
     payload |= {"captioned": [[start, end]] if captions else [], "opening": feed.opening_caption(end)}

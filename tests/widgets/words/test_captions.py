@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from random import Random
 
 import pytest
@@ -10,8 +11,9 @@ from labengine import Lab
 from labengine import events as ev
 from labengine.record.phases import phase_after
 from labengine.record.timeline import Timeline
-from labengine_widgets.words.captions import MAX_FOLLOWED, CaptionWriter, captions_of
+from labengine_widgets.words.captions import MAX_FOLLOWED, CaptionWriter, caption_rows, captions_of
 from labengine_widgets.words.event_runs import MAX_FRAMES, Run, runs
+from labengine_widgets.words.mentions import Mention
 from labengine_widgets.words.scene import Scene
 from widgets.story_219 import begin, merging_step, overwriting_step
 
@@ -67,12 +69,24 @@ def test_phases_are_read_from_the_events() -> None:
     assert phase_after(ev.RequestAdded(0, (1,), 1), None) is None
 
 
-def test_contents_are_signs_for_a_browser_and_letters_for_a_reader() -> None:
+def test_what_a_sentence_names_is_text_for_a_reader_and_an_id_for_a_browser() -> None:
     timeline = recorded([*begin(), *merging_step()])
-    plain = [words for _, words, _ in captions_of(timeline, 3, timeline.end)]
-    signed = [words for _, words, _ in CaptionWriter(timeline, signs_letters=True).captions(3, timeline.end)]
-    assert any("look-ups for p find it" in words for words in plain)
-    assert any("look-ups for \ue0000\ue001 find it" in words for words in signed)
+    written = captions_of(timeline, 3, timeline.end)
+    [words] = [words for _, words, _ in written if "A's #0 is full" in words]
+    assert words == "A's #0 is full and joins the prefix map: look-ups for p find it."
+    assert words.row() == [
+        *(["request", 0], "'s ", ["block", 0], " is full and joins the prefix map: look-ups for "),
+        *(["content", 0], " find it."),
+    ]
+    assert [row[1] for row in caption_rows(written)] == [words.row() for _, words, _ in written]
+
+
+def test_every_name_of_a_block_or_request_can_be_pointed_at() -> None:
+    """No name is left in the text around the mentions."""
+    timeline = recorded([*begin(), *merging_step()])
+    parts = [part for _, words, _ in captions_of(timeline, 3, timeline.end) for part in words.parts]
+    assert [part for part in parts if isinstance(part, str) and re.search(r"#\d|\b[AB]\b", part)] == []
+    assert {part.kind for part in parts if isinstance(part, Mention)} == {"block", "request", "content"}
 
 
 def test_a_rolled_back_step_is_described_and_the_next_one_is_as_if_it_had_never_been() -> None:
@@ -104,8 +118,8 @@ def test_a_step_has_the_same_captions_wherever_the_writer_comes_from(edition: st
         timeline = lab.timeline
         assert timeline is not None and timeline.end > MAX_FOLLOWED // 4
         steps = [timeline.step_moments(step) for step in range(1, lab.snapshot().step + 1)]
-        writer = CaptionWriter(timeline, signs_letters=True)
-        in_order = {span: writer.captions(*span) for span in steps}
+        writer = CaptionWriter(timeline)
+        in_order = {span: caption_rows(writer.captions(*span)) for span in steps}
         random.shuffle(steps)
-        assert all(writer.captions(*span) == in_order[span] for span in steps)
+        assert all(caption_rows(writer.captions(*span)) == in_order[span] for span in steps)
         assert writer.opening_sentence(timeline.end).startswith("After step")

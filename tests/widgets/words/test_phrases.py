@@ -104,14 +104,14 @@ PHRASES = """
 @pytest.mark.parametrize("is_named", [False, True])
 def test_both_languages_say_the_same_of_every_event(page: ModelPage, is_named: bool) -> None:
     said = page.evaluate(PHRASES, [payload(EVENTS), is_named])
-    expected = [phrase(event, text_of if is_named else None) for event in EVENTS]
+    expected = [phrase(event, text_of if is_named else None).row() for event in EVENTS]
     assert dict(zip(EVENTS, said, strict=True)) == dict(zip(EVENTS, expected, strict=True))
 
 
 @pytest.mark.browser
 def test_both_languages_say_the_same_of_every_state(page: ModelPage) -> None:
     said = page.evaluate("(all) => all.map(([name, numbers]) => model.statePhrase(name, numbers))", STATES)
-    assert said == [state_phrase(name, numbers) for name, numbers in STATES]
+    assert said == [state_phrase(name, numbers).row() for name, numbers in STATES]
 
 
 @pytest.mark.browser

@@ -40,11 +40,6 @@ export function blockNames(ids: number[]) {
   return listed([...new Set(ids)].map((id) => `#${id}`));
 }
 
-// An entry of a block table, counted from 0: "A's table[2]", "A's table[2] of group 1".
-export function entryName(request: number, group: number, index: number) {
-  return `${requestName(request)}'s table[${index}]${groupSuffix(group)}`;
-}
-
 // " of group 1"; empty for group 0, which most models have alone.
 export function groupSuffix(group: number) {
   return group ? ` of group ${group}` : "";
@@ -68,9 +63,14 @@ export function joined(tokens: string[]) {
 
 // "#0, #1 and #2"; of a long list the first two and the last one.
 export function listed(words: string[]) {
-  if (words.length > MAX_LISTED) return `${words[0]}, ${words[1]} … ${words.at(-1)}`;
-  if (!words.length) return "nothing";
-  return [words.slice(0, -1).join(", "), words.at(-1)].filter(Boolean).join(" and ");
+  return separated(words).join("");
+}
+
+// The words of such a list with what stands between them.
+export function separated<Word>(words: Word[]): (Word | string)[] {
+  if (words.length > MAX_LISTED) return [words[0], ", ", words[1], " … ", words[words.length - 1]];
+  if (!words.length) return ["nothing"];
+  return words.flatMap((word, i) => (i ? [i === words.length - 1 ? " and " : ", ", word] : [word]));
 }
 
 // "1 block", "3 blocks", "1,024 table entries".

@@ -1,5 +1,6 @@
 // Documents that Python sends: recordings, stretches of them, captions, comparisons, answers.
 import type { AnyRow, KindNames, Phase } from "./events.ts";
+import type { Sentence } from "./sentence.ts";
 
 // A method that takes part in an event, with the method that it overrides.
 export interface SeamMethod {
@@ -106,20 +107,20 @@ export interface WireKeyframe {
 
 export type RequestStatus = "waiting" | "running" | "preempted" | "finished";
 
-export type CaptionRow = [at: number, sentence: string, phase: Phase | null];
+export type CaptionRow = [at: number, sentence: Sentence, phase: Phase | null];
 
 // Captions of stretches of events.
 export interface WordsPayload {
   captioned?: [start: number, end: number][] | null;
   captions?: CaptionRow[];
-  opening?: [moment: number, sentence: string] | null;
+  opening?: [moment: number, sentence: Sentence] | null;
 }
 
 export interface CaptionsPayload {
   start: number;
   end: number;
   captions?: CaptionRow[];
-  opening?: [moment: number, sentence: string] | null;
+  opening?: [moment: number, sentence: Sentence] | null;
 }
 
 interface Stretch {
@@ -165,11 +166,11 @@ export interface OlderPayload extends Stretch {
 // A caption of a comparison: the moments (left, right) at its end, and its words.
 export type PairRow = [
   ends: [left: number, right: number],
-  sentence: string,
+  sentence: Sentence,
   phase: Phase | null,
   differs: number,
-  left: string | null,
-  right: string | null,
+  left: Sentence | null,
+  right: Sentence | null,
   stop: number | null,
   step: number | null,
 ];
@@ -181,7 +182,7 @@ export interface ComparePayload {
   starts: [number, number];
   generations: [number, number];
   captions: PairRow[];
-  opening: [string, string];
+  opening: [Sentence, Sentence];
   first_difference: number | null;
   why_different: Answer | null;
   guide: string[];

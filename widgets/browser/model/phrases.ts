@@ -4,8 +4,10 @@
 import table from "../../labengine_widgets/words/phrases.json";
 import { DEFAULTS } from "./event_rows.ts";
 import type { FieldValue } from "./events.ts";
-import { blockNames, counted, entryName, groupSuffix, hashName, readable, requestName } from "./names.ts";
+import { counted, groupSuffix, hashName, readable, separated } from "./names.ts";
 import type { Recording } from "./recording.ts";
+import type { Mention, Sentence } from "./sentence.ts";
+import { joined } from "./sentence.ts";
 
 const MAX_TEXT = 200;
 const PLACEHOLDER = /\{(\w+)(?:\/(\w+)| ([^{}]+))?\}/g;
@@ -21,14 +23,15 @@ const STATES: Record<keyof typeof table.states, Phrase> = table.states;
 const WORDS: Record<keyof typeof table.words, Record<string, string>> = table.words;
 
 // The sentence for an event of a recording. Without `tokenText` a token is its id.
-export function phrase(recording: Recording, event: number, tokenText?: TokenText) {
+export function phrase(recording: Recording, event: number, tokenText?: TokenText): Sentence {
   const kind = recording.kind(event);
   const get = ((name: string) => {
     const known = recording.field(event, name);
     return known === undefined ? DEFAULTS[name] : known; // an older recording lacks some fields
   }) as Field;
   const value = (name: string) => (name in VALUES ? VALUES[name](get, tokenText) : get(name));
-  return written(own(EVENTS, kind) ?? `${kind} happens.`, value);
+  const mentioned = (name: string) => own(MENTIONS, name)?.(get);
+  return written(own(EVENTS, kind) ?? `${kind} happens.`, value, mentioned);
 }
 
 // The sentence for a lab's state, with its numbers.
@@ -46,17 +49,34 @@ function own<Entry>(table: Record<string, Entry>, name: string): Entry | undefin
   return Object.hasOwn(table, name) ? table[name] : undefined;
 }
 
-function written(phrase: Phrase, value: (name: string) => unknown) {
+function written(
+  phrase: Phrase,
+  value: (name: string) => unknown,
+  mentioned: (name: string) => Sentence | undefined = () => undefined,
+): Sentence {
   let said = phrase;
   while (typeof said !== "string") {
     const [[name, choices]] = Object.entries(said);
     said = own(choices, String(value(name))) ?? choices["*"];
   }
-  return said.replace(PLACEHOLDER, (_, name: string, words?: string, noun?: string) => {
-    const found = value(name);
-    if (noun) return counted(typeof found === "number" ? found : (found as unknown[]).length, noun);
-    return words ? word(words as keyof typeof table.words, found) : readable(String(found), MAX_TEXT);
-  });
+  const sentence: Sentence = [];
+  let end = 0;
+  for (const {
+    0: { length },
+    1: name,
+    2: words,
+    3: noun,
+    index,
+  } of said.matchAll(PLACEHOLDER)) {
+    sentence.push(said.slice(end, index), ...(mentioned(name) ?? [filled(value(name), words, noun)]));
+    end = index + length;
+  }
+  return joined([...sentence, said.slice(end)]);
+}
+
+function filled(found: unknown, words?: string, noun?: string) {
+  if (noun) return counted(typeof found === "number" ? found : (found as unknown[]).length, noun);
+  return words ? word(words as keyof typeof table.words, found) : readable(String(found), MAX_TEXT);
 }
 
 // What the tier did of its own accord, in clauses.
@@ -92,21 +112,29 @@ function mapping(mapped: number[], block: number) {
   return mapped.length > 1 ? "shared" : "alone";
 }
 
-// Values that a template may name besides fields.
+function blocks(ids: number[]): Sentence {
+  return separated([...new Set(ids)].map((id): Mention => ["block", id]));
+}
+
+// What a template may name that a reader can point at.
+const MENTIONS: Record<string, (get: Field) => Sentence> = {
+  request: (get) => [["request", get("request_id")]],
+  block: (get) => [["block", get("block_id")]],
+  into_block: (get) => [["block", get("into_block_id")]],
+  null_block_name: (get) => [["block", get("null_block")]],
+  entry: (get) => [["request", get("request_id")], `'s table[${get("index")}]${groupSuffix(get("group"))}`],
+  mapped_blocks: (get) => blocks(get("mapped")),
+  transferred_blocks: (get) => blocks(get("transfers").map((transfer) => transfer[2])),
+  deferred_blocks: (get) => blocks(get("block_ids") as number[]),
+  written_blocks: (get) => blocks(get("runs").map((run) => run[0])),
+};
+
+// Other values that a template may name besides fields.
 const VALUES: Record<string, (get: Field, tokenText?: TokenText) => string> = {
-  request: (get) => requestName(get("request_id")),
-  block: (get) => `#${get("block_id")}`,
-  into_block: (get) => `#${get("into_block_id")}`,
-  null_block_name: (get) => `#${get("null_block")}`,
-  entry: (get) => entryName(get("request_id"), get("group"), get("index")),
   of_group: (get) => groupSuffix(get("group")),
   hash: (get) => hashName(get("block_hash")),
   mapping: (get) => mapping(get("mapped"), get("block_id")),
-  mapped_blocks: (get) => blockNames(get("mapped")),
-  transferred_blocks: (get) => blockNames(get("transfers").map((transfer) => transfer[2])),
-  deferred_blocks: (get) => blockNames(get("block_ids") as number[]),
   tier_change: (get) => tierChange(get("added"), get("dropped"), get("pinned")),
-  written_blocks: (get) => blockNames(get("runs").map((run) => run[0])),
   scheduled_positions: (get) => positions(get("start"), get("num_tokens")),
   written_positions: (get) =>
     positions(

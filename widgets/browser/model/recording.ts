@@ -13,9 +13,10 @@ import { forgetEnded, forgetOld } from "./forgetting.ts";
 import { TierLog } from "./key_maps.ts";
 import type { Keyframe } from "./keyframe.ts";
 import { packed, restore, takeUp } from "./keyframe.ts";
-import { contentName } from "./names.ts";
 import type { FullPayload, Header, MorePayload, OlderPayload, WireKeyframe } from "./payloads.ts";
 import { Scene } from "./scene.ts";
+import type { Sentence } from "./sentence.ts";
+import { isContent } from "./sentence.ts";
 import { Shared } from "./shared.ts";
 import type { Rollback } from "./steps.ts";
 import { StepLog } from "./steps.ts";
@@ -23,7 +24,6 @@ import { StepLog } from "./steps.ts";
 const MAX_EVENTS = 100000; // of a live recording; the oldest go
 const MAX_ENDED = 1000; // requests that had ended before the oldest event here, and are still known
 const KEYFRAME_EVERY = 4096; // events, and more in a large pool: the larger it is, the more a copy costs
-const LETTER = /\ue000(\d+)\ue001/g; // the block whose content a sentence means
 const SHORT = 512; // events: so far back, what changed is found out
 
 // How much is kept; tests set less.
@@ -47,7 +47,7 @@ export class Recording {
   maxEnded: number;
   shadow?: Scene; // goes the same way forth, to find out what a way back changes
   near!: Keyframe | null; // one more keyframe, where a reader goes back
-  reader?: Scene; // for the letters of sentences
+  reader?: Scene; // for the contents of sentences
   start!: number;
   rows!: AnyRow[]; // from event number `start` on
   log!: StepLog;
@@ -240,15 +240,12 @@ export class Recording {
     return Math.max(this.start, Math.min(this.end, moment ?? this.end));
   }
 
-  // A sentence with the letters of this recording: the kernel signs the block whose content it means at that moment.
-  lettered<T extends string | null>(text: T, moment: number) {
-    if (!text?.includes("\ue000")) return text;
+  // A sentence with the contents of this recording, which counts them from its oldest event on.
+  numbered(sentence: Sentence, moment: number): Sentence {
+    if (!sentence.some(isContent)) return sentence;
     const reader = (this.reader ??= this.sceneAt(moment));
     this.move(reader, moment);
-    return text.replace(LETTER, (_sign, id: string) => {
-      const content = reader.contentOfBlock[Number(id)];
-      return content >= 0 ? contentName(content) : "it";
-    }) as T;
+    return sentence.map((part) => (isContent(part) ? ["content", part[1], reader.contentOfBlock[part[1]]] : part));
   }
 
   // -- the newest state

@@ -6,6 +6,7 @@ import { differing } from "../model/differing.ts";
 import { blockNames, contentName, counted, groupName, joined, requestName } from "../model/names.ts";
 import { phrase } from "../model/phrases.ts";
 import type { Scene } from "../model/scene.ts";
+import { textOf } from "../model/sentence.ts";
 import type { Side } from "../model/side.ts";
 import type { Subject, ViewHost } from "../views/view.ts";
 
@@ -24,7 +25,7 @@ export function describe(stage: ViewHost, side: Side, { kind, id, about }: Subje
   const event = Number(id);
   if (kind === "event" && event >= recording.start && event < recording.end)
     return (
-      `event ${id}\n${brokenEvent(side, event) ?? phrase(recording, event, (token) => side.text(token))}` +
+      `event ${id}\n${brokenEvent(side, event) ?? textOf(phrase(recording, event, (token) => side.text(token)))}` +
       `${about && stage.askWhy ? "\nclick: why?" : ""}`
     );
   return "";

@@ -1,8 +1,10 @@
 // Above the picture: title, score, phases, and the sentence of the moment.
 
 import { button, element, put, write } from "../look/element.ts";
+import { writeSentence } from "../look/sentence.ts";
 import { meaning } from "../model/glossary.ts";
 import type { Scene } from "../model/scene.ts";
+import { textOf } from "../model/sentence.ts";
 import type { Side } from "../model/side.ts";
 import { Alarm, AlarmCount } from "./alarm.ts";
 import type { Keys } from "./keyboard.ts";
@@ -122,7 +124,7 @@ function phaseOf(stage: Stage) {
   return stage.position < stage.track.end ? phase : stage.status.phase || phase;
 }
 
-export class Sentence {
+export class CaptionLine {
   stage: Stage;
   element = element("div", "le-caption-line");
   alarm: Alarm;
@@ -132,14 +134,15 @@ export class Sentence {
     this.stage = stage;
     this.alarm = new Alarm(stage, stage.sides[0]);
     this.words.setAttribute("aria-live", "polite");
+    this.words.setAttribute("aria-atomic", "true");
     this.element.append(this.alarm.element, this.words);
   }
 
   paint() {
     const { sentence } = this.stage.caption;
     this.alarm.paint();
-    write(this.words, sentence);
-    if (this.words.title !== sentence) this.words.title = sentence;
+    writeSentence(this.words, sentence);
+    put(this.words, "title", textOf(sentence)); // a narrow cell cuts it
   }
 }
 
@@ -162,7 +165,7 @@ export class MomentData {
       ...score,
       step: side.scene.step,
       phase: phaseOf(stage) || "",
-      sentence: stage.caption.sentence,
+      sentence: textOf(stage.caption.sentence),
       moment: side.moment,
       end: side.recording.end,
       frame: scrubber.at,

@@ -5,7 +5,7 @@ import { VIEWS } from "../views/index.ts";
 import { AskedQuestion } from "./asked.ts";
 import { Difference } from "./changes_since_mark.ts";
 import { Controls, Notice } from "./controls.ts";
-import { Head, MomentData, Sentence } from "./head.ts";
+import { CaptionLine, Head, MomentData } from "./head.ts";
 import { Keys, onKey } from "./keyboard.ts";
 import { Drawer, panel } from "./panel.ts";
 import { Presentation } from "./presentation.ts";
@@ -26,7 +26,7 @@ export function layDashboard(stage: Stage, root: HTMLElement) {
     scrubber = new Scrubber(stage),
     asked = new AskedQuestion(stage);
   const head = new Head(stage, keys),
-    sentence = new Sentence(stage),
+    caption = new CaptionLine(stage),
     main = element("div", "le-main"),
     side = element("div", "le-side"),
     lower = element("div", "le-lower");
@@ -39,7 +39,7 @@ export function layDashboard(stage: Stage, root: HTMLElement) {
     presentation = new Presentation(stage, controls.step, keys);
   root.append(
     head.element,
-    sentence.element,
+    caption.element,
     asked.element,
     main,
     scrubber.element,
@@ -51,7 +51,7 @@ export function layDashboard(stage: Stage, root: HTMLElement) {
   );
   for (const part of [
     head,
-    sentence,
+    caption,
     asked,
     scrubber,
     controls,
@@ -65,7 +65,7 @@ export function layDashboard(stage: Stage, root: HTMLElement) {
   stage.askWhy = (about) => drawer.askWhy(about);
   watchWidth(stage, root, NARROW);
   stage.open([
-    [sentence.element, 0.6],
+    [caption.element, 0.6],
     [pool, 0.3],
   ]);
 }
@@ -75,7 +75,7 @@ export function layViews(stage: Stage, root: HTMLElement, { views }: { views: st
   const keys = new Keys(stage),
     layer = overlay(stage),
     scrubber = new Scrubber(stage),
-    sentence = new Sentence(stage),
+    caption = new CaptionLine(stage),
     main = element("div", "le-main");
   const panels = views.filter((name) => name in VIEWS).map((name) => panel(stage, name));
   main.append(...panels);
@@ -86,9 +86,9 @@ export function layViews(stage: Stage, root: HTMLElement, { views }: { views: st
     root.style.setProperty("--le-num-rows", String(numRows));
     root.style.setProperty("--le-num-columns", String(Math.ceil(panels.length / numRows)));
   });
-  root.append(sentence.element, main, scrubber.element, new Notice(stage).element, layer, keys.element);
+  root.append(caption.element, main, scrubber.element, new Notice(stage).element, layer, keys.element);
   for (const part of [
-    sentence,
+    caption,
     scrubber,
     new MomentData(stage, scrubber),
     new Difference(stage, (words) => scrubber.showChanges(words)),
@@ -96,7 +96,7 @@ export function layViews(stage: Stage, root: HTMLElement, { views }: { views: st
     stage.add(part);
   root.addEventListener("keydown", (event) => onKey(event, { stage, scrubber, keys }));
   stage.open([
-    [sentence.element, 0.6],
+    [caption.element, 0.6],
     [main, 0.3],
   ]);
 }

@@ -3,6 +3,8 @@
 import { lastBefore } from "../model/arrays.ts";
 import type { Phase } from "../model/events.ts";
 import type { Answer, ComparePayload, PairRow } from "../model/payloads.ts";
+import type { Sentence } from "../model/sentence.ts";
+import { textOf } from "../model/sentence.ts";
 import type { Side } from "../model/side.ts";
 import type { Span } from "./track.ts";
 
@@ -18,11 +20,11 @@ const ENDS = 0,
 // The caption of a position; of one at which the sides differ, one for either.
 export interface PairCaption {
   at: number;
-  sentence: string;
+  sentence: Sentence;
   phase: Phase | null;
   differs?: boolean;
-  left?: string | null;
-  right?: string | null;
+  left?: Sentence | null;
+  right?: Sentence | null;
   stop?: number | null;
 }
 
@@ -41,9 +43,9 @@ export class PairTrack {
   roles: [string, string] = ["", ""];
   followUp: string | null = null; // the label of what both engines can do next
   title = "";
-  openings: [string, string] = ["", ""]; // each side's caption before the first row
+  openings: [Sentence, Sentence] = [[], []]; // each side's caption before the first row
   readonly captions = null; // captions are rows here
-  opening: [moment: number, sentence: string] | null = null;
+  opening: [moment: number, sentence: Sentence] | null = null;
 
   constructor(sides: Side[]) {
     this.sides = sides;
@@ -189,7 +191,7 @@ export class PairTrack {
     if (!row)
       return {
         at: position,
-        sentence: this.openings[0] === this.openings[1] ? this.openings[0] : "",
+        sentence: textOf(this.openings[0]) === textOf(this.openings[1]) ? this.openings[0] : [],
         phase: null,
         differs: false,
         left: null,
@@ -198,12 +200,12 @@ export class PairTrack {
       };
     const [left, right] = this.sides.map(
       ({ recording }, side) =>
-        <Text extends string | null>(text: Text) =>
-          recording.lettered(text, row[ENDS][side]),
+        (sentence: Sentence | null) =>
+          sentence && recording.numbered(sentence, row[ENDS][side]),
     );
     return {
       at: position,
-      sentence: left(row[SENTENCE]),
+      sentence: left(row[SENTENCE]) ?? [],
       phase: row[PHASE],
       differs: Boolean(row[DIFFERS]),
       left: left(row[LEFT]),

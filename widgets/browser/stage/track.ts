@@ -4,6 +4,7 @@ import { lastBefore } from "../model/arrays.ts";
 import type { Phase } from "../model/events.ts";
 import type { Answer, CaptionRow } from "../model/payloads.ts";
 import { phrase } from "../model/phrases.ts";
+import type { Sentence } from "../model/sentence.ts";
 import type { Side } from "../model/side.ts";
 import { openingWords } from "./words.ts";
 
@@ -19,7 +20,7 @@ export interface Span {
 export class SoloTrack {
   side: Side;
   captions = new Captions();
-  opening: [moment: number, sentence: string] | null = null; // what is said of the moment at which the lab came to rest
+  opening: [moment: number, sentence: Sentence] | null = null; // what is said of the moment at which the lab came to rest
   readonly guide: string[] = []; // one recording has no guide, and nothing in which it differs
   readonly whyDifferent: Answer | null = null;
 
@@ -99,17 +100,16 @@ export class SoloTrack {
     return before.at(-1) ?? span.start;
   }
 
-  // Python's words name contents by signs: the letters are those of this recording.
-  lettered(caption: Caption) {
-    if (caption.isLettered) return caption;
-    caption.sentence = this.side.recording.lettered(caption.sentence, caption.at);
-    caption.isLettered = true;
+  numbered(caption: Caption) {
+    if (caption.isNumbered) return caption;
+    caption.sentence = this.side.recording.numbered(caption.sentence, caption.at);
+    caption.isNumbered = true;
     return caption;
   }
 
   caption(position: number): Caption {
     const known = this.captions.at(position);
-    if (known) return this.lettered(known);
+    if (known) return this.numbered(known);
     const { scene, recording } = this.side;
     const sentence =
       position > recording.start ? phrase(recording, position - 1, (id) => this.side.text(id)) : openingWords(scene);
@@ -129,9 +129,9 @@ export class SoloTrack {
 
 export interface Caption {
   at: number;
-  sentence: string;
+  sentence: Sentence;
   phase: Phase | null;
-  isLettered?: boolean; // the contents that its sentence names have their letters
+  isNumbered?: boolean; // the contents that its sentence mentions have their numbers
 }
 
 // Captions by moment, and the stretches of events for which there are any.

@@ -21,6 +21,7 @@ from labengine_widgets.compare.difference import (
 )
 from labengine_widgets.view_source import GuidedSentence, PairViewSource
 from labengine_widgets.words.captions import MAX_CAPTIONED
+from labengine_widgets.words.mentions import Sentence
 from labengine_widgets.words.names import ContentIndex
 from labengine_widgets.words.scene import Scene
 from labengine_widgets.words.sentences import opening_sentence, sentence
@@ -35,24 +36,24 @@ class PairCaption:
     """
 
     pair: Pair
-    sentence: str
-    left: str | None = None
-    right: str | None = None
+    sentence: Sentence
+    left: Sentence | None = None
+    right: Sentence | None = None
     stop: int | None = None
 
     def row(self) -> list[Any]:
         """Return the caption as a row of JSON types."""
         pair = self.pair
         step = next((event.step for event in (*pair.left, *pair.right) if isinstance(event, ev.StepStarted)), None)
-        return [pair.ends, self.sentence, pair.phase, pair.differs, self.left, self.right, self.stop, step]
+        left, right = (side and side.row() for side in (self.left, self.right))
+        return [pair.ends, self.sentence.row(), pair.phase, pair.differs, left, right, self.stop, step]
 
 
 class PairCaptions:
     """The captions of two timelines, numbered from 0. Those before `num_settled` do not change any more.
 
     token_texts: for each side, the function that returns a token's text. guide: sentences in the order in which they
-    are due. signs_letters: sentences name contents by signs, for a browser with letters of its own
-    (Scene.signs_letters).
+    are due.
     """
 
     def __init__(
@@ -61,10 +62,8 @@ class PairCaptions:
         right: Timeline,
         token_texts: tuple[Callable[[int], str], Callable[[int], str]] = (str, str),
         guide: Sequence[GuidedSentence] = (),
-        *,
-        signs_letters: bool = False,
     ) -> None:
-        self.timelines, self.guide, self._signs_letters = (left, right), guide, signs_letters
+        self.timelines, self.guide = (left, right), guide
         self._token_texts = token_texts
         self._begin()
 
@@ -154,7 +153,7 @@ class PairCaptions:
             if self.difference is None and is_decision(pair):
                 self.difference = place_of_difference(self.end, pair, before, self.timelines, shift)
             self.captions.append(
-                self._caption(pair, before) if is_captioned else PairCaption(pair, "", stop=self._stop(pair))
+                self._caption(pair, before) if is_captioned else PairCaption(pair, Sentence(), stop=self._stop(pair))
             )
             before = pair.ends
         if not has_words:
@@ -172,13 +171,13 @@ class PairCaptions:
     def _caption(self, pair: Pair, before: Ends) -> PairCaption:
         left, right = (self._side(side, pair, before) for side in (0, 1))
         stop = self._stop(pair)
-        if left == right and not pair.differs:
-            return PairCaption(pair, left or "", stop=stop)
+        if not pair.differs and (left and left.row()) == (right and right.row()):
+            return PairCaption(pair, left or Sentence(), stop=stop)
         if left is not None and right is not None:
             left, right = distinct_sentences((left, right), pair.left, pair.right)
-        return PairCaption(pair, "", left, right, stop)
+        return PairCaption(pair, Sentence(), left, right, stop)
 
-    def _side(self, side: int, pair: Pair, before: Ends) -> str | None:
+    def _side(self, side: int, pair: Pair, before: Ends) -> Sentence | None:
         """Move one side's scene to the end of the pair; return that side's sentence."""
         start, end = before[side], pair.ends[side]
         events = self.timelines[side].events(start, end)
@@ -200,7 +199,7 @@ class PairCaptions:
         self._next_stop += 1
         return self._next_stop - 1
 
-    def opening(self) -> tuple[str, str]:
+    def opening(self) -> tuple[Sentence, Sentence]:
         """Return each side's caption for a view that opens at the oldest caption's beginning."""
         left, right = (opening_sentence(scene) for scene in self._scenes_at(self.starts))
         return left, right
@@ -211,8 +210,7 @@ class PairCaptions:
     def _scene_at(self, side: int, moment: int) -> Scene:
         timeline = self.timelines[side]
         tier = kept_contents(timeline, moment)
-        state, words, contents = timeline.state(moment), self._token_texts[side], self._contents[side]
-        return Scene(state, words, contents, tier, signs_letters=self._signs_letters)
+        return Scene(timeline.state(moment), self._token_texts[side], self._contents[side], tier)
 
 
 class PairDocument:
@@ -222,7 +220,7 @@ class PairDocument:
         left, right = source.timelines
         words = (source.view_sources[0].token_text, source.view_sources[1].token_text)
         self.view_source = source
-        self.captions = PairCaptions(left, right, words, source.guide, signs_letters=True)
+        self.captions = PairCaptions(left, right, words, source.guide)
         self._known_answer: tuple[DifferencePlace, dict[str, Any]] | None = None
         self.grow()
 
@@ -241,7 +239,7 @@ class PairDocument:
             "starts": captions.starts,
             "generations": captions.generations,
             "captions": [caption.row() for caption in captions.captions[start - captions.first :]],
-            "opening": captions.opening(),
+            "opening": [opening.row() for opening in captions.opening()],
             "first_difference": difference and difference.number,
             "why_different": self._why_different(difference),
             "guide": [stop.sentence for stop in source.guide],

@@ -13,6 +13,7 @@ from labengine_widgets.compare.alignment import Ends, Pair, aligned, first_diffe
 from labengine_widgets.compare.configuration import configuration_difference, is_of_configuration, shift_of
 from labengine_widgets.why.answer import Why
 from labengine_widgets.why.past import Past, Recording, Seams, seam_of
+from labengine_widgets.words.mentions import Sentence
 from labengine_widgets.words.names import ContentIndex
 from labengine_widgets.words.phrases import phrase
 from labengine_widgets.words.scene import Scene
@@ -107,24 +108,29 @@ def _like(timelines: Sequence[Timeline], side: int, number: int, shift: int) -> 
     return None
 
 
-Sentences = tuple[str, str]
+Sentences = tuple[Sentence, Sentence]
 
 _MOVED = "not the same one: ids are counted past the null block"
 
 
-def distinct_sentences(sentences: Sentences, left: Sequence[ev.Event], right: Sequence[ev.Event]) -> Sentences:
+def distinct_sentences(words: tuple[str, str], left: Sequence[ev.Event], right: Sequence[ev.Event]) -> Sentences:
     """Return the sentences; equal ones of events that differ get the fields that differ appended."""
-    if sentences[0] != sentences[1]:
+    sentences = Sentence(words[0]), Sentence(words[1])
+    if words[0] != words[1]:
         return sentences
     for one, other in zip(left, right, strict=False):
         names = list(_differing(one, other))
         if type(one) is not type(other):
-            return f"{sentences[0]} ({type(one).__name__})", f"{sentences[1]} ({type(other).__name__})"
+            return _with_suffixes(sentences, type(one).__name__, type(other).__name__)
         if names:
-            return f"{sentences[0]} ({_values(one, names)})", f"{sentences[1]} ({_values(other, names)})"
+            return _with_suffixes(sentences, _values(one, names), _values(other, names))
     if len(left) == len(right):
-        return sentences[0], f"{sentences[1]} ({_MOVED})"
-    return f"{sentences[0]} ({counted(len(left), 'event')})", f"{sentences[1]} ({counted(len(right), 'event')})"
+        return sentences[0], Sentence(sentences[1], f" ({_MOVED})")
+    return _with_suffixes(sentences, counted(len(left), "event"), counted(len(right), "event"))
+
+
+def _with_suffixes(sentences: Sentences, left: str, right: str) -> Sentences:
+    return Sentence(sentences[0], f" ({left})"), Sentence(sentences[1], f" ({right})")
 
 
 def _differing(one: ev.Event, other: ev.Event) -> Iterable[str]:
@@ -204,7 +210,7 @@ def _rules_at(past: Past, number: int | None) -> str:
 
 
 def _sides(events: list[ev.Event | None], names: Names) -> str:
-    left, right = ("nothing of the kind happens." if event is None else phrase(event) for event in events)
+    left, right = (Sentence("nothing of the kind happens.") if event is None else phrase(event) for event in events)
     if events[0] is not None and events[1] is not None:
         left, right = distinct_sentences((left, right), events[:1], events[1:])  # type: ignore[arg-type]
     return f"{names[0]}: {left} {names[1]}: {right}"

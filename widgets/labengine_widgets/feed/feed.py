@@ -177,14 +177,10 @@ class Feed:
         return self._publisher.full(self.recording.end)
 
     def captions(self, start: int, end: int) -> list[Caption]:
-        """Return the captions between two moments, as text."""
-        return self._publisher.shared_captions.plain_captions(start, end)
-
-    def signed_captions(self, start: int, end: int) -> list[Caption]:
-        """Return the captions for a browser half, which puts its own letters in place of signs (words.scene)."""
+        """Return the captions between two moments."""
         return self._publisher.shared_captions.captions(start, end)
 
-    def opening_caption(self, moment: int) -> tuple[int, str] | None:
+    def opening_caption(self, moment: int) -> tuple[int, list[Any]] | None:
         """Return the caption for a view that opens at a moment; None while the lab runs."""
         return self._publisher.opening_caption(moment)
 

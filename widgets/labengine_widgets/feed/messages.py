@@ -12,7 +12,7 @@ from labengine_widgets.feed.viewers import Viewer, Viewers
 from labengine_widgets.selection import Selection, is_selection, selection_of
 from labengine_widgets.view_source import ViewSource
 from labengine_widgets.why import answer
-from labengine_widgets.words.captions import Caption
+from labengine_widgets.words.captions import Caption, caption_rows
 
 Message = dict[str, Any]
 
@@ -30,7 +30,7 @@ class AskedFeed(Protocol):
 
     @property
     def recording(self) -> Timeline: ...
-    def signed_captions(self, start: int, end: int) -> list[Caption]: ...
+    def captions(self, start: int, end: int) -> list[Caption]: ...
 
 
 # -- questions ---------------------------------------------------------------------------------------------------------
@@ -48,7 +48,7 @@ def older(feed: AskedFeed, message: Message) -> Payload:
 def captions(feed: AskedFeed, message: Message) -> Payload:
     """Return the captions between two moments."""
     start, end = moment_of(message.get("start"), feed.recording), moment_of(message.get("end"), feed.recording)
-    return {"start": start, "end": end, "captions": feed.signed_captions(start, end)}
+    return {"start": start, "end": end, "captions": caption_rows(feed.captions(start, end))}
 
 
 def why(feed: AskedFeed, message: Message) -> Payload:

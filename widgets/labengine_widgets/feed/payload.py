@@ -14,7 +14,7 @@ from labengine.record.gap import Gap
 from labengine.record.timeline import Timeline
 from labengine_widgets.feed.json_bytes import json_bytes
 from labengine_widgets.view_source import ViewSource
-from labengine_widgets.words.captions import Caption
+from labengine_widgets.words.captions import Caption, caption_rows
 from labengine_widgets.words.tier import kept_contents
 
 MAX_EARLIER = 200
@@ -35,7 +35,7 @@ def full_payload(
     return stretch(source, timeline, start, events, state) | {
         "header": header(source, timeline),
         "earlier": earlier(timeline, start),
-        "captions": captions,
+        "captions": caption_rows(captions),
         "status": status(source),
         "selection": None,
         "shown": None,

@@ -29,7 +29,7 @@ from labengine_widgets.feed.states import TRANSITIONS, Sending, Sent, state_afte
 from labengine_widgets.feed.steps import NewestStep, StepTracker
 from labengine_widgets.feed.viewers import Viewers
 from labengine_widgets.view_source import ViewSource
-from labengine_widgets.words.captions import SharedCaptions
+from labengine_widgets.words.captions import SharedCaptions, caption_rows
 
 MAX_BEHIND = 10_000
 """With more unsent events the views start again from the newest ones, if that takes fewer bytes than all of them."""
@@ -118,7 +118,7 @@ class Publisher:
         """Send the captions of the last step: the run that the views followed is over."""
         self._happened(Sending.LAST_STEP)
         start, end = step_start(self._recording(), self.end), self.end
-        captions = {"captions": self.shared_captions.captions(start, end), "opening": self.opening_caption(end)}
+        captions = {"captions": self._rows(start, end), "opening": self.opening_caption(end)}
         self._viewers.send({"type": "captions"}, {"start": start, "end": end, **captions})
 
     def note_saving(self) -> None:
@@ -145,9 +145,12 @@ class Publisher:
         payload = full_payload(source, timeline, start, end, captions) | self._shown.payload()
         return payload | {"captioned": [[last, end]] if captions else [], "opening": self.opening_caption(end)}
 
-    def opening_caption(self, moment: int) -> tuple[int, str] | None:
+    def opening_caption(self, moment: int) -> tuple[int, list[Any]] | None:
         """Return the caption for a view that opens at a moment; None while the lab runs."""
-        return None if self._source.is_running else (moment, self.shared_captions.opening_sentence(moment))
+        return None if self._source.is_running else (moment, self.shared_captions.opening_sentence(moment).row())
+
+    def _rows(self, start: int, end: int) -> list[list[Any]]:
+        return caption_rows(self.shared_captions.captions(start, end))
 
     # -- one message ---------------------------------------------------------------------------------------------------
 
@@ -164,7 +167,7 @@ class Publisher:
         start_by_hand = self._steps.start_by_hand
         captioned = self._captions_start(start, start_by_hand, kinds)
         self._ends_inside_step = ends_inside_step(events, self._ends_inside_step)
-        captions = self.shared_captions.captions(captioned, self.end) if captioned is not None else []
+        captions = self._rows(captioned, self.end) if captioned is not None else []
         payload |= {"captioned": captioned, "captions": captions}
         by_hand = Sending.EVENTS_BETWEEN_STEPS if start_by_hand is None else Sending.EVENTS_BY_HAND
         self._happened(Sending.EVENTS_OF_RUN if captioned is None else by_hand)

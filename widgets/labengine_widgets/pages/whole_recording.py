@@ -14,7 +14,7 @@ from labengine.record.wording import readable
 from labengine_widgets.feed.payload import Payload, engine_ids_of, header, status, texts, tokens_of_state
 from labengine_widgets.view_source import ViewSource
 from labengine_widgets.why import EngineIds, answers_along, carried_answers
-from labengine_widgets.words.captions import MAX_CAPTIONED, CaptionWriter
+from labengine_widgets.words.captions import MAX_CAPTIONED, CaptionWriter, caption_rows
 from labengine_widgets.words.tier import kept_contents
 
 SHORT = 2_000
@@ -98,11 +98,9 @@ def _kept(timeline: Timeline) -> tuple[int, Fold, Sequence[Row]]:
 
 
 def _captions(timeline: Timeline, source: ViewSource, start: int, end: int) -> list[Any]:
-    return (
-        CaptionWriter(timeline, source.token_text, signs_letters=True).captions(start, end)
-        if end - start <= MAX_CAPTIONED
-        else []
-    )
+    if end - start > MAX_CAPTIONED:
+        return []
+    return caption_rows(CaptionWriter(timeline, source.token_text).captions(start, end))
 
 
 def _requests_of(events: Sequence[Row]) -> Iterator[int]:

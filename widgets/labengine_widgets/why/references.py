@@ -90,7 +90,7 @@ def why_ref_count(past: Past, block_id: int) -> Why:
 
 
 def _link(past: Past, reference: Reference, change: int) -> Link:
-    text = phrase(reference.event)
+    text: str = phrase(reference.event)
     expected = {ev.BlockFreed: -1, ev.BlockUnpinned: -1, ev.BlockCopied: 2}.get(type(reference.event), 1)
     if change != expected:
         found = "a reference that no table holds" if change > expected else "a table entry that is not counted"

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from labengine import events as ev
 from labengine.record.phases import phase_after
 from labengine.record.timeline import Timeline
 from labengine_widgets.words.event_runs import runs
+from labengine_widgets.words.mentions import Sentence
 from labengine_widgets.words.scene import Scene
 from labengine_widgets.words.sentences import opening_sentence, sentence
 from labengine_widgets.words.tier import kept_contents
 
-Caption = tuple[int, str, str | None]
+Caption = tuple[int, Sentence, str | None]
 """(moment after its events, sentence, phase)."""
 
 MAX_CAPTIONED = 20_000
@@ -29,16 +31,16 @@ def captions_of(timeline: Timeline, start: int, end: int, token_text: Callable[[
     return CaptionWriter(timeline, token_text).captions(start, end)
 
 
+def caption_rows(captions: Iterable[Caption]) -> list[list[Any]]:
+    """Return captions as JSON types, for a browser."""
+    return [[moment, words.row(), phase] for moment, words, phase in captions]
+
+
 class CaptionWriter:
-    """Writes captions for stretches of one recording; cheap for stretches that follow one another.
+    """Writes captions for stretches of one recording; cheap for stretches that follow one another."""
 
-    signs_letters: sentences name contents by signs instead of letters, for a browser with letters of its own.
-    """
-
-    def __init__(
-        self, timeline: Timeline, token_text: Callable[[int], str] = str, *, signs_letters: bool = False
-    ) -> None:
-        self._timeline, self._token_text, self._signs_letters = timeline, token_text, signs_letters
+    def __init__(self, timeline: Timeline, token_text: Callable[[int], str] = str) -> None:
+        self._timeline, self._token_text = timeline, token_text
         self._jump(timeline.num_dropped)
 
     def captions(self, start: int, end: int) -> list[Caption]:
@@ -51,7 +53,7 @@ class CaptionWriter:
             found.append((self.moment, sentence(run.captioned, self._scene), self._phase))
         return found
 
-    def opening_sentence(self, moment: int) -> str:
+    def opening_sentence(self, moment: int) -> Sentence:
         """Return the caption for a view that opens at a moment."""
         self.move_to(moment)
         return opening_sentence(self._scene)
@@ -81,12 +83,11 @@ class CaptionWriter:
 
     def _scene_at(self, moment: int) -> Scene:
         timeline = self._timeline
-        tier = kept_contents(timeline, moment)
-        return Scene(timeline.state(moment), self._token_text, tier=tier, signs_letters=self._signs_letters)
+        return Scene(timeline.state(moment), self._token_text, tier=kept_contents(timeline, moment))
 
 
 class SharedCaptions:
-    """Captions of a lab for any thread. Sentences name contents by signs; the browser half inserts its own letters."""
+    """Captions of a lab for any thread."""
 
     def __init__(self, recording: Callable[[], Timeline], token_text: Callable[[int], str]) -> None:
         self._recording, self._token_text = recording, token_text
@@ -103,16 +104,12 @@ class SharedCaptions:
         with self._guard:
             return self._known().captions(start, end)
 
-    def opening_sentence(self, moment: int) -> str:
+    def opening_sentence(self, moment: int) -> Sentence:
         """Return the caption for a view that opens at a moment."""
         with self._guard:
             return self._known().opening_sentence(moment)
 
-    def plain_captions(self, start: int, end: int) -> list[Caption]:
-        """Return the captions with Python's own letters, as text."""
-        return captions_of(self._recording(), start, end, self._token_text)
-
     def _known(self) -> CaptionWriter:
         if self._writer is None:
-            self._writer = CaptionWriter(self._recording(), self._token_text, signs_letters=True)
+            self._writer = CaptionWriter(self._recording(), self._token_text)
         return self._writer

@@ -14,16 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from labengine import events as ev
-from labengine.record.wording import (
-    block_name,
-    block_names,
-    counted,
-    entry_name,
-    group_suffix,
-    hash_name,
-    readable,
-    request_name,
-)
+from labengine.record.wording import counted, group_suffix, hash_name, readable
+from labengine_widgets.words.mentions import Sentence, the_block, the_blocks, the_entry, the_request
 
 MAX_TEXT = 200
 """Maximum number of characters shown of an error or a message."""
@@ -35,7 +27,7 @@ Field = Callable[[str], Any]
 """Reads a field by its name."""
 
 
-def phrase(event: ev.Event, token_text: Callable[[int], str] | None = None) -> str:
+def phrase(event: ev.Event, token_text: Callable[[int], str] | None = None) -> Sentence:
     """Return one sentence that describes an event. token_text: returns a token's readable text; None shows its id."""
 
     def field(name: str) -> Any:
@@ -47,7 +39,7 @@ def phrase(event: ev.Event, token_text: Callable[[int], str] | None = None) -> s
     return _written(_TABLE["events"].get(kind, f"{kind} happens."), field)
 
 
-def state_phrase(name: str, numbers: Mapping[str, Any]) -> str:
+def state_phrase(name: str, numbers: Mapping[str, Any]) -> Sentence:
     """Return the sentence for a lab's state ("empty", "running" ...), with its numbers."""
     return _written(_TABLE["states"][name], numbers.__getitem__)
 
@@ -58,16 +50,23 @@ def word(table: str, value: object) -> str:
     return readable(str(value), MAX_TEXT) if known is None else str(known)
 
 
-def _written(phrase: Any, field: Field) -> str:
+def _written(phrase: Any, field: Field) -> Sentence:
     while not isinstance(phrase, str):
         ((name, choices),) = phrase.items()
         phrase = choices.get(_key(field(name)), choices.get("*"))
-    return _PLACEHOLDER.sub(lambda found: _filled(found, field), phrase)
+    parts: list[str] = []
+    end = 0
+    for found in _PLACEHOLDER.finditer(phrase):
+        parts += phrase[end : found.start()], _filled(found, field)
+        end = found.end()
+    return Sentence(*parts, phrase[end:])
 
 
 def _filled(found: re.Match[str], field: Field) -> str:
     name, table, noun = found.groups()
     value = field(name)
+    if isinstance(value, Sentence):
+        return value
     if table is not None:
         return word(table, value)
     if noun is not None:
@@ -79,8 +78,8 @@ def _key(value: object) -> str:
     return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
 
 
-def _entry(field: Field) -> str:
-    return entry_name(field("request_id"), field("group"), field("index"))
+def _entry(field: Field) -> Sentence:
+    return the_entry(field("request_id"), field("group"), field("index"))
 
 
 def _positions(first: int, num_tokens: int) -> str:
@@ -117,19 +116,19 @@ def _token(field: Field) -> str:
 
 
 _VALUES: dict[str, Callable[[Field], str]] = {
-    "request": lambda field: request_name(field("request_id")),
-    "block": lambda field: block_name(field("block_id")),
-    "into_block": lambda field: block_name(field("into_block_id")),
-    "null_block_name": lambda field: block_name(field("null_block")),
+    "request": lambda field: the_request(field("request_id")),
+    "block": lambda field: the_block(field("block_id")),
+    "into_block": lambda field: the_block(field("into_block_id")),
+    "null_block_name": lambda field: the_block(field("null_block")),
     "entry": _entry,
     "of_group": lambda field: group_suffix(field("group")),
     "hash": lambda field: hash_name(field("block_hash")),
     "mapping": lambda field: _mapping(field("mapped"), field("block_id")),
-    "mapped_blocks": lambda field: block_names(field("mapped")),
-    "transferred_blocks": lambda field: block_names(block_id for _, _, block_id, _ in field("transfers")),
-    "deferred_blocks": lambda field: block_names(field("block_ids")),
+    "mapped_blocks": lambda field: the_blocks(field("mapped")),
+    "transferred_blocks": lambda field: the_blocks(block_id for _, _, block_id, _ in field("transfers")),
+    "deferred_blocks": lambda field: the_blocks(field("block_ids")),
     "tier_change": _tier_change,
-    "written_blocks": lambda field: block_names(block_id for block_id, _, _ in field("runs")),
+    "written_blocks": lambda field: the_blocks(block_id for block_id, _, _ in field("runs")),
     "scheduled_positions": lambda field: _positions(field("start"), field("num_tokens")),
     "written_positions": lambda field: _positions(field("start"), sum(length for _, _, length in field("runs"))),
     "token": _token,

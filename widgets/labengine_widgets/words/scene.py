@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, ClassVar, NamedTuple
@@ -10,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 from labengine import events as ev
 from labengine.record.fold import Changes, Fold, Key
 from labengine.record.wording import readable
+from labengine_widgets.words.mentions import Mention, Sentence
 from labengine_widgets.words.names import ContentIndex, content_name
 from labengine_widgets.words.tier import KnownTier
 
@@ -20,14 +20,6 @@ MAX_BLOCKS_WITH_TEXT = 2048
 """In a larger pool the cells are too small for text, and none is sent."""
 
 HASHED, MAPPED, LOST = 1, 2, 4
-
-LETTER_OF, END_OF_LETTER = "\ue000", "\ue001"
-"""Delimiters of a block id that stands for the letter of the block's content at the sentence's moment.
-
-A browser numbers contents from the oldest event that it has, and inserts the letters of its own pictures.
-"""
-
-_SIGN = re.compile(f"{LETTER_OF}(\\d+){END_OF_LETTER}")
 
 NOTHING = "–"
 """The text of a slot that was never written, although a later slot was."""
@@ -74,14 +66,10 @@ class Scene:
         token_text: Callable[[int], str] = str,
         contents: ContentIndex | None = None,
         tier: Iterable[Key] = (),
-        *,
-        signs_letters: bool = False,
     ) -> None:
         self.fold = state
         self.contents = contents or ContentIndex()
         self.tier = KnownTier(tier)
-        self.signs_letters = signs_letters
-        """True if `letter` returns signs."""
         self._token_text = token_text
         self._texts: dict[int, str] = {}
         self._slot_texts: dict[int, str] = {}
@@ -187,13 +175,9 @@ class Scene:
             return -1
         return self.contents.of_prefix(self._prefix(home))
 
-    def letter(self, block_id: int) -> str:
-        """Return the letter of a block's content for a sentence, or the block's sign, which a browser replaces."""
-        return f"{LETTER_OF}{block_id}{END_OF_LETTER}" if self.signs_letters else content_name(self.content(block_id))
-
-    def with_letters(self, text: str) -> str:
-        """Return a sentence with letters in place of signs; the scene must be at the sentence's moment."""
-        return _SIGN.sub(lambda sign: content_name(max(0, self.content(int(sign[1])))), text)
+    def letter(self, block_id: int) -> Sentence:
+        """Return the letter of a block's content for a sentence."""
+        return Sentence(Mention("content", block_id, content_name(max(0, self.content(block_id)))))
 
     def twins(self, block_ids: Iterable[int]) -> dict[int, int]:
         """Return which of these blocks have a live block of equal content: {block: the other one of lowest id}."""

@@ -6,16 +6,17 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from labengine import events as ev
-from labengine.record.wording import block_name, block_names, counted, group_name, listed, readable, request_name
+from labengine.record.wording import counted, group_name, readable
+from labengine_widgets.words.mentions import Sentence, listing, the_block, the_blocks, the_request, the_requests
 from labengine_widgets.words.phrases import phrase, state_phrase, word
 from labengine_widgets.words.scene import MAX_BLOCKS_WITH_TEXT, Scene
 
 E = TypeVar("E", bound=ev.Event)
-Wording = Callable[[Any, Scene], str]
+Wording = Callable[[Any, Scene], Sentence]
 _WORDINGS: dict[type[ev.Event], Wording] = {}
 
 
-def sentence(run: Sequence[ev.Event], scene: Scene) -> str:
+def sentence(run: Sequence[ev.Event], scene: Scene) -> Sentence:
     """Return the sentence for one event, or for a run of events (words.runs).
 
     scene: the state just after the run. For impossible events, as faulty parts emit, the state may lack the subject of
@@ -31,43 +32,42 @@ def sentence(run: Sequence[ev.Event], scene: Scene) -> str:
         return phrase(run[0])
 
 
-def opening_sentence(scene: Scene) -> str:
+def opening_sentence(scene: Scene) -> Sentence:
     """Return the caption for a view that opens at this state."""
     open_ids = [i for i, request in scene.fold.requests.items() if request.status != "finished"]
     if scene.fold.step:
         return paused_sentence(scene) if open_ids else finished_sentence(scene)
     if not open_ids:
         return state_phrase("empty", {"num_blocks": scene.num_blocks, "used": scene.num_used})
-    names = listed(map(request_name, open_ids))
-    return state_phrase("waiting", {"requests": names, "num_waiting": len(open_ids)})
+    return state_phrase("waiting", {"requests": the_requests(open_ids), "num_waiting": len(open_ids)})
 
 
-def finished_sentence(scene: Scene) -> str:
+def finished_sentence(scene: Scene) -> Sentence:
     """Return the caption when all requests are finished."""
     used, _, findable, _ = scene.score
     return state_phrase("finished", {"step": scene.fold.step, "used": used, "findable": 0 if used else findable})
 
 
-def paused_sentence(scene: Scene) -> str:
+def paused_sentence(scene: Scene) -> Sentence:
     """Return the caption of a paused lab for a view that opens now."""
     used, _, _, lost = scene.score
     return state_phrase("stepped", {"step": scene.fold.step, "used": used, "lost": lost})
 
 
-def _words(kind: type[E]) -> Callable[[Callable[[Sequence[E], Scene], str]], Wording]:
-    def register(wording: Callable[[Sequence[E], Scene], str]) -> Wording:
+def _words(kind: type[E]) -> Callable[[Callable[[Sequence[E], Scene], Sentence]], Wording]:
+    def register(wording: Callable[[Sequence[E], Scene], Sentence]) -> Wording:
         _WORDINGS[kind] = wording
         return wording
 
     return register
 
 
-def _blocks(run: Sequence[Any]) -> str:
-    return listed(block_name(event.block_id) for event in run)
+def _blocks(run: Sequence[Any]) -> Sentence:
+    return listing(the_block(event.block_id) for event in run)
 
 
-def _contents(block_ids: Collection[int], scene: Scene) -> str:
-    return listed(scene.letter(block_id) for block_id in block_ids if scene.content(block_id) >= 0)
+def _contents(block_ids: Collection[int], scene: Scene) -> Sentence:
+    return listing(scene.letter(block_id) for block_id in block_ids if scene.content(block_id) >= 0)
 
 
 def _plural(run: Sequence[Any], one: str, many: str) -> str:
@@ -75,85 +75,85 @@ def _plural(run: Sequence[Any], one: str, many: str) -> str:
 
 
 @_words(ev.StepEnded)
-def _step_ended(run: Sequence[ev.StepEnded], scene: Scene) -> str:
+def _step_ended(run: Sequence[ev.StepEnded], scene: Scene) -> Sentence:
     used, peak, _, lost = scene.score
-    text = f"{phrase(run[0])[:-1]}: {counted(used, 'block')} used"
-    if lost:
-        return f"{text}, and {lost} of them lost."
-    return f"{text}. The peak within the step was {peak}." if peak > used else f"{text}."
+    end = f", and {lost} of them lost." if lost else f". The peak within the step was {peak}." if peak > used else "."
+    return Sentence(phrase(run[0]).without_stop(), f": {counted(used, 'block')} used{end}")
 
 
 @_words(ev.StepFailed)
-def _step_failed(run: Sequence[ev.StepFailed], scene: Scene) -> str:
-    return f"{phrase(run[0])} This is the state at that moment."
+def _step_failed(run: Sequence[ev.StepFailed], scene: Scene) -> Sentence:
+    return Sentence(phrase(run[0]), " This is the state at that moment.")
 
 
 @_words(ev.RequestAdded)
-def _request_added(run: Sequence[ev.RequestAdded], scene: Scene) -> str:
-    names = listed(request_name(event.request_id) for event in run)
+def _request_added(run: Sequence[ev.RequestAdded], scene: Scene) -> Sentence:
+    names = the_requests(event.request_id for event in run)
     sizes = sorted({len(event.token_ids) for event in run})
     tokens = counted(sizes[0], "prompt token") if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]} prompt tokens"
-    verb, each = _plural(run, "joins", "join"), _plural(run, "", " each")
-    return f"{names} {verb} the waiting queue{_behind(run, scene)} with {tokens}{each}, and no blocks yet."
+    join, each = _plural(run, "joins", "join"), _plural(run, "", " each")
+    return Sentence(
+        names, f" {join} the waiting queue", _behind(run, scene), f" with {tokens}{each}, and no blocks yet."
+    )
 
 
 def _behind(run: Sequence[ev.RequestAdded], scene: Scene) -> str:
     requests = scene.fold.requests.items()
     earlier = [i for i, request in requests if request.status in ("waiting", "preempted") and i < run[0].request_id]
-    return f" behind {listed(map(request_name, earlier))}," if earlier else ""
+    return Sentence(" behind ", the_requests(earlier), ",") if earlier else ""
 
 
 @_words(ev.PrefixHit)
-def _prefix_hit(run: Sequence[ev.PrefixHit], scene: Scene) -> str:
+def _prefix_hit(run: Sequence[ev.PrefixHit], scene: Scene) -> Sentence:
     if not run[0].num_tokens:
         return phrase(run[0])
     ids = dict.fromkeys(i for group in run[0].block_ids for i in group if i != scene.fold.null_block)
-    return f"{phrase(run[0])[:-1]}, in {block_names(ids)}: no need to compute them."
+    return Sentence(phrase(run[0]).without_stop(), ", in ", the_blocks(ids), ": no need to compute them.")
 
 
 @_words(ev.RequestForgotten)
-def _request_forgotten(run: Sequence[ev.RequestForgotten], scene: Scene) -> str:
+def _request_forgotten(run: Sequence[ev.RequestForgotten], scene: Scene) -> Sentence:
     if len(run) == 1:
         return phrase(run[0])
-    names = listed(request_name(event.request_id) for event in run)
-    return f"{names} are finished, and no longer kept: newer requests have taken their place."
+    names = the_requests(event.request_id for event in run)
+    return Sentence(names, " are finished, and no longer kept: newer requests have taken their place.")
 
 
 @_words(ev.BlockEvicted)
-def _block_evicted(run: Sequence[ev.BlockEvicted], scene: Scene) -> str:
+def _block_evicted(run: Sequence[ev.BlockEvicted], scene: Scene) -> Sentence:
     if len(run) == 1:
         return phrase(run[0])
-    return f"{_blocks(run)} are evicted from the prefix cache ({word('evicted', run[0].reason)})."
+    return Sentence(_blocks(run), f" are evicted from the prefix cache ({word('evicted', run[0].reason)}).")
 
 
 @_words(ev.BlockAllocated)
-def _block_allocated(run: Sequence[ev.BlockAllocated], scene: Scene) -> str:
+def _block_allocated(run: Sequence[ev.BlockAllocated], scene: Scene) -> Sentence:
     blocks, are = counted(len(run), "block"), _plural(run, "is", "are")
-    where = f"from the head of the free queue{_for_group(run[0], scene)}"
-    return f"{blocks} {are} allocated to {request_name(run[0].request_id)} {where}: {_blocks(run)}."
+    where = f" from the head of the free queue{_for_group(run[0], scene)}: "
+    return Sentence(f"{blocks} {are} allocated to ", the_request(run[0].request_id), where, _blocks(run), ".")
 
 
 @_words(ev.BlocksSkipped)
-def _blocks_skipped(run: Sequence[ev.BlocksSkipped], scene: Scene) -> str:
+def _blocks_skipped(run: Sequence[ev.BlocksSkipped], scene: Scene) -> Sentence:
     event = run[0]
-    name, group = request_name(event.request_id), group_name(scene.fold.groups, event.group)
-    null = counted(event.num_blocks, "null entry")
-    return f"{name}'s table of the {group} begins with {null}, outside the window: no token reads there."
+    group, null = group_name(scene.fold.groups, event.group), counted(event.num_blocks, "null entry")
+    table = f"'s table of the {group} begins with {null}, outside the window: no token reads there."
+    return Sentence(the_request(event.request_id), table)
 
 
 @_words(ev.BlockTouched)
-def _block_touched(run: Sequence[ev.BlockTouched], scene: Scene) -> str:
-    name, blocks, are = request_name(run[0].request_id), _blocks(run), _plural(run, "is", "are")
+def _block_touched(run: Sequence[ev.BlockTouched], scene: Scene) -> Sentence:
+    name, group = the_request(run[0].request_id), group_name(scene.fold.groups, run[0].group)
     doubled = [event for event in run if _is_elsewhere(event, scene)]
     if doubled:
-        where, one = group_name(scene.fold.groups, run[0].group), _plural(doubled, "one block", "each block")
-        return f"{name}'s {where} shares {_blocks(doubled)} with another group of {name}: {one} in two tables!"
-    hashes = _plural(run, "its hash", "their hashes")
+        end = f": {_plural(doubled, 'one block', 'each block')} in two tables!"
+        return Sentence(name, f"'s {group} shares ", _blocks(doubled), " with another group of ", name, end)
+    found = f" {_plural(run, 'is', 'are')} found by {_plural(run, 'its hash', 'their hashes')} and "
     if all(event.ref_count == 1 for event in run):
-        whose = f"{name}'s {group_name(scene.fold.groups, run[0].group)}" if len(scene.fold.groups) > 1 else name
-        return f"{blocks} {are} found by {hashes} and taken back out of the free queue, for {whose}."
+        whose = f"'s {group}." if len(scene.fold.groups) > 1 else "."
+        return Sentence(_blocks(run), found, "taken back out of the free queue, for ", name, whose)
     count = f"ref count {run[0].ref_count}" if len(run) == 1 else "each ref count grows by 1"
-    return f"{blocks} {are} found by {hashes} and shared with {name}: {count}."
+    return Sentence(_blocks(run), found, "shared with ", name, f": {count}.")
 
 
 def _is_elsewhere(event: ev.BlockTouched, scene: Scene) -> bool:
@@ -167,112 +167,114 @@ def _for_group(event: ev.BlockAllocated, scene: Scene) -> str:
 
 
 @_words(ev.BlockPinned)
-def _block_pinned(run: Sequence[ev.BlockPinned], scene: Scene) -> str:
+def _block_pinned(run: Sequence[ev.BlockPinned], scene: Scene) -> Sentence:
     if len(run) == 1:
         return phrase(run[0])
-    return f"{_blocks(run)} are pinned: each gets a reference that is of no table."
+    return Sentence(_blocks(run), " are pinned: each gets a reference that is of no table.")
 
 
 @_words(ev.BlockUnpinned)
-def _block_unpinned(run: Sequence[ev.BlockUnpinned], scene: Scene) -> str:
+def _block_unpinned(run: Sequence[ev.BlockUnpinned], scene: Scene) -> Sentence:
     if len(run) == 1:
         return phrase(run[0])
     end = "others keep them in use" if run[0].queue_end is None else "they join the free queue"
-    return f"{_blocks(run)} lose a reference each that is of no table; {end}."
+    return Sentence(_blocks(run), f" lose a reference each that is of no table; {end}.")
 
 
 @_words(ev.BlocksLoaded)
-def _blocks_loaded(run: Sequence[ev.BlocksLoaded], scene: Scene) -> str:
+def _blocks_loaded(run: Sequence[ev.BlocksLoaded], scene: Scene) -> Sentence:
     ids = [block_id for _, _, block_id, _ in run[0].transfers]
-    return f"{phrase(run[0])[:-1]}{_who_reads_on(ids, scene)}."
+    return Sentence(phrase(run[0]).without_stop(), _who_reads_on(ids, scene), ".")
 
 
 def _who_reads_on(ids: Sequence[int], scene: Scene) -> str:
     doubled = [i for i in dict.fromkeys(ids) if len(scene.groups_of(i)) > 1]
     if not doubled:
         return ""
-    return f"; {block_names(doubled)} {_plural(doubled, 'is', 'are')} in another group's table too"
+    return Sentence("; ", the_blocks(doubled), f" {_plural(doubled, 'is', 'are')} in another group's table too")
 
 
 @_words(ev.ViolationFound)
-def _violation_found(run: Sequence[ev.ViolationFound], scene: Scene) -> str:
-    more = f" (and {len(run) - 1} more)" if len(run) > 1 else ""
-    return f"{phrase(run[0])[:-1]}{more}."
+def _violation_found(run: Sequence[ev.ViolationFound], scene: Scene) -> Sentence:
+    more = f" (and {len(run) - 1} more)." if len(run) > 1 else "."
+    return Sentence(phrase(run[0]).without_stop(), more)
 
 
 @_words(ev.SlotsWritten)
-def _slots_written(run: Sequence[ev.SlotsWritten], scene: Scene) -> str:
+def _slots_written(run: Sequence[ev.SlotsWritten], scene: Scene) -> Sentence:
     event = run[0]
     ids = [block_id for block_id, _, _ in event.runs]
     written = _written(event, scene)
     twins = scene.twins(ids) if scene.num_blocks <= MAX_BLOCKS_WITH_TEXT else {}
     if not twins:
         return written
-    others, are = block_names(twins[i] for i in ids if i in twins), _plural(list(twins), "is", "are")
-    return f"{written} {_contents(twins, scene)} {are} in {others} already: computed twice."
+    others, are = the_blocks(twins[i] for i in ids if i in twins), _plural(list(twins), "is", "are")
+    return Sentence(written, " ", _contents(twins, scene), f" {are} in ", others, " already: computed twice.")
 
 
-def _written(event: ev.SlotsWritten, scene: Scene) -> str:
+def _written(event: ev.SlotsWritten, scene: Scene) -> Sentence:
     """Return where the tokens go; for a single one the slot, right or wrong: the reader compares it with the table."""
     if [length for _, _, length in event.runs] != [1]:
         return phrase(event)
     [(block_id, offset, _)] = event.runs
     slot = block_id * scene.fold.groups[event.group].block_size + offset
-    return f"{phrase(event)[:-1]}, slot {slot}."
+    return Sentence(phrase(event).without_stop(), f", slot {slot}.")
 
 
 @_words(ev.TokensComputed)
-def _tokens_computed(run: Sequence[ev.TokensComputed], scene: Scene) -> str:
+def _tokens_computed(run: Sequence[ev.TokensComputed], scene: Scene) -> Sentence:
     if len(run) == 1:
         return phrase(run[0])
-    first = listed(f"{request_name(event.request_id)}'s first {event.num_computed_tokens}" for event in run)
-    return f"Keys and values are computed for {first} tokens."
+    first = [Sentence(the_request(event.request_id), f"'s first {event.num_computed_tokens}") for event in run]
+    return Sentence("Keys and values are computed for ", listing(first), " tokens.")
 
 
 @_words(ev.BlockCached)
-def _block_cached(run: Sequence[ev.BlockCached], scene: Scene) -> str:
+def _block_cached(run: Sequence[ev.BlockCached], scene: Scene) -> Sentence:
     contents, them = _contents([event.block_id for event in run], scene), _plural(run, "it", "them")
-    full = f"{request_name(run[0].request_id)}'s {_blocks(run)} {_plural(run, 'is', 'are')} full"
+    full = Sentence(the_request(run[0].request_id), "'s ", _blocks(run), f" {_plural(run, 'is', 'are')} full")
     if not any(event.mapped for event in run):
-        return f"{full}, but the prefix map does not list {them}: no look-up for {contents} finds {them}."
+        missing = f", but the prefix map does not list {them}: no look-up for "
+        return Sentence(full, missing, contents, f" finds {them}.")
     keys = {(event.group, event.block_hash) for event in run}
     if lost := [i for i in sorted(scene.lost) if not keys.isdisjoint(scene.fold.block_keys[i])]:
-        overwrites, are = _plural(run, "overwrites", "overwrite"), _plural(lost, "is", "are")
-        them = _plural(lost, "it", "them")
-        replaced = f"{block_names(lost)} {are} still in use, but no look-up finds {them}"
-        return f"{full} and {overwrites} the map's entry for {contents}: {replaced}."
+        overwrites = f" and {_plural(run, 'overwrites', 'overwrite')} the map's entry for "
+        replaced = f" {_plural(lost, 'is', 'are')} still in use, but no look-up finds {_plural(lost, 'it', 'them')}."
+        return Sentence(full, overwrites, contents, ": ", the_blocks(lost), replaced)
     first = [event.mapped[0] for event in run if event.mapped and event.mapped[0] != event.block_id]
-    joins = f"{full} and {_plural(run, 'joins', 'join')} the prefix map"
+    joins = Sentence(full, f" and {_plural(run, 'joins', 'join')} the prefix map")
     if len(first) == len(run):
-        return f"{joins}, but a look-up for {contents} finds {block_names(first)} first."
-    return f"{joins}: look-ups for {contents} find {them}."
+        return Sentence(joins, ", but a look-up for ", contents, " finds ", the_blocks(first), " first.")
+    return Sentence(joins, ": look-ups for ", contents, f" find {them}.")
 
 
 @_words(ev.BlockMerged)
-def _block_merged(run: Sequence[ev.BlockMerged | ev.BlockFreed], scene: Scene) -> str:
+def _block_merged(run: Sequence[ev.BlockMerged | ev.BlockFreed], scene: Scene) -> Sentence:
     merged = [event for event in run if isinstance(event, ev.BlockMerged)]
-    name, copies, are = request_name(merged[0].request_id), _blocks(merged), _plural(merged, "is", "are")
-    into = block_names(event.into_block_id for event in merged)
+    name, copies, are = the_request(merged[0].request_id), _blocks(merged), _plural(merged, "is", "are")
+    into = the_blocks(event.into_block_id for event in merged)
     is_freed = any(isinstance(event, ev.BlockFreed) for event in run)
-    end = f"{are} freed" if is_freed else f"{are} no longer needed"
-    there, they = (f"to {into}", copies) if len(merged) == 1 else ("there", "the copies")
-    return f"{name}'s {copies} {are} merged into the equal {into}: {name}'s table points {there}, and {they} {end}."
+    end = f" {are} freed." if is_freed else f" {are} no longer needed."
+    points = ("to ", into, ", and ", copies) if len(merged) == 1 else ("there, and the copies",)
+    return Sentence(
+        name, "'s ", copies, f" {are} merged into the equal ", into, ": ", name, "'s table points ", *points, end
+    )
 
 
 @_words(ev.BlockFreed)
-def _block_freed(freed: Sequence[ev.BlockFreed | ev.BlockMerged], scene: Scene) -> str:
+def _block_freed(freed: Sequence[ev.BlockFreed | ev.BlockMerged], scene: Scene) -> Sentence:
     """Describe the frees of a run; the run may also hold a merge, if a faulty part freed the copy before it."""
     run = [event for event in freed if isinstance(event, ev.BlockFreed)]
     free = [event for event in run if event.queue_end is not None]
-    words = f"{request_name(run[0].request_id)} frees {_blocks(run)} ({word('freed', run[0].reason)})"
+    words = Sentence(the_request(run[0].request_id), " frees ", _blocks(run), f" ({word('freed', run[0].reason)})")
     if not free:
-        return f"{words}{word('freed_to', None)}."
-    which = block_name(free[0].block_id) if len(free) == 1 else f"{len(free)} of them"
+        return Sentence(words, f"{word('freed_to', None)}.")
+    which: str = the_block(free[0].block_id) if len(free) == 1 else f"{len(free)} of them"
     if len(free) == len(run):
         which = {1: "it", 2: "both"}.get(len(run), "all")
     full = [event for event in free if scene.fold.block_keys[event.block_id]]
     kept = ", content kept" if len(full) == len(free) else ", and the full ones keep their content" if full else ""
-    return f"{words}; {which} {_queue_ends(free, full)}{kept}."
+    return Sentence(words, "; ", which, " ", _queue_ends(free, full), f"{kept}.")
 
 
 def _queue_ends(free: Sequence[ev.BlockFreed], full: Sequence[ev.BlockFreed]) -> str:
@@ -284,11 +286,11 @@ def _queue_ends(free: Sequence[ev.BlockFreed], full: Sequence[ev.BlockFreed]) ->
         return f"{join} the free queue at the tail"
     if at_head == [event for event in free if event not in full]:
         return f"{join} the free queue, those without content at the head"
-    return f"{join} the free queue, {block_names(event.block_id for event in at_head)} at the head"
+    return Sentence(f"{join} the free queue, ", the_blocks(event.block_id for event in at_head), " at the head")
 
 
 @_words(ev.TokenSampled)
-def _token_sampled(run: Sequence[ev.TokenSampled], scene: Scene) -> str:
+def _token_sampled(run: Sequence[ev.TokenSampled], scene: Scene) -> Sentence:
     def text(token_id: int) -> str:
         shown = readable(scene.token_text(token_id), 40)
         return shown.strip() or shown

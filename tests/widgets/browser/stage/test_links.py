@@ -59,3 +59,17 @@ def test_a_holder_that_is_scrolled_away_has_its_line() -> None:
         assert all(end < tile["bottom"] for end in ends)
 
     show_dashboard(check, merging_step())
+
+
+def test_a_name_in_the_sentence_points_at_what_it_names() -> None:
+    def check(view: View) -> None:
+        names = view.page.locator(".le-sentence .le-mention")
+        view.move_to(21)
+        assert "".join(view.page.locator(".le-sentence").all_inner_texts()) == view.data("sentence")
+        assert names.all_inner_texts() == ["A", "#0", "p"]
+        view.page.locator(".le-sentence .le-mention[data-block]").last.hover()
+        assert view.page.locator(".le-link").count() == 1 and view.text(".le-tip").startswith("#0 · ref count 1")
+        names.first.click()
+        assert view.page.locator(".le-tables [data-request='0'].le-selected").count() > 0
+
+    show_dashboard(check, merging_step())

@@ -1,6 +1,7 @@
 // The text of the moment: the guided sentence, if there is a guide; below it the caption, in two
 // columns where the sides differ.
 import { button, element, write } from "../../look/element.ts";
+import { writeSentence } from "../../look/sentence.ts";
 import type { PairTrack } from "../pair_track.ts";
 import type { PairStage } from "../stage.ts";
 
@@ -25,8 +26,12 @@ export class CaptionPanel {
     this.next.addEventListener("click", () => nextStop(stage));
     this.guide.append(this.sign, this.words, this.count, this.back, this.next);
     this.sides = ["left", "right"].map((name) => element("p", `le-caption-side le-caption-${name}`));
+    this.sides.forEach((side, i) => {
+      side.dataset.side = String(i);
+    });
     this.caption.append(this.both, ...this.sides);
     this.caption.setAttribute("aria-live", "polite");
+    this.caption.setAttribute("aria-atomic", "true");
     this.words.setAttribute("aria-live", "polite");
     this.element.append(this.guide, this.caption);
   }
@@ -38,10 +43,9 @@ export class CaptionPanel {
     this.paintGuide(track);
     const isSplit = caption.left !== null || caption.right !== null;
     this.caption.classList.toggle("le-is-split", isSplit);
-    write(this.both, isSplit ? "" : caption.sentence);
+    writeSentence(this.both, isSplit ? [] : caption.sentence);
     this.sides.forEach((side, i) => {
-      const text = isSplit ? ([caption.left, caption.right][i] ?? "Nothing happens here.") : "";
-      write(side, text);
+      writeSentence(side, isSplit ? ([caption.left, caption.right][i] ?? ["Nothing happens here."]) : []);
       side.classList.toggle("le-quiet", isSplit && [caption.left, caption.right][i] === null);
       side.dataset.name = track.names[i];
     });

@@ -3,6 +3,7 @@
 import { element, targetOf } from "../../look/element.ts";
 import { meaning } from "../../model/glossary.ts";
 import type { OlderPayload } from "../../model/payloads.ts";
+import { textOf } from "../../model/sentence.ts";
 import type { Side } from "../../model/side.ts";
 import { cutLink } from "../../views/pieces.ts";
 import { Keys, onKey } from "../keyboard.ts";
@@ -117,9 +118,9 @@ class CompareMomentData {
       stop: stage.track.guideAt(stage.position),
       differsAt: stage.track.differsAt ?? "",
       phase: caption.phase || "",
-      sentence: caption.sentence,
-      left: caption.left ?? "",
-      right: caption.right ?? "",
+      sentence: textOf(caption.sentence),
+      left: textOf(caption.left ?? []),
+      right: textOf(caption.right ?? []),
       playing: stage.isPlaying,
     };
     for (const [name, value] of Object.entries(marks))

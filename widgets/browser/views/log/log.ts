@@ -8,6 +8,7 @@ import type { Selection } from "../../model/payloads.ts";
 import { phrase } from "../../model/phrases.ts";
 import type { Scene } from "../../model/scene.ts";
 import type { Changes } from "../../model/scene_state.ts";
+import { textOf } from "../../model/sentence.ts";
 import type { Side } from "../../model/side.ts";
 import { storyOf } from "../../model/story.ts";
 import type { Mentions } from "../about.ts";
@@ -123,7 +124,7 @@ class Log {
     const { side } = this,
       request = side.recording.field(i, "request_id");
     const id = typeof request === "number" ? idSuffix(request, shortId(side.engineId(request))) : "";
-    return phrase(side.recording, i, (token) => this.stage.text(side, token)) + id;
+    return textOf(phrase(side.recording, i, (token) => this.stage.text(side, token))) + id;
   }
 
   // -- painting
