@@ -42,25 +42,25 @@ from import_graph import rules_of
 
 IMPORT = re.compile(r"""(?:\bfrom|\bimport)\s*\(?\s*["'](\.[^"']+\.(?:ts|json))["']""")
 TABLES = ("../labengine_widgets/words/phrases.json", "../../labengine/glossary.json")
-OWN_ROOMS = ("model", "look", "views", "views/time", "stage", "stage/compare", "widget.ts", "views/index.ts")
+OWN_FOLDERS = ("model", "look", "views", "views/time", "stage", "stage/compare", "widget.ts", "views/index.ts")
 
 
-def room_of(path: str) -> str:
+def folder_of(path: str) -> str:
     """Return the row of the table that holds for a file: views/log/lines.ts -> views/NAME."""
-    if path in OWN_ROOMS:
+    if path in OWN_FOLDERS:
         return path
     if path in TABLES:
         return "tables"
     folder = posixpath.dirname(path)
-    return folder if folder in OWN_ROOMS else "views/NAME"
+    return folder if folder in OWN_FOLDERS else "views/NAME"
 
 
 def parse_table(text: str) -> dict[str, frozenset[str]]:
-    """Read the table's rows as room -> rooms that it may import."""
+    """Read the table's rows as folder -> folders that it may import."""
     rules = rules_of(text)
-    table = {room: frozenset(rule.split(", ")) - {"nothing"} for room, rule in rules.items()}
+    table = {folder: frozenset(rule.split(", ")) - {"nothing"} for folder, rule in rules.items()}
     everything = frozenset((*table, "views/index.ts"))
-    return {room: everything if rooms == {"everything"} else rooms for room, rooms in table.items()}
+    return {folder: everything if folders == {"everything"} else folders for folder, folders in table.items()}
 
 
 TABLE = parse_table(__doc__)
@@ -69,10 +69,10 @@ TABLE["views/index.ts"] = frozenset(("views", "views/NAME"))
 
 def is_allowed(source: str, target: str) -> bool:
     """Return whether the table lets one file import another."""
-    room, other = room_of(source), room_of(target)
-    if room == other == "views/NAME":
+    folder, other = folder_of(source), folder_of(target)
+    if folder == other == "views/NAME":
         return posixpath.dirname(source) == posixpath.dirname(target)
-    return other == room or other in TABLE[room]
+    return other == folder or other in TABLE[folder]
 
 
 def imports_of(source: str, text: str) -> list[tuple[str, str]]:
@@ -93,7 +93,7 @@ def test_every_import_of_the_browser_half_is_in_the_table(imports: list[tuple[st
 
 
 def test_every_folder_of_the_table_was_read(imports: list[tuple[str, str]]) -> None:
-    assert {room_of(source) for source, _ in imports} == set(TABLE)
+    assert {folder_of(source) for source, _ in imports} == set(TABLE)
 
 
 # The rules themselves, tried on files that do not exist.

@@ -1,7 +1,6 @@
 // Above the picture: title, score, phases, and the sentence of the moment.
 
 import { button, element, put, write } from "../look/element.ts";
-import { writeSentence } from "../look/sentence.ts";
 import { meaning } from "../model/glossary.ts";
 import type { Scene } from "../model/scene.ts";
 import { textOf } from "../model/sentence.ts";
@@ -9,6 +8,7 @@ import type { Side } from "../model/side.ts";
 import { Alarm, AlarmCount } from "./alarm.ts";
 import type { Keys } from "./keyboard.ts";
 import type { Scrubber } from "./scrubber.ts";
+import { writeSentence } from "./sentence_element.ts";
 import type { Stage } from "./stage.ts";
 
 const PHASES = ["schedule", "forward", "sample", "update"];

@@ -1,8 +1,8 @@
 // The text of the moment: the guided sentence, if there is a guide; below it the caption, in two
 // columns where the sides differ.
 import { button, element, write } from "../../look/element.ts";
-import { writeSentence } from "../../look/sentence.ts";
 import type { PairTrack } from "../pair_track.ts";
+import { writeSentence } from "../sentence_element.ts";
 import type { PairStage } from "../stage.ts";
 
 export class CaptionPanel {

@@ -1,8 +1,8 @@
 // A sentence as elements: what it mentions lights up wherever it is drawn, and the other way round (pointing.ts).
 
+import { element, seen } from "../look/element.ts";
 import type { Mention, Sentence } from "../model/sentence.ts";
 import { wordOf } from "../model/sentence.ts";
-import { element, seen } from "./element.ts";
 
 const written = new WeakMap<Element, string>();
 
