@@ -217,3 +217,15 @@ def test_a_view_that_opens_has_a_caption() -> None:
     )
     computed = scene_after([*begin(), *schedule_and_forward()])
     assert opening_sentence(computed) == "After step 1: 8 blocks used."
+
+
+def test_neighbours_that_are_alike_share_one_sentence() -> None:
+    scheduled = [ev.RequestScheduled(0, 14, 1), ev.RequestScheduled(1, 14, 1)]
+    assert sentences_of(AFTER, *scheduled) == ["A and B are scheduled: the step computes 1 token of each."]
+    scheduled = [ev.RequestScheduled(0, 14, 1), ev.RequestScheduled(1, 0, 14)]
+    words = "A and B are scheduled: the step computes 1 token of A and 14 tokens of B."
+    assert sentences_of(AFTER, *scheduled) == [words]
+    sampled = [ev.TokenSampled(0, 9, 15), ev.TokenSampled(1, -1, 15)]
+    assert sentences_of(AFTER, *sampled) == [
+        "The next tokens are sampled: A's is “<b>9</b>⏎” and B's is not known yet. They have no keys and values yet."
+    ]

@@ -1,6 +1,7 @@
 // Keyboard commands, and the help page that lists them.
 
 import { element, targetOf } from "../look/element.ts";
+import { SPEEDS } from "./player.ts";
 import type { Presentation } from "./presentation.ts";
 import type { Scrubber } from "./scrubber.ts";
 import type { Stage } from "./stage.ts";
@@ -123,5 +124,5 @@ function leave(stage: Stage, keys: Keys, presentation?: Presentation) {
 }
 
 function faster(stage: Stage, by: number) {
-  stage.setSpeed(Math.max(0.5, Math.min(2, stage.speed * 2 ** by)));
+  stage.setSpeed(Math.max(SPEEDS[0], Math.min(SPEEDS[SPEEDS.length - 1], stage.speed * 2 ** by)));
 }

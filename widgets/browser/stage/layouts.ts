@@ -12,6 +12,7 @@ import { Presentation } from "./presentation.ts";
 import { Scrubber } from "./scrubber.ts";
 import { overlay } from "./slides.ts";
 import type { Stage } from "./stage.ts";
+import { Told } from "./told.ts";
 import { watchWidth } from "./visibility.ts";
 
 const NARROW = 640; // below it the panels stand one above the other
@@ -56,6 +57,7 @@ export function layDashboard(stage: Stage, root: HTMLElement) {
     scrubber,
     controls,
     new MomentData(stage, scrubber),
+    new Told(stage),
     new Difference(stage, (words) => scrubber.showChanges(words)),
   ])
     stage.add(part);
@@ -91,6 +93,7 @@ export function layViews(stage: Stage, root: HTMLElement, { views }: { views: st
     caption,
     scrubber,
     new MomentData(stage, scrubber),
+    new Told(stage),
     new Difference(stage, (words) => scrubber.showChanges(words)),
   ])
     stage.add(part);

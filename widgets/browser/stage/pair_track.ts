@@ -7,6 +7,7 @@ import type { Sentence } from "../model/sentence.ts";
 import { textOf } from "../model/sentence.ts";
 import type { Side } from "../model/side.ts";
 import type { Span } from "./track.ts";
+import { kindsBetween } from "./track.ts";
 
 const ENDS = 0,
   SENTENCE = 1,
@@ -221,9 +222,21 @@ export class PairTrack {
 
   // -- the guide
 
-  // Milliseconds that a play rests here, so that the guide's sentence can be read.
-  reading(position: number) {
-    return this.isGuided(position) ? 1200 + 30 * this.guide[this.row(position)?.[STOP] ?? 0].length : 0;
+  // What there is to read at a position, the guide's sentence included.
+  lettersAt(position: number) {
+    const { sentence, left, right, stop } = this.caption(position),
+      said = [sentence, left ?? [], right ?? []].map(textOf);
+    return [...said, this.guide[stop ?? -1] ?? ""].join("").length;
+  }
+
+  // No two guided stops are alike.
+  kindAt(position: number) {
+    const stop = this.row(position)?.[STOP] ?? null,
+      before = this.moments(position - 1);
+    if (stop !== null) return `stop ${stop}`;
+    return this.moments(position)
+      .map((moment, side) => kindsBetween(this.sides[side].recording, before[side], moment))
+      .join(" beside ");
   }
 
   isGuided(position: number) {

@@ -2,9 +2,12 @@
 
 import type { Track } from "./host.ts";
 
-const STOP_MS = 300;
-const STEP_MS = 6000;
-export const SPEEDS = [0.5, 1, 2];
+const LETTER_MS = 60; // to read a letter of a sentence
+const KNOWN_MS = 20; // of one like it that was shown before: only its names are new
+const LEAST_MS = 1200; // at a moment
+const MOST_MS = 60_000; // in a step
+const USUAL_MS = 2000; // at a moment, on average
+export const SPEEDS = [0.25, 0.5, 1, 2];
 
 // idle:    nothing is to be played
 // playing: the stretch is played
@@ -36,6 +39,7 @@ export class Player {
   onEnd: (() => void) | null = null;
   due = 0; // when the next stop is to be shown
   paced?: { start: number; end: number; count: number };
+  told = new Set<string>(); // the kinds of moments that were played
 
   // go(position, isAnimated): show a position.
   constructor(stage: PlayedStage, canWatch: () => boolean, go: (position: number, isAnimated: boolean) => void) {
@@ -94,6 +98,7 @@ export class Player {
       position = next;
       next = Math.min(target, this.stage.track.next(position));
       this.due += this.pace(next);
+      this.told.add(this.stage.track.kindAt(next));
     }
     const isLast = next >= target;
     if (isLast) this.happened("stop"); // what is shown last is no longer played
@@ -103,14 +108,16 @@ export class Player {
     else if (this.isPlaying) this.timer = setTimeout(() => this.tick(), this.due - performance.now());
   }
 
-  // Milliseconds at a position: a step takes six seconds at most, and the time to read what a guide says in it.
+  // Milliseconds at a position: as long as its sentence takes to read; less in a step of very many moments.
   pace(position: number) {
     const { track } = this.stage,
       span = track.span(position);
     let { paced } = this;
     if (paced?.start !== span.start || paced.end !== span.end)
       this.paced = paced = { start: span.start, end: span.end, count: track.stops(span).length };
-    return (Math.min(STOP_MS, STEP_MS / Math.max(1, paced.count)) + track.reading(position)) / this.speed;
+    const perLetter = this.told.has(track.kindAt(position)) ? KNOWN_MS : LETTER_MS,
+      reading = Math.max(LEAST_MS, perLetter * track.lettersAt(position));
+    return (reading * Math.min(1, MOST_MS / (USUAL_MS * Math.max(1, paced.count)))) / this.speed;
   }
 
   finish() {

@@ -7,7 +7,7 @@ import type { Motion } from "./motion.ts";
 import type { Painting, Shown } from "./painting.ts";
 import type { Player } from "./player.ts";
 
-const SLIDE_MS = 280;
+const SLIDE_MS = 500;
 const MIN_PACE_MS = 120; // what is gone before it has arrived need not set out
 const MAX_BLOCKS = 1024; // more of them are dots, too small to see where one goes
 

@@ -4,7 +4,9 @@ import { lastBefore } from "../model/arrays.ts";
 import type { Phase } from "../model/events.ts";
 import type { Answer, CaptionRow } from "../model/payloads.ts";
 import { phrase } from "../model/phrases.ts";
+import type { Recording } from "../model/recording.ts";
 import type { Sentence } from "../model/sentence.ts";
+import { textOf } from "../model/sentence.ts";
 import type { Side } from "../model/side.ts";
 import { openingWords } from "./words.ts";
 
@@ -116,15 +118,27 @@ export class SoloTrack {
     return { at: position, sentence, phase: scene.phase };
   }
 
-  // Milliseconds for which a play rests at a position.
-  reading(_position: number) {
-    return 0;
+  // What there is to read at a position, and what kind of moment it is: sentences of a kind are alike.
+  lettersAt(position: number) {
+    return textOf(this.caption(position).sentence).length;
+  }
+
+  kindAt(position: number) {
+    return kindsBetween(this.side.recording, this.previous(position), position);
   }
 
   // The position that shows a moment.
   positionAt(_side: number, moment: number) {
     return moment;
   }
+}
+
+// The kinds of the events between two moments, each once. Of computed tokens no sentence tells.
+export function kindsBetween(recording: Recording, start: number, end: number) {
+  const kinds = new Set<string>();
+  for (let event = start; event < end; event++) kinds.add(recording.kind(event));
+  kinds.delete("TokensComputed");
+  return [...kinds].join();
 }
 
 export interface Caption {

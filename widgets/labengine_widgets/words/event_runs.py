@@ -59,6 +59,8 @@ def _kinship(event: ev.Event) -> tuple[object, ...]:
             return type(event).__name__, event.queue_end is None
         case ev.BlockPinned() | ev.RequestAdded() | ev.RequestForgotten() | ev.BlockEvicted() | ev.TokensComputed():
             return (type(event).__name__,)
+        case ev.RequestScheduled() | ev.TokenSampled():
+            return (type(event).__name__,)
         case ev.ViolationFound():
             return type(event).__name__, event.rule
         case _:

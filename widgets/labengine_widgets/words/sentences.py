@@ -103,6 +103,17 @@ def _behind(run: Sequence[ev.RequestAdded], scene: Scene) -> str:
     return Sentence(" behind ", the_requests(earlier), ",") if earlier else ""
 
 
+@_words(ev.RequestScheduled)
+def _request_scheduled(run: Sequence[ev.RequestScheduled], scene: Scene) -> Sentence:
+    if len(run) == 1:
+        return phrase(run[0])
+    names, sizes = the_requests(event.request_id for event in run), {event.num_tokens for event in run}
+    if len(sizes) == 1:
+        return Sentence(names, f" are scheduled: the step computes {counted(sizes.pop(), 'token')} of each.")
+    shares = [Sentence(f"{counted(event.num_tokens, 'token')} of ", the_request(event.request_id)) for event in run]
+    return Sentence(names, " are scheduled: the step computes ", listing(shares), ".")
+
+
 @_words(ev.PrefixHit)
 def _prefix_hit(run: Sequence[ev.PrefixHit], scene: Scene) -> Sentence:
     if not run[0].num_tokens:
@@ -291,8 +302,16 @@ def _queue_ends(free: Sequence[ev.BlockFreed], full: Sequence[ev.BlockFreed]) ->
 
 @_words(ev.TokenSampled)
 def _token_sampled(run: Sequence[ev.TokenSampled], scene: Scene) -> Sentence:
-    def text(token_id: int) -> str:
-        shown = readable(scene.token_text(token_id), 40)
-        return shown.strip() or shown
+    if len(run) == 1:
+        return phrase(run[0], lambda token_id: _shown_token(token_id, scene))
+    tokens = [Sentence(the_request(event.request_id), f"'s is {_next_token(event, scene)}") for event in run]
+    return Sentence("The next tokens are sampled: ", listing(tokens), ". They have no keys and values yet.")
 
-    return phrase(run[0], text)
+
+def _next_token(event: ev.TokenSampled, scene: Scene) -> str:
+    return "not known yet" if event.token_id < 0 else f"“{_shown_token(event.token_id, scene)}”"
+
+
+def _shown_token(token_id: int, scene: Scene) -> str:
+    shown = readable(scene.token_text(token_id), 40)
+    return shown.strip() or shown

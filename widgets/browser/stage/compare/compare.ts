@@ -10,6 +10,7 @@ import { Keys, onKey } from "../keyboard.ts";
 import { Presentation } from "../presentation.ts";
 import { overlay } from "../slides.ts";
 import type { PairStage, Stage } from "../stage.ts";
+import { Told } from "../told.ts";
 import { watchWidth } from "../visibility.ts";
 import { CaptionPanel, nextStop, previousStop } from "./caption_panel.ts";
 import { Columns } from "./columns.ts";
@@ -42,7 +43,8 @@ export function layCompare(anyStage: Stage, root: HTMLElement) {
     layer,
     keys.element,
   );
-  for (const part of [head, story, columns, time, drawer, new CompareMomentData(stage)]) stage.add(part);
+  for (const part of [head, story, columns, time, drawer, new CompareMomentData(stage), new Told(stage)])
+    stage.add(part);
   const targets = { stage, controls: head.controls, scrubber: null, keys, presentation };
   root.addEventListener("keydown", (event) => storyKey(event, stage, keys) || onKey(event, targets));
   stage.askWhy = (about, side) => drawer.askWhy(about, side);

@@ -34,6 +34,7 @@ class Pool {
   outlines: Outlines;
   next = -1;
   cursor = 0;
+  isTold = false; // a sentence is told: all but what it is about is dimmed
   element: HTMLElement;
   canvas: HTMLCanvasElement;
   context: CanvasRenderingContext2D;
@@ -164,11 +165,13 @@ class Pool {
   paint(
     scene: Scene,
     changes: Pick<Changes, "all" | "blocks">,
-    { moment, reference = null, focus = [] }: Partial<PaintMoment>,
+    { moment, reference = null, focus = [], isPlaying = false }: Partial<PaintMoment>,
   ) {
     const { theme } = this.stage,
-      isNew = this.layout(scene.numBlocks, theme) || changes.all;
+      isTold = isPlaying && focus.length > 0,
+      isNew = this.layout(scene.numBlocks, theme) || changes.all || isTold || this.isTold;
     let isAll = isNew;
+    this.isTold = isTold;
     if (!this.isSized || this.isPainted(isNew, changes, moment, reference, focus)) return;
     const { outlines } = this,
       before = outlines.ids,
@@ -231,6 +234,7 @@ class Pool {
         isNull: id === scene.nullBlock,
         isUnlike: this.stage.isPair && this.outlines.different.has(id),
       });
+      if (this.isTold && !this.outlines.focus.has(id)) dim(context, rect, theme);
       const broken = this.outlines.violated.get(id);
       if (broken) drawViolated(context, rect, broken, theme);
       this.outlines.paintRings(context, rect, id, { theme, hasMark: painter.hasMark ?? false, selected, pointed });
@@ -275,7 +279,11 @@ class Pool {
   repaintOutlines() {
     const { scene, reference } = this.side;
     if (!scene || !this.isSized) return;
-    this.paint(scene, { all: false, blocks: new Set() }, { reference, focus: [...this.outlines.focus] });
+    this.paint(
+      scene,
+      { all: false, blocks: new Set() },
+      { reference, focus: [...this.outlines.focus], isPlaying: this.isTold },
+    );
   }
 
   onKey(event: KeyboardEvent) {
@@ -326,6 +334,13 @@ class Pool {
 function actualContent(scene: Scene, block: Block, misnamed: Misnamed | undefined) {
   if (!misnamed || scene.contentOf(misnamed.claimed) !== block.content) return undefined;
   return misnamed.held === null ? -1 : scene.contentOf(misnamed.held);
+}
+
+function dim(context: CanvasRenderingContext2D, { x, y, w, h }: CellRect, { paper }: Theme) {
+  context.globalAlpha = 0.6;
+  context.fillStyle = paper;
+  context.fillRect(x - 1, y - 1, w + 2, h + 2);
+  context.globalAlpha = 1;
 }
 
 // A free block without findable content is not drawn.
