@@ -220,9 +220,9 @@ def test_a_view_that_opens_has_a_caption() -> None:
 
 
 def test_neighbours_that_are_alike_share_one_sentence() -> None:
-    scheduled = [ev.RequestScheduled(0, 14, 1), ev.RequestScheduled(1, 14, 1)]
+    scheduled = [ev.RequestScheduled(0, 14, 1, False, "running"), ev.RequestScheduled(1, 14, 1, False, "running")]
     assert sentences_of(AFTER, *scheduled) == ["A and B are scheduled: the step computes 1 token of each."]
-    scheduled = [ev.RequestScheduled(0, 14, 1), ev.RequestScheduled(1, 0, 14)]
+    scheduled = [ev.RequestScheduled(0, 14, 1, False, "running"), ev.RequestScheduled(1, 0, 14, True, "waiting")]
     words = "A and B are scheduled: the step computes 1 token of A and 14 tokens of B."
     assert sentences_of(AFTER, *scheduled) == [words]
     sampled = [ev.TokenSampled(0, 9, 15), ev.TokenSampled(1, -1, 15)]
