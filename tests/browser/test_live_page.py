@@ -16,6 +16,7 @@ from browser.steady_clock import STEADY_CLOCK, WATCH_PLAYS
 from labengine.scenarios import bug
 from tools.site import live_page as site
 
+BUG = "?bug=nano-vllm-219"
 PROMPT = "Two people ask the very same question at the very same moment. The"
 
 
@@ -77,13 +78,55 @@ def unfit_on_a_phone(page: Page) -> list[str]:
     return found
 
 
-def test_the_front_becomes_live_and_a_session_of_ones_own_has_a_link(browser: Browser, address: str) -> None:
+def test_the_front_asks_a_question_and_nothing_plays_over_it(browser: Browser, address: str) -> None:
     with opened(browser, address) as page:
-        root = page.wait_for_selector('#lab[data-state="recorded"] .labengine')
+        ask(page)
+        assert unfit_on_a_phone(page) == []
+        page.evaluate("() => { document.querySelector('.labengine').stage.player.speed = 20; }")
+        page.get_by_role("button", name="8", exact=True).click()
+        page.locator("#opening-after").wait_for()
+        until(page, used="5", peak="8", playing="false")
+        assert page.locator("#opening-verdict").inner_text() == "You said 8: it is 5."
+        marked = page.locator(".live-answers button").evaluate_all("(all) => all.map((one) => one.className)")
+        assert marked == ["", "live-right", "live-other"]
+        assert unfit_on_a_phone(page) == []
+        page.get_by_label("Now your own question:").fill("What does a cat dream of when it sleeps in the sun?")
+        page.get_by_role("button", name="Ask").click()
+        until_live(page)
+        page.wait_for_url("**/?edition=labengine&prompt=What+does+a+cat+**&copies=2&step=1")
+        page.locator(".labengine-dashboard").press("End")
+        until(page, step="1", peak="6", used="3")
+        assert not page.locator("#opening, #opening-after").first.is_visible()
+
+
+def ask(page: Page) -> None:
+    """Wait until the question stands, and Python is there: no one who thinks for a while is disturbed."""
+    page.get_by_role("heading", name="How many of these 12 blocks will the engine use?").wait_for()
+    page.wait_for_selector("#scenario:not(:disabled)", state="attached")
+    until(page, used="0", moment="3", playing="false")
+
+
+@pytest.mark.sweep
+def test_the_question_is_answered_rightly_and_skipped(browser: Browser, address: str) -> None:
+    with opened(browser, address) as page:
+        ask(page)
+        page.get_by_role("button", name="5", exact=True).click()
+        page.locator(".labengine").press("Escape")
+        page.locator("#opening-after").wait_for()
+        assert page.locator("#opening-verdict").inner_text() == "Right: 5."
+        page.get_by_role("button", name="Play it again").click()
+        until(page, playing="true")
+
+
+def test_a_recorded_bug_becomes_live_and_a_session_of_ones_own_has_a_link(browser: Browser, address: str) -> None:
+    with opened(browser, address + BUG) as page:
+        root = page.wait_for_selector("#lab .labengine-compare")
         assert root is not None
-        until(page, used="8 5", lost="3 0")
+        assert page.locator(".le-guide-words").inner_text() == bug("nano-vllm-219").sentences[0]
         until_live(page)
         assert root.is_visible() and page.locator(".labengine").count() == 1, "the picture itself has become live"
+        assert page.locator(".le-guide-words").inner_text() == bug("nano-vllm-219").sentences[0], "nothing has played"
+        page.locator(".labengine").press("End")
         until(page, used="8 5", step="1 1")
         assert unfit_on_a_phone(page) == []
         page.get_by_label("Edition").select_option("nano-vllm+243")
@@ -115,7 +158,6 @@ def add_step_and_ask(page: Page) -> None:
     """Add a prompt twice, step, see the merge, ask why."""
     for number in (1, 2):
         page.get_by_label("Prompt", exact=True).fill(PROMPT)
-        page.get_by_label("copies", exact=True).fill("1")
         page.get_by_role("button", name="Add", exact=True).click()
         page.locator(".le-badge").nth(number - 1).wait_for()
     page.evaluate(STEADY_CLOCK)
@@ -159,9 +201,9 @@ def test_where_python_cannot_start_the_recording_stays(browser: Browser, address
     with new_context(browser) as context:
         page = context.new_page()
         page.route("**/labengine.zip", lambda route: route.fulfill(body="no archive"))
-        page.goto(address)
+        page.goto(address + BUG)
         page.wait_for_selector('#lab[data-state="failed"]')
-        until(page, used="8 5")
+        page.get_by_role("button", name="Next").wait_for()
         assert page.get_by_role("status").first.inner_text().startswith("Python did not start here.")
         assert page.get_by_label("Scenario").is_disabled()
 
@@ -169,14 +211,13 @@ def test_where_python_cannot_start_the_recording_stays(browser: Browser, address
 @pytest.mark.sweep
 def test_a_link_that_cannot_be_opened_says_why_and_the_front_is_shown(browser: Browser, address: str) -> None:
     with opened(browser, f"{address}?edition=<b>vlm") as page:
-        until_live(page)
+        ask(page)
         assert "vllm" in page.get_by_role("alert").inner_text()
-        assert page.locator(".labengine-compare").count() == 1
 
 
 @pytest.mark.sweep
 def test_scenario_and_edition_are_selected_in_the_page(browser: Browser, address: str) -> None:
-    with opened(browser, address) as page:
+    with opened(browser, address + BUG) as page:
         until_live(page)
         page.get_by_role("button", name="Step both").click()
         page.wait_for_url("**/?bug=nano-vllm-219&step=1")
@@ -191,6 +232,7 @@ def test_scenario_and_edition_are_selected_in_the_page(browser: Browser, address
         page.locator(".labengine-compare").wait_for()
         page.wait_for_url("**/?compare=nano-vllm%2Cnano-vllm%2B243&**&step=16")
         page.get_by_label("Prompt for both").fill(PROMPT)
+        page.get_by_label("copies", exact=True).fill("2")
         page.get_by_role("button", name="Add to both").click()
         page.get_by_role("button", name="Step both").click()
         page.wait_for_url("**/?compare=nano-vllm%2Cnano-vllm%2B243&**&step=16&prompt=**&copies=2&step=1")

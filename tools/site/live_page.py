@@ -14,14 +14,12 @@ from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from labengine.core.editions import EDITIONS
-from labengine.events import BlockMerged, StepEnded
 from labengine.scenarios import bugs
 from labengine.scenarios.scenario import Scenario
 from labengine.scenarios.tiny_model import TinyModelScenario
-from labengine.session.compare.comparison import Comparison
-from labengine_widgets.compare.captions import PairDocument
 from labengine_widgets.pages.export import pair_payloads
 from labengine_widgets.pages.html_page import LOOK
+from tools.site.opening import opening
 
 ROOT = Path(__file__).parent.parent.parent
 SOURCES = ROOT / "widgets" / "live_page"
@@ -32,7 +30,6 @@ PURE = "tqdm"
 """The installed package that the simulated lab needs too: its progress bars."""
 SUFFIXES = (".py", ".json")
 """Files of the packages that the page needs: the browser half comes with the page."""
-FRONT = "nano-vllm-219"
 
 
 def build(site: Path, scenarios: Iterable[Scenario] | None = None) -> Path:
@@ -48,6 +45,7 @@ def build(site: Path, scenarios: Iterable[Scenario] | None = None) -> Path:
     (site / "look.css").write_text(LOOK, encoding="utf-8")
     write_packages(site / "labengine.zip")
     (site / "recorded").mkdir()
+    (site / "recorded" / "opening.bin").write_bytes(opening())
     for scenario in shown:
         (site / "recorded" / f"{scenario.id}.bin").write_bytes(recorded(scenario))
     index = site / "index.html"
@@ -99,27 +97,7 @@ def recorded(scenario: Scenario) -> bytes:
         recordings = [json.loads(payload) for payload in pair_payloads(source, source.title)]
         for number, one in enumerate(recordings[:2], 1):
             one["header"]["lab"] = f"lab {number}"
-        opens_at, plays_to = opening_captions(comparison, PairDocument(source))
-    opening = {"opens_at": opens_at, "plays_to": plays_to}
-    document = json.dumps({**opening, "recordings": recordings}, separators=(",", ":"))
-    return compress(document.encode(), mtime=0)
-
-
-def opening_captions(comparison: Comparison, document: PairDocument) -> tuple[int, int]:
-    """Return the numbers of the captions that the page opens with and plays to.
-
-    From the first merge on the right to the last one of its step; else the first difference alone.
-    """
-    timeline, captions = comparison.timelines[1], document.captions
-    events = list(enumerate(timeline.events(), timeline.num_dropped + 1))
-    merges = [(after, event) for after, event in events if isinstance(event, BlockMerged)]
-    if merges:
-        first = merges[0][0]
-        end = next((after for after, event in events if isinstance(event, StepEnded) and after > first), timeline.end)
-        last = max(after for after, _ in merges if after <= end)
-        return captions.number_at(1, first), captions.number_at(1, last)
-    difference = captions.first if captions.difference is None else captions.difference.number
-    return difference, difference
+    return compress(json.dumps(recordings, separators=(",", ":")).encode(), mtime=0)
 
 
 def page(scenarios: Iterable[Scenario]) -> str:

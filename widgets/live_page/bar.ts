@@ -3,7 +3,7 @@
 const PROMPT = "Two people ask the very same question at the very same moment. The", // of an edition that is opened anew
   ORIGIN = ["bug", "follow_up", "edition", "compare"]; // what a link begins with; all else in it is the pool and acts
 
-function byId<T extends HTMLElement>(id: string) {
+export function byId<T extends HTMLElement>(id: string) {
   return document.getElementById(id) as T;
 }
 
@@ -28,7 +28,8 @@ export class Bar {
     this.acts = acts;
     this.showForm(false);
     this.scenario.addEventListener("change", () => {
-      if (this.scenario.value) this.open(`bug=${encodeURIComponent(this.scenario.value)}`);
+      const { value } = this.scenario;
+      this.open(value ? `bug=${encodeURIComponent(value)}` : withEditions("labengine", ""));
     });
     for (const select of [this.edition, this.beside]) select.addEventListener("change", () => this.openEditions());
     this.copy.addEventListener("click", () => this.copyLink());

@@ -1,4 +1,5 @@
-// The live page: a recorded picture at once, then the same lab with Python behind it, and links that lead back to it.
+// The live page: a question at its front; for an address with a session a recorded picture at once, then the same lab
+// with Python behind it, and links that lead back to it.
 import type { Stage } from "../browser/stage/stage.ts";
 import { unpacked } from "../browser/stage/wire.ts";
 import type { Arrangement } from "../browser/widget.ts";
@@ -6,23 +7,17 @@ import { mount } from "../browser/widget.ts";
 import { Bar } from "./bar.ts";
 import type { Posted } from "./connection.ts";
 import { Connection } from "./connection.ts";
+import { Opening } from "./opening.ts";
 
-// recorded: a picture is shown, and Python is coming; loading: Python is coming; live: the lab can be stepped
-type State = "recorded" | "loading" | "live" | "failed";
-
-interface Recorded {
-  opens_at: number;
-  plays_to: number; // the caption after which what the page opens with is over
-  recordings: unknown[];
-}
+// opening: a question is asked, and a session is at hand; recorded: a picture is shown, and Python is coming; loading:
+// Python is coming; live: the lab can be stepped
+type State = "opening" | "recorded" | "loading" | "live" | "failed";
 
 const COMPARE: Arrangement = { kind: "compare", views: [] },
-  LEAD = 2, // captions before the one that the page opens with
-  NARROW_MS = 100, // until the layout knows how wide it is
-  LOOK_MS = 1500, // to see what is there before it moves
   LINK_MS = 150;
 
 const WORDS: Record<State, string> = {
+  opening: "",
   recorded: "A recording, while Python is coming (10 MB the first time) …",
   loading: "Python is coming (10 MB the first time) …",
   live: "Live: this engine runs in your browser.",
@@ -32,19 +27,20 @@ const WORDS: Record<State, string> = {
 class LivePage {
   place: HTMLElement;
   bar: Bar;
-  front: string; // the session of an address without one
-  query: string;
+  query: string; // empty while the page asks its question
+  opening = new Opening((question, people) => this.askOwn(question, people));
+  isToStep = false; // the session is one that the reader asked for: its first step is played
   stage: Stage | null = null;
   isRecorded = false; // the stage shows the recording of the session that is being opened
   moment: number | null; // the one that the address names, until it is shown
-  opening = -1; // the position at which the session opened: the address does not name it
+  opensAt = -1; // the position at which the session opened: the address does not name it
   connection: Connection;
+  isPythonThere = false;
   linkTimer?: number;
 
   constructor(place: HTMLElement) {
     this.place = place;
-    this.front = place.dataset.front ?? "";
-    this.query = location.search.slice(1) || this.front;
+    this.query = location.search.slice(1);
     this.moment = momentOf(this.query);
     this.bar = new Bar({
       open: (query) => this.open(query),
@@ -56,49 +52,45 @@ class LivePage {
   }
 
   async begin() {
+    if (!this.query) return this.ask();
     this.show("loading");
     this.bar.follow(this.query);
-    const recorded = await this.recorded().catch(() => null);
-    if (!recorded || this.stage) return;
+    const recordings = await this.recorded().catch(() => null);
+    if (!recordings || this.stage) return;
     this.isRecorded = true;
     const stage = (this.stage = await this.mount(
-      recorded.recordings.map((one) => JSON.stringify(one)),
+      recordings.map((one) => JSON.stringify(one)),
       COMPARE,
     ));
     if (this.place.dataset.state === "loading") this.show("recorded");
-    setTimeout(() => this.showSecondSide(), NARROW_MS);
-    if (stage.theme.isStill || this.moment !== null) stage.moveTo(this.moment ?? recorded.plays_to);
-    else this.playOpening(stage, recorded);
+    if (this.moment !== null) stage.moveTo(this.moment);
   }
 
-  // Where one side has room, it is the one that merges.
-  showSecondSide() {
-    this.place.querySelectorAll<HTMLElement>(".le-is-narrow .le-column-head")[1]?.click();
+  async ask() {
+    this.show("opening");
+    await this.opening.show(this.place);
   }
 
-  // Plays the moment that the scenario is about, unless the reader was quicker; then the page is the reader's.
-  playOpening(stage: Stage, { opens_at, plays_to }: Recorded) {
-    this.opening = plays_to;
-    stage.moveTo(opens_at - LEAD);
-    const { position } = stage;
-    setTimeout(() => {
-      if (this.stage === stage && stage.position === position && !stage.isPlaying)
-        stage.player.play(position, plays_to);
-    }, LOOK_MS);
+  // The reader's own question: its session is opened as soon as Python is there.
+  askOwn(question: string, people: number) {
+    this.isToStep = true;
+    this.query = String(new URLSearchParams({ edition: "labengine", prompt: question, copies: String(people) }));
+    if (this.isPythonThere) this.open(this.query);
+    else this.show("loading");
   }
 
-  // The recording of the scenario that the address names; null without one.
-  async recorded(): Promise<Recorded | null> {
+  // The recording of the scenario that the address names, a payload a side and one for both; null without one.
+  async recorded(): Promise<unknown[] | null> {
     const bug = new URLSearchParams(this.query).get("bug");
     if (!bug || !/^[\w.+-]+$/.test(bug)) return null;
     const answer = await fetch(new URL(`recorded/${bug}.bin`, import.meta.url));
-    return answer.ok ? ((await unpacked(new Uint8Array(await answer.arrayBuffer()))) as Recorded) : null;
+    return answer.ok ? ((await unpacked(new Uint8Array(await answer.arrayBuffer()))) as unknown[]) : null;
   }
 
   show(state: State, words = WORDS[state]) {
     this.place.dataset.state = state;
     this.bar.say(words, state === "failed");
-    this.bar.enable(state === "live");
+    this.bar.enable(this.isPythonThere && state !== "failed");
   }
 
   async mount(recordings: string[], arrangement: Arrangement) {
@@ -117,16 +109,23 @@ class LivePage {
   }
 
   take({ kind, content }: Posted) {
-    if (kind === "ready") this.open(this.query);
+    if (kind === "ready") this.begun();
     else if (kind === "failed") this.fail(String(content.message));
     else if (kind === "opened") void this.opened(content.arrangement as Arrangement, String(content.query));
     else if (kind === "refused") this.refused(String(content.message));
     else this.link(String(content.query));
   }
 
+  begun() {
+    this.isPythonThere = true;
+    if (this.query) this.open(this.query);
+    else this.bar.enable(true);
+  }
+
   // A new Python, which does again what the address names.
   restart() {
-    this.query = location.search.slice(1) || this.front;
+    this.isPythonThere = false;
+    this.query = location.search.slice(1);
     this.show("loading", "Python starts anew, and takes the same steps …");
     this.connection.restart();
   }
@@ -142,7 +141,8 @@ class LivePage {
   async opened(arrangement: Arrangement, query: string) {
     this.connection.open();
     if (!this.isRecorded) {
-      this.opening = -1;
+      this.opensAt = -1;
+      this.opening.close();
       this.stage?.close();
       this.stage = await this.mount([], arrangement);
     }
@@ -153,10 +153,12 @@ class LivePage {
     this.link(query);
   }
 
-  // What was open stays; a page that has nothing yet shows its front.
+  // What was open stays; a page that has nothing yet asks its question.
   refused(message: string) {
-    if (!this.connection.isOpen && this.query !== this.front) this.open(this.front);
     this.bar.refuse(message);
+    if (this.connection.isOpen || this.opening.stage) return;
+    this.query = "";
+    void this.ask();
   }
 
   // Shows the moment that the address names, when the recording has come that far.
@@ -164,21 +166,29 @@ class LivePage {
     const { stage, moment } = this;
     if (moment === null || !stage?.isReady || stage.track.end < moment) return;
     this.moment = null;
-    this.opening = Number.POSITIVE_INFINITY; // the address goes on naming it
+    this.opensAt = Number.POSITIVE_INFINITY; // the address goes on naming it
     stage.moveTo(moment);
+  }
+
+  // Of a question that the reader has asked at the front: its session has just come.
+  takeFirstStep() {
+    if (!this.isToStep || this.place.dataset.state !== "live" || !this.stage?.isReady) return;
+    this.isToStep = false;
+    this.stage.command("step");
   }
 
   // The address names the moment that the reader looks at, unless it is the newest.
   noteMoment() {
     this.showMoment();
-    if (this.opening < 0 && this.stage?.isReady) this.opening = this.stage.position;
+    this.takeFirstStep();
+    if (this.opensAt < 0 && this.stage?.isReady) this.opensAt = this.stage.position;
     if (this.place.dataset.state === "live" && this.moment === null) this.write();
   }
 
   write() {
     const { stage } = this,
       isResting = stage?.isReady && stage.player.state === "idle",
-      isOlder = isResting && stage.position < stage.track.end && stage.position !== this.opening,
+      isOlder = isResting && stage.position < stage.track.end && stage.position !== this.opensAt,
       address = isOlder ? `?${this.query}&moment=${stage.position}` : `?${this.query}`;
     if (location.search !== address) history.replaceState(null, "", address);
   }

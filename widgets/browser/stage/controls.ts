@@ -22,7 +22,7 @@ export class Controls {
   stage: Stage;
   pending: string[] = [];
   prompt = input("text", "", "the prompt's text", "le-prompt");
-  copies = input("number", 2, "how many equal requests");
+  copies = input("number", 1, "how many equal requests");
   maxTokens = input("number", 16, "at most so many new tokens each");
   step = button("Step", "One step: schedule, forward, sample, update (key s)", "le-primary");
   phase = button("Phase", "One phase of a step (key p)");
@@ -33,6 +33,7 @@ export class Controls {
   error = "";
   note?: string;
   isRunning = false;
+  isTyped = false; // a prompt was written that has not been added yet
   failures?: string[];
   stopped?: string;
   absence?: string;
@@ -57,15 +58,12 @@ export class Controls {
     form.append(field("Prompt", this.prompt), field("copies", this.copies), field("max tokens", this.maxTokens), add);
     form.addEventListener("submit", (event) => {
       event.preventDefault();
-      this.command("add", {
-        prompt: this.prompt.value,
-        copies: this.copies.valueAsNumber,
-        max_tokens: this.maxTokens.valueAsNumber,
-      });
+      this.add();
     });
-    for (const action of ["step", "phase", "reset"] as const)
-      this[action].addEventListener("click", () => this.command(action));
-    this.run.addEventListener("click", () => this.command(this.isRunning ? "pause" : "start"));
+    this.prompt.addEventListener("input", () => (this.isTyped = this.prompt.value.trim() !== ""));
+    for (const action of ["step", "phase"] as const) this[action].addEventListener("click", () => this.goOn(action));
+    this.reset.addEventListener("click", () => this.command("reset"));
+    this.run.addEventListener("click", () => (this.isRunning ? this.command("pause") : this.goOn("start")));
     buttons.append(this.step, this.phase, this.run, this.reset);
     this.element.append(form, buttons);
   }
@@ -79,6 +77,21 @@ export class Controls {
     stage.on("present", () => this.showPresence());
     stage.on("failure", (message) => this.showError(message));
     stage.on("began", () => this.showStatus());
+  }
+
+  add() {
+    this.isTyped = false;
+    this.command("add", {
+      prompt: this.prompt.value,
+      copies: this.copies.valueAsNumber,
+      max_tokens: this.maxTokens.valueAsNumber,
+    });
+  }
+
+  // Who has written a prompt and presses Step means that prompt.
+  goOn(action: string) {
+    if (this.isTyped) this.add();
+    this.command(action);
   }
 
   command(action: string, fields?: Record<string, unknown>) {

@@ -40,7 +40,20 @@ def test_keys_send_commands_and_stay_out_of_the_prompt() -> None:
         actions = [
             (command["action"], command.get("prompt"), command.get("copies")) for command in view.sent("command")
         ]
-        assert actions == [("step", None, None), ("phase", None, None), ("start", None, None), ("add", "so, s p ?", 2)]
+        assert actions == [("step", None, None), ("phase", None, None), ("start", None, None), ("add", "so, s p ?", 1)]
+
+    show_dashboard(check)
+
+
+def test_a_prompt_that_is_only_typed_is_added_before_the_step() -> None:
+    def check(view: View) -> None:
+        view.page.locator(".le-prompt").fill("Once upon a time")
+        view.page.get_by_role("button", name="Step", exact=True).click()
+        view.page.get_by_role("button", name="Step", exact=True).click()
+        assert [command["action"] for command in view.sent("command")] == ["add", "step", "step"]
+        view.page.locator(".le-prompt").fill("  ")
+        view.page.get_by_role("button", name="Run", exact=True).click()
+        assert [command["action"] for command in view.sent("command")][3:] == ["start"], "an empty prompt is none"
 
     show_dashboard(check)
 

@@ -1,0 +1,97 @@
+"""The picture that the front page opens with: two equal questions in one step of one engine, told in five sentences."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from gzip import compress
+from typing import Any
+
+from labengine import events as ev
+from labengine.lab import Lab
+from labengine.record.timeline import Timeline
+from labengine_widgets.pages.whole_recording import recording_payload
+from labengine_widgets.words.mentions import Sentence, the_block, the_blocks, the_request
+
+QUESTION = "Why is the sky blue in the day and red in the evening?"
+NUM_BLOCKS, BLOCK_SIZE = 12, 4
+
+Told = tuple[int, Sentence]
+"""A moment, and what is said at it."""
+
+
+def opening() -> bytes:
+    """Return the recording with its sentences as captions, and what is asked: gzipped JSON.
+
+    asked: the moment at which the question stands; plays_to: the one after which it is answered; used: the answer.
+    """
+    with Lab("simulated", num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE) as lab:
+        for _ in range(2):
+            lab.add(QUESTION, max_tokens=8)
+        assert lab.timeline is not None
+        asked = lab.timeline.end
+        lab.step()
+        told = sentences(lab.timeline, asked)
+        payload = json.loads(recording_payload(lab.view_source(), has_words=False))
+        payload["captions"] = [[moment, words.row(), None] for moment, words in told]
+        payload["captioned"] = [[payload["start"], lab.timeline.end]]
+        document = {
+            "asked": asked,
+            "plays_to": told[-1][0],
+            "used": lab.snapshot().num_used_blocks,
+            "recording": payload,
+        }
+    return compress(json.dumps(document, separators=(",", ":")).encode(), mtime=0)
+
+
+def sentences(timeline: Timeline, asked: int) -> list[Told]:
+    """Return what is told of the step, from the moment at which the question is asked."""
+    step = list(enumerate(timeline.events(asked), asked + 1))
+    a, b = (the_request(request_id) for request_id in (0, 1))
+
+    def last(kind: type[ev.Event], matches: Callable[[Any], bool] = lambda event: True) -> int:
+        return max(moment for moment, event in step if isinstance(event, kind) and matches(event))
+
+    allocated = [event for _, event in step if isinstance(event, ev.BlockAllocated)]
+    merges = [(moment, event) for moment, event in step if isinstance(event, ev.BlockMerged)]
+    count = len(allocated) // 2
+    twins = [event.block_id for _, event in merges]
+    return [
+        (asked, Sentence("Both questions wait. All blocks are free.")),
+        (
+            last(ev.BlockAllocated),
+            Sentence(
+                *(f"Each question fills {count} blocks of {BLOCK_SIZE} words: ", a, f" gets {count}, "),
+                *(b, f" gets {count}. That makes {len(allocated)}."),
+            ),
+        ),
+        (
+            merges[0][0] - 1,
+            Sentence(
+                *("The model reads both. Now ", the_blocks(twins), " hold the same as "),
+                *(the_blocks(event.into_block_id for _, event in merges), ": the same work, done twice."),
+            ),
+        ),
+        *_merged(merges, step, b),
+        (
+            last(ev.StepEnded),
+            Sentence("The last blocks stay apart: the answers to ", a, " and ", b, " will go there, and may differ."),
+        ),
+    ]
+
+
+def _merged(
+    merges: Sequence[tuple[int, ev.BlockMerged]], step: Sequence[tuple[int, ev.Event]], name: Sentence
+) -> list[Told]:
+    """Return a sentence per merge, at the moment at which its copy is free: the first one says what a merge is."""
+    freed = {event.block_id: moment for moment, event in step if isinstance(event, ev.BlockFreed)}
+    told: list[Told] = []
+    for _, event in merges:
+        copy, kept = the_block(event.block_id), the_block(event.into_block_id)
+        words = (
+            Sentence(copy, " goes the same way: ", kept, " is enough.")
+            if told
+            else Sentence("One copy is enough: ", name, " points to ", kept, " too, and ", copy, " is free again.")
+        )
+        told.append((freed[event.block_id], words))
+    return told

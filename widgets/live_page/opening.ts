@@ -1,0 +1,90 @@
+// The front of the page: one engine, one question about it, and the step that answers it, told slowly. A recording: it
+// waits for nothing. Then the reader's own question.
+import type { Stage } from "../browser/stage/stage.ts";
+import { unpacked } from "../browser/stage/wire.ts";
+import { mount } from "../browser/widget.ts";
+import { byId } from "./bar.ts";
+
+interface Opened {
+  asked: number; // the moment at which the question stands
+  plays_to: number;
+  used: number; // the answer
+  recording: unknown;
+}
+
+export class Opening {
+  element = byId("opening");
+  verdict = byId("opening-verdict");
+  after = byId("opening-after");
+  own = byId<HTMLFormElement>("opening-own");
+  answers = [...this.element.querySelectorAll<HTMLButtonElement>("[data-blocks]")];
+  said: number | null = null; // what the reader has answered
+  stage: Stage | null = null;
+  opened!: Opened; // with the stage
+
+  // ask: opens a session in which so many people ask this.
+  constructor(ask: (question: string, people: number) => void) {
+    for (const answer of this.answers)
+      answer.addEventListener("click", () => this.answer(Number(answer.dataset.blocks)));
+    byId("opening-again").addEventListener("click", () => this.play());
+    this.own.addEventListener("submit", (event) => {
+      event.preventDefault();
+      const [question, people] = this.own.querySelectorAll("input");
+      ask(question.value, people.valueAsNumber);
+    });
+  }
+
+  async show(place: HTMLElement) {
+    this.element.hidden = false;
+    const answer = await fetch(new URL("recorded/opening.bin", import.meta.url));
+    if (!answer.ok) return;
+    const opened = (await unpacked(new Uint8Array(await answer.arrayBuffer()))) as Opened,
+      stage = await mount(place, JSON.stringify(opened.recording), { kind: "view", views: ["pool"] });
+    if (this.element.hidden) return stage.close(); // another session was quicker
+    this.stage = stage;
+    this.opened = opened;
+    stage.moveTo(opened.asked);
+    stage.on("painted", () => this.judge());
+    for (const button of this.answers) button.disabled = false;
+  }
+
+  answer(blocks: number) {
+    this.said = blocks;
+    for (const button of this.answers) {
+      button.disabled = true;
+      button.setAttribute("aria-pressed", String(Number(button.dataset.blocks) === blocks));
+    }
+    this.verdict.textContent = `You say ${blocks}. Let us see.`;
+    this.play();
+  }
+
+  play() {
+    const { stage, opened } = this;
+    if (!stage) return;
+    stage.root.focus({ preventScroll: true });
+    stage.root.scrollIntoView({ block: "nearest" }); // on a phone the question fills the screen
+    stage.player.play(opened.asked, opened.plays_to);
+    stage.changed();
+  }
+
+  // The answer is shown when the step is over, played or skipped.
+  judge() {
+    const { stage, said, opened } = this;
+    if (!stage || said === null || stage.isPlaying || stage.position < opened.plays_to || !this.after.hidden) return;
+    const { used } = opened;
+    this.verdict.textContent = said === used ? `Right: ${used}.` : `You said ${said}: it is ${used}.`;
+    for (const button of this.answers) {
+      const blocks = Number(button.dataset.blocks);
+      button.classList.toggle("live-right", blocks === used);
+      button.classList.toggle("live-other", blocks === said && said !== used);
+    }
+    this.element.dataset.state = "answered";
+    this.after.hidden = false;
+  }
+
+  close() {
+    this.element.hidden = this.after.hidden = true;
+    this.stage?.close();
+    this.stage = null;
+  }
+}
