@@ -186,7 +186,7 @@ class PairCaptions:
         else:
             for event in events:
                 self._scenes[side].apply(event)
-            self._scenes[side].take_changes()
+            self._scenes[side].update()
         captioned = (pair.left, pair.right)[side]
         return sentence(captioned, self._scenes[side]) if captioned else None
 

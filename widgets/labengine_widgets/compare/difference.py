@@ -70,7 +70,7 @@ def side_sentence(
     scene = Scene(timeline.state(start), token_text, contents)
     for event in timeline.events(start, end):
         scene.apply(event)
-    scene.take_changes()
+    scene.update()
     return sentence(captioned, scene)
 
 
