@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from labengine.events import Event
+from labengine.events import Event, entry_of
 from labengine.session.compare.sides import RecordedSide, timeline_of
 
 if TYPE_CHECKING:  # widgets are imported for views only
@@ -148,6 +148,5 @@ def _reason(side: RecordedSide, event: Event | None) -> str:
     """Return the method that decided, and its one-line reason; empty where neither is known."""
     if event is None:
         return ""
-    seams, kind = side.view_source().seams(), type(event).__name__
-    seam = seams.get(f"{kind}:{getattr(event, 'reason', '')}") or seams.get(kind)
+    seam = entry_of(side.view_source().seams(), event)
     return f"{seam['class']}.{seam['seam'].rpartition('.')[2]}: {seam['reason']}" if seam else ""
