@@ -12,7 +12,7 @@ from labengine import events as ev
 from labengine.record.timeline import Timeline
 from labengine_widgets.compare.alignment import Ends, Pair, aligned
 from labengine_widgets.compare.configuration import shift_of
-from labengine_widgets.compare.difference import (
+from labengine_widgets.compare.first_difference import (
     DifferencePlace,
     distinct_sentences,
     is_decision,
