@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple, TypeVar
 
 QueueEnd = Literal["head", "tail"]
 """Where a freed block enters the free queue: the head is reused next, the tail last."""
@@ -51,8 +51,7 @@ class InVllm(NamedTuple):
 class Event:
     """Base of all events. The class attributes are facts about a kind; tables elsewhere are made from them.
 
-    A *variant* of a kind is the event's `reason`, or "tail" for the BlockCached of a block that is not full; "" stands
-    for all others. tools/event_types.py writes these facts for the browser and for the tap.
+    tools/event_types.py writes these facts for the browser and for the tap.
     """
 
     topic: ClassVar[Topic]
@@ -63,6 +62,20 @@ class Event:
     kind that only a recording of another engine has."""
     in_vllm: ClassVar[Mapping[str, InVllm]] = {}
     """Per variant: what takes the decision in vLLM. Empty where the tap does not send the kind, or nobody decides."""
+
+    @property
+    def variant(self) -> str:
+        """Its `reason`; "tail" for the BlockCached of a block that is not full; "" for all others."""
+        return str(getattr(self, "reason", ""))
+
+
+T = TypeVar("T")
+
+
+def entry_of(table: Mapping[str, T], event: Event) -> T | None:
+    """Return a table's entry for an event's variant ("BlockFreed:window"), else the one for its kind; None for none."""
+    kind = type(event).__name__
+    return table.get(f"{kind}:{event.variant}") or table.get(kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -503,6 +516,10 @@ class BlockCached(Event):
             "A block that is full is registered under its hash; a block with the same hash stays as well.",
         )
     }
+
+    @property
+    def variant(self) -> str:
+        return "" if self.is_full else "tail"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from labengine.core.external_loads import ExternalLoads
 from labengine.core.part_methods import class_name, definers, is_custom
 from labengine.core.parts import Parts
 from labengine.core.prefix_lookup import PrefixLookup
-from labengine.events import EVENT_KINDS, BlockCached, Event
+from labengine.events import EVENT_KINDS, Event, entry_of
 
 DECIDED_BY = {
     f"{kind.__name__}:{variant}".rstrip(":"): methods
@@ -72,11 +72,6 @@ def _deciders(parts: Parts, event: Event | str) -> Iterator[Decider]:
 
 def deciding_methods(event: Event | str) -> tuple[str, ...]:
     """Return the methods for an event, its variant included, or for a kind; empty where no part decides."""
-    kind = event if isinstance(event, str) else f"{type(event).__name__}:{_variant(event)}"
-    return DECIDED_BY.get(kind) or _BY_NAME[kind.partition(":")[0]].decided_by.get("", ())
-
-
-def _variant(event: Event) -> str:
-    if isinstance(event, BlockCached):
-        return "" if event.is_full else "tail"
-    return str(getattr(event, "reason", ""))
+    if isinstance(event, Event):
+        return entry_of(DECIDED_BY, event) or ()
+    return DECIDED_BY.get(event) or _BY_NAME[event.partition(":")[0]].decided_by.get("", ())

@@ -13,7 +13,7 @@ from labengine.core.parts import Parts
 from labengine.course.alone import MEMORY, begin_run
 from labengine.course.odd_values import odd_value
 from labengine.engine.failure import raising_method
-from labengine.events import EngineStarted, Event, ViolationFound
+from labengine.events import EngineStarted, Event, ViolationFound, entry_of
 from labengine.finder.endings import OF_THE_USER, named
 from labengine.finder.limits import EndlessOperationError, ends_soon
 from labengine.lab import Lab
@@ -148,13 +148,11 @@ def event_at(lab: Lab, number: int) -> Event:
 def event_name(lab: Lab, number: int, *, with_method: bool = False) -> str:
     """Return "event 12 (BlockMerged)"; with_method: also the replaced method that decided it, if any."""
     event = event_at(lab, number)
-    kind = type(event).__name__
-    seams = lab.view_source().seams() if with_method else {}
-    seam = seams.get(f"{kind}:{getattr(event, 'reason', '')}") or seams.get(kind)
+    seam = entry_of(lab.view_source().seams(), event) if with_method else None
     decided = ""
     if seam is not None and seam["base"]:  # the engine's own methods are right: one of those is not the cause
         decided = f", decided by {seam['class']}.{seam['seam'].rpartition('.')[2]}"
-    return f"event {number} ({kind}{decided})"
+    return f"event {number} ({type(event).__name__}{decided})"
 
 
 def after_event(lab: Lab, moment: int | None = None) -> str:

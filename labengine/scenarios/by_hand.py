@@ -15,6 +15,7 @@ from labengine.finder.endings import OF_THE_USER, interrupts_named, said_of
 from labengine.lab import Lab
 from labengine.record.figures import counted
 from labengine.record.violation import RULES
+from labengine.scenarios.counts import num_rules
 from labengine.scenarios.report import Conclusion
 from labengine.scenarios.scenario import Column, Scenario
 from labengine.session.history.inputs import BrokenStep, Input
@@ -62,7 +63,7 @@ class HandMadeScenario(Scenario):
         assert lab.timeline is not None
         figures = counted(lab.timeline.events())
         return {
-            "rules broken": len({violation.rule for violation in lab.violations}),
+            "rules broken": num_rules(lab),
             "failed steps": sum(map(_is_failure, lab.session.inputs.done)),
             "requests not finished": sum(one.status != "finished" for one in lab.snapshot().requests.values()),
             "tokens found in the cache": figures.num_hit,

@@ -137,6 +137,7 @@ class EvictedHeadFirst(Scenario):
     )
     kind = "LRU"
     breaks = "Cached blocks stay in memory that no look-up can reach: it stops at the first block that is missing."
+    wrong_figure = "cached and out of reach"
     why_unseen = "Each eviction is legal, and the map leads to blocks of the right content; only the hit rate tells."
     question = "Three cached blocks fill the pool, and another request needs one: what is left of them?"
     columns = (BROKEN, FIXED)
@@ -181,10 +182,6 @@ class EvictedHeadFirst(Scenario):
             f"vain; tail first: {right['blocks found']}. (The report's 200 runs evicted block 1 in 144, block 2 in 33 "
             f"and block 3 in 23: by our count 0.4 blocks found on average.)"
         )
-
-    def is_wrong(self, measured: Mapping[str, int]) -> bool:
-        """Return True if cached blocks are out of reach."""
-        return measured["cached and out of reach"] > 0
 
     def first_wrong(self, lab: Lab) -> FirstWrong | None:
         """Return the first eviction after which blocks of the chain are cached without the blocks before them."""

@@ -15,7 +15,6 @@ from labengine.core.merge_policy import LateMerge
 from labengine.core.parts import Parts
 from labengine.events import (
     BlockCached,
-    ForwardRan,
     PrefixHit,
     RequestAdded,
     RequestFinished,
@@ -25,7 +24,7 @@ from labengine.events import (
 )
 from labengine.lab import Lab
 from labengine.record.wording import listed
-from labengine.scenarios.counts import num_misread_requests, num_rules
+from labengine.scenarios.counts import events_of, num_computed_tokens, num_misread_requests, num_rules
 from labengine.scenarios.nano_vllm_243_own_tokens import Collision
 from labengine.scenarios.report import CodePassage, Conclusion, Report
 from labengine.scenarios.scenario import (
@@ -115,8 +114,7 @@ class LostReuse(SameStep):
 
     def measure(self, lab: Lab) -> dict[str, int]:
         """Count the full blocks of D's prompt that A holds, and those that D's look-up finds."""
-        assert lab.timeline is not None
-        [hit] = [event for event in lab.timeline.of_kind(PrefixHit) if event.request_id == 3]
+        [hit] = [event for event in events_of(lab, PrefixHit) if event.request_id == 3]
         snapshot = lab.snapshot()
         table = snapshot.requests[0].block_tables[0][: self.num_prompt_tokens // 4]
         held = sum(bool(snapshot.blocks[block_id].block_hashes) for block_id in table)
@@ -144,8 +142,7 @@ class TradeOff(Experiment):
 
     def measure(self, lab: Lab) -> dict[str, int]:
         """Count the peak, the blocks after the step, and the computed and saved tokens."""
-        assert lab.timeline is not None
-        computed = sum(event.num_tokens for event in lab.timeline.of_kind(ForwardRan))
+        computed = num_computed_tokens(lab)
         return {
             "peak while computing": lab.stats().peak_used_blocks,
             "blocks after the step": lab.snapshot().num_used_blocks,
@@ -249,6 +246,7 @@ class DuplicateBlocks(SameStep, Scenario):
     )
     kind = "duplicate"
     breaks = "A live block loses its map entry to an equal one: memory holds both, and look-ups find only the later."
+    wrong_figure = "lost blocks"
     why_unseen = (
         "Each block is referenced, registered and read correctly: two copies cost memory, and no rule forbids them in "
         "an edition that does not merge."
@@ -320,10 +318,6 @@ class DuplicateBlocks(SameStep, Scenario):
         "dangling entry": DanglingEntry(),
         "collision": Collision(),
     }
-
-    def is_wrong(self, measured: Mapping[str, int]) -> bool:
-        """Return True if some live block is found by no look-up."""
-        return measured["lost blocks"] > 0
 
     def follow_up_acts(self) -> tuple[Callable[[Lab], Any], ...]:
         """End B; have C take all free blocks and end; add D, whose prompt A still holds."""

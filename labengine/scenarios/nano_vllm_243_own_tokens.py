@@ -130,6 +130,7 @@ class OwnTokens(Collision, Scenario):
     )
     kind = "weak hash"
     breaks = "Blocks of equal tokens after different prefixes are merged when their hashes collide."
+    wrong_figure = "wrong reads"
     seen_by = ("read",)
     roles = ("own tokens compared", "everything before them compared, too")
     guide = (
@@ -157,10 +158,6 @@ class OwnTokens(Collision, Scenario):
     )
     sentences = sentences(guide)
     experiments: Mapping[str, Experiment] = {"random prompts": RandomPrompts()}
-
-    def is_wrong(self, measured: Mapping[str, int]) -> bool:
-        """Return True if a request read KV of another prefix."""
-        return measured["wrong reads"] > 0
 
 
 def colliding_prompts() -> tuple[list[int], list[int]]:

@@ -24,6 +24,7 @@ from labengine.events import (
     TokenSampled,
 )
 from labengine.lab import Lab
+from labengine.scenarios.counts import events_of
 from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import Column, Experiment, GuideStop, Scenario, Table, sentences, settings, symptom
 
@@ -105,8 +106,7 @@ class Fragmented(Grows):
 
     def measure(self, lab: Lab) -> dict[str, int]:
         """Count the tokens that B hits, and those of them that were never written."""
-        assert lab.timeline is not None
-        hit = lab.timeline.of_kind(PrefixHit)[-1]
+        hit = events_of(lab, PrefixHit)[-1]
         written = set(slots_by_position(lab).values())
         found = [block_id * 4 + offset for block_id in hit.block_ids[0] for offset in range(4)]
         return {"tokens that B finds": len(found), "of them never written": sum(slot not in written for slot in found)}
@@ -137,9 +137,8 @@ class At256(Grows):
 
     def measure(self, lab: Lab) -> dict[str, int]:
         """Return the slots of positions 255 and 256, and whether the second request's step fails."""
-        assert lab.timeline is not None
         slots = slots_by_position(lab)
-        failed = sum(event.reason == "AssertionError" for event in lab.timeline.of_kind(StepRolledBack))
+        failed = sum(event.reason == "AssertionError" for event in events_of(lab, StepRolledBack))
         return {"position 255": slots[255], "position 256": slots[256], "steps ended by an assertion": failed}
 
     def answer(self, table: Table) -> str:
@@ -213,6 +212,7 @@ class OffByOne(Grows, Scenario):
     )
     kind = "boundary"
     breaks = "A token's KV goes to the block behind its own, and the block that is hashed has a hole."
+    wrong_figure = "in a wrong slot"
     seen_by = ("slot", "read")
     question = "One request grows from 3 to 12 tokens in blocks of 4: where does its KV go?"
     roles = ("the bug: what pull request 71 proposes", "correct as it was")
@@ -267,10 +267,6 @@ class OffByOne(Grows, Scenario):
         holes = sum(position not in slots.values() for position in slots)
         return {"positions written": len(slots), "in a wrong slot": wrong, "own slots never written": holes}
 
-    def is_wrong(self, measured: Mapping[str, int]) -> bool:
-        """Return True if KV is not in its table's slot."""
-        return measured["in a wrong slot"] > 0
-
     def opening(self, lab: Lab) -> None:
         """Run the prompt's step and the first decode."""
         self._grow(lab, 2)
@@ -292,10 +288,9 @@ def add_sharer(lab: Lab) -> None:
 
 def slots_by_position(lab: Lab) -> dict[int, int]:
     """Return the slot of each position of the first request."""
-    assert lab.timeline is not None
     size = lab.config.groups[0].block_size
     slots: dict[int, int] = {}
-    for event in lab.timeline.of_kind(SlotsWritten):
+    for event in events_of(lab, SlotsWritten):
         if event.request_id == 0:
             written = [block_id * size + offset + i for block_id, offset, length in event.runs for i in range(length)]
             slots.update(enumerate(written, event.start))

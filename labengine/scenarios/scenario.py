@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -76,6 +75,8 @@ class Scenario(Experiment):
     """The rules that the checks report in the broken column, the first reported first."""
     why_unseen: ClassVar[str] = ""
     """Why no check can see the defect, in one sentence, where `seen_by` is empty."""
+    wrong_figure: ClassVar[str]
+    """The figure of `measure` that is above 0 where the defect shows; a scenario without one overrides `is_wrong`."""
     sentences: ClassVar[tuple[str, ...]]
     """The story as text, in order."""
     guide: ClassVar[tuple[GuideStop, ...]] = ()
@@ -86,11 +87,11 @@ class Scenario(Experiment):
     experiments: Mapping[str, Experiment] = {}
     """Further experiments, by name."""
 
-    # -- defined by each scenario --------------------------------------------------------------------------------------
+    # -- overridden where a scenario differs ---------------------------------------------------------------------------
 
-    @abstractmethod
     def is_wrong(self, measured: Mapping[str, int]) -> bool:
         """Return whether a column's figures show the reported defect."""
+        return measured[self.wrong_figure] > 0
 
     def findings(self) -> Iterator[str]:
         """Yield an answer of one or two sentences per experiment, with the numbers of this run."""

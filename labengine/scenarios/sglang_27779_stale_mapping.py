@@ -17,7 +17,7 @@ from labengine.core.request import Request
 from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.events import BlockAllocated, BlockFreed, SlotsWritten
 from labengine.lab import Lab
-from labengine.scenarios.counts import num_misread_blocks
+from labengine.scenarios.counts import events_of, num_misread_blocks
 from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
 
@@ -135,9 +135,8 @@ class FreedByAStaleEntry(Scenario):
 
     def measure(self, lab: Lab) -> dict[str, int]:
         """Count how often A's blocks were given out to A and freed, and misread blocks."""
-        assert lab.timeline is not None
-        taken = [event for event in lab.timeline.of_kind(BlockAllocated) if event.request_id == 0]
-        freed = [event for event in lab.timeline.of_kind(BlockFreed) if event.request_id == 0]
+        taken = [event for event in events_of(lab, BlockAllocated) if event.request_id == 0]
+        freed = [event for event in events_of(lab, BlockFreed) if event.request_id == 0]
         return {
             "blocks that A took": len(taken),
             "blocks that A gave back": len(freed),

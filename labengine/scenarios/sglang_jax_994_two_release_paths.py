@@ -15,7 +15,7 @@ from labengine.core.request import FinishReason, Request
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.events import BlockAllocated, BlockFreed, BlockMerged, SlotsWritten, StepRolledBack
 from labengine.lab import Lab
-from labengine.scenarios.counts import num_finished, num_misread_blocks, step_at_most
+from labengine.scenarios.counts import events_of, num_finished, num_misread_blocks, step_at_most
 from labengine.scenarios.report import Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import Column, Experiment, GuideStop, Scenario, Table, sentences, settings
 
@@ -55,9 +55,8 @@ class UnsharedBlocks(Experiment):
 
     def measure(self, lab: Lab) -> dict[str, int]:
         """Count failed steps and finished requests."""
-        assert lab.timeline is not None
         return {
-            "steps that failed": len(lab.timeline.of_kind(StepRolledBack)),
+            "steps that failed": len(events_of(lab, StepRolledBack)),
             "finished requests": 0 if lab.crash else num_finished(lab),
         }
 
@@ -157,8 +156,7 @@ class TwoPaths(Scenario):
 
     def measure(self, lab: Lab) -> dict[str, int]:
         """Count the references that B dropped, and misread blocks."""
-        assert lab.timeline is not None
-        dropped = [event for event in lab.timeline.of_kind(BlockFreed) if event.request_id == 1]
+        dropped = [event for event in events_of(lab, BlockFreed) if event.request_id == 1]
         return {
             "references that B had": 2,
             "references that B dropped": sum(event.reason == "finished" for event in dropped),

@@ -94,6 +94,7 @@ class TinyModelScenario(Scenario):
 
     settings = settings(num_blocks=16, block_size=4, device="cpu")
     why_unseen = "The checks judge the plan, and the plan is right: the runner computes another one."
+    wrong_figure = "wrong tokens"
 
     def lab(self, column: str, model: str = "simulated") -> Lab:
         """Return an empty lab of one column, on the tiny model by default."""
@@ -108,10 +109,6 @@ class TinyModelScenario(Scenario):
         compared = [pair for request_id in lab.snapshot().requests for pair in _beside_alone(lab, request_id)]
         return {"tokens": len(compared), "wrong tokens": sum(token != alone for token, alone in compared)}
 
-    def is_wrong(self, measured: Mapping[str, int]) -> bool:
-        """Return True if a token is wrong."""
-        return measured["wrong tokens"] > 0
-
     def first_wrong(self, lab: Lab) -> FirstWrong | None:
         """Return the first token that its request would not have got alone."""
         assert lab.timeline is not None
@@ -121,6 +118,21 @@ class TinyModelScenario(Scenario):
                 text = f"Position {event.position} of request {event.request_id} is token {event.token_id}"
                 return wrong_at(lab, moment, f"{text}; alone, the request gets {right}.")
         return None
+
+
+class LoadsStoredBlocks(TinyModelScenario):
+    """Two full blocks of A's prompt go to the tier; the pool forgets them; B, whose prompt is longer, loads them."""
+
+    settings = settings(num_blocks=24, block_size=4, device="cpu")
+    prefix = tuple(range(10, 20))
+
+    def play(self, lab: Lab) -> None:
+        """Run A, which fills the tier; forget what the pool has cached; run B to its end."""
+        lab.generate([self.prefix], max_tokens=1, ignore_eos=True)
+        lab.reset_prefix_cache()
+        lab.add(token_ids=[*self.prefix[:8], 60, 61, 62], max_tokens=6, ignore_eos=True)
+        for _ in range(6):
+            lab.step()
 
 
 def _beside_alone(lab: Lab, request_id: int) -> list[tuple[int | None, int | None]]:

@@ -9,7 +9,7 @@ first blocks with one hash were two keys.)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from random import Random
 
 from labengine.core.editions import VLLM
@@ -145,6 +145,7 @@ class PredictableHash(Scenario):
     )
     kind = "weak hash"
     breaks = "A prompt hits blocks of other tokens that were made to have its hash."
+    wrong_figure = "requests that misread"
     seen_by = ("read",)
     question = "A's first block is made to collide with B's. Both go on with the same tokens: what does B find?"
     columns = (PREDICTABLE, FIXED, RANDOM)
@@ -181,10 +182,6 @@ class PredictableHash(Scenario):
     def measure(self, lab: Lab) -> dict[str, int]:
         """Count the tokens that B finds, and misreads."""
         return {"tokens that B finds": num_hit_tokens(lab, 1), "requests that misread": num_misread_requests(lab)}
-
-    def is_wrong(self, measured: Mapping[str, int]) -> bool:
-        """Return True if a request read KV of other tokens."""
-        return measured["requests that misread"] > 0
 
     def answer(self, table: Table) -> str:
         """State what the collision costs, what prevents it, and what does not."""

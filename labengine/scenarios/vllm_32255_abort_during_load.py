@@ -7,8 +7,6 @@ them until the transfer is reported. (labengine's edition vllm frees them at onc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from labengine.core.editions import VLLM
 from labengine.core.parts import Parts
 from labengine.engine.external.host import HostStore
@@ -75,6 +73,7 @@ class AbortDuringLoad(Scenario):
     )
     kind = "abort during load"
     breaks = "A transfer for a request that has ended overwrites the KV of the blocks' next owner."
+    wrong_figure = "blocks misread"
     seen_by = ("read",)
     question = "A is aborted during its load, and C computes in the blocks that are free: what does C read?"
     roles = ("the bug: freed while the transfer runs", "labengine's way: the transfer is stopped")
@@ -142,10 +141,6 @@ class AbortDuringLoad(Scenario):
             "blocks misread": num_misread_blocks(lab),
             "requests finished": num_finished(lab),
         }
-
-    def is_wrong(self, measured: Mapping[str, int]) -> bool:
-        """Return True if a request read KV that is not its own."""
-        return measured["blocks misread"] > 0
 
     def answer(self, table: Table) -> str:
         """State what is misread, and that two different promises of the tier are safe."""

@@ -18,6 +18,7 @@ from labengine.core.scheduler import NOT_ADMITTED, Admission
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.events import BlockCached, PrefixHit, RequestScheduled, StepEnded, TokenSampled
 from labengine.lab import Lab
+from labengine.scenarios.counts import events_of
 from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import (
     Column,
@@ -76,7 +77,7 @@ class ThreePrompts(TinyModelScenario):
     def measure(self, lab: Lab) -> dict[str, int]:
         """Count wrong tokens, requests that did not begin in the first step, and prompt tokens computed."""
         assert lab.timeline is not None
-        begun = [event for event in lab.timeline.of_kind(RequestScheduled) if event.is_prefill]
+        begun = [event for event in events_of(lab, RequestScheduled) if event.is_prefill]
         end = moment_of(lab, StepEnded) or 0
         first = {e.request_id for e in lab.timeline.events(0, end) if isinstance(e, RequestScheduled)}
         return {

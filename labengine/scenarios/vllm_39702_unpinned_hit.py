@@ -8,7 +8,7 @@ the load in place of the assertion.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from labengine.core.editions import VLLM
@@ -116,6 +116,7 @@ class UnpinnedHit(Scenario):
     )
     kind = "external tier"
     breaks = "A load is planned for blocks that the tier no longer has."
+    wrong_figure = "attempts that failed"
     why_unseen = (
         "The tier refuses the load and the step is rolled back before anything is read: the error itself is the "
         "symptom, and the state stays valid."
@@ -180,10 +181,6 @@ class UnpinnedHit(Scenario):
             "attempts that failed": len(events_of(lab, StepRolledBack)),
             "requests finished": num_finished(lab),
         }
-
-    def is_wrong(self, measured: Mapping[str, int]) -> bool:
-        """Return True if steps fail."""
-        return measured["attempts that failed"] > 0
 
     def first_wrong(self, lab: Lab) -> FirstWrong | None:
         """Return the event that counts on the evicted blocks."""

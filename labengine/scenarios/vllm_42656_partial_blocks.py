@@ -132,6 +132,7 @@ class PartialBlocks(ShortPrompts, Scenario):
     )
     kind = "LRU"
     breaks = "Cached content is evicted to keep blocks that no look-up can find."
+    wrong_figure = "warm blocks evicted"
     why_unseen = (
         "Each eviction is legal: a free block may be reused in any order, and only the hit rate tells the orders apart."
     )
@@ -160,10 +161,6 @@ class PartialBlocks(ShortPrompts, Scenario):
     )
     sentences = sentences(guide)
     experiments: Mapping[str, Experiment] = {"at once": AtOnce()}
-
-    def is_wrong(self, measured: Mapping[str, int]) -> bool:
-        """Return True if cached content was evicted."""
-        return measured["warm blocks evicted"] > 0
 
     def first_wrong(self, lab: Lab) -> FirstWrong | None:
         """Return the first eviction of a cached block, while blocks without content were free."""

@@ -6,8 +6,6 @@ that the pull request names to get there, preemption by priority is played: not 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from labengine.core.editions import VLLM
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.parts import Parts
@@ -15,7 +13,7 @@ from labengine.core.request import Request
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.events import BlockCached, BlockEvicted, PrefixHit, RequestPreempted, StepEnded
 from labengine.lab import Lab
-from labengine.scenarios.counts import events_of, num_misread_requests
+from labengine.scenarios.counts import events_of, num_misread_requests, num_preemptions
 from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
 
@@ -125,6 +123,7 @@ class UncommittedHash(Scenario):
     )
     kind = "hit in flight"
     breaks = "A look-up finds a block whose KV no step has written, and the request goes on from there."
+    wrong_figure = "requests that misread"
     seen_by = ("read",)
     question = "A's second chunk is scheduled, A is preempted in the same step, and comes back: what does it find?"
     columns = (EAGER, LATE, ROLLED_BACK, FIRST_COME)
@@ -166,14 +165,10 @@ class UncommittedHash(Scenario):
         """Count preemptions, the tokens that A finds when it is admitted again, and misreads."""
         hits = [event.num_tokens for event in events_of(lab, PrefixHit) if event.request_id == 0]
         return {
-            "preemptions": len(events_of(lab, RequestPreempted)),
+            "preemptions": num_preemptions(lab),
             "tokens that A finds when it comes back": hits[-1] if len(hits) > 1 else 0,
             "requests that misread": num_misread_requests(lab),
         }
-
-    def is_wrong(self, measured: Mapping[str, int]) -> bool:
-        """Return True if a request read KV that was never written."""
-        return measured["requests that misread"] > 0
 
     def answer(self, table: Table) -> str:
         """State what each way of registering leaves behind."""

@@ -15,6 +15,7 @@ from labengine.engine.external.host import HostStore
 from labengine.events import BlocksLoaded, BlockTouched
 from labengine.lab import Lab
 from labengine.record.timeline import Fold
+from labengine.scenarios.counts import events_of
 from labengine.scenarios.experiment import Column, Experiment
 
 
@@ -137,13 +138,7 @@ def num_doubled(lab: Lab) -> int:
     return len({event.block_id for _, event in second_entries(lab)})
 
 
-def num_misread(lab: Lab) -> int:
-    """Return the number of blocks in which a request found foreign KV, counted per group."""
-    return sum(violation.rule == "read" for violation in lab.violations)
-
-
 def num_loaded_blocks(lab: Lab, request_id: int) -> int:
     """Return the number of blocks loaded from the tier for one request."""
-    assert lab.timeline is not None
-    loads = lab.timeline.of_kind(BlocksLoaded)
+    loads = events_of(lab, BlocksLoaded)
     return sum(len(event.transfers) for event in loads if event.request_id == request_id)

@@ -6,9 +6,8 @@ from functools import partial
 from typing import Any
 
 from labengine.config import GroupSpec
-from labengine.events import RequestPreempted
 from labengine.lab import Lab
-from labengine.scenarios.counts import num_hit_tokens
+from labengine.scenarios.counts import num_hit_tokens, num_misread_blocks, num_preemptions
 from labengine.scenarios.experiment import settings
 from labengine.scenarios.scenario import symptom
 from labengine.scenarios.verdict import Table
@@ -19,7 +18,6 @@ from labengine.scenarios.vllm_44409_columns import (
     HybridExperiment,
     num_doubled,
     num_loaded_blocks,
-    num_misread,
     prompt,
 )
 
@@ -87,7 +85,7 @@ class PrefixInTwoPlaces(HybridExperiment):
         *_, long, longer = sorted(lab.snapshot().requests)
         return {
             "blocks in two tables": num_doubled(lab),
-            "blocks misread": num_misread(lab),
+            "blocks misread": num_misread_blocks(lab),
             "blocks loaded for the long prompt": num_loaded_blocks(lab, long),
             "tokens that the next one finds": num_hit_tokens(lab, longer),
             "blocks never given back": lab.snapshot().num_used_blocks,
@@ -127,11 +125,10 @@ class Preempted(HybridExperiment):
 
     def measure(self, lab: Lab) -> dict[str, int]:
         """Count preemptions, blocks in two tables, and misreads."""
-        assert lab.timeline is not None
         return {
-            "preemptions": len(lab.timeline.of_kind(RequestPreempted)),
+            "preemptions": num_preemptions(lab),
             "blocks in two tables": num_doubled(lab),
-            "blocks misread": num_misread(lab),
+            "blocks misread": num_misread_blocks(lab),
         }
 
     def answer(self, table: Table) -> str:

@@ -7,7 +7,6 @@ the tuple of every block, the salt in that of the first one only.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 
 from labengine.core.editions import VLLM, VllmKVCacheManager
 from labengine.core.parts import Parts
@@ -103,6 +102,7 @@ class UntaggedExtraKeys(Scenario):
     breaks = (
         "The base model reads KV that was computed with an adapter's weights, although the salt is there to isolate it."
     )
+    wrong_figure = "requests that misread"
     seen_by = ("read",)
     question = "The same tokens, with adapter 'tenant-7' and with salt 'tenant-7': who finds whose blocks?"
     columns = (BROKEN, FIXED)
@@ -149,10 +149,6 @@ class UntaggedExtraKeys(Scenario):
             "tokens that C finds": num_hit_tokens(lab, 2),
             "requests that misread": num_misread_requests(lab),
         }
-
-    def is_wrong(self, measured: Mapping[str, int]) -> bool:
-        """Return True if a request read KV of another model."""
-        return measured["requests that misread"] > 0
 
     def answer(self, table: Table) -> str:
         """State what is shared, and what should be."""

@@ -9,12 +9,11 @@ Here `max_tokens` stands for the stop token, and labengine's host tier for a con
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.events import BlocksLoaded, ExternalHit, RequestFinished, RequestScheduled, SlotsWritten, StepEnded
 from labengine.lab import Lab
+from labengine.scenarios.counts import events_of
 from labengine.scenarios.one_step_ahead import ONE_STEP_AHEAD, OneStepAheadScheduler
 from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import Column, FirstWrong, GuideStop, Scenario, Table, sentences, settings, wrong_at
@@ -95,6 +94,7 @@ class FreedInFlight(Scenario):
     )
     kind = "free in flight"
     breaks = "KV received from the tier is overwritten by the last write of the block's previous owner."
+    wrong_figure = "blocks misread by B"
     seen_by = ("read",)
     question = (
         "A ends (at max_tokens, in place of a stop token) while its next step is in flight, and B's KV is loaded: what "
@@ -159,13 +159,8 @@ class FreedInFlight(Scenario):
     def measure(self, lab: Lab) -> dict[str, int]:
         """Count the blocks in which B found foreign KV. (A's last step reads foreign KV, too: its token is dropped.)"""
         misread = sum(v.rule == "read" and v.request_ids == (1,) for v in lab.violations)
-        assert lab.timeline is not None
-        late = [event for event in lab.timeline.of_kind(RequestScheduled) if event.request_id == 0 and event.start == 6]
+        late = [event for event in events_of(lab, RequestScheduled) if event.request_id == 0 and event.start == 6]
         return {"blocks misread by B": misread, "steps computed for A after its end": len(late)}
-
-    def is_wrong(self, measured: Mapping[str, int]) -> bool:
-        """Return True if B read KV that is not its own."""
-        return measured["blocks misread by B"] > 0
 
     def first_wrong(self, lab: Lab) -> FirstWrong | None:
         """Return the write that destroys B's KV."""

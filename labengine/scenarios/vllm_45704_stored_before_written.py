@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from labengine.engine.external.host import HostStore
 from labengine.events import BlocksLoaded, BlocksSaved, ExternalHit, SlotsWritten, TokenSampled
-from labengine.lab import Lab
 from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
-from labengine.scenarios.scenario import Column, GuideStop, Table, sentences, settings
-from labengine.scenarios.tiny_model import TinyModelScenario
+from labengine.scenarios.scenario import Column, GuideStop, Table, sentences
+from labengine.scenarios.tiny_model import LoadsStoredBlocks
 
 
-class StoredBeforeWritten(TinyModelScenario):
+class StoredBeforeWritten(LoadsStoredBlocks):
     """A prompt is computed and stored; the pool forgets it; a longer prompt loads what was stored."""
 
     id = "vllm-45704"
@@ -88,8 +87,6 @@ class StoredBeforeWritten(TinyModelScenario):
             tier=HostStore,
         ),
     )
-    settings = settings(num_blocks=24, block_size=4, device="cpu")
-    prefix = tuple(range(10, 20))
     guide = (
         GuideStop("A's prompt is computed: two full blocks.", SlotsWritten),
         GuideStop(
@@ -110,14 +107,6 @@ class StoredBeforeWritten(TinyModelScenario):
         ),
     )
     sentences = sentences(guide)
-
-    def play(self, lab: Lab) -> None:
-        """Run A, which fills the tier; forget what the pool has cached; run B to its end."""
-        lab.generate([self.prefix], max_tokens=1, ignore_eos=True)
-        lab.reset_prefix_cache()
-        lab.add(token_ids=[*self.prefix[:8], 60, 61, 62], max_tokens=6, ignore_eos=True)
-        for _ in range(6):
-            lab.step()
 
     def answer(self, table: Table) -> str:
         """State the wrong tokens, and what upstream measured."""

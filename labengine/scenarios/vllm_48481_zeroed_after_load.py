@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from labengine.engine.external.host import HostStore
 from labengine.events import BlocksLoaded, BlocksSaved, ExternalHit, SlotsWritten, TokenSampled
-from labengine.lab import Lab
 from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
-from labengine.scenarios.scenario import Column, GuideStop, Table, sentences, settings
-from labengine.scenarios.tiny_model import TinyModelScenario
+from labengine.scenarios.scenario import Column, GuideStop, Table, sentences
+from labengine.scenarios.tiny_model import LoadsStoredBlocks
 
 
-class ZeroedAfterLoad(TinyModelScenario):
+class ZeroedAfterLoad(LoadsStoredBlocks):
     """A prompt is computed and saved; the pool forgets it; a longer prompt loads it."""
 
     id = "vllm-48481"
@@ -98,8 +97,6 @@ class ZeroedAfterLoad(TinyModelScenario):
             HostStore,
         ),
     )
-    settings = settings(num_blocks=24, block_size=4, device="cpu")
-    prefix = tuple(range(10, 20))
     guide = (
         GuideStop("A's two full blocks are computed, and saved to the tier.", BlocksSaved),
         GuideStop(
@@ -120,14 +117,6 @@ class ZeroedAfterLoad(TinyModelScenario):
         ),
     )
     sentences = sentences(guide)
-
-    def play(self, lab: Lab) -> None:
-        """Run A, which fills the tier; forget what the pool has cached; run B to its end."""
-        lab.generate([self.prefix], max_tokens=1, ignore_eos=True)
-        lab.reset_prefix_cache()
-        lab.add(token_ids=[*self.prefix[:8], 60, 61, 62], max_tokens=6, ignore_eos=True)
-        for _ in range(6):
-            lab.step()
 
     def answer(self, table: Table) -> str:
         """State the wrong tokens, and what upstream measured."""

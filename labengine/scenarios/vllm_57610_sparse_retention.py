@@ -18,6 +18,7 @@ from labengine.core.request import Request
 from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.events import BlockCached, PrefixHit, StepEnded
 from labengine.lab import Lab
+from labengine.scenarios.counts import events_of
 from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import (
     Column,
@@ -84,8 +85,8 @@ class Divergences(Experiment):
 
     def measure(self, lab: Lab) -> dict[str, int]:
         """Return each second prompt's hit in tokens, and the window blocks that the first prompt leaves in the map."""
-        hits = [hit.num_tokens for hit in events(lab, PrefixHit)][1::2]
-        kept = [event for event in events(lab, BlockCached) if event.request_id == 0 and event.group == 1]
+        hits = [hit.num_tokens for hit in events_of(lab, PrefixHit)][1::2]
+        kept = [event for event in events_of(lab, BlockCached) if event.request_id == 0 and event.group == 1]
         return {
             **{f"hit, {shared} shared": hit for shared, hit in zip(self.shared, hits, strict=True)},
             "window blocks kept": len(kept),
@@ -113,7 +114,7 @@ class AsMeasured(Divergences):
 
     def measure(self, lab: Lab) -> dict[str, int]:
         """Return the hits of the edited prompts."""
-        hits = [hit.num_tokens for hit in events(lab, PrefixHit)][1::2]
+        hits = [hit.num_tokens for hit in events_of(lab, PrefixHit)][1::2]
         return {f"hit of {length}": hit for length, hit in zip(self.lengths, hits, strict=True)}
 
     def answer(self, table: Table) -> str:
@@ -140,7 +141,7 @@ class Again(Divergences):
 
     def measure(self, lab: Lab) -> dict[str, int]:
         """Return the hit of each edit."""
-        hits = [hit.num_tokens for hit in events(lab, PrefixHit)][1:]
+        hits = [hit.num_tokens for hit in events_of(lab, PrefixHit)][1:]
         return {f"edit {number}": hit for number, hit in enumerate(hits, 1)}
 
     def answer(self, table: Table) -> str:
@@ -278,12 +279,6 @@ def extended(tokens: range, num_shared: int, number: int = 0) -> list[int]:
     """Return a prompt with the first num_shared tokens, then eight of its own."""
     own = 50_000_000 + 100 * (tokens.start + number)
     return [*tokens[:num_shared], *range(own, own + 8)]
-
-
-def events(lab: Lab, kind: type[Any]) -> list[Any]:
-    """Return the recorded events of a kind."""
-    assert lab.timeline is not None
-    return lab.timeline.of_kind(kind)
 
 
 SCENARIO = SparseRetention()

@@ -140,6 +140,7 @@ class NewWeights(WithReset, Scenario):
     )
     kind = "extra keys"
     breaks = "A request on new weights reads KV that was computed with the old ones."
+    wrong_figure = "requests that misread"
     seen_by = ("read",)
     question = "One prompt before and after the weights are replaced: what does the second request find?"
     is_reset = False
@@ -157,10 +158,6 @@ class NewWeights(WithReset, Scenario):
     )
     sentences = sentences(guide)
     experiments: Mapping[str, Experiment] = {"reset": WithReset(), "reset while running": WhileRunning()}
-
-    def is_wrong(self, measured: Mapping[str, int]) -> bool:
-        """Return True if a request read KV of other weights."""
-        return measured["requests that misread"] > 0
 
     def answer(self, table: Table) -> str:
         """State what is found without a reset."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from labengine.events import Event
+from labengine.events import Event, entry_of
 from labengine.session.compare.sides import RecordedSide, timeline_of
 
 if TYPE_CHECKING:  # widgets are imported for views only
@@ -83,7 +83,7 @@ NOTHING = "nothing of the kind happens."
 def difference_of(sides: Sides, names: tuple[str, str]) -> Difference | None:
     """Return the first difference between two sides; None when there is none."""
     from labengine_widgets.compare.configuration import configuration_difference
-    from labengine_widgets.compare.difference import (
+    from labengine_widgets.compare.first_difference import (
         distinct_sentences,  # for views only
         find_first_difference,
     )
@@ -119,7 +119,7 @@ class _Share:
 
 def _share(side: RecordedSide, at: int | None, events: Sequence[Event], span: tuple[int, int]) -> _Share:
     """at: the deciding event's number, or None. events: the caption's events, from span[0] to span[1]."""
-    from labengine_widgets.compare.difference import side_sentence  # for views only
+    from labengine_widgets.compare.first_difference import side_sentence  # for views only
     from labengine_widgets.words.phrases import phrase
 
     timeline = timeline_of(side)
@@ -130,7 +130,7 @@ def _share(side: RecordedSide, at: int | None, events: Sequence[Event], span: tu
 
 def why_of(sides: Sides, names: tuple[str, str]) -> Why:
     """Return the answer with the causes of the first difference, or the answer that there is none."""
-    from labengine_widgets.compare.difference import (
+    from labengine_widgets.compare.first_difference import (
         find_first_difference,  # for views only
         why_different,
         why_not_different,
@@ -148,6 +148,5 @@ def _reason(side: RecordedSide, event: Event | None) -> str:
     """Return the method that decided, and its one-line reason; empty where neither is known."""
     if event is None:
         return ""
-    seams, kind = side.view_source().seams(), type(event).__name__
-    seam = seams.get(f"{kind}:{getattr(event, 'reason', '')}") or seams.get(kind)
+    seam = entry_of(side.view_source().seams(), event)
     return f"{seam['class']}.{seam['seam'].rpartition('.')[2]}: {seam['reason']}" if seam else ""

@@ -171,9 +171,7 @@ def side_of_recording(name: str, event: ev.Event | None, other: ev.Event | None,
     """Return the recorded side, with vLLM's method. other: the edition's event in its place."""
     if event is None:
         return _nothing(name)
-    kind = type(event).__name__
-    variant = "" if _shares_table(event, other) else f"{kind}:{getattr(event, 'reason', '')}"
-    seam = code.get(variant) or code.get(kind)
+    seam = code.get(type(event).__name__) if _shares_table(event, other) else ev.entry_of(code, event)
     method = "" if seam is None else f"{seam['seam']}, {str(seam['source']).removeprefix('# ')}"
     return SideEvent(name, event, phrase(event), method)
 

@@ -8,7 +8,7 @@ import labengine
 from labengine import Lab, Parts
 from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.request import Request
-from labengine.events import BlockMerged
+from labengine.events import BlockCached, BlockMerged
 
 PROMPT = list(range(14))
 
@@ -59,3 +59,15 @@ def test_the_same_from_the_right_side() -> None:
     difference = comparison.first_difference()
     assert difference is not None and isinstance(difference.right, BlockMerged)
     assert difference.reasons[1].startswith("NoRemap.merge: ")
+
+
+def test_the_reason_for_a_prompts_tail_names_the_method_for_tails() -> None:
+    """Only one side registers where the prompt of 13 tokens ends inside its second block."""
+    sides = Parts(), Parts(full_attention_group=FullAttentionGroup)
+    labs = [Lab("simulated", edition="vllm", parts=parts, block_size=8, hash_block_size=4) for parts in sides]
+    comparison = labengine.compare(*labs)
+    comparison.add(token_ids=PROMPT[:13], max_tokens=2)
+    comparison.step()
+    difference = comparison.first_difference()
+    assert difference is not None and isinstance(difference.left, BlockCached) and not difference.left.is_full
+    assert difference.reasons[0].startswith("PromptTailGroup.register_tail: ")

@@ -18,7 +18,7 @@ from labengine.session.compare.comparison import Comparison
 from labengine_widgets.compare.alignment import Pair, about, aligned, first_differing, same
 from labengine_widgets.compare.captions import PairCaptions
 from labengine_widgets.compare.configuration import shift_of
-from labengine_widgets.compare.difference import find_first_difference
+from labengine_widgets.compare.first_difference import find_first_difference
 from labengine_widgets.words.event_runs import MAX_SINGLES
 from widgets.story_219 import begin, block_hash, merging_step, overwriting_step
 

@@ -12,7 +12,7 @@ from labengine import events as ev
 from labengine.session.compare.comparison import Comparison
 from labengine_widgets.compare.alignment import renumbered
 from labengine_widgets.compare.captions import PairCaptions
-from labengine_widgets.compare.difference import distinct_sentences, find_first_difference
+from labengine_widgets.compare.first_difference import distinct_sentences, find_first_difference
 from labengine_widgets.words.sentences import sentence
 
 PROMPT = list(range(100, 114))

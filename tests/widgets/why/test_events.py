@@ -5,7 +5,7 @@ from __future__ import annotations
 from labengine import events as ev
 from labengine.core.editions import NANO_VLLM, NANO_VLLM_243
 from labengine.session.reasons import seams_of
-from labengine_widgets.compare.difference import why_different
+from labengine_widgets.compare.first_difference import why_different
 from labengine_widgets.why import why
 from widgets.story_219 import block_hash
 from widgets.why.why_runs import MERGED, OVERWRITTEN, Run, kinds, numbers, recording

@@ -30,7 +30,7 @@ def scores(timeline: Timeline, moments: list[int]) -> list[tuple[int, int, int, 
     for moment in moments:
         for event in timeline.events(at, moment):
             scene.apply(event)
-        scene.take_changes()
+        scene.update()
         at = moment
         found.append(tuple(scene.score))
     return found

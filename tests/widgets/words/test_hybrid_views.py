@@ -33,7 +33,7 @@ def scene_after(events: list[ev.Event]) -> Scene:
     scene = Scene(Fold())
     for event in timeline.events():
         scene.apply(event)
-        scene.take_changes()
+        scene.update()
     return scene
 
 
@@ -66,7 +66,7 @@ def test_a_block_in_two_tables_is_seen_as_such() -> None:
     scene = scene_after([*before(), *interleaved()])
     groups = {block_id: scene.groups_of(block_id) for block_id in range(1, 9)}
     assert groups == {1: (0,), 2: (0,), 3: (1,), 4: (0, 1), 5: (0, 1), 6: (1,), 7: (0,), 8: (1,)}
-    assert scene.cell(4).ref_count == 2 and scene.cell(4).owners == (1,)
+    assert scene.fold.ref_counts[4] == 2
     assert scene.groups_of(9) == ()
 
 

@@ -14,7 +14,7 @@ def scene_after(events: list[ev.Event]) -> Scene:
     scene = Scene(Fold(), lambda token_id: f" <b>{token_id}</b>\n")
     for event in events:
         scene.apply(event)
-    scene.take_changes()
+    scene.update()
     return scene
 
 
@@ -24,7 +24,7 @@ def sentences_of(before: list[ev.Event], *events: ev.Event) -> list[str]:
     for run in runs(events):
         for event in run.events:
             scene.apply(event)
-        scene.take_changes()
+        scene.update()
         sentences.append(sentence(run.captioned, scene))
     return sentences
 

@@ -12,7 +12,7 @@ from labengine import events as ev
 from labengine.record.timeline import Timeline
 from labengine_widgets.compare.alignment import Ends, Pair, aligned
 from labengine_widgets.compare.configuration import shift_of
-from labengine_widgets.compare.difference import (
+from labengine_widgets.compare.first_difference import (
     DifferencePlace,
     distinct_sentences,
     is_decision,
@@ -186,7 +186,7 @@ class PairCaptions:
         else:
             for event in events:
                 self._scenes[side].apply(event)
-            self._scenes[side].take_changes()
+            self._scenes[side].update()
         captioned = (pair.left, pair.right)[side]
         return sentence(captioned, self._scenes[side]) if captioned else None
 

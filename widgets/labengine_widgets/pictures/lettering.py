@@ -63,7 +63,7 @@ class Lettering:
         self._scene.apply(event)
         self._contents = self._scene.contents
         if type(event) is ev.StepEnded:
-            self._scene.take_changes()
+            self._scene.update()
         for block_id in _written(event):
             self._scene.content(block_id)
 

@@ -23,14 +23,6 @@ Seams = Mapping[str, Mapping[str, Any]]
 """The method that decides each kind of event, as labengine.session.reasons returns it."""
 
 
-def seam_of(seams: Seams, event: ev.Event) -> Mapping[str, Any] | None:
-    """Return the seam of an event; None if it is unknown. Some kinds have a seam per reason, or for tails."""
-    kind, variant = type(event).__name__, str(getattr(event, "reason", ""))
-    if isinstance(event, ev.BlockCached):
-        variant = "" if event.is_full else "tail"
-    return seams.get(f"{kind}:{variant}") or seams.get(kind)
-
-
 class Recording(Protocol):
     """The common interface of a Timeline and an opened trace."""
 
@@ -166,7 +158,7 @@ class Past:
         event = self.event(number)
         seam, reason = self.seam(event)
         text = self._override_named(event) + (sentence or phrase(event))
-        place = str((seam_of(self.seams, event) or {}).get("place", ""))
+        place = str((ev.entry_of(self.seams, event) or {}).get("place", ""))
         return Link(number + 1, number, text, seam, reason, change, place=place)
 
     def _override_named(self, event: ev.Event) -> str:
@@ -175,7 +167,7 @@ class Past:
         The sentence says what labengine's own methods do; the override may do otherwise. Only a method that emits the
         event reports it.
         """
-        seam = seam_of(self.seams, event)
+        seam = ev.entry_of(self.seams, event)
         if seam is None or not seam.get("is_custom"):
             return ""
         name = self.seam(event)[0]
@@ -183,7 +175,7 @@ class Past:
 
     def seam(self, event: ev.Event) -> tuple[str | None, str]:
         """Return the method that decided an event, and its reason; (None, "") where no seams are known."""
-        seam = seam_of(self.seams, event)
+        seam = ev.entry_of(self.seams, event)
         if seam is None:
             return None, ""
         return f"{seam['class']}.{str(seam['seam']).rpartition('.')[2]}", str(seam["reason"])

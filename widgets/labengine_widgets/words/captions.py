@@ -49,7 +49,7 @@ class CaptionWriter:
         found: list[Caption] = []
         for run in runs(self._timeline.events(start, min(end, start + MAX_CAPTIONED))):
             self._follow(run.events)
-            self._scene.take_changes()
+            self._scene.update()
             found.append((self.moment, sentence(run.captioned, self._scene), self._phase))
         return found
 
@@ -64,7 +64,7 @@ class CaptionWriter:
         if not is_near or self.generation != self._timeline.generation:
             self._jump(moment)
         self._follow(self._timeline.events(self.moment, moment))
-        self._scene.take_changes()
+        self._scene.update()
 
     def _jump(self, moment: int) -> None:
         self.generation = self._timeline.generation

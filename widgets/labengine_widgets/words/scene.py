@@ -1,48 +1,18 @@
-"""The state as it is drawn: the fold, and the contents, owners and written slots that only pictures need."""
+"""The state that sentences describe: the fold, and the contents, owners and lost blocks that it does not have."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from itertools import islice
 from typing import Any, ClassVar, NamedTuple
 
 from labengine import events as ev
-from labengine.record.fold import Changes, Fold, Key
-from labengine.record.wording import readable
+from labengine.record.fold import Fold, Key
 from labengine_widgets.words.mentions import Mention, Sentence
 from labengine_widgets.words.names import ContentIndex, content_name
 from labengine_widgets.words.tier import KnownTier
 
-MAX_SLOT_TEXTS = 16
-"""Maximum number of tokens shown as text in a block; a longer block shows its first ones."""
-
-MAX_BLOCKS_WITH_TEXT = 2048
-"""In a larger pool the cells are too small for text, and none is sent."""
-
-HASHED, MAPPED, LOST = 1, 2, 4
-
-NOTHING = "–"
-"""The text of a slot that was never written, although a later slot was."""
-
 Place = tuple[int, int, int]
 """(request id, group, index) of a block table's entry."""
-
-
-class Cell(NamedTuple):
-    """One block as drawn. content: its number, -1 for none; fill: slots written; flags: HASHED, MAPPED, LOST.
-
-    tokens: text per slot. groups: the KV-cache groups whose tables name the block; more than one is a fault (vLLM
-    issue 43884).
-    """
-
-    block_id: int
-    ref_count: int = 0
-    content: int = -1
-    fill: int = 0
-    flags: int = 0
-    owners: tuple[int, ...] = ()
-    tokens: tuple[str, ...] = ()
-    groups: tuple[int, ...] = ()
 
 
 class Score(NamedTuple):
@@ -55,7 +25,7 @@ class Score(NamedTuple):
 
 
 class Scene:
-    """The state of a picture: apply events, then read cells and score.
+    """The state after an event: apply events, then read contents and score.
 
     Costs grow with what changed, not with the pool.
     """
@@ -72,7 +42,6 @@ class Scene:
         self.tier = KnownTier(tier)
         self._token_text = token_text
         self._texts: dict[int, str] = {}
-        self._slot_texts: dict[int, str] = {}
         self.peak = self.num_used
         self.lost: set[int] = set()
         self._written: dict[tuple[int, int], int] = {}
@@ -80,9 +49,6 @@ class Scene:
         self._held: dict[int, dict[int, tuple[int, ...]]] = {}
         self._owners: dict[int, set[int]] = {}
         self._chains: dict[tuple[int, int], list[int]] = {}
-        self._also_changed: set[int] = set()
-        self._strays: dict[int, dict[int, int | None]] = {}
-        """Slots that differ from the tables, by block and offset: the token written there, None for none."""
         self._take_stock()
 
     @property
@@ -97,7 +63,7 @@ class Scene:
 
     @property
     def score(self) -> Score:
-        """The four numbers above the picture."""
+        """The four numbers of the state."""
         return Score(self.num_used, self.peak, len(self.fold.prefix_map), len(self.lost))
 
     def apply(self, event: ev.Event) -> None:
@@ -120,41 +86,19 @@ class Scene:
         """Return False for an id that no block has: faulty parts put such ids into tables."""
         return 0 <= block_id < self.num_blocks
 
-    def take_changes(self) -> Changes:
-        """Return the changes since the last call, and update owners, lost blocks and written slots."""
+    def update(self) -> None:
+        """Update owners and lost blocks by the changes since the last call."""
         changes = self.fold.take_changes()
-        if changes.is_restarted:
-            changes.blocks = set(range(self.num_blocks))
         entries: dict[int, set[int]] = {}
         for request_id, block_id in changes.entries:
             entries.setdefault(request_id, set()).add(block_id)
         for request_id, block_ids in entries.items():
-            changes.blocks |= self._update_owners(request_id, block_ids)
-        changes.blocks |= self._also_changed
-        changes.blocks = set(filter(self.is_block, changes.blocks))
-        self._also_changed = set()
-        for block_id in changes.blocks:
+            self._update_owners(request_id, block_ids)
+        for block_id in filter(self.is_block, changes.blocks):
             self._update_lost(block_id)
-        return changes
-
-    def cell(self, block_id: int) -> Cell:
-        """Return a block as drawn now."""
-        ref_count, keys = self.fold.ref_counts[block_id], self.fold.block_keys[block_id]
-        if not ref_count and not keys:
-            return Cell(block_id)
-        return Cell(
-            block_id,
-            ref_count,
-            self.content(block_id),
-            max((self._fill(block_id), *(1 + offset for offset in self._strays.get(block_id, ())))),
-            self._flags(block_id),
-            tuple(sorted(self._owners.get(block_id, ()))),
-            self._block_texts(block_id) if self.num_blocks <= MAX_BLOCKS_WITH_TEXT else (),
-            self.groups_of(block_id),
-        )
 
     def groups_of(self, block_id: int) -> tuple[int, ...]:
-        """Return the groups whose tables have a block, as of the last `take_changes`."""
+        """Return the groups whose tables have a block, as of the last `update`."""
         owners = self._owners.get(block_id, ())
         return tuple(sorted({group for owner in owners for group in self._held[owner].get(block_id, ())}))
 
@@ -188,20 +132,11 @@ class Scene:
                 others[self.content(block_id)] = block_id
         return {block_id: others[content] for block_id, content in asked.items() if content in others}
 
-    def slot_texts(self, token_ids: Iterable[int]) -> tuple[str, ...]:
-        """Return one text per token, safe to show, for the first MAX_SLOT_TEXTS tokens."""
-        return tuple(self._slot_text(token_id) for token_id in islice(token_ids, MAX_SLOT_TEXTS))
-
     def token_text(self, token_id: int) -> str:
         """Return a token's text as the tokenizer gives it: untrusted."""
         if token_id not in self._texts:
             self._texts[token_id] = self._token_text(token_id)
         return self._texts[token_id]
-
-    def _slot_text(self, token_id: int) -> str:
-        if token_id not in self._slot_texts:
-            self._slot_texts[token_id] = readable(self.token_text(token_id), 24)
-        return self._slot_texts[token_id]
 
     # -- a block's parts -----------------------------------------------------------------------------------------------
 
@@ -222,13 +157,6 @@ class Scene:
         size = self._size(home)
         return max(0, min(size, self._written.get(home[:2], 0) - home[2] * size))
 
-    def _flags(self, block_id: int) -> int:
-        keys = self.fold.block_keys[block_id]
-        if not keys:
-            return 0
-        is_mapped = any(block_id in self.fold.prefix_map.get(key, ()) for key in keys)
-        return HASHED | (MAPPED if is_mapped else 0) | (LOST if self._is_lost(block_id) else 0)
-
     def _is_lost(self, block_id: int) -> bool:
         keys = self.fold.block_keys[block_id]
         return bool(
@@ -236,39 +164,6 @@ class Scene:
             and keys
             and not any(block_id in self.fold.prefix_map.get(key, ()) for key in keys)
         )
-
-    def misplaced(self, event: ev.SlotsWritten) -> list[tuple[int, int, int]]:
-        """Return (position, slot written, slot that reads will use) where the two differ (nano-vLLM PR 71)."""
-        request = self.fold.requests.get(event.request_id)
-        if request is None:
-            return []
-        table, size = request.block_tables[event.group], self.fold.groups[event.group].block_size
-        found, position = [], event.start
-        for block_id, offset, length in event.runs:
-            index, right_offset = divmod(position, size)
-            if index < len(table) and (block_id, offset) != (table[index], right_offset):
-                found.append((position, block_id * size + offset, table[index] * size + right_offset))
-            position += length
-        return found
-
-    def _block_texts(self, block_id: int) -> tuple[str, ...]:
-        texts = self._texts_by_table(block_id)
-        strays = self._strays.get(block_id)
-        if not strays:
-            return texts
-        shown = [*texts, *[NOTHING] * (1 + max(strays) - len(texts))]
-        for offset, token_id in strays.items():
-            shown[offset] = NOTHING if token_id is None else self._slot_text(token_id)
-        return tuple(shown[:MAX_SLOT_TEXTS])
-
-    def _texts_by_table(self, block_id: int) -> tuple[str, ...]:
-        if self.fold.block_tokens[block_id]:
-            return self.slot_texts(self.fold.block_tokens[block_id])
-        home = self._home_of(block_id)
-        if home is None or home[0] not in self.fold.requests:
-            return ()
-        start = home[2] * self._size(home)
-        return self.slot_texts(self.fold.requests[home[0]].token_ids[start : start + self._fill(block_id)])
 
     def _prefix(self, home: Place) -> tuple[int, int]:
         """Return a name for the tokens up to a block's end: a chain over the request's blocks, like the hash chain."""
@@ -284,8 +179,7 @@ class Scene:
     def _take_stock(self) -> None:
         """Rebuild all state from the fold, for a view that is attached late and after a restart."""
         self._written, self._home, self._held, self._owners, self._chains = {}, {}, {}, {}, {}
-        self._strays = {}
-        self._also_changed, self.peak = set(), self.num_used
+        self.peak = self.num_used
         for request_id, request in self.fold.requests.items():
             for group, table in enumerate(request.block_tables):
                 self._written[request_id, group] = request.num_computed_tokens
@@ -297,15 +191,14 @@ class Scene:
                 self.contents.of_hash(key, self._prefix(home) if home else None)
         self.lost = {block_id for block_id in range(self.num_blocks) if self._is_lost(block_id)}
 
-    def _update_owners(self, request_id: int, block_ids: Iterable[int]) -> set[int]:
-        """Note which of these blocks a request has in which tables; return those for which that has changed."""
-        request, held, changed = self.fold.requests.get(request_id), self._held.setdefault(request_id, {}), set()
+    def _update_owners(self, request_id: int, block_ids: Iterable[int]) -> None:
+        """Note which of these blocks a request has in which tables."""
+        request, held = self.fold.requests.get(request_id), self._held.setdefault(request_id, {})
         tables = request.block_tables if request is not None else ()
         for block_id in block_ids:
             groups = tuple(group for group, table in enumerate(tables) if block_id in table)
             if block_id == self.fold.null_block or groups == held.get(block_id, ()):
                 continue
-            changed.add(block_id)
             if groups:
                 held[block_id] = groups
                 self._owners.setdefault(block_id, set()).add(request_id)
@@ -314,7 +207,6 @@ class Scene:
                 self._owners[block_id].discard(request_id)
         if not held:
             del self._held[request_id]
-        return changed
 
     def _update_lost(self, block_id: int) -> None:
         (self.lost.add if self._is_lost(block_id) else self.lost.discard)(block_id)
@@ -328,29 +220,9 @@ class Scene:
 
     def _note_place(self, event: ev.BlockAllocated | ev.BlockTouched) -> None:
         self._home[event.block_id] = (event.request_id, event.group, event.index)
-        if isinstance(event, ev.BlockAllocated):
-            self._strays.pop(event.block_id, None)
 
     def _note_slots(self, event: ev.SlotsWritten) -> None:
-        end = event.start + sum(length for _, _, length in event.runs)
-        self._written[event.request_id, event.group] = end
-        self._also_changed.update(block_id for block_id, _, _ in event.runs)
-        size = self.fold.groups[event.group].block_size
-        for block_id, offset, length in event.runs:
-            for written in range(offset, offset + length) if block_id in self._strays else ():
-                self._strays[block_id].pop(written, None)
-        for position, slot, right_slot in self.misplaced(event):
-            token_id = self.fold.requests[event.request_id].token_ids[position]
-            for stray, content in ((slot, token_id), (right_slot, None)):
-                self._strays.setdefault(stray // size, {})[stray % size] = content
-                self._also_changed.add(stray // size)
-
-    def _note_sampled(self, event: ev.TokenSampled) -> None:
-        """Note the token of a slot that is written already."""
-        for group, table in enumerate(self.fold.requests[event.request_id].block_tables):
-            index = event.position // self.fold.groups[group].block_size
-            if event.position < self._written.get((event.request_id, group), 0) and index < len(table):
-                self._also_changed.add(table[index])
+        self._written[event.request_id, event.group] = event.start + sum(length for _, _, length in event.runs)
 
     def _note_hit(self, event: ev.PrefixHit) -> None:
         for group, ids in enumerate(event.block_ids):
@@ -361,12 +233,11 @@ class Scene:
 
     def _note_loaded(self, event: ev.BlocksLoaded) -> None:
         """Note loaded blocks. The load precedes all writes, so it fills blocks from their first slot."""
-        for group, index, block_id, _ in event.transfers:
+        for group, index, _, _ in event.transfers:
             size = self.fold.groups[group].block_size
             written = self._written.get((event.request_id, group), 0)
             end = min((index + 1) * size, len(self.fold.requests[event.request_id].token_ids))
             self._written[event.request_id, group] = max(written, end)
-            self._also_changed.add(block_id)
         self._note_saved(event)
 
     def _note_saved(self, event: ev.BlocksSaved | ev.BlocksLoaded) -> None:
@@ -384,7 +255,6 @@ class Scene:
 
     def _note_copy(self, event: ev.BlockCopied) -> None:
         """Note the copy's place; a block whose place it was takes its tokens from another table that has it."""
-        self._also_changed.update((event.block_id, event.into_block_id))
         if self._home.get(event.block_id) == (event.request_id, event.group, event.index):
             tables = ((i, g, t) for i, r in self.fold.requests.items() for g, t in enumerate(r.block_tables))
             others = ((i, g, t.index(event.block_id)) for i, g, t in tables if event.block_id in t)
@@ -406,7 +276,6 @@ class Scene:
         ev.BlockAllocated: _note_place,
         ev.BlockTouched: _note_place,
         ev.SlotsWritten: _note_slots,
-        ev.TokenSampled: _note_sampled,
         ev.PrefixHit: _note_hit,
         ev.BlocksLoaded: _note_loaded,
         ev.BlocksSaved: _note_saved,

@@ -9,11 +9,14 @@ from labengine import events as ev
 from labengine.record.wording import counted, group_name, readable
 from labengine_widgets.words.mentions import Sentence, listing, the_block, the_blocks, the_request, the_requests
 from labengine_widgets.words.phrases import phrase, state_phrase, word
-from labengine_widgets.words.scene import MAX_BLOCKS_WITH_TEXT, Scene
+from labengine_widgets.words.scene import Scene
 
 E = TypeVar("E", bound=ev.Event)
 Wording = Callable[[Any, Scene], Sentence]
 _WORDINGS: dict[type[ev.Event], Wording] = {}
+
+MAX_BLOCKS_WITH_TWINS = 2048
+"""In a larger pool no sentence says that a content was computed twice: to see it, all blocks in use are read."""
 
 
 def sentence(run: Sequence[ev.Event], scene: Scene) -> Sentence:
@@ -216,7 +219,7 @@ def _slots_written(run: Sequence[ev.SlotsWritten], scene: Scene) -> Sentence:
     event = run[0]
     ids = [block_id for block_id, _, _ in event.runs]
     written = _written(event, scene)
-    twins = scene.twins(ids) if scene.num_blocks <= MAX_BLOCKS_WITH_TEXT else {}
+    twins = scene.twins(ids) if scene.num_blocks <= MAX_BLOCKS_WITH_TWINS else {}
     if not twins:
         return written
     others, are = the_blocks(twins[i] for i in ids if i in twins), _plural(list(twins), "is", "are")

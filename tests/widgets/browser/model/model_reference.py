@@ -19,7 +19,7 @@ from labengine.record.fold import Fold
 from labengine.record.hooks import Hooks
 from labengine.record.phases import phase_after
 from labengine.record.snapshot import map_key
-from labengine_widgets.words.scene import Scene
+from widgets.browser.model.drawn_scene import DrawnScene
 
 PARTS = ("step", "phase", "score", "blocks", "requests", "queue", "map", "tier")
 """Of a state."""
@@ -29,10 +29,10 @@ PARTS = ("step", "phase", "score", "blocks", "requests", "queue", "map", "tier")
 class Reference:
     """A scene that follows events as a reader of the complete recording would: it reads everything after each."""
 
-    scene: Scene
+    scene: DrawnScene
     phase: str | None = None
     open_step: int | None = None
-    before_step: Scene | None = None
+    before_step: DrawnScene | None = None
 
     def apply(self, event: ev.Event) -> None:
         """Move on by one event; a rolled-back step leaves what was before it, but for what the tier keeps."""
@@ -46,7 +46,7 @@ class Reference:
         else:
             self.scene.apply(event)
         self.phase = phase_after(event, self.phase)
-        self.scene.take_changes()
+        self.scene.update()
         self._look(event)
 
     def state(self) -> list[Any]:
@@ -84,13 +84,13 @@ class Reference:
     def _tables(self, request_id: int) -> Sequence[Sequence[int]]:
         return self.scene.fold.requests[request_id].block_tables
 
-    def _put_away(self) -> Scene:
+    def _put_away(self) -> DrawnScene:
         return copy.deepcopy(self.scene, {id(self.scene.contents): self.scene.contents})
 
 
 def states(events: Sequence[ev.Event], start: Reference | None = None) -> Iterator[list[Any]]:
     """The state at every moment, from the one before the first event on."""
-    reference = start or Reference(Scene(Fold()))
+    reference = start or Reference(DrawnScene(Fold()))
     yield reference.state()
     for event in events:
         reference.apply(event)

@@ -17,9 +17,9 @@ from labengine.record.hooks import Hooks
 from labengine.record.phases import phase_after
 from labengine.record.snapshot import map_key
 from labengine_widgets.words.names import content_name
-from labengine_widgets.words.scene import Scene
 from labengine_widgets.words.sentences import sentence
 from labengine_widgets.words.tier import KnownTier
+from widgets.browser.model.drawn_scene import DrawnScene
 from widgets.browser.model.model_page import ModelPage, model_page
 from widgets.browser.model.model_reference import Reference, events_of, payload
 from widgets.story_219 import begin, merging_step
@@ -251,7 +251,7 @@ LETTERS = """
 def test_sentences_have_the_letters_of_the_picture(page: ModelPage) -> None:
     """A sentence mentions the block whose content it means; the browser, which counts contents, adds the letter."""
     events = [*begin(), *merging_step()]
-    followed = Reference(Scene(Fold()))
+    followed = Reference(DrawnScene(Fold()))
     expected, texts = [], []
     for moment, event in enumerate(events, 1):
         followed.apply(event)

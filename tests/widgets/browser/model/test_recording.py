@@ -19,8 +19,8 @@ from labengine.config import SamplingParams
 from labengine.record.files import codec
 from labengine.record.hooks import Hooks
 from labengine.record.timeline import Timeline
-from labengine_widgets.words.scene import Scene
 from labengine_widgets.words.tier import kept_contents
+from widgets.browser.model.drawn_scene import DrawnScene
 from widgets.browser.model.model_page import ModelPage, model_page
 from widgets.browser.model.model_reference import (
     Reference,
@@ -196,8 +196,8 @@ def test_a_page_that_comes_late_begins_with_a_keyframe(page: ModelPage, ground: 
     events = events_of(ground, 1)
     timeline, start = timeline_of(events), step_start(events, 0.4)
     tier = kept_contents(timeline, start)
-    late = Reference(Scene(timeline.state(start), tier=tier))
-    late.scene.take_changes()
+    late = Reference(DrawnScene(timeline.state(start), tier=tier))
+    late.scene.update()
     for block_id in range(late.scene.num_blocks):
         late.scene.content(block_id)
     sums = [checksum(state) for state in states(events[start:], late)]

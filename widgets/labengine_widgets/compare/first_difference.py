@@ -12,7 +12,7 @@ from labengine.record.wording import counted, readable
 from labengine_widgets.compare.alignment import Ends, Pair, aligned, first_differing
 from labengine_widgets.compare.configuration import configuration_difference, is_of_configuration, shift_of
 from labengine_widgets.why.answer import Why
-from labengine_widgets.why.past import Past, Recording, Seams, seam_of
+from labengine_widgets.why.past import Past, Recording, Seams
 from labengine_widgets.words.mentions import Sentence
 from labengine_widgets.words.names import ContentIndex
 from labengine_widgets.words.phrases import phrase
@@ -70,7 +70,7 @@ def side_sentence(
     scene = Scene(timeline.state(start), token_text, contents)
     for event in timeline.events(start, end):
         scene.apply(event)
-    scene.take_changes()
+    scene.update()
     return sentence(captioned, scene)
 
 
@@ -233,7 +233,9 @@ def _decision(events: list[ev.Event | None], seams: tuple[Seams | None, Seams | 
 
 def _asked(events: list[ev.Event | None], seams: tuple[Seams | None, Seams | None]) -> Iterator[str]:
     """Yield the names of the seams of both events: the deciding methods, then the others that took part."""
-    found = [seam for event in events if event is not None for known in seams if (seam := seam_of(known or {}, event))]
+    found = [
+        seam for event in events if event is not None for known in seams if (seam := ev.entry_of(known or {}, event))
+    ]
     yield from (str(seam["seam"]) for seam in found)
     for seam in found:
         yield from (str(method["seam"]) for method in seam.get("methods", ()))
