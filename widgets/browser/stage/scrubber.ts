@@ -20,8 +20,10 @@ function slider(label: string) {
 export class Scrubber {
   stage: Stage;
   element: HTMLElement;
+  stepBack = button("«", "the end of the step before (page up)");
   back = button("‹", BACK);
   forth = button("›", "one moment on (→)");
+  stepForth = button("»", "the end of the next step (page down)");
   replay = button("Replay", "play on from here, or the last step again (r)", "le-replay");
   steps = slider("the steps of the recording");
   stepCount: HTMLElement;
@@ -45,6 +47,7 @@ export class Scrubber {
     this.element.setAttribute("aria-label", "time");
     this.stepCount = element("span", "le-count le-step-count");
     this.count = element("span", "le-count le-moment-count");
+    this.count.title = "the sentence of this step, and the event that led here: its number in the log and in Why?";
     this.speed = element("select", "le-speed");
     this.speed.title = "how fast a play goes";
     this.speed.setAttribute("aria-label", this.speed.title);
@@ -54,24 +57,17 @@ export class Scrubber {
     this.flags = [this.steps, this.moments].map((one) => new Flag(one));
     const [steps, moments] = this.flags.map(({ element: made }) => made);
     this.gaps = new Gaps(steps);
-    this.element.append(
-      this.back,
-      this.replay,
-      this.forth,
-      steps,
-      this.stepCount,
-      moments,
-      this.count,
-      this.speed,
-      this.pin,
-      this.since,
-    );
+    const buttons = element("div", "le-scrub-buttons");
+    buttons.append(this.stepBack, this.back, this.replay, this.forth, this.stepForth);
+    this.element.append(buttons, steps, this.stepCount, moments, this.count, this.speed, this.pin, this.since);
     this.listen();
   }
 
   listen() {
     const { stage } = this,
       on = (target: HTMLElement, kind: string, act: () => void) => target.addEventListener(kind, act);
+    on(this.stepBack, "click", () => stage.step(-1));
+    on(this.stepForth, "click", () => stage.step(1));
     on(this.back, "click", () => stage.back());
     on(this.forth, "click", () => stage.forward());
     on(this.replay, "click", () => (stage.isPlaying ? stage.last() : stage.play()));
@@ -95,8 +91,8 @@ export class Scrubber {
     this.gaps.paint(stage.sides[0].recording);
     const gap = position <= track.first && this.gaps.before.title;
     put(this.back, "title", gap ? `the recording begins here. ${gap}` : BACK);
-    this.back.disabled = position <= track.first;
-    this.forth.disabled = position >= track.end;
+    this.back.disabled = this.stepBack.disabled = position <= track.first;
+    this.forth.disabled = this.stepForth.disabled = position >= track.end;
     this.replay.disabled = track.end === track.first;
     write(this.replay, stage.isPlaying ? "Skip" : stage.player.isHeld || position < track.end ? "Play" : "Replay");
     this.paintMark(span);
@@ -154,7 +150,7 @@ export class Scrubber {
     this.at = at;
     this.total = total;
     set(this.moments, { min: first, max: total, value: at, disabled: total === first });
-    write(this.count, total ? `moment ${at} of ${total}` : "");
+    write(this.count, total ? `${at} of ${total}${at ? ` · event ${position - 1}` : ""}` : "");
   }
 }
 

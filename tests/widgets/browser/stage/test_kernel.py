@@ -63,7 +63,7 @@ def test_a_running_lab_can_be_paused_and_not_stepped() -> None:
         view.view_source.is_running = True
         view.say(merging_step())
         assert (view.data("running"), view.data("used"), view.data("moment")) == ("true", "5", "33")
-        assert view.page.get_by_role("button", name="Step").is_disabled()
+        assert view.page.get_by_role("button", name="Step", exact=True).is_disabled()
         view.page.get_by_role("button", name="Pause").click()
         assert view.sent("command")[-1]["action"] == "pause"
 

@@ -55,8 +55,11 @@ export function paintHead(head: HeadElement, { side, scene, facts, violations }:
   say(head.status, `${SIGNS[status] || ""} ${status}${request.isHolding ? ", holds its blocks" : ""}`);
   head.status.title =
     request.status === "finished" && request.finishReason ? word("finished", request.finishReason) : "";
-  say(head.doing, now ? (now.isPrefill ? `prefill ${now.num}` : `decode ${now.num}`) : "");
-  head.doing.classList.toggle("le-tables-is-doing", Boolean(now));
+  const isOver = request.status === "finished" && !request.isHolding,
+    doing = now && !isOver ? now : null;
+  say(head.doing, doing ? (doing.isPrefill ? `prefill ${doing.num}` : `decode ${doing.num}`) : "");
+  head.doing.classList.toggle("le-tables-is-doing", Boolean(doing));
+  head.parentElement?.classList.toggle("le-is-over", isOver);
   const external = request.external,
     counts = countsOf(request, written, external),
     again = request.numPreempted;
