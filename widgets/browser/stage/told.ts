@@ -1,4 +1,4 @@
-// While a play tells a sentence, the tables of requests that it does not name are dimmed. (The pool dims its own cells.)
+// While a play tells a sentence, tables of requests that it does not name are dimmed. (The pool dims its own cells.)
 
 import type { Sentence } from "../model/sentence.ts";
 import type { PairCaption } from "./pair_track.ts";

@@ -22,7 +22,7 @@ export interface Span {
 export class SoloTrack {
   side: Side;
   captions = new Captions();
-  opening: [moment: number, sentence: Sentence] | null = null; // what is said of the moment at which the lab came to rest
+  opening: [moment: number, sentence: Sentence] | null = null; // said of the moment at which the lab came to rest
   readonly guide: string[] = []; // one recording has no guide, and nothing in which it differs
   readonly whyDifferent: Answer | null = null;
 
