@@ -92,6 +92,7 @@ class SharedTail(Scenario):
             "stays.",
             SlotsWritten,
             lambda event: event.request_id == 1,
+            about_slots=True,
         ),
         GuideStop("After the step. Left, D alone has read what it wrote. Right, all four have.", StepEnded),
     )

@@ -94,6 +94,7 @@ class StaleSlots(TinyModelScenario):
             "position 0 overwrites the KV of E there, in each step.",
             TokenSampled,
             lambda event: event.request_id == 4,
+            about_slots=True,
         ),
     )
     sentences = sentences(guide)

@@ -147,6 +147,7 @@ class NeedlessPreemption(OneTokenFurther, Scenario):
             "Both are computed, and each has sampled its fourth token. No block is free, and none is needed: the "
             "fourth token's KV goes to the last slot of the block that is there.",
             StepEnded,
+            about_slots=True,
         ),
         GuideStop(
             "Left, 4 % 4 == 0 is taken for a block that is missing: B gives its block back.",

@@ -102,6 +102,7 @@ class GraphTable(TinyModelScenario):
             "fifth entry of A's row is the first of B's.",
             SlotsWritten,
             lambda event: event.start == 16,
+            about_slots=True,
         ),
         GuideStop(
             "The token rests on B's first block instead of A's newest one.",

@@ -173,7 +173,9 @@ class StaleCount(SecondPrompt, Scenario):
             lambda event: event.request_id == 1,
         ),
         GuideStop(
-            "Left, the slot of position 12 is looked up in the table: IndexError, and the step is lost.", StepRolledBack
+            "Left, the slot of position 12 is looked up in the table: IndexError, and the step is lost.",
+            StepRolledBack,
+            about_slots=True,
         ),
     )
     sentences = sentences(guide[:3])

@@ -153,6 +153,7 @@ class HitInFlight(TwoEqualPrompts, Scenario):
         GuideStop(
             "A's slots 0 to 3 are written, and then read by both: a hit on a block of the same step is right.",
             SlotsWritten,
+            about_slots=True,
         ),
         GuideStop(
             "Left, B has computed its last token over a block that no step has written: B is wrong from its first "

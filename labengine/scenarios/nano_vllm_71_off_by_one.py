@@ -221,6 +221,7 @@ class OffByOne(Grows, Scenario):
             "The prompt's three tokens lie in block #0, slots 0 to 2. The fourth token is sampled, and counts as "
             "length 4.",
             TokenSampled,
+            about_slots=True,
         ),
         GuideStop(
             "Now its KV is to be written, at position 3. Does the table need another block for that?",
@@ -231,6 +232,7 @@ class OffByOne(Grows, Scenario):
             "The pull request says yes, and the table ends with #1. The original says no: slot 3 of #0 is free.",
             BlockAllocated,
             lambda event: event.index == 1,
+            about_slots=True,
         ),
         GuideStop("Block #0 counts as full on both sides, and is registered for others to find.", BlockCached),
         GuideStop(
@@ -238,6 +240,7 @@ class OffByOne(Grows, Scenario):
             "slot 3 stays empty.",
             SlotsWritten,
             lambda event: event.start == 3,
+            about_slots=True,
         ),
         GuideStop(
             "After the step #0 is full and right on the right. On the left it has a hole where position 3 belongs.",
@@ -251,6 +254,7 @@ class OffByOne(Grows, Scenario):
         GuideStop(
             "B has read #0. On the left what it says next rests on a slot that no step has written.",
             StepEnded,
+            about_slots=True,
         ),
     )
     sentences = sentences(guide[:6])

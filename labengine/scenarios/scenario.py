@@ -40,6 +40,8 @@ class GuideStop:
     test: Callable[[Any], bool] = lambda event: True
     question: str = ""
     """A prediction to ask for here, on the number of used blocks at the step's end; continuing answers it."""
+    about_slots: bool = False
+    """The sentence is about slots: the story's block tables are shown slot by slot."""
 
     def matches(self, event: Event) -> bool:
         """Return whether the sentence belongs to this event."""

@@ -77,11 +77,13 @@ class ReservedPage(TinyModelScenario):
             "The first decode: three requests in a graph of four rows. The padded row attends to nothing, and computes "
             "NaN. Left, it writes that to slot 0.",
             StepStarted,
+            about_slots=True,
         ),
         GuideStop(
             "Left, all three rows have loaded slot 0 behind their contexts: their logits are NaN, and the sampler, "
             "which does not look, takes token 0. Right, block 0 holds zeros, and a weight of 0 makes 0 of them.",
             TokenSampled,
+            about_slots=True,
         ),
         GuideStop("The other two requests say token 0 as well, in this step and in all later ones.", StepEnded),
     )

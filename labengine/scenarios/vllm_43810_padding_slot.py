@@ -99,22 +99,26 @@ class PaddingSlot(TinyModelScenario):
             "47, the last of all.",
             SlotsWritten,
             lambda event: event.request_id == 3,
+            about_slots=True,
         ),
         GuideStop(
             "Three requests decode. The graph has rows for 1, 2, 4 ... requests, so a fourth row is padding: slot -1.",
             StepStarted,
             lambda event: event.step == 3,
+            about_slots=True,
         ),
         GuideStop(
             "Left, the padded row has written slot 47: there D reads the KV of token 0 instead of its own. "
             "Right, the row was skipped.",
             TokenSampled,
             lambda event: event.request_id == 3,
+            about_slots=True,
         ),
         GuideStop(
             "Later. E begins with D's prompt and hits #11. On the left it reads the overwritten slot without padding.",
             PrefixHit,
             lambda event: event.request_id == 4,
+            about_slots=True,
         ),
     )
     sentences = sentences(guide[:3])

@@ -121,6 +121,7 @@ class FreedInFlight(Scenario):
             "next step is planned, and writes position 6 to slot 2 of A's second block.",
             RequestScheduled,
             lambda event: event.request_id == 0 and event.start == 6,
+            about_slots=True,
         ),
         GuideStop(
             "Left, the output of the last step is processed now: A ends, and its blocks are free, with a step of A in "

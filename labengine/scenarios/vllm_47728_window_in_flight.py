@@ -117,6 +117,7 @@ class WindowInFlight(Scenario):
             "block.",
             RequestScheduled,
             lambda event: event.request_id == 0 and event.start == 7,
+            about_slots=True,
         ),
         GuideStop(
             "Left, the step counts as computed already: the window of position 8 begins at 4, and the first block is "

@@ -109,6 +109,7 @@ class TablesOfMisses(TinyModelScenario):
             "The KV of all new tokens is written by slot, to the right blocks on both sides.",
             SlotsWritten,
             lambda event: event.request_id == 2,
+            about_slots=True,
         ),
         GuideStop(
             "Left, C has attended through a table of zeros: to block 0, four times over. Its first token is wrong, and "

@@ -94,6 +94,10 @@ class GuidedSentence(Protocol):
     def question(self) -> str:
         """A prediction to ask for here; empty: none."""
 
+    @property
+    def about_slots(self) -> bool:
+        """True if the sentence is about slots: block tables are then shown slot by slot."""
+
     def matches(self, event: ev.Event) -> bool:
         """Return True if the sentence belongs to this event."""
 

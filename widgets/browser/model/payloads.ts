@@ -186,6 +186,7 @@ export interface ComparePayload {
   first_difference: number | null;
   why_different: Answer | null;
   guide: string[];
+  about_slots?: boolean; // earlier pages lack it
   questions: (string | null)[];
   follow_up: string | null;
   title: string;

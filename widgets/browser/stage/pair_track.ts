@@ -39,6 +39,7 @@ export class PairTrack {
   firstDifference: number | null = null; // the position before the first caption that differs
   whyDifferent: Answer | null = null;
   guide: string[] = []; // sentences by guided stop
+  isAboutSlots = false;
   questions: (string | null)[] = []; // by guided stop
   names: [string, string] = ["", ""];
   roles: [string, string] = ["", ""];
@@ -69,6 +70,7 @@ export class PairTrack {
     this.firstDifference = payload.first_difference;
     this.whyDifferent = payload.why_different;
     this.guide = guide;
+    this.isAboutSlots = payload.about_slots ?? false;
     this.questions = questions;
     this.names = names;
     this.roles = roles;

@@ -54,7 +54,7 @@ export interface ViewHost {
   selection: Selection | null;
   theme: Theme;
   track: {
-    guide: string[]; // sentences of a guided comparison
+    isAboutSlots: boolean; // the story that is told
     whyDifferent: Answer | null; // the answer to why the first difference is there
     positionAt(side: number, moment: number): number;
   };

@@ -243,6 +243,7 @@ class PairDocument:
             "first_difference": difference and difference.number,
             "why_different": self._why_different(difference),
             "guide": [stop.sentence for stop in source.guide],
+            "about_slots": any(stop.about_slots for stop in source.guide),
             "questions": [stop.question for stop in source.guide],
             "follow_up": source.follow_up_question if source.has_follow_up else None,
             "title": source.title,

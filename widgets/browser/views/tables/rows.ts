@@ -101,13 +101,12 @@ export class Folding {
   }
 }
 
-// Is this a story about slots? Its guide speaks of them, or a token's keys and values went to another slot than the
-// tables say.
+// Is this a story about slots? It says so, or a token's keys and values went to another slot than the tables say.
 
 const known = new WeakSet<Recording>(); // once is enough: what is drawn must not come and go with every moment
 
 export function isAboutSlots({ sides, track }: ViewHost) {
-  if (track.guide.some((words) => /slots?/.test(words))) return true;
+  if (track.isAboutSlots) return true;
   for (const { scene, recording } of sides) if (scene?.strays.size) known.add(recording);
   return sides.some(({ recording }) => recording && known.has(recording));
 }
