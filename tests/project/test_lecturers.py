@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -127,3 +130,24 @@ def test_slides_are_called_as_they_are() -> None:
         place, _, title = slide.partition(" ")
         assert headings[int(place) - 1].startswith(title.rstrip("?")), slide
         assert set(numbers.split(", ")) <= NOTEBOOKS.keys()
+
+
+def test_its_commands_work_as_they_are_printed(tmp_path: Path) -> None:
+    """In the root folder of a clone: make's targets exist, and the environment's scripts are called by their paths."""
+    spans = re.findall(r"`([^`\n]+)`", PLAN)
+    printed = [span for span in spans if re.match(r"(\.venv/bin/|make |labengine |python |pip )", span)]
+    targets = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert targets is not None
+    made = {span.split()[1] for span in printed if span.startswith("make ")}
+    assert {"setup", "slides", "lab", "model"} <= made <= set(targets[1].split())
+    called = [span for span in printed if span.startswith(".venv/bin/")]
+    assert sorted({*printed} - {*called}) == [*sorted(f"make {name}" for name in made), "pip install '.[models,lab]'"]
+    for number, span in enumerate(called):
+        script, *arguments = span.removeprefix(".venv/bin/").split()
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        command = [Path(sys.executable).parent / script, *arguments]
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+        assert [path.name for path in folder.iterdir()] == [
+            argument for argument in arguments[1:] if argument[0] != "-"
+        ]
