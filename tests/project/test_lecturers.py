@@ -72,6 +72,19 @@ def test_minutes_add_up(number: str) -> None:
     assert (row[0], int(row[2])) == (f"[{title}](lecturers/{number}.md)", total)
 
 
+@each_page
+def test_a_notebook_begins_with_its_minutes_and_its_model(number: str) -> None:
+    _, _, line = cells(number, "markdown")[0].splitlines()[:3]
+    [row] = [row for row in rows("The notebooks") if row[0][1:3] == number]
+    weights = {
+        "none": "No model is needed.",
+        "SmolLM2": "It needs SmolLM2 (98 MB, fetched once).",
+        "one cell": "One cell needs a model with weights, SmolLM2 (98 MB, fetched once).",
+        "one cell, Gemma-3-270M": "One cell needs a model with weights, Gemma-3-270M (240 MB, fetched once).",
+    }
+    assert line == f"*About {row[2]} minutes, without the exercises. {weights[row[3]]}*"
+
+
 def test_a_lecture_has_no_gap() -> None:
     times = [[int(part) for part in row[0].split(" to ")] for row in rows("One lecture (90 minutes)")]
     assert times[0][0] == 0 and times[-1][1] == 90
