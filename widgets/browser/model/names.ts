@@ -56,6 +56,12 @@ export function groupName(groups: readonly { kind: string }[], group: number) {
   return (kind === "sliding_window" ? "window" : kind) + (alike.length > 1 ? ` ${alike.indexOf(group) + 1}` : "");
 }
 
+// "F", "W"; with a number where there are several of a kind.
+export function groupLetter(groups: readonly { kind: string }[], group: number) {
+  const [kind, number = ""] = groupName(groups, group).split(" ");
+  return kind[0].toUpperCase() + number;
+}
+
 // Tokens as running text; a model without words has numbers, which need a space between them.
 export function joined(tokens: string[]) {
   if (tokens.every((token) => /^\d+$/.test(token))) return tokens.join(" ");
