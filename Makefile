@@ -7,6 +7,7 @@
 #   LOCK_FLAGS="--upgrade"   handed to uv when it makes constraints.txt anew
 #   LAB_FLAGS="--no-browser" handed to JupyterLab
 #   SITE=/path/to/folder     where make site writes
+#   SLIDES=/path/to/file     where make slides writes
 #   WHEELS=/path/to/folder   where make wheels writes
 #   PYTHON312=/path/to/it    the Python 3.12 of make gpu-cache, if not the path's or pyenv's
 #   GPU_VENV=/path/to/folder an environment of make gpu-cache that stays, and is made if it is not there
@@ -16,7 +17,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup bundle watch site wheels gpu-cache runs model models browser emulators lab demo test test-all test-fast pictures lint lock clean
+.PHONY: help setup bundle watch site slides wheels gpu-cache runs model models browser emulators lab demo test test-all test-fast pictures lint lock clean
 
 PYTHON ?= python3
 # The headless build needs a fifth less processor time than the whole browser for the same pages.
@@ -28,6 +29,7 @@ PIP := $(PY) -m pip --disable-pip-version-check
 NPM := $(PY) -m tools.node npm
 NODE_MODULES := node_modules/.package-lock.json
 SITE := site
+SLIDES := slides.html
 WHEELS := dist
 WORKERS := auto
 # Whole files go to the workers, in order: those with a browser come last in each (see tests/conftest.py).
@@ -60,6 +62,7 @@ help:
 	@echo "  make test-all the long sweeps too, and an installation on every Python there is"
 	@echo "  make pictures the README's animation, the lesson and all pictures of docs and notebooks, made anew (a minute)"
 	@echo "  make site     site/: a lab in a web page, course, bugs, reference, for any static host (two minutes)"
+	@echo "  make slides   slides.html: the lecturers' slides, one file that opens from disk (docs/lecturers.md)"
 	@echo "  make wheels   dist/: wheels with kernels for Linux, macOS and Windows, one for all else, tried without a compiler (minutes)"
 	@echo "  make gpu-cache  .gpu/: Triton's kernels compiled for an H100, without one; with a Python 3.12 (many minutes, 3 GB)"
 	@echo "  make runs     the runs of notebooks with weights, which the site shows, recorded anew (a minute)"
@@ -96,6 +99,10 @@ bundle watch: setup $(NODE_MODULES)
 
 site: setup $(NODE_MODULES)
 	@$(PY) -m tools.site $(SITE)
+
+slides: setup
+	@$(PY) -m tools.slides $(SLIDES)
+	@echo "slides: $(SLIDES) opens from disk; the arrow keys turn the pages, p prints"
 
 wheels: setup model
 	@$(PY) -m tools.wheels $(WHEELS)

@@ -101,7 +101,9 @@ _HOMES = {
 nor transformers."""
 
 _NEED_TORCH = frozenset({"ModelRunner", "StaticRunner", "StaticStep", "StaticTorch"})
-"""Names whose modules import torch, which only load_torch imports safely."""
+"""Names whose modules import torch, which only load_torch imports safely: what a runner of one's own is made of."""
+
+_CALLED_BY_IPYTHON = frozenset({"load_ipython_extension", "unload_ipython_extension"})
 
 __all__ = sorted(_HOMES.keys() - {"open"})  # a star import should not take Python's own open() away
 __version__ = "0.1.0"
@@ -123,4 +125,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_HOMES]
+    """Return what the Tab key offers: public names, without those that docs/engine.md alone is about."""
+    return sorted(_HOMES.keys() - _NEED_TORCH - _CALLED_BY_IPYTHON | {"__version__"})

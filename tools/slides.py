@@ -1,6 +1,6 @@
 """The lecturers' slides: docs/slides.md as one HTML file, with its pictures in it.
 
-python -m tools.slides OUT.html
+In a clone, `make slides`; in an environment with labengine's lab extra, python -m tools.slides OUT.html
 """
 
 from __future__ import annotations

@@ -75,13 +75,9 @@ def patch(current: CurrentLab, name: str, on_top: bool = False, cell: str | None
 
 
 def _rerun(lab: Lab, parts: Parts) -> Comparison:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ViolationWarning)  # _outcome prints the same
-            return lab.rerun(parts)
-    except KeyboardInterrupt as interrupt:
-        print(*getattr(interrupt, "__notes__", ()), sep="\n")
-        raise
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ViolationWarning)  # _outcome prints the same
+        return lab.rerun(parts)
 
 
 def _patched_parts(current: CurrentLab) -> Parts:

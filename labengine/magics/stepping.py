@@ -10,7 +10,13 @@ from labengine.lab import Lab
 from labengine.magics.arguments import CHECK_MODES, SAMPLING, block_count, check_mode, positive_int, request_id_of
 from labengine.magics.current_lab import CurrentLab
 from labengine.magics.table import argument, command
-from labengine.magics.words import added_line, background_error_line, stop_lines, violations_reported
+from labengine.magics.words import (
+    added_line,
+    background_error_line,
+    interrupt_in_one_line,
+    stop_lines,
+    violations_reported,
+)
 from labengine.record.wording import request_name
 from labengine.session.compare.comparison import Comparison
 from labengine.session.step_text import NOTHING_TO_DO
@@ -73,14 +79,14 @@ def add_text(current: CurrentLab, text: str, copies: int = 1, chat: bool = False
 def step(current: CurrentLab, num_steps: int = 1) -> StepReport | tuple[StepReport, StepReport]:
     """Take one step, or N, and report the last one. A breakpoint ends them early."""
     if current.comparison is not None:
-        with violations_reported(current):
+        with violations_reported(current), interrupt_in_one_line(lambda: _interrupted_line(current.lab)):
             reports = _step_both(current.comparison, num_steps)
         for line in stop_lines(current):
             print(line)
         return reports
     lab = current.lab
     before = lab.snapshot().step
-    with violations_reported(current):
+    with violations_reported(current), interrupt_in_one_line(lambda: _interrupted_line(lab)):
         report = lab.step(num_steps)
     if lab.stopped_at is not None:
         print(lab.stopped_at)
@@ -105,12 +111,17 @@ def run(current: CurrentLab, wait: bool = False) -> None:
     if all(request.status == "finished" for request in lab.snapshot().requests.values()):
         print(NOTHING_TO_DO)
     elif wait:
-        with violations_reported(current):
+        with violations_reported(current), interrupt_in_one_line(lambda: _interrupted_line(lab)):
             target.run()
         print(*stop_lines(current) or [f"done after step {lab.snapshot().step}"], sep="\n")
     else:
         target.start()
         print("running; other cells run meanwhile, %lab pause stops it")
+
+
+def _interrupted_line(lab: Lab) -> str:
+    """Return after which step a Ctrl-C has ended a run or a step, which was undone, and how to go on."""
+    return f"interrupted after step {lab.snapshot().step}; %lab run goes on"
 
 
 @command()

@@ -56,11 +56,7 @@ def goto(current: CurrentLab, step: int | Literal["crash"], event: int | None = 
 @command(argument("step", type=int, metavar="STEP", help="the number of a step, 0 for before the first"))
 def rewind(current: CurrentLab, step: int) -> None:
     """Bring the engine (or both) back to its state after a step, by taking its steps again; later ones stay known."""
-    try:
-        current.target.rewind(step)
-    except KeyboardInterrupt as interrupt:
-        print(*getattr(interrupt, "__notes__", ()), sep="\n")
-        raise
+    current.target.rewind(step)
     newest = max(lab.num_known_steps for lab in current.labs)
     further = f"; %lab rewind {newest} goes forward again" if newest > step else ""
     subject_text = "the engine stands" if current.comparison is None else "both engines stand"

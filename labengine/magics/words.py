@@ -80,11 +80,33 @@ def added_line(request_ids: Sequence[int], num_tokens: int) -> str:
     return f"{names} {waiting}: %lab step, or %lab run"
 
 
+class InterruptedCommandError(KeyboardInterrupt):
+    """A Ctrl-C in a command. IPython shows its sentence and its notes in place of a traceback."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [str(self), *getattr(self, "__notes__", ())]
+
+
 @contextmanager
-def errors_in_plain_words(call: str) -> Iterator[None]:
-    """Turn errors inside the block into UsageErrors: one sentence without a traceback."""
+def interrupt_in_one_line(sentence: Callable[[], str]) -> Iterator[None]:
+    """Give a KeyboardInterrupt inside the block a sentence in place of its traceback; its notes stay."""
     try:
         yield
+    except InterruptedCommandError:
+        raise
+    except KeyboardInterrupt as interrupt:
+        error = InterruptedCommandError(sentence())
+        for note in getattr(interrupt, "__notes__", ()):
+            error.add_note(note)
+        raise error from interrupt
+
+
+@contextmanager
+def errors_in_plain_words(call: str) -> Iterator[None]:
+    """Turn errors inside the block into UsageErrors, and interrupts: one sentence without a traceback."""
+    try:
+        with interrupt_in_one_line(lambda: f"{call}: interrupted"):
+            yield
     except UsageError:
         raise
     except (ConfigError, KeyError, LabClosedError) as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 RULES = {
     "partition": "every block is either free, queued once, or used",
@@ -38,9 +38,9 @@ class Violation:
     block_ids: tuple[int, ...] = ()
     step: int | None = None
     first_event: int | None = None
-    misnamed: tuple[tuple[int, int, bytes, bytes], ...] = ()
-    fact: tuple[str, ...] = ()
-    """Both as in ViolationFound."""
+    misnamed: tuple[tuple[int, int, bytes, bytes], ...] = field(default=(), repr=False)
+    fact: tuple[str, ...] = field(default=(), repr=False)
+    """Both as in ViolationFound, and for the browser: a list of violations is printed without these bytes."""
 
     @property
     def subjects(self) -> frozenset[Subject]:

@@ -104,7 +104,26 @@ def _visible(character: str) -> str:
 
 def joined(tokens: Sequence[str]) -> str:
     """Return tokens as running text; the simulated model's tokens are numbers, which need a space between them."""
-    return (" " if all(token.isdigit() for token in tokens) else "").join(tokens)
+    return " ".join(tokens) if all(token.isdigit() for token in tokens) else spelled(tokens)
+
+
+def spelled(tokens: Iterable[str]) -> str:
+    r"""Return the text of tokens, in which a character whose bytes are spread over several of them is whole.
+
+    Such tokens read as \xf0\x9f and \x98\x80. Bytes that make no character stay as they are.
+    """
+    parts: list[bytes | str] = []
+    for token in tokens:
+        for number, part in enumerate(_BYTES.split(token) if "\\x" in token else [token]):
+            if number % 2 and parts and isinstance(parts[-1], bytes):
+                parts[-1] += bytes.fromhex(part.replace("\\x", ""))
+            elif part:
+                parts.append(bytes.fromhex(part.replace("\\x", "")) if number % 2 else part)
+    return "".join(part if isinstance(part, str) else part.decode("utf-8", "backslashreplace") for part in parts)
+
+
+_BYTES = re.compile(r"((?:\\x[89a-f][0-9a-f])+)")
+"""Bytes of a character of which a token has a part."""
 
 
 def listed(words: Iterable[str], limit: int = 6) -> str:

@@ -164,6 +164,19 @@ def test_a_policy_that_changes_nothing_has_a_sentence() -> None:
     assert [row[0] for row in exercise.table.rows][2:4] == ["Rarely 1", "Rarely 2"]
 
 
+@pytest.mark.parametrize("returned", [[999], [0, 0], ["a"], 7, None, [[0]]])
+def test_blocks_that_were_not_freed_are_named_with_the_method(returned: object) -> None:
+    class Foreign(BlockPool):
+        def reused_first(self, block_ids: list[int]) -> Any:
+            return returned
+
+    said = labengine.exercise(WAY).check(Foreign).text
+    wanted = (
+        "Foreign.reused_first has to return some of the blocks that it is given ([2, 1, 0]), each once, in a list; "
+    )
+    assert f"{wanted}it returned {returned}" in said
+
+
 class Odd:
     """A value with which nothing can be done."""
 

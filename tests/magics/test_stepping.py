@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ctrl_c import press_ctrl_c
 from endless_parts import switch
 from labengine.engine import endless
 from labengine.events import StepStarted
@@ -117,6 +118,36 @@ def test_run_returns_at_once_and_pause_stops_it(notebook: Notebook, monkeypatch:
 def test_run_wait_blocks_until_the_work_is_done(started: Notebook) -> None:
     assert started.printed("%lab run --wait") == "done after step 4\n"
     assert started.lab.output(1).finish_reason == "length"
+
+
+@pytest.mark.parametrize("command", ["run --wait", "step 9"])
+def test_ctrl_c_ends_a_run_in_one_line_and_it_can_go_on(
+    started: Notebook, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    runner, sample = started.lab.session.model.runner, started.lab.session.model.runner.sample
+
+    def sample_and_interrupt(plan: object, logits: object) -> object:
+        if started.lab.snapshot().step == 2:
+            press_ctrl_c()
+        return sample(plan, logits)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(runner, "sample", sample_and_interrupt)
+        ran = started.run(f"%lab {command}")
+    assert isinstance(ran.error, KeyboardInterrupt), "cells below it are not run"
+    step = started.lab.snapshot().step
+    assert step in (2, 3) and ran.printed == f"interrupted after step {step}; %lab run goes on\n"
+    assert started.printed("%lab run --wait") == "done after step 4\n"
+
+
+def test_ctrl_c_in_any_other_command_gives_a_line_too(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: object, **named: object) -> None:
+        raise KeyboardInterrupt
+
+    notebook.value(START)
+    monkeypatch.setattr(notebook.lab, "check", interrupted)
+    ran = notebook.run("%lab check")
+    assert isinstance(ran.error, KeyboardInterrupt) and ran.printed == "%lab check: interrupted\n"
 
 
 def test_an_error_in_the_background_is_reported(started: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -69,6 +72,19 @@ def test_minutes_add_up(number: str) -> None:
     assert (row[0], int(row[2])) == (f"[{title}](lecturers/{number}.md)", total)
 
 
+@each_page
+def test_a_notebook_begins_with_its_minutes_and_its_model(number: str) -> None:
+    _, _, line = cells(number, "markdown")[0].splitlines()[:3]
+    [row] = [row for row in rows("The notebooks") if row[0][1:3] == number]
+    weights = {
+        "none": "No model is needed.",
+        "SmolLM2": "It needs SmolLM2 (98 MB, fetched once).",
+        "one cell": "One cell needs a model with weights, SmolLM2 (98 MB, fetched once).",
+        "one cell, Gemma-3-270M": "One cell needs a model with weights, Gemma-3-270M (240 MB, fetched once).",
+    }
+    assert line == f"*About {row[2]} minutes, without the exercises. {weights[row[3]]}*"
+
+
 def test_a_lecture_has_no_gap() -> None:
     times = [[int(part) for part in row[0].split(" to ")] for row in rows("One lecture (90 minutes)")]
     assert times[0][0] == 0 and times[-1][1] == 90
@@ -127,3 +143,24 @@ def test_slides_are_called_as_they_are() -> None:
         place, _, title = slide.partition(" ")
         assert headings[int(place) - 1].startswith(title.rstrip("?")), slide
         assert set(numbers.split(", ")) <= NOTEBOOKS.keys()
+
+
+def test_its_commands_work_as_they_are_printed(tmp_path: Path) -> None:
+    """In the root folder of a clone: make's targets exist, and the environment's scripts are called by their paths."""
+    spans = re.findall(r"`([^`\n]+)`", PLAN)
+    printed = [span for span in spans if re.match(r"(\.venv/bin/|make |labengine |python |pip )", span)]
+    targets = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert targets is not None
+    made = {span.split()[1] for span in printed if span.startswith("make ")}
+    assert {"setup", "slides", "lab", "model"} <= made <= set(targets[1].split())
+    called = [span for span in printed if span.startswith(".venv/bin/")]
+    assert sorted({*printed} - {*called}) == [*sorted(f"make {name}" for name in made), "pip install '.[models,lab]'"]
+    for number, span in enumerate(called):
+        script, *arguments = span.removeprefix(".venv/bin/").split()
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        command = [Path(sys.executable).parent / script, *arguments]
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+        assert [path.name for path in folder.iterdir()] == [
+            argument for argument in arguments[1:] if argument[0] != "-"
+        ]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from checkout import ROOT
 from tools import slides
 
 
@@ -25,3 +28,12 @@ def test_the_slides_are_one_file(tmp_path: Path) -> None:
 def test_without_a_file_it_says_how(capsys: pytest.CaptureFixture[str]) -> None:
     assert slides.main([]) == 2
     assert "OUT.html" in capsys.readouterr().err
+
+
+def test_make_writes_them() -> None:
+    alone = {
+        name: value for name, value in os.environ.items() if not name.startswith("MAKE")
+    }  # make test is a make, too
+    make = ["make", "--dry-run", "slides", "SLIDES=wall.html"]
+    recipe = subprocess.run(make, cwd=ROOT, env=alone, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert any(line.endswith("/python -m tools.slides wall.html") for line in recipe)

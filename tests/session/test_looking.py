@@ -169,6 +169,9 @@ def test_a_lab_has_one_dashboard_and_close_leaves_it(lab: Lab) -> None:
 
 def test_public_names() -> None:
     assert labengine.Lab is Lab
-    assert set(labengine.__all__) <= set(dir(labengine))
+    for_runners = {"ModelRunner", "StaticRunner", "StaticStep", "StaticTorch"}
+    for_ipython = {"load_ipython_extension", "unload_ipython_extension"}
+    assert {*dir(labengine)} == {*labengine.__all__, "open", "__version__"} - for_runners - for_ipython
+    assert all(hasattr(labengine, name) for name in dir(labengine))
     with pytest.raises(AttributeError, match="public names: "):
         labengine.Laboratory  # noqa: B018

@@ -11,6 +11,7 @@ from labengine import ConfigError, Lab, Parts
 from labengine.core.block import Block
 from labengine.core.block_pool import BlockPool
 from labengine.core.merge_policy import LateMerge
+from labengine.course.branch import FAST_PREFILL
 from labengine.session.violation_warnings import ViolationWarning
 
 EQUAL = list(range(1, 10))
@@ -38,6 +39,17 @@ class NoAliveCheck(LateMerge):
 
     def is_alive(self, other: Block) -> bool:
         return True
+
+
+def test_a_list_of_violations_is_printed_in_words() -> None:
+    with Lab("simulated", num_blocks=8, block_size=2, max_num_batched_tokens=2, parts=FAST_PREFILL) as lab:
+        lab.session.violation_warnings.is_silent = True
+        for num_tokens in (6, 5):
+            lab.add(token_ids=range(num_tokens), max_tokens=1)
+            lab.step()
+        [found] = lab.violations
+    assert found.misnamed, "the browser needs these bytes"
+    assert "request 1 reads position 2" in repr([found]) and "b'" not in repr([found]) and "\\x" not in repr([found])
 
 
 @pytest.mark.parametrize("work", [Lab.step, Lab.run, lambda lab: lab.step(2)])

@@ -11,7 +11,7 @@ from typing import Any
 from labengine.config import ConfigError, SamplingParams
 from labengine.core.parts import Parts
 from labengine.record.files.parsing import TraceError
-from labengine.record.wording import hidden_character, readable
+from labengine.record.wording import hidden_character, readable, spelled
 from labengine.session.source_text import checked_import, checked_literal, checked_name, quoted
 
 WIDTH = 110
@@ -216,7 +216,7 @@ def _open_step(reached: str | None) -> Iterator[str]:
 def _add(done: Mapping[str, Any], token_text: TokenText | None) -> Iterator[str]:
     token_ids = [int(token_id) for token_id in done["token_ids"]]
     if token_text is not None:
-        yield f"# {_beginning(''.join(map(token_text, token_ids[:40])))}"
+        yield f"# {_beginning(spelled(map(token_text, token_ids[:40])))}"
     sampling = {name: value for name, value in done["sampling"].items() if value != _DEFAULTS[name]}
     extra = {name: done[name] for name in ("cache_salt", "extra_keys") if done[name]}
     arguments = [f"{checked_name(name)}={_literal(value)}" for name, value in {**sampling, **extra}.items()]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from labengine.config import ConfigError, checked_int
 from labengine.record.files.file_access import MAX_BYTES, Limits
+from labengine.record.wording import spelled
 from labengine.session.settings import refuse_unknown
 from labengine.vllm.cache_events.kv_files import RecordedEvents
 from labengine.vllm.cache_events.live import LivePrefixes
@@ -62,4 +63,4 @@ def _text_of(tokenizer: str | PathLike[str] | None) -> TokensText:
     if tokenizer is None:
         return numbers_text
     token_text = token_text_of(tokenizer)
-    return lambda token_ids: "".join(map(token_text, token_ids))
+    return lambda token_ids: spelled(map(token_text, token_ids))

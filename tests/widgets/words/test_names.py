@@ -41,6 +41,13 @@ def test_numbers_are_parted_and_words_are_not() -> None:
     assert joined(["Once", " upon"]) == "Once upon"
 
 
+def test_a_character_in_several_tokens_is_whole() -> None:
+    texts = {"😀": ["\\xf0\\x9f", "\\x98\\x80"], "a é中!": ["a \\xc3", "\\xa9\\xe4", "\\xb8\\xad", "!"]}
+    assert {text: joined(tokens) for text, tokens in texts.items()} == {text: text for text in texts}
+    assert joined(["\\xf0\\x9f", "!", "\\x98\\x80"]) == r"\xf0\x9f!\x98\x80"
+    assert joined(["\\x", "f0", "\\", "x9f"]) == r"\xf0\x9f", "as somebody has typed it"
+
+
 def test_a_hash_takes_the_letter_of_its_prefix() -> None:
     contents = ContentIndex()
     assert contents.of_prefix("a") == 0

@@ -25,6 +25,13 @@ HASH = bytes(range(16))
 KEYS = ((0, HASH), (1, b"b"), (0, b"c"))
 TRANSFERS = ((0, 1, 3, HASH), (0, 2, 5, HASH), (1, 0, 3, HASH))
 STRANGE = ("stop", "constructor", "gone\n\u202eback", "x" * 300, "a <b> {step} “c”", "𝒳" * 201, "\ud800")
+SPLIT_CHARACTERS = (
+    ["ok ", "\\xf0\\x9f", "\\x98\\x80", " yes"],
+    [" \\xf0\\x9f", "\\x98\\x80\\xe4", "\\xb8", "\\xad!", "\\xc3", "\\xa9"],
+    ["\\x98\\x80", "a", "\\xf0\\x9f"],
+    ["\\xf0", "\\xf0\\x9f", "x", "\\x98\\x80", "\\xc0\\x80\\xed\\xa0\\x80\\xff"],
+)
+"""Tokens that each have some bytes of a character."""
 REASONS = ("finished", "aborted", "preempted", "merged", "window", "an own reason")
 
 EVENTS: list[ev.Event] = [
@@ -118,7 +125,7 @@ def test_both_languages_say_the_same_of_every_state(page: ModelPage) -> None:
 def test_both_languages_have_the_same_names(page: ModelPage) -> None:
     nouns = ["block", "hash", "table entry", "key", "match", "box", "miss", "copy"]
     lists = [[f"#{i}" for i in range(n)] for n in range(9)]
-    tokens = [["1", "22"], ["a", " b"], ["1", " 2"], []]
+    tokens = [["1", "22"], ["a", " b"], ["1", " 2"], [], *SPLIT_CHARACTERS]
     script = """([nouns, lists, tokens, texts]) => [
       nouns.flatMap((noun) => [0, 1, 2, 12345].map((n) => model.counted(n, noun))),
       lists.map((words) => model.listed(words)), tokens.map((words) => model.joined(words)),

@@ -56,9 +56,55 @@ export function groupName(groups: readonly { kind: string }[], group: number) {
   return (kind === "sliding_window" ? "window" : kind) + (alike.length > 1 ? ` ${alike.indexOf(group) + 1}` : "");
 }
 
+// "F", "W"; with a number where there are several of a kind.
+export function groupLetter(groups: readonly { kind: string }[], group: number) {
+  const [kind, number = ""] = groupName(groups, group).split(" ");
+  return kind[0].toUpperCase() + number;
+}
+
 // Tokens as running text; a model without words has numbers, which need a space between them.
 export function joined(tokens: string[]) {
-  return tokens.join(tokens.every((token) => /^\d+$/.test(token)) ? " " : "");
+  if (tokens.every((token) => /^\d+$/.test(token))) return tokens.join(" ");
+  return tokens.some((token) => BYTES.test(token)) ? spelled(tokens) : tokens.join("");
+}
+
+// Bytes of a character of which a token has a part: "\xf0\x9f" and "\x98\x80" are one.
+const BYTES = /((?:\\x[89a-f][0-9a-f])+)/;
+
+function spelled(tokens: string[]) {
+  let text = "",
+    bytes = "";
+  for (const token of tokens) {
+    token.split(BYTES).forEach((part, i) => {
+      if (i % 2) bytes += part;
+      else if (part) {
+        text += characters(bytes) + part;
+        bytes = "";
+      }
+    });
+  }
+  return text + characters(bytes);
+}
+
+// Characters of escaped bytes; bytes that make none stay as they are.
+function characters(escaped: string) {
+  let text = "";
+  for (let at = 0; at < escaped.length; ) {
+    const lead = Number.parseInt(escaped.slice(at + 2, at + 4), 16),
+      end = at + 4 * (lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4);
+    const whole = decoded(escaped.slice(at, end));
+    text += whole ?? escaped.slice(at, at + 4);
+    at = whole === null ? at + 4 : end;
+  }
+  return text;
+}
+
+function decoded(escaped: string) {
+  try {
+    return decodeURIComponent(escaped.replaceAll("\\x", "%"));
+  } catch {
+    return null;
+  }
 }
 
 // "#0, #1 and #2"; of a long list the first two and the last one.

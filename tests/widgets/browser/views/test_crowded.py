@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from browser.screenshots import keep
+from labengine import Lab
 from labengine import events as ev
-from widgets.browser.views.mounted_view import MountedView, show_view
+from labengine.config import GroupSpec
+from widgets.browser.views.mounted_view import PICTURES, MountedView, show_view
 from widgets.browser.views.view_recordings import crowd, preempting
 from widgets.story_219 import begin, merging_step
 
@@ -116,3 +119,25 @@ def test_in_the_timeline_only_alarm_is_a_strong_colour() -> None:
         assert ALARM in mounted.page.evaluate(HUES)
 
     show_view(check, "timeline", quiet)
+
+
+@pytest.mark.parametrize("width", [360, 420, 520, 640, 900])
+def test_every_held_card_says_its_group_in_a_narrow_pool_too(width: int) -> None:
+    groups = (GroupSpec(4), GroupSpec(4, "sliding_window", 8))
+    with Lab("simulated", num_blocks=16, groups=groups) as lab:
+        lab.add("one two three four five six seven eight nine ten eleven", max_tokens=12)
+        lab.step()
+        events = list(lab.timeline.events())
+
+    def check(mounted: MountedView) -> None:
+        mounted.at(mounted.end)
+        mounted.page.evaluate(f"() => (window.mounted.view.canvas.style.cssText = 'width: {width}px; height: 300px')")
+        mounted.page.evaluate(THEME)
+        mounted.page.evaluate(LISTEN)
+        drawn = mounted.page.evaluate("() => window.drawn")
+        counts = [{name: drawn.count(name) for name in names} for names in (("full", "window"), ("F", "W"))]
+        assert {"full": 3, "window": 3} in counts or {"F": 3, "W": 3} in counts, drawn
+        assert {*counts[0].values()} == {0} or {*counts[1].values()} == {0}, "names, or letters, on all cards"
+        keep(mounted.page.locator("#root"), PICTURES / f"pool-groups-{width}.png")
+
+    show_view(check, "pool", events)

@@ -58,6 +58,24 @@ def test_219_shown_by_the_tables() -> None:
     show_view(check, "tables", events, words=WORDS | {7: " t7"})
 
 
+def test_a_character_of_two_tokens_is_whole_as_soon_as_its_last_bytes_are_there() -> None:
+    with Lab("simulated", num_blocks=8, block_size=4) as lab:
+        request = lab.add("hello", max_tokens=2, ignore_eos=True)
+        lab.step()
+        half = lab.timeline.end
+        lab.step()
+        events, (first, second) = list(lab.timeline.events()), lab.output(request).token_ids
+    assert first != second
+
+    def check(mounted: MountedView) -> None:
+        mounted.at(half)
+        assert mounted.texts(".le-tables-words") == [r"ok \xf0\x9f"]
+        mounted.at(mounted.end)
+        assert mounted.texts(".le-tables-words") == ["ok 😀!"] and mounted.texts(".le-tables-fresh") == ["😀!"]
+
+    show_view(check, "tables", events, words={first: r"ok \xf0\x9f", second: r"\x98\x80!"})
+
+
 def test_a_request_is_one_row_until_it_is_unfolded() -> None:
     events = [*begin(), *merging_step()]
 

@@ -1,7 +1,7 @@
 // A block as a card, with room for everything: id, ref count and pips, tokens, owners, letter.
 
 import type { Theme } from "../../look/theme.ts";
-import { groupName, joined } from "../../model/names.ts";
+import { groupLetter, groupName, joined } from "../../model/names.ts";
 import type { Block } from "../../model/scene.ts";
 import type { Group } from "../../model/scene_state.ts";
 import { breakText, drawText, fit, widthOf } from "../canvas.ts";
@@ -182,7 +182,8 @@ function drawOwners(
     drawText(context, "held", x + 7, y + h - 8, `12px ${theme.ui}`, theme.ink);
 }
 
-// The name of the group whose tables hold the block; two names show a fault.
+// The name of the group whose tables hold the block; two names show a fault. Names that do not fit are letters, and
+// then on all cards: "full" beside a card without a name would say that one block has no group.
 function drawGroups(
   context: CanvasRenderingContext2D,
   { x, y, w }: Omit<Rect, "h">,
@@ -190,11 +191,16 @@ function drawGroups(
   theme: Theme,
   groups: Group[],
 ) {
-  const names = block.groups.map((group) => groupName(groups, group));
-  context.font = `${isDoubled(block) ? "700 " : ""}12px ${theme.ui}`;
-  const room = w - 72,
-    text = isDoubled(block) ? names.join("+") : names[0],
-    isFitting = widthOf(context, text) <= room;
-  const shown = isFitting || room >= 34 ? fit(context, text, room) : isDoubled(block) ? "!!" : "";
-  drawText(context, shown, x, y, context.font, isDoubled(block) ? theme.ink : theme.soft);
+  const isTwice = isDoubled(block),
+    room = w - 72,
+    left = w - 16 - contentWidth(context, block, w, theme) - 19 * Math.min(block.owners.length, 3),
+    held = isTwice ? block.groups : block.groups.slice(0, 1);
+  context.font = `${isTwice ? "700 " : ""}12px ${theme.ui}`;
+  const names = held.map((group) => groupName(groups, group)).join("+"),
+    longest = isTwice ? [names] : groups.map((_, group) => groupName(groups, group));
+  const isRoomy = longest.every((name) => widthOf(context, name) <= room),
+    letters = held.map((group) => groupLetter(groups, group)).join("+");
+  const short = isTwice && widthOf(context, letters) > room ? "!!" : isTwice || left >= 12 ? letters : "",
+    shown = isRoomy ? names : short;
+  drawText(context, shown, x, y, context.font, isTwice ? theme.ink : theme.soft);
 }

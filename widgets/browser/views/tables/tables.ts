@@ -34,6 +34,7 @@ const MAX_CHIPS_IN_ALL = 640;
 const MAX_FOLDED = 10; // chips of a folded row
 const MAX_SLOTS = 16;
 const MAX_SAID = 80;
+const PARTS = /^(?:\\x[89a-f][0-9a-f])+/;
 
 export function create(stage: ViewHost, side: Side) {
   return new Tables(stage, side);
@@ -249,7 +250,7 @@ class Tables {
   // A long text is cut at its beginning: what is said last stays in sight. This step's token is set apart.
   paintSaid(target: SaidElement, said: string, id: number) {
     const fresh = this.facts.sampled.get(id) || [],
-      tail = joined(fresh.map((token) => this.stage.text(this.side, token)));
+      tail = endOf(said, joined(fresh.map((token) => this.stage.text(this.side, token))));
     const isTail = tail && said.endsWith(tail);
     const saying = JSON.stringify([said, tail]);
     if (target.saying === saying) return;
@@ -300,4 +301,12 @@ class Tables {
     this.visible.close();
     this.element.remove();
   }
+}
+
+// The end of a text that newest tokens have made. Bytes that complete a character make this character new.
+function endOf(said: string, tail: string) {
+  if (said.endsWith(tail)) return tail;
+  const whole = tail.replace(PARTS, ""),
+    before = [...said.slice(0, said.length - whole.length)];
+  return (before.at(-1) ?? "") + whole;
 }

@@ -1,0 +1,43 @@
+"""Sentences of notebooks that no cell of theirs asserts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from checkout import ROOT
+from labengine.finder.scopes import large_scopes, small_scopes
+from labengine.scenarios import bug
+
+
+def text_of(number: str) -> str:
+    """Return all markdown of a notebook."""
+    [path] = (ROOT / "notebooks").glob(f"{number}_*.ipynb")
+    cells = json.loads(Path(path).read_text(encoding="utf-8"))["cells"]
+    return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+
+
+def test_the_finders_own_pools_are_as_small_as_they_are_said_to_be() -> None:
+    sizes = [scope.config.num_blocks for scope in (*small_scopes(), *large_scopes())]
+    said = f"pools have {min(sizes)} to {max(sizes)} blocks"
+    assert said in text_of("11") and said in (ROOT / "docs" / "finder.md").read_text(encoding="utf-8").lower()
+
+
+def test_a_preempted_request_goes_wrong_with_a_tier_alone() -> None:
+    experiment = bug("vllm-44409").experiments["preempted"]
+    assert experiment.measured("interleaved")["blocks in two tables"] == 2
+    with experiment.column("interleaved").lab("simulated", experiment.settings) as lab:
+        experiment.play(lab)
+        found = experiment.measure(lab)
+        assert lab.external is None and (found["preemptions"], found["blocks in two tables"], lab.violations) == (
+            1,
+            0,
+            [],
+        )
+    assert "with a tier beside it" in text_of("08") and "without one nothing is loaded" in text_of("08")
+
+
+def test_the_end_of_the_pull_request_is_that_of_its_scenario() -> None:
+    report = bug("nano-vllm-71").report
+    assert report.state == "closed, not merged"
+    assert f"was closed, and not merged (as it stood on {report.as_of})" in text_of("06")
