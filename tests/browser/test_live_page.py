@@ -86,7 +86,9 @@ def test_the_front_asks_a_question_and_nothing_plays_over_it(browser: Browser, a
         page.get_by_role("button", name="8", exact=True).click()
         page.locator("#opening-after").wait_for()
         until(page, used="5", peak="8", playing="false")
-        assert page.locator("#opening-verdict").inner_text() == "You said 8: it is 5."
+        assert page.locator("#opening-in-use").inner_text() == "5 in use"
+        assert page.locator(".le-scrub button:visible").all_inner_texts() == ["‹", "Replay", "›"]
+        assert page.locator("#opening-verdict").inner_text() == "You said 8: 8 at first, 5 once shared."
         marked = page.locator(".live-answers button").evaluate_all("(all) => all.map((one) => one.className)")
         assert marked == ["", "live-right", "live-other"]
         assert unfit_on_a_phone(page) == []
@@ -101,7 +103,7 @@ def test_the_front_asks_a_question_and_nothing_plays_over_it(browser: Browser, a
 
 def ask(page: Page) -> None:
     """Wait until the question stands, and Python is there: no one who thinks for a while is disturbed."""
-    page.get_by_role("heading", name="How many of these 12 blocks will the engine use?").wait_for()
+    page.get_by_role("heading", name="how many of these 12 blocks are still in use?").wait_for()
     page.wait_for_selector("#scenario:not(:disabled)", state="attached")
     until(page, used="0", moment="3", playing="false")
 
@@ -113,8 +115,8 @@ def test_the_question_is_answered_rightly_and_skipped(browser: Browser, address:
         page.get_by_role("button", name="5", exact=True).click()
         page.locator(".labengine").press("Escape")
         page.locator("#opening-after").wait_for()
-        assert page.locator("#opening-verdict").inner_text() == "Right: 5."
-        page.get_by_role("button", name="Play it again").click()
+        assert page.locator("#opening-verdict").inner_text() == "Right: 8 at first, 5 once shared."
+        page.get_by_role("button", name="Replay").click()
         until(page, playing="true")
 
 

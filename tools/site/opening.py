@@ -28,16 +28,18 @@ def opening() -> bytes:
     with Lab("simulated", num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE) as lab:
         for _ in range(2):
             lab.add(QUESTION, max_tokens=8)
-        assert lab.timeline is not None
-        asked = lab.timeline.end
+        timeline = lab.timeline
+        assert timeline is not None
+        asked = timeline.end
         lab.step()
-        told = sentences(lab.timeline, asked)
+        told = sentences(timeline, asked)
         payload = json.loads(recording_payload(lab.view_source(), has_words=False))
         payload["captions"] = [[moment, words.row(), None] for moment, words in told]
-        payload["captioned"] = [[payload["start"], lab.timeline.end]]
+        payload["captioned"] = [[payload["start"], timeline.end]]
         document = {
             "asked": asked,
             "plays_to": told[-1][0],
+            "peak": max(timeline.state(moment).num_used_blocks for moment, _ in told),
             "used": lab.snapshot().num_used_blocks,
             "recording": payload,
         }
@@ -54,28 +56,32 @@ def sentences(timeline: Timeline, asked: int) -> list[Told]:
 
     allocated = [event for _, event in step if isinstance(event, ev.BlockAllocated)]
     merges = [(moment, event) for moment, event in step if isinstance(event, ev.BlockMerged)]
-    count = len(allocated) // 2
+    count, length = len(allocated) // 2, len(QUESTION.split())
+    own = [allocated[count - 1].block_id, allocated[-1].block_id]
     twins = [event.block_id for _, event in merges]
     return [
-        (asked, Sentence("Both questions wait. All blocks are free.")),
+        (asked, Sentence(a, " and ", b, f" wait. All {NUM_BLOCKS} blocks are free.")),
         (
             last(ev.BlockAllocated),
             Sentence(
-                *(f"Each question fills {count} blocks of {BLOCK_SIZE} words: ", a, f" gets {count}, "),
-                *(b, f" gets {count}. That makes {len(allocated)}."),
+                *(f"{length} words need {count} blocks, the last one almost empty: {count} are reserved for ", a),
+                *(f", {count} for ", b, f". That makes {len(allocated)}."),
             ),
         ),
         (
             merges[0][0] - 1,
             Sentence(
-                *("The model reads both. Now ", the_blocks(twins), " hold the same as "),
-                *(the_blocks(event.into_block_id for _, event in merges), ": the same work, done twice."),
+                *("Both questions are read, the same work is done twice: ", the_blocks(twins), " hold the same as "),
+                *(the_blocks(event.into_block_id for _, event in merges), "."),
             ),
         ),
         *_merged(merges, step, b),
         (
             last(ev.StepEnded),
-            Sentence("The last blocks stay apart: the answers to ", a, " and ", b, " will go there, and may differ."),
+            Sentence(
+                *(the_block(own[0]), " and ", the_block(own[1]), " stay apart: the answer to ", a, " will go into "),
+                *(the_block(own[0]), ", that to ", b, " into ", the_block(own[1]), ", and they may differ."),
+            ),
         ),
     ]
 
@@ -89,9 +95,12 @@ def _merged(
     for _, event in merges:
         copy, kept = the_block(event.block_id), the_block(event.into_block_id)
         words = (
-            Sentence(copy, " goes the same way: ", kept, " is enough.")
+            Sentence(copy, " goes the same way: ", kept, " has two users, too.")
             if told
-            else Sentence("One copy is enough: ", name, " points to ", kept, " too, and ", copy, " is free again.")
+            else Sentence(
+                *("One copy is enough: ", name, " uses ", kept, " too, which has two users now, and ", copy),
+                " is free again.",
+            )
         )
         told.append((freed[event.block_id], words))
     return told

@@ -49,6 +49,7 @@ export const internals = {
 export interface Arrangement {
   kind: keyof typeof LAYOUTS;
   views: string[];
+  is_plain?: boolean; // in plain terms: for somebody who sees it for the first time
 }
 
 // The part of anywidget's model that is used here.

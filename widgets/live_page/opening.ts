@@ -2,12 +2,16 @@
 // waits for nothing. Then the reader's own question.
 import type { Stage } from "../browser/stage/stage.ts";
 import { unpacked } from "../browser/stage/wire.ts";
+import type { Arrangement } from "../browser/widget.ts";
 import { mount } from "../browser/widget.ts";
 import { byId } from "./bar.ts";
+
+const PLAIN: Arrangement = { kind: "view", views: ["pool"], is_plain: true };
 
 interface Opened {
   asked: number; // the moment at which the question stands
   plays_to: number;
+  peak: number;
   used: number; // the answer
   recording: unknown;
 }
@@ -16,6 +20,7 @@ export class Opening {
   element = byId("opening");
   verdict = byId("opening-verdict");
   after = byId("opening-after");
+  inUse = byId("opening-in-use");
   own = byId<HTMLFormElement>("opening-own");
   answers = [...this.element.querySelectorAll<HTMLButtonElement>("[data-blocks]")];
   said: number | null = null; // what the reader has answered
@@ -26,7 +31,6 @@ export class Opening {
   constructor(ask: (question: string, people: number) => void) {
     for (const answer of this.answers)
       answer.addEventListener("click", () => this.answer(Number(answer.dataset.blocks)));
-    byId("opening-again").addEventListener("click", () => this.play());
     this.own.addEventListener("submit", (event) => {
       event.preventDefault();
       const [question, people] = this.own.querySelectorAll("input");
@@ -39,12 +43,15 @@ export class Opening {
     const answer = await fetch(new URL("recorded/opening.bin", import.meta.url));
     if (!answer.ok) return;
     const opened = (await unpacked(new Uint8Array(await answer.arrayBuffer()))) as Opened,
-      stage = await mount(place, JSON.stringify(opened.recording), { kind: "view", views: ["pool"] });
+      stage = await mount(place, JSON.stringify(opened.recording), PLAIN);
     if (this.element.hidden) return stage.close(); // another session was quicker
     this.stage = stage;
     this.opened = opened;
     stage.moveTo(opened.asked);
-    stage.on("painted", () => this.judge());
+    stage.on("painted", () => {
+      this.inUse.textContent = `${stage.sides[0].scene.score.used} in use`;
+      this.judge();
+    });
     for (const button of this.answers) button.disabled = false;
   }
 
@@ -54,7 +61,8 @@ export class Opening {
       button.disabled = true;
       button.setAttribute("aria-pressed", String(Number(button.dataset.blocks) === blocks));
     }
-    this.verdict.textContent = `You say ${blocks}. Let us see.`;
+    this.verdict.textContent = `You say ${blocks}.`;
+    this.element.dataset.state = "answered";
     this.play();
   }
 
@@ -71,14 +79,13 @@ export class Opening {
   judge() {
     const { stage, said, opened } = this;
     if (!stage || said === null || stage.isPlaying || stage.position < opened.plays_to || !this.after.hidden) return;
-    const { used } = opened;
-    this.verdict.textContent = said === used ? `Right: ${used}.` : `You said ${said}: it is ${used}.`;
+    const { used, peak } = opened;
+    this.verdict.textContent = `${said === used ? "Right" : `You said ${said}`}: ${peak} at first, ${used} once shared.`;
     for (const button of this.answers) {
       const blocks = Number(button.dataset.blocks);
       button.classList.toggle("live-right", blocks === used);
       button.classList.toggle("live-other", blocks === said && said !== used);
     }
-    this.element.dataset.state = "answered";
     this.after.hidden = false;
   }
 

@@ -72,8 +72,15 @@ export function layDashboard(stage: Stage, root: HTMLElement) {
   ]);
 }
 
+interface Shown {
+  views: string[];
+  is_plain?: boolean;
+}
+
 // One view, or a few, of one lab, without the controls.
-export function layViews(stage: Stage, root: HTMLElement, { views }: { views: string[] }) {
+export function layViews(stage: Stage, root: HTMLElement, { views, is_plain = false }: Shown) {
+  stage.isPlain = is_plain;
+  root.classList.toggle("le-is-plain", is_plain);
   const keys = new Keys(stage),
     layer = overlay(stage),
     scrubber = new Scrubber(stage),

@@ -38,6 +38,7 @@ export class Stage {
   reference: Reference | null = null; // the marked moment
   listeners: { [Name in keyof StageEvents]?: ((...details: StageEvents[Name]) => void)[] } = {};
   themeRead: Theme | null = null; // null until it is read again
+  isPlain = false;
   isNarrow = false; // narrower than its layout wants
   tip!: HTMLElement; // the overlay makes these three
   slides!: Slides;

@@ -51,6 +51,7 @@ export interface ViewHost {
   sides: Side[];
   isPair: boolean;
   isLive: boolean;
+  isPlain: boolean; // for somebody who sees this for the first time: no letters, no counts
   selection: Selection | null;
   theme: Theme;
   track: {

@@ -118,11 +118,11 @@ function veil(context: CanvasRenderingContext2D, rect: Rect, theme: Theme) {
 }
 
 // A block of at most four tokens shows its slots, in two rows, empty ones too.
-function drawSlots(
+export function drawSlots(
   context: CanvasRenderingContext2D,
   { x, y, w, h }: Rect,
   words: string[],
-  { theme, size, color }: { theme: Theme; size: number; color: string },
+  { theme, size, color, font = `12px ${theme.code}` }: { theme: Theme; size: number; color: string; font?: string },
 ) {
   const columns = Math.ceil(size / 2),
     rows = Math.ceil(size / columns),
@@ -147,9 +147,9 @@ function drawSlots(
     context.clip();
     context.globalAlpha = 1;
     if (isWritten) {
-      context.font = `12px ${theme.code}`;
+      context.font = font;
       const text = fit(context, words[slot].trim() || "␣", slotWidth - 7);
-      drawText(context, text, rect.x + rect.w / 2, rect.y + rect.h / 2 + 4.3, context.font, color, "center");
+      drawText(context, text, rect.x + rect.w / 2, rect.y + rect.h / 2 + 4.3, font, color, "center");
     }
     context.restore();
   }

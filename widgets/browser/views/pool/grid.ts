@@ -27,11 +27,19 @@ export function scaled(grid: Grid, ratio: number): Grid {
   };
 }
 
-export function largestGrid(numBlocks: number, width: number, height: number): Grid {
+// Of a card, and of a card in plain terms.
+const LARGEST = { width: 152, height: 126 },
+  LARGEST_PLAIN = { width: 230, height: 160 };
+
+export function largestGrid(numBlocks: number, width: number, height: number, isPlain = false): Grid {
+  const most = isPlain ? LARGEST_PLAIN : LARGEST;
   let largest = { rating: -1, columns: 1, cellWidth: 1, cellHeight: 1 };
   for (let columns = 1; columns <= Math.min(Math.max(1, numBlocks), Math.max(1, Math.floor(width))); columns++) {
     const rows = Math.ceil(numBlocks / columns),
-      cell = { cellWidth: Math.min(width / columns, 152), cellHeight: Math.min(height / rows, 126) };
+      cell = {
+        cellWidth: Math.min(width / columns, most.width),
+        cellHeight: Math.min(height / rows, most.height),
+      };
     const rating = ratingOf(cell, numBlocks, columns);
     if (rating > largest.rating) largest = { rating, columns, ...cell };
   }

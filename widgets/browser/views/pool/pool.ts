@@ -15,6 +15,7 @@ import { Dots } from "./dots.ts";
 import type { Grid } from "./grid.ts";
 import { largestGrid, painterFor, scaled } from "./grid.ts";
 import { Outlines } from "./outlines.ts";
+import { drawPlain } from "./plain.ts";
 import { drawViolated, violatedBox } from "./signs.ts";
 
 export const title = "Block pool";
@@ -89,8 +90,9 @@ class Pool {
     if (!this.isSized) return true;
     this.canvas.width = Math.round(width * ratio);
     this.canvas.height = Math.round(height * ratio);
-    this.grid = largestGrid(numBlocks, width, height);
-    this.painter = painterFor(this.grid);
+    const { isPlain } = this.stage;
+    this.grid = largestGrid(numBlocks, width, height, isPlain);
+    this.painter = isPlain ? drawPlain : painterFor(this.grid);
     if (!this.painter) this.dots.begin(this.canvas.width, this.canvas.height, scaled(this.grid, ratio), theme);
     return true;
   }
