@@ -6,6 +6,8 @@ import { mount } from "../browser/widget.ts";
 import { Bar } from "./bar.ts";
 import type { Posted } from "./connection.ts";
 import { Connection } from "./connection.ts";
+import type { ModelNews } from "./real_model.ts";
+import { RealModel } from "./real_model.ts";
 
 // recorded: a picture is shown, and Python is coming; loading: Python is coming; live: the lab can be stepped
 type State = "recorded" | "loading" | "live" | "failed";
@@ -39,6 +41,7 @@ class LivePage {
   moment: number | null; // the one that the address names, until it is shown
   opening = -1; // the position at which the session opened: the address does not name it
   connection: Connection;
+  realModel: RealModel;
   linkTimer?: number;
 
   constructor(place: HTMLElement) {
@@ -52,6 +55,10 @@ class LivePage {
       restart: () => this.restart(),
     });
     this.connection = new Connection(new URL("worker.mjs", import.meta.url), (posted) => this.take(posted));
+    this.realModel = new RealModel({
+      open: (query) => this.bar.open(query),
+      load: (isAsked) => this.connection.post({ type: "load_model", is_asked: isAsked }),
+    });
     this.connection.listen((content) => this.notice(content.type, content.status?.running));
   }
 
@@ -99,6 +106,7 @@ class LivePage {
     this.place.dataset.state = state;
     this.bar.say(words, state === "failed");
     this.bar.enable(state === "live");
+    this.realModel.enable(state === "live");
   }
 
   async mount(recordings: string[], arrangement: Arrangement) {
@@ -117,17 +125,25 @@ class LivePage {
   }
 
   take({ kind, content }: Posted) {
-    if (kind === "ready") this.open(this.query);
+    if (kind === "ready") this.begun();
+    else if (kind === "model") this.realModel.hear(content as unknown as ModelNews);
     else if (kind === "failed") this.fail(String(content.message));
     else if (kind === "opened") void this.opened(content.arrangement as Arrangement, String(content.query));
     else if (kind === "refused") this.refused(String(content.message));
     else this.link(String(content.query));
   }
 
+  // Python is there.
+  begun() {
+    if (this.realModel.isNeededBy(this.query)) this.realModel.openWhenLoaded(this.query, this.front);
+    else this.open(this.query);
+  }
+
   // A new Python, which does again what the address names.
   restart() {
     this.query = location.search.slice(1) || this.front;
     this.show("loading", "Python starts anew, and takes the same steps …");
+    this.realModel.forget();
     this.connection.restart();
   }
 
@@ -193,6 +209,7 @@ class LivePage {
   link(query: string) {
     this.query = query;
     this.bar.follow(query);
+    this.realModel.follow(query);
     if (this.moment === null) this.write();
   }
 }
