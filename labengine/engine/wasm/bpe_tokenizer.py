@@ -107,8 +107,11 @@ class BPETokenizer:
             yield text[found.start() : found.end()]
 
     def _merged(self, word: str) -> tuple[int, ...]:
-        """Join the pair of the lowest rank, the leftmost of equals, until no pair has a rank."""
-        parts = [self._characters[byte] for byte in word.encode()]
+        """Join the pair of the lowest rank, the leftmost of equals, until no pair has a rank.
+
+        A byte without a token is left out, as the reference does.
+        """
+        parts = [part for byte in word.encode() if (part := self._characters[byte]) in self._ids]
         after, before = [*range(1, len(parts) + 1)], [*range(-1, len(parts) - 1)]
         pairs = [(rank, at) for at in range(len(parts) - 1) if (rank := self._rank(parts, at, at + 1)) is not None]
         heapify(pairs)

@@ -102,10 +102,11 @@ def packed_plan(
 ) -> tuple[tuple[int, int, int], int, tuple[array[int], ...]]:
     """Return a step's numbers of tokens, requests and sampling rows, the length of its block tables, and its inputs.
 
-    The inputs are PageProgram.run's. Tables are as long as the longest one. Raises ConfigError for several groups.
+    The inputs are PageProgram.run's. Tables are as long as the longest request needs. Raises ValueError where a table
+    or a run is too short, and ConfigError for several groups.
     """
     ids, positions, slots, starts, contexts, tables, rows = (array("i") for _ in range(7))
-    stride = max(len(request.block_tables[0]) for request in scheduled)
+    stride = max(-(-request.end // block_size) for request in scheduled)
     starts.append(0)
     for request in scheduled:
         if len(request.block_tables) != 1:
@@ -117,9 +118,10 @@ def packed_plan(
             slots.extend(range(first, first + length))
         starts.append(len(ids))
         contexts.append(request.end)
-        table = request.block_tables[0]
-        tables.extend(table)
-        tables.extend([0] * (stride - len(table)))
+        table = request.block_tables[0][:stride]
+        if len(slots) != len(ids) or len(table) * block_size < request.end:
+            raise ValueError(f"request {request.request_id} has a block table or slot runs that are too short")
+        tables.extend((*table, *[0] * (stride - len(table))))
         if request.samples:
             rows.append(len(ids) - 1)
     counts = len(ids), len(scheduled), len(rows)
