@@ -17,7 +17,7 @@ const FOLDER = new URL("model/", import.meta.url),
   STORE = "labengine-model";
 
 export async function listed(): Promise<Files> {
-  return (await answered("files.json", { cache: "no-cache" })).json();
+  return (await answered("files.json")).json();
 }
 
 export const sizeOf = ({ parts }: Files) => parts.reduce((sum, { bytes }) => sum + bytes, 0);
@@ -67,8 +67,9 @@ async function isAsListed(content: Uint8Array<ArrayBuffer>, { sha256 }: Listed) 
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("") === sha256;
 }
 
-async function answered(file: string, options?: RequestInit) {
-  const answer = await fetch(new URL(file, FOLDER), options).catch(() => {
+// Past the browser's HTTP cache, which would answer with a damaged file again, and keep a second copy of each.
+async function answered(file: string) {
+  const answer = await fetch(new URL(file, FOLDER), { cache: "no-store" }).catch(() => {
     throw new Error(`${file} could not be fetched: the host does not answer`);
   });
   if (!answer.ok) throw new Error(`${file} could not be fetched: ${answer.status} ${answer.statusText}`);
