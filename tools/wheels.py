@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -20,7 +20,8 @@ from labengine.engine.native.instruction_set import INSTRUCTION_SETS, machine
 from labengine.engine.native.prebuilt import FOLDER, prebuilt_name
 from tools.try_wheel import differences
 
-TOOLS = ("ziglang==0.17.1", "hatchling==1.33.0", "wheel==0.47.0")
+ZIG = "ziglang==0.17.1"
+TOOLS = (ZIG, "hatchling==1.33.0", "wheel==0.47.0")
 """What builds wheels; nothing else of the project needs it."""
 ROOT = Path(__file__).parents[1]
 DIST = ROOT / "dist"
@@ -66,11 +67,11 @@ def main(arguments: list[str]) -> int:
     return bool(failures)
 
 
-def environment(folder: Path) -> Path:
+def environment(folder: Path, tools: Iterable[str] = TOOLS) -> Path:
     """Make a virtual environment with the tools, under pip's own settings. Returns its Python."""
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     python = folder / "bin" / "python"
-    subprocess.run([str(python), "-m", "pip", "install", "--quiet", *TOOLS], check=True)
+    subprocess.run([str(python), "-m", "pip", "install", "--quiet", *tools], check=True)
     return python
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike, fspath
@@ -210,7 +210,7 @@ class RealModel(LoadedModel):
 
     def sibling(self, config: EngineConfig, options: ModelOptions) -> RealModel:
         """Return a model with the same weights and tokenizer. Raises ConfigError when a second pool does not fit."""
-        block_size = _single_block_size(config)
+        block_size = single_block_size(config)
         limits = config.max_num_seqs, config.max_num_batched_tokens, options.max_model_len
         runner = self.runner.sibling(options.num_blocks, block_size, *limits)
         other = RealModel(self.name, self._directory, config, runner)
@@ -240,6 +240,20 @@ class ModelOptions:
     max_model_len: int | None = None
 
 
+MakeModel = Callable[[EngineConfig, ModelOptions], LoadedModel]
+_PROVIDED: dict[str, MakeModel] = {}
+
+
+def provide_model(name: str, make: MakeModel) -> None:
+    """Have load_model make the model of that name by this call: weights that are in memory already (wasm/model.py)."""
+    _PROVIDED[name] = make
+
+
+def is_provided(name: str) -> bool:
+    """Return True if a model of that name was provided."""
+    return name in _PROVIDED
+
+
 def load_model(model: str | PathLike[str], config: EngineConfig, options: ModelOptions) -> LoadedModel:
     """Load the model of that name. Its config is `config` with the model's groups and pool size.
 
@@ -248,7 +262,9 @@ def load_model(model: str | PathLike[str], config: EngineConfig, options: ModelO
     if model == "simulated":
         _refuse_for_simulated(options)
         return SimulatedModel(config, options.max_model_len)
-    block_size = _single_block_size(config)
+    if isinstance(model, str) and model in _PROVIDED:
+        return _PROVIDED[model](config, options)
+    block_size = single_block_size(config)
     from labengine.engine.sources import find_model
 
     directory = find_model(model, meanwhile=wait_for_torch)  # a wrong name raises before torch is imported
@@ -277,7 +293,8 @@ def _refuse_for_simulated(options: ModelOptions) -> None:
         raise ConfigError(f"attention={options.attention!r}: the simulated model has no attention to compute")
 
 
-def _single_block_size(config: EngineConfig) -> int:
+def single_block_size(config: EngineConfig) -> int:
+    """Return the block size of a config for a real model. Raises ConfigError for several groups, or a window."""
     if len(config.groups) > 1 or config.groups[0].kind != "full":
         raise ConfigError("a real model brings its own KV-cache groups: give it one block_size and no groups")
     return config.groups[0].block_size

@@ -7,13 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from labengine.engine.splitmix import GOLDEN_GAMMA
+
 _MASK = 2**64 - 1
-_GOLDEN_GAMMA = 0x9E3779B97F4A7C15
-
-
-def uniform(seed: int, position: int) -> float:
-    """Return a pseudorandom number in [0, 1) of (seed, position): two rounds of splitmix64."""
-    return (_splitmix64(_splitmix64(seed & _MASK) + position) >> 11) / 2**53
 
 
 def mixed_seeds(seeds: Sequence[int]) -> NDArray[np.uint64]:
@@ -30,16 +26,8 @@ def uniforms(mixed: NDArray[np.uint64], positions: Sequence[int]) -> NDArray[np.
 
 
 def _mixed(states: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return _splitmix64 of each state; sums and products of uint64 wrap around."""
-    z = states + np.uint64(_GOLDEN_GAMMA)
+    """Return splitmix64 of each state; sums and products of uint64 wrap around."""
+    z = states + np.uint64(GOLDEN_GAMMA)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
-
-
-def _splitmix64(state: int) -> int:
-    """Return the mixed state (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014)."""
-    z = (state + _GOLDEN_GAMMA) & _MASK
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
-    return z ^ (z >> 31)

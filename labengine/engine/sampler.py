@@ -18,7 +18,7 @@ from labengine.core.step_plan import ScheduledRequest
 from labengine.engine import triton_sampler
 from labengine.engine.batch_sampling import BatchSampling, cuts
 from labengine.engine.device import sent
-from labengine.engine.random_numbers import uniform
+from labengine.engine.splitmix import uniform
 
 MAX_CELLS = {"cpu": 2**17, "cuda": 2**24}
 """Logits per batch of drawn rows: as doubles they fit into a CPU's cache, or take 128 MiB of a GPU."""

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
+from labengine.engine.wasm.memory import Kernels
+from labengine.engine.wasm.model import load_in_page
 from labengine.lab import Lab
 from labengine.live_page.page_view import PageView, Send
 from labengine.live_page.permalink import permalink_of
@@ -45,6 +47,14 @@ class LivePage:
         self._view = _view_of(session, self._send)
         kind = DASHBOARD if isinstance(session.shown, Lab) else COMPARE
         self._say("opened", {"arrangement": kind, "query": session.permalink().query()})
+
+    def load_model(self, kernels: Kernels, at: int, num_bytes: int, name: str, digest: str) -> str:
+        """Load a model whose GGUF lies in the kernels' memory; return why that is impossible, or an empty text."""
+        try:
+            load_in_page(kernels, at, num_bytes, name, digest)
+        except Exception as error:  # whatever a site's files lead to is said in the page
+            return readable(str(error) or type(error).__name__, MAX_REFUSAL)
+        return ""
 
     def receive(self, message: str) -> None:
         """Take a message of the browser half: {"type": "open", query} and {"type": "permalink"} are the page's own."""

@@ -11,6 +11,9 @@ from labengine.config import ConfigError, shown
 
 MAX_BLOCKS, MAX_BLOCK_SIZE, MAX_ACTS, MAX_STEPS = 512, 64, 200, 2_000
 MAX_COPIES, MAX_TOKENS, MAX_PROMPT = 64, 2_000, 20_000
+MAX_REAL_STEPS = 500
+"""Steps of a real model: with sixteen requests one takes a tenth of a second or more."""
+SIMULATED, REAL_MODELS = "simulated", ("smollm2",)
 MAX_NAME = 100
 """Characters of a bug's or an edition's name."""
 NUM_BLOCKS, BLOCK_SIZE = 24, 4
@@ -88,12 +91,13 @@ SessionAct = PromptAct | StepsAct | AbortAct
 
 @dataclass(frozen=True, slots=True)
 class Permalink:
-    """A session: a scenario by its id, or an edition (two to compare) and a pool; and the acts that lead to its state.
+    """A session: a scenario by its id, or a model, an edition (two to compare) and a pool; and the acts after that.
 
     follow_up: the scenario's later cost has been shown, before the acts.
     """
 
     bug: str = ""
+    model: str = SIMULATED
     editions: tuple[str, ...] = ("labengine",)
     num_blocks: int = NUM_BLOCKS
     block_size: int = BLOCK_SIZE
@@ -110,6 +114,8 @@ class Permalink:
             if self.follow_up:
                 yield "follow_up", 1
         else:
+            if self.model != SIMULATED:
+                yield "model", self.model
             yield ("compare" if len(self.editions) > 1 else "edition"), ",".join(self.editions)
             if (self.num_blocks, self.block_size) != (NUM_BLOCKS, BLOCK_SIZE):
                 yield "blocks", self.num_blocks
@@ -136,6 +142,7 @@ class _LinkReader:
 
     def __init__(self) -> None:
         self.bug = ""
+        self.model = SIMULATED
         self.editions: tuple[str, ...] = ("labengine",)
         self.num_blocks, self.block_size = NUM_BLOCKS, BLOCK_SIZE
         self.follow_up = False
@@ -144,9 +151,21 @@ class _LinkReader:
     def permalink(self) -> Permalink:
         """Return the session. Raises ConfigError for one that would take a browser too long."""
         num_steps = sum(act.count for act in self.acts if isinstance(act, StepsAct))
-        if len(self.acts) > MAX_ACTS or num_steps > MAX_STEPS:
-            raise ConfigError(f"a link may have {MAX_ACTS} acts and {MAX_STEPS:,} steps: this one has more")
-        return Permalink(self.bug, self.editions, self.num_blocks, self.block_size, self.follow_up, tuple(self.acts))
+        most = MAX_STEPS if self.model == SIMULATED else MAX_REAL_STEPS
+        if len(self.acts) > MAX_ACTS or num_steps > most:
+            raise ConfigError(f"a link may have {MAX_ACTS} acts and {most:,} steps: this one has more")
+        if self.bug and self.model != SIMULATED:
+            raise ConfigError("a scenario in this page runs on the simulated model: leave out bug, or model")
+        return Permalink(
+            self.bug, self.model, self.editions, self.num_blocks, self.block_size, self.follow_up, tuple(self.acts)
+        )
+
+    def read_model(self, value: str) -> None:
+        """Read the model's name."""
+        if value not in (SIMULATED, *REAL_MODELS):
+            known = ", ".join((SIMULATED, *REAL_MODELS))
+            raise ConfigError(f"model in a link must be one of {known}, got {shown(value)}")
+        self.model = value
 
     def read_editions(self, value: str) -> None:
         """Read the names of one edition, or of two to compare."""
@@ -184,6 +203,7 @@ def _number(name: str, value: str, least: int, most: int) -> int:
 
 _READ: dict[str, Callable[[_LinkReader, str], object]] = {
     "bug": lambda reader, value: setattr(reader, "bug", _name(value)),
+    "model": _LinkReader.read_model,
     "edition": _LinkReader.read_editions,
     "compare": _LinkReader.read_editions,
     "blocks": lambda reader, value: setattr(reader, "num_blocks", _number("blocks", value, 1, MAX_BLOCKS)),

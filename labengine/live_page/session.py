@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from labengine.config import ConfigError
+from labengine.engine.loaded_model import is_provided
 from labengine.lab import Lab
-from labengine.live_page.permalink import MAX_COPIES, AbortAct, Permalink, PromptAct, SessionAct, StepsAct
+from labengine.live_page.permalink import MAX_COPIES, SIMULATED, AbortAct, Permalink, PromptAct, SessionAct, StepsAct
 from labengine.scenarios import bug
 from labengine.session.compare.comparing import compare
 from labengine.session.compare.comparison import Comparison
 from labengine.session.history.inputs import AbortInput, AddInput, Input
+
+HOW_TO_LOAD = "press 'Use a real model' above the lab"
 
 
 @dataclass
@@ -65,10 +69,11 @@ def open_session(link: Permalink) -> OpenSession:
 def _made(link: Permalink) -> Lab | Comparison:
     if link.bug:
         return bug(link.bug).compare()
-    pool = {"num_blocks": link.num_blocks, "block_size": link.block_size}
+    if link.model != SIMULATED and not is_provided(link.model):
+        raise ConfigError(f"this link runs {link.model}, whose weights are not in this page yet: {HOW_TO_LOAD}")
     if len(link.editions) > 1:
-        return compare(link.editions[0], link.editions[1], **pool)
-    return Lab("simulated", edition=link.editions[0], num_blocks=link.num_blocks, block_size=link.block_size)
+        return compare(*link.editions, model=link.model, num_blocks=link.num_blocks, block_size=link.block_size)
+    return Lab(link.model, edition=link.editions[0], num_blocks=link.num_blocks, block_size=link.block_size)
 
 
 def acts_of(lab: Lab, inputs: Iterable[Input], num_steps: int, finished: int) -> Iterator[SessionAct]:

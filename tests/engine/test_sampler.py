@@ -14,8 +14,9 @@ from engine.plan_builder import Dealer
 from labengine.config import SamplingParams
 from labengine.core.step_plan import ScheduledRequest
 from labengine.engine import sampler
-from labengine.engine.random_numbers import mixed_seeds, uniform, uniforms
+from labengine.engine.random_numbers import mixed_seeds, uniforms
 from labengine.engine.sampler import pick, sample
+from labengine.engine.splitmix import uniform
 from near_draws import are_drawn, laid_out
 from torch_ops import TorchOps
 

@@ -3,10 +3,10 @@
 import sys
 from pathlib import Path
 
-from tools.site import docs, lite, live_page
+from tools.site import docs, lite, live_page, real_model
 from tools.site.links import wrong_in
 
-front = live_page.build(Path(*sys.argv[1:2] or ["site"]))
+front = live_page.build(Path(*sys.argv[1:2] or ["site"]), write_model=real_model.write)
 print(f"site: {docs.build(front.parent)}: course, how-tos, bugs, reference")
 print(f"site: {lite.build(front.parent)}: the notebooks, to run")
 if wrong := wrong_in(front.parent):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from gzip import compress
 from html import escape
 from importlib.metadata import distribution
@@ -19,6 +20,7 @@ from labengine.scenarios.scenario import Scenario
 from labengine.scenarios.tiny_model import TinyModelScenario
 from labengine_widgets.pages.export import pair_payloads
 from labengine_widgets.pages.html_page import LOOK
+from tools.site import real_model
 from tools.site.opening import opening
 
 ROOT = Path(__file__).parent.parent.parent
@@ -32,10 +34,13 @@ SUFFIXES = (".py", ".json")
 """Files of the packages that the page needs: the browser half comes with the page."""
 
 
-def build(site: Path, scenarios: Iterable[Scenario] | None = None) -> Path:
+def build(
+    site: Path, scenarios: Iterable[Scenario] | None = None, write_model: Callable[[Path], object] | None = None
+) -> Path:
     """Write the site into a folder, which is emptied; return the path of its front page.
 
-    scenarios: those to record; by default all that need no model. The page offers only these.
+    scenarios: those to record; by default all that need no model. The page offers only these. write_model: writes the
+    real model's files (real_model.write); without it the page offers none.
     """
     shown = [one for one in scenarios or bugs() if not isinstance(one, TinyModelScenario)]
     shutil.rmtree(site, ignore_errors=True)
@@ -48,8 +53,10 @@ def build(site: Path, scenarios: Iterable[Scenario] | None = None) -> Path:
     (site / "recorded" / "opening.bin").write_bytes(opening())
     for scenario in shown:
         (site / "recorded" / f"{scenario.id}.bin").write_bytes(recorded(scenario))
+    if write_model is not None:
+        write_model(site)
     index = site / "index.html"
-    index.write_text(page(shown), encoding="utf-8")
+    index.write_text(page(shown, real_model.num_bytes(site)), encoding="utf-8")
     return index
 
 
@@ -100,11 +107,20 @@ def recorded(scenario: Scenario) -> bytes:
     return compress(json.dumps(recordings, separators=(",", ":")).encode(), mtime=0)
 
 
-def page(scenarios: Iterable[Scenario]) -> str:
-    """Return the front page, in which these scenarios and all editions can be chosen."""
+def page(scenarios: Iterable[Scenario], model_bytes: int) -> str:
+    """Return the front page, in which these scenarios and all editions can be chosen.
+
+    model_bytes: those of the real model's weights, 0 for a site without one.
+    """
     options = "".join(
         f'<option value="{escape(one.id)}">{escape(f"{one.id}: {one.title}")}</option>' for one in scenarios
     )
     editions = "".join(f'<option value="{escape(name)}">{escape(name)}</option>' for name in EDITIONS)
     text = (SOURCES / "index.html").read_text(encoding="utf-8")
-    return text.replace("@SCENARIOS@", options).replace("@EDITIONS@", editions)
+    values = {
+        "SCENARIOS": options,
+        "EDITIONS": editions,
+        "MODEL_BYTES": str(model_bytes),
+        "MODEL_MB": str(round(model_bytes / 1e6)),
+    }
+    return re.sub("@([A-Z_]+)@", lambda found: values[found[1]], text)

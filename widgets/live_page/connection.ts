@@ -4,7 +4,7 @@ import type { Source, WireBuffer } from "../browser/stage/wire.ts";
 
 // What the worker posts: `message` is for a view, all else for the page.
 export interface Posted {
-  kind: "ready" | "failed" | "opened" | "refused" | "permalink" | "message";
+  kind: "ready" | "failed" | "opened" | "refused" | "permalink" | "message" | "model";
   content: Record<string, unknown>;
   buffers: Uint8Array<ArrayBuffer>[];
 }

@@ -27,14 +27,14 @@ export class Opening {
   stage: Stage | null = null;
   opened!: Opened; // with the stage
 
-  // ask: opens a session in which so many people ask this.
-  constructor(ask: (question: string, people: number) => void) {
+  // ask: opens a session in which so many people ask this, of the real model or the simulated one.
+  constructor(ask: (question: string, people: number, isReal: boolean) => void) {
     for (const answer of this.answers)
       answer.addEventListener("click", () => this.answer(Number(answer.dataset.blocks)));
     this.own.addEventListener("submit", (event) => {
       event.preventDefault();
-      const [question, people] = this.own.querySelectorAll("input");
-      ask(question.value, people.valueAsNumber);
+      const [question, people, isReal] = this.own.querySelectorAll("input");
+      ask(question.value, people.valueAsNumber, isReal.checked);
     });
   }
 

@@ -8,6 +8,8 @@ import { Bar } from "./bar.ts";
 import type { Posted } from "./connection.ts";
 import { Connection } from "./connection.ts";
 import { Opening } from "./opening.ts";
+import type { ModelNews } from "./real_model.ts";
+import { MODEL, RealModel } from "./real_model.ts";
 
 // opening: a question is asked, and a session is at hand; recorded: a picture is shown, and Python is coming; loading:
 // Python is coming; live: the lab can be stepped
@@ -28,13 +30,14 @@ class LivePage {
   place: HTMLElement;
   bar: Bar;
   query: string; // empty while the page asks its question
-  opening = new Opening((question, people) => this.askOwn(question, people));
+  opening = new Opening((question, people, isReal) => this.askOwn(question, people, isReal));
   isToStep = false; // the session is one that the reader asked for: its first step is played
   stage: Stage | null = null;
   isRecorded = false; // the stage shows the recording of the session that is being opened
   moment: number | null; // the one that the address names, until it is shown
   opensAt = -1; // the position at which the session opened: the address does not name it
   connection: Connection;
+  realModel: RealModel;
   isPythonThere = false;
   linkTimer?: number;
 
@@ -48,6 +51,11 @@ class LivePage {
       restart: () => this.restart(),
     });
     this.connection = new Connection(new URL("worker.mjs", import.meta.url), (posted) => this.take(posted));
+    this.realModel = new RealModel({
+      open: (query) => this.bar.open(query),
+      load: (isAsked) => this.connection.post({ type: "load_model", is_asked: isAsked }),
+      showFront: () => this.showFront(),
+    });
     this.connection.listen((content) => this.notice(content.type, content.status?.running));
   }
 
@@ -72,10 +80,11 @@ class LivePage {
   }
 
   // The reader's own question: its session is opened as soon as Python is there.
-  askOwn(question: string, people: number) {
+  askOwn(question: string, people: number, isReal: boolean) {
     this.isToStep = true;
-    this.query = String(new URLSearchParams({ edition: "labengine", prompt: question, copies: String(people) }));
-    if (this.isPythonThere) this.open(this.query);
+    const asked = { edition: "labengine", prompt: question, copies: String(people) };
+    this.query = String(new URLSearchParams(isReal ? { model: MODEL, ...asked } : asked));
+    if (this.isPythonThere) this.begun();
     else this.show("loading");
   }
 
@@ -90,7 +99,7 @@ class LivePage {
   show(state: State, words = WORDS[state]) {
     this.place.dataset.state = state;
     this.bar.say(words, state === "failed");
-    this.bar.enable(this.isPythonThere && state !== "failed");
+    this.enable(this.isPythonThere && state !== "failed");
   }
 
   async mount(recordings: string[], arrangement: Arrangement) {
@@ -110,16 +119,24 @@ class LivePage {
 
   take({ kind, content }: Posted) {
     if (kind === "ready") this.begun();
+    else if (kind === "model") this.realModel.hear(content as unknown as ModelNews);
     else if (kind === "failed") this.fail(String(content.message));
     else if (kind === "opened") void this.opened(content.arrangement as Arrangement, String(content.query));
     else if (kind === "refused") this.refused(String(content.message));
     else this.link(String(content.query));
   }
 
+  // Python is there.
   begun() {
     this.isPythonThere = true;
-    if (this.query) this.open(this.query);
-    else this.bar.enable(true);
+    if (this.realModel.isNeededBy(this.query)) this.realModel.openWhenLoaded(this.query, this.isToStep);
+    else if (this.query) this.open(this.query);
+    this.enable(true);
+  }
+
+  enable(isEnabled: boolean) {
+    this.bar.enable(isEnabled);
+    this.realModel.enable(isEnabled);
   }
 
   // A new Python, which does again what the address names.
@@ -127,6 +144,7 @@ class LivePage {
     this.isPythonThere = false;
     this.query = location.search.slice(1);
     this.show("loading", "Python starts anew, and takes the same steps …");
+    this.realModel.forget();
     this.connection.restart();
   }
 
@@ -156,6 +174,10 @@ class LivePage {
   // What was open stays; a page that has nothing yet asks its question.
   refused(message: string) {
     this.bar.refuse(message);
+    this.showFront();
+  }
+
+  showFront() {
     if (this.connection.isOpen || this.opening.stage) return;
     this.query = "";
     void this.ask();
@@ -203,6 +225,7 @@ class LivePage {
   link(query: string) {
     this.query = query;
     this.bar.follow(query);
+    this.realModel.follow(query);
     if (this.moment === null) this.write();
   }
 }

@@ -1,16 +1,25 @@
 // Python in a worker: it loads what lies beside this script, and nothing from anywhere else.
 import type { Posted } from "./connection.ts";
+import { Kernels } from "./kernels.ts";
+import type { ModelNews } from "./real_model.ts";
+import type { Files } from "./weights.ts";
+import { areKept, intact, listed, removeOthers, sizeOf } from "./weights.ts";
 
 // The parts of Pyodide that are used here. (Its own declarations need those of Node.)
 interface Python {
   unpackArchive(archive: ArrayBuffer, format: string, options: { extractDir: string }): void;
   runPython(code: string): unknown;
-  pyimport(module: string): { LivePage(post: Post): { receive(message: string): void } };
+  pyimport(module: string): { LivePage(post: Post): Page };
+}
+interface Page {
+  receive(message: string): void;
+  load_model(kernels: Kernels, at: number, numBytes: number, name: string, digest: string): string;
 }
 type Post = (kind: Posted["kind"], content: string, buffers: { toJs(): Uint8Array<ArrayBuffer>[] }) => void;
 
 const HERE = new URL(".", import.meta.url),
-  PACKAGES = "/lib/labengine";
+  PACKAGES = "/lib/labengine",
+  NEWS_MS = 100;
 
 function post(kind: Posted["kind"], content: Record<string, unknown>, buffers: Uint8Array<ArrayBuffer>[] = []) {
   const posted: Posted = { kind, content, buffers };
@@ -32,11 +41,54 @@ async function python(): Promise<Python> {
   return py;
 }
 
+function tell(news: ModelNews) {
+  post("model", { ...news });
+}
+
+// The real model's weights; only those that are kept here, unless the reader has asked for them.
+async function loadModel(page: Page, isAsked: boolean) {
+  try {
+    const files = await listed();
+    if (isAsked || (await areKept(files))) {
+      await fill(page, files);
+      tell({ state: "loaded" });
+      await removeOthers(files);
+    } else tell({ state: "absent" });
+  } catch (error) {
+    tell({ state: "failed", message: (error as Error).message });
+  }
+}
+
+async function fill(page: Page, files: Files) {
+  const kernels = await Kernels.of(await intact(files.kernels)),
+    total = sizeOf(files),
+    at = kernels.take(total);
+  let arrived = 0,
+    filled = 0,
+    told = 0;
+  const count = (more: number) => {
+    arrived += more;
+    if (arrived < total && performance.now() - told < NEWS_MS) return;
+    told = performance.now();
+    tell({ state: "loading", arrived, total });
+  };
+  for (const part of files.parts) {
+    const content = await intact(part, count);
+    kernels.bytes(at + filled, content.length).set(content);
+    filled += content.length;
+  }
+  const refusal = page.load_model(kernels, at, total, files.name, files.digest);
+  if (refusal) throw new Error(refusal);
+}
+
 async function start() {
   const py = await python(),
     { LivePage } = py.pyimport("labengine.live_page.page"),
     page = LivePage((kind, content, buffers) => post(kind, JSON.parse(content), buffers.toJs()));
-  self.onmessage = ({ data }) => page.receive(JSON.stringify(data));
+  self.onmessage = ({ data }) => {
+    if (data.type === "load_model") void loadModel(page, data.is_asked);
+    else page.receive(JSON.stringify(data));
+  };
   post("ready", {});
 }
 

@@ -64,6 +64,12 @@ def layout() -> Iterator[tuple[str, tuple[int, ...]]]:
         yield member.name, (int(member),)
 
 
+def layout_numbers() -> list[int]:
+    """Return all numbers of csrc/program.h, with the sizes of its structs at the end."""
+    numbers = [number for _, numbers in layout() for number in numbers]
+    return [*numbers, *(ctypes.sizeof(struct) for struct in (Op, Step))]
+
+
 def layout_difference(kernels: ctypes.CDLL) -> str | None:
     """Return the first difference between the library's layout and this module's; None when they are equal.
 

@@ -1,0 +1,128 @@
+"""The runner of a page: a step plan becomes one call into WebAssembly."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from labengine.config import ConfigError
+from labengine.core.connector import BlockKV
+from labengine.core.step_plan import ScheduledRequest, StepPlan
+from labengine.engine.splitmix import uniform
+from labengine.engine.wasm.floats import Floats
+from labengine.engine.wasm.program import PageProgram
+from labengine.engine.wasm.weights import PageWeights
+
+
+@dataclass(frozen=True, slots=True)
+class PageLogits:
+    """The logits of a step, which stay in the kernels' memory until the next step. number: the step's, from 1."""
+
+    number: int
+
+
+class PageRunner:
+    """Computes steps with the page's weights, on a KV pool of its own. Independent of schedulers, as ModelRunner."""
+
+    def __init__(
+        self, weights: PageWeights, num_blocks: int, block_size: int, max_num_seqs: int, max_num_batched_tokens: int
+    ) -> None:
+        """Raises ConfigError where the page has no memory left for the pool."""
+        self._weights, self._block_size = weights, block_size
+        self._program = PageProgram(weights, num_blocks, block_size, max_num_batched_tokens, max_num_seqs)
+        self._num_steps = 0
+
+    def forward(self, plan: StepPlan) -> PageLogits:
+        """Compute the plan's tokens, and write their KV into the plan's slots only."""
+        counts, stride, inputs = packed_plan(plan.scheduled, self._block_size)
+        self._program.run(counts, stride, inputs)
+        self._num_steps += 1
+        return PageLogits(self._num_steps)
+
+    def sample(self, plan: StepPlan, logits: PageLogits) -> list[int]:
+        """Return one token per request of plan.sampling. Raises FloatingPointError for NaN logits.
+
+        The token is sampler.sample's: the highest logit, or the one under the uniform number of seed and position.
+        """
+        assert logits.number == self._num_steps, "a later step has overwritten these logits"
+        requests = plan.sampling
+        if not requests:
+            return []
+        tokens, are_finite = self._program.argmax(len(requests))
+        if broken := [request.request_id for request, finite in zip(requests, are_finite, strict=True) if not finite]:
+            raise FloatingPointError(f"logits of request {', '.join(map(str, broken))} hold NaN or infinity")
+        return [self._token(row, request, tokens[row]) for row, request in enumerate(requests)]
+
+    def read_block(self, group: int, block_id: int) -> dict[str, Floats]:
+        """Return a copy of a block's K and V in all layers. Raises IndexError."""
+        assert group == 0
+        content = b"".join(self._weights.memory.read(*place) for place in self._program.block_places(block_id))
+        return {"kv": Floats(content, (self._weights.sizes.num_layers, 2, *self._block_shape))}
+
+    def write_block(self, group: int, block_id: int, kv: BlockKV | None) -> None:
+        """Write a result of read_block, bit by bit. Raises IndexError, and ValueError for KV that does not fit."""
+        assert group == 0
+        if kv is None:
+            raise ValueError(f"there is no KV to write to block {block_id}: it comes from a model without weights")
+        places, content = self._program.block_places(block_id), bytes(kv["kv"].content)
+        if len(content) != sum(size for _, size in places):
+            raise ValueError(f"KV of {len(content)} bytes does not fit into block {block_id}")
+        at = 0
+        for address, size in places:
+            self._weights.memory.write(address, content[at : at + size])
+            at += size
+
+    def kv(self, block_id: int, layer: int) -> tuple[Floats, Floats]:
+        """Return copies of a block's K and V, each [block_size, num_kv_heads, head_dim]. Raises IndexError."""
+        places = self._program.block_places(block_id)[2 * layer : 2 * layer + 2]
+        keys, values = (Floats(self._weights.memory.read(*place), self._block_shape) for place in places)
+        return keys, values
+
+    def release(self) -> None:
+        """Give the pool's memory back. Twice is harmless."""
+        self._program.release()
+
+    @property
+    def _block_shape(self) -> tuple[int, int, int]:
+        sizes = self._weights.sizes
+        return self._block_size, sizes.num_kv_heads, sizes.head_dim
+
+    def _token(self, row: int, request: ScheduledRequest, likeliest: int) -> int:
+        sampling = request.sampling
+        if sampling.temperature == 0:
+            return likeliest
+        target = uniform(request.seed, request.end)
+        top_p = 1.0 if sampling.top_p is None else sampling.top_p
+        return self._program.draw(row, sampling.temperature, sampling.top_k or 0, top_p, target)
+
+
+def packed_plan(
+    scheduled: Sequence[ScheduledRequest], block_size: int
+) -> tuple[tuple[int, int, int], int, tuple[array[int], ...]]:
+    """Return a step's numbers of tokens, requests and sampling rows, the length of its block tables, and its inputs.
+
+    The inputs are PageProgram.run's. Tables are as long as the longest request needs. Raises ValueError where a table
+    or a run is too short, and ConfigError for several groups.
+    """
+    ids, positions, slots, starts, contexts, tables, rows = (array("i") for _ in range(7))
+    stride = max(-(-request.end // block_size) for request in scheduled)
+    starts.append(0)
+    for request in scheduled:
+        if len(request.block_tables) != 1:
+            raise ConfigError("a page computes models of one KV-cache group")
+        ids.extend(request.token_ids)
+        positions.extend(range(request.start, request.end))
+        for block_id, offset, length in request.slot_runs[0]:
+            first = block_id * block_size + offset
+            slots.extend(range(first, first + length))
+        starts.append(len(ids))
+        contexts.append(request.end)
+        table = request.block_tables[0][:stride]
+        if len(slots) != len(ids) or len(table) * block_size < request.end:
+            raise ValueError(f"request {request.request_id} has a block table or slot runs that are too short")
+        tables.extend((*table, *[0] * (stride - len(table))))
+        if request.samples:
+            rows.append(len(ids) - 1)
+    counts = len(ids), len(scheduled), len(rows)
+    return counts, stride, (ids, positions, slots, starts, contexts, tables, rows)

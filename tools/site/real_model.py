@@ -1,0 +1,58 @@
+"""The real model of the page: the kernels, the weights in parts that any host takes, and a list of their digests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from labengine.engine.sources.build import fetch_gguf
+from labengine.engine.sources.cache import cache_root
+from labengine.engine.sources.catalogue import KNOWN_MODELS
+from tools.site.wasm import kernels
+
+NAME = "smollm2"
+FOLDER = "model"
+PART_BYTES = 24_000_000
+"""Some hosts take no file over 25 MiB."""
+
+
+def write(site: Path) -> None:
+    """Write the kernels and the weights into a site. The first time this fetches and compiles: 200 MB, two minutes."""
+    with gguf().open("rb") as file:
+        parts = iter(lambda: file.read(PART_BYTES), b"")
+        write_files(site, kernels(), parts, KNOWN_MODELS[NAME].sha256)
+
+
+def write_files(site: Path, wasm: bytes, parts: Iterable[bytes], digest: str) -> None:
+    """Write kernels, parts and the list, which the page reads first. digest: sha256 of all parts together, in hex."""
+    folder = site / FOLDER
+    folder.mkdir()
+    files = [_written(folder, f"part{number}", part) for number, part in enumerate(parts)]
+    listed = {"name": NAME, "digest": digest, "kernels": _written(folder, "kernels.wasm", wasm), "parts": files}
+    (folder / "files.json").write_text(json.dumps(listed, indent=1) + "\n", encoding="utf-8")
+
+
+def num_bytes(site: Path) -> int:
+    """Return the bytes of a site's weights; 0 without any."""
+    path = site / FOLDER / "files.json"
+    return sum(part["bytes"] for part in json.loads(path.read_bytes())["parts"]) if path.exists() else 0
+
+
+def gguf() -> Path:
+    """Return the model's GGUF, which is kept in the user's cache."""
+    model = KNOWN_MODELS[NAME]
+    kept = cache_root() / "gguf" / f"{model.name}-{model.sha256[:12]}.gguf"
+    if not kept.exists():
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=".fetching-", dir=kept.parent) as work:
+            print(f"site: fetching {model.num_bytes / 1e6:.0f} MB of weights (once)", flush=True)
+            fetch_gguf(model, Path(work), lambda _: None).replace(kept)
+    return kept
+
+
+def _written(folder: Path, name: str, content: bytes) -> dict[str, object]:
+    (folder / name).write_bytes(content)
+    return {"file": name, "bytes": len(content), "sha256": sha256(content).hexdigest()}

@@ -1,0 +1,156 @@
+// The real model in the page: its button, what is said of its coming, and the sessions that wait for it.
+
+// What the worker posts of it. absent: its weights are not kept here, and nobody has asked for them yet.
+export type ModelNews =
+  | { state: "absent" | "loaded" }
+  | { state: "loading"; arrived: number; total: number }
+  | { state: "failed"; message: string };
+
+export const MODEL = "smollm2";
+
+const // Two equal prompts of real words: their blocks merge.
+  FIRST = new URLSearchParams({
+    model: MODEL,
+    edition: "labengine",
+    prompt: "Two people ask the very same question at the very same moment. The",
+    copies: "2",
+  }),
+  // A module with one 128-bit vector.
+  SIMD = [
+    0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 10, 1, 8, 0, 65, 0, 253, 15, 253, 98, 11,
+  ];
+
+interface Acts {
+  open(query: string): void;
+  load(isAsked: boolean): void;
+  showFront(): void;
+}
+
+export class RealModel {
+  button = document.getElementById("real-model") as HTMLButtonElement;
+  words = document.getElementById("model-state") as HTMLElement;
+  acts: Acts;
+  megabytes: number;
+  state: ModelNews["state"] = "absent";
+  query = ""; // of the session in the page
+  wanted = ""; // the session that waits for the weights
+
+  constructor(acts: Acts) {
+    this.acts = acts;
+    this.megabytes = Math.round(Number(this.button.dataset.bytes) / 1e6);
+    this.button.hidden = !Number(this.button.dataset.bytes);
+    (document.getElementById("own-real") as HTMLElement).hidden = this.button.hidden;
+    this.button.addEventListener("click", () => this.press());
+    this.label();
+  }
+
+  // Whether a session can be opened only once the weights are there.
+  isNeededBy(query: string) {
+    return this.state !== "loaded" && isReal(query);
+  }
+
+  // Opens a session when the weights are there. isAsked: the reader wants them; else only those are taken that the
+  // browser has kept, and without them the page's front is shown.
+  openWhenLoaded(query: string, isAsked: boolean) {
+    const refusal = this.refusal();
+    this.wanted = query;
+    if (this.button.hidden || refusal) this.hear(refusal ? { state: "failed", message: refusal } : { state: "absent" });
+    else this.load(isAsked);
+  }
+
+  load(isAsked: boolean) {
+    if (isAsked) this.hear({ state: "loading", arrived: 0, total: this.megabytes * 1e6 });
+    this.acts.load(isAsked);
+  }
+
+  // A new Python has no weights.
+  forget() {
+    this.state = "absent";
+  }
+
+  follow(query: string) {
+    this.query = query;
+    this.label();
+  }
+
+  enable(isEnabled: boolean) {
+    this.button.disabled = !isEnabled || this.state === "loading";
+  }
+
+  press() {
+    const refusal = this.refusal();
+    if (isReal(this.query)) this.acts.open(simulated(this.query));
+    else if (this.state === "loaded") this.acts.open(real(this.query));
+    else if (refusal) this.say(`The lab stays simulated: ${refusal}.`, true);
+    else this.load(true);
+  }
+
+  hear(news: ModelNews) {
+    this.state = news.state;
+    this.button.disabled = news.state === "loading";
+    this.label();
+    if (news.state === "loading") this.say(progress(news.arrived, news.total));
+    else if (news.state === "loaded") this.openWanted();
+    else if (news.state === "failed") this.fail(news.message);
+    else this.showFront("This link runs a real model. Until its weights are fetched, the page's front is shown.");
+  }
+
+  openWanted() {
+    const wanted = this.wanted || real(this.query);
+    this.wanted = "";
+    this.say("");
+    this.acts.open(wanted);
+  }
+
+  showFront(words: string) {
+    this.say(words);
+    this.acts.showFront();
+  }
+
+  // The session that waited is opened on the simulated model.
+  fail(message: string) {
+    if (this.wanted) this.acts.open(simulated(this.wanted));
+    this.wanted = "";
+    this.say(`The real model did not load, and the lab stays simulated: ${message}.`, true);
+  }
+
+  // Why this browser cannot have it, or an empty text.
+  refusal() {
+    if (!WebAssembly.validate(new Uint8Array(SIMD)))
+      return "this browser has no WebAssembly SIMD, with which the model computes";
+    return isSecureContext ? "" : "a page keeps and checks weights only if it comes by https";
+  }
+
+  label() {
+    const fetches = `Use a real model (${this.megabytes} MB, once)`,
+      uses = this.state === "loaded" ? "Use the real model" : fetches;
+    this.button.textContent = isReal(this.query) ? "Use the simulated model" : uses;
+    this.button.toggleAttribute("data-wanted", this.wanted !== ""); // beside the front's question too
+  }
+
+  say(words: string, isWrong = false) {
+    this.words.textContent = words;
+    this.words.classList.toggle("live-wrong", isWrong);
+  }
+}
+
+const isReal = (query: string) => new URLSearchParams(query).get("model") === MODEL;
+
+function progress(arrived: number, total: number) {
+  if (arrived >= total && arrived) return "The real model is being unpacked …";
+  return `The real model is coming: ${Math.floor(arrived / 1e6)} of ${Math.round(total / 1e6)} MB …`;
+}
+
+// The same requests and steps with weights; a scenario's need tokens that are made for it.
+function real(query: string) {
+  const asked = new URLSearchParams(query);
+  if (!asked.has("edition") && !asked.has("compare")) return FIRST.toString();
+  asked.delete("moment");
+  return new URLSearchParams([["model", MODEL], ...asked]).toString();
+}
+
+function simulated(query: string) {
+  const asked = new URLSearchParams(query);
+  for (const name of ["model", "moment"]) asked.delete(name);
+  return asked.toString();
+}
