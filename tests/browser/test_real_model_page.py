@@ -137,6 +137,7 @@ def test_a_lab_of_real_words_merges_runs_and_has_a_link(browser: Browser, site: 
         page.get_by_label("Now your own question:").fill(PROMPT)
         page.get_by_label("a real model answers (98 MB, once)").check()
         page.get_by_role("button", name="Ask", exact=True).click()
+        page.locator("#own-state", has_text="The real model is coming").wait_for()
         page.wait_for_url(f"**/?{LINK}&step=1", timeout=1000 * PATIENCE)
         page.get_by_text("smollm2 · edition labengine").wait_for()
         page.locator(".labengine").press("End")

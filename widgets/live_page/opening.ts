@@ -66,6 +66,11 @@ export class Opening {
     this.play();
   }
 
+  // What the page says at its top is said where the reader has asked, too.
+  say(words: string) {
+    byId("own-state").textContent = words;
+  }
+
   play() {
     const { stage, opened } = this;
     if (!stage) return;

@@ -55,6 +55,7 @@ class LivePage {
       open: (query) => this.bar.open(query),
       load: (isAsked) => this.connection.post({ type: "load_model", is_asked: isAsked }),
       showFront: () => this.showFront(),
+      say: (words) => this.opening.say(words),
     });
     this.connection.listen((content) => this.notice(content.type, content.status?.running));
   }
@@ -99,6 +100,7 @@ class LivePage {
   show(state: State, words = WORDS[state]) {
     this.place.dataset.state = state;
     this.bar.say(words, state === "failed");
+    this.opening.say(words);
     this.enable(this.isPythonThere && state !== "failed");
   }
 

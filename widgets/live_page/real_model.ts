@@ -24,6 +24,7 @@ interface Acts {
   open(query: string): void;
   load(isAsked: boolean): void;
   showFront(): void;
+  say(words: string): void;
 }
 
 export class RealModel {
@@ -130,6 +131,7 @@ export class RealModel {
 
   say(words: string, isWrong = false) {
     this.words.textContent = words;
+    this.acts.say(words);
     this.words.classList.toggle("live-wrong", isWrong);
   }
 }
