@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from labengine.config import ConfigError
 from labengine.engine.loaded_model import is_provided
+from labengine.engine.wasm.bpe_tokenizer import BPETokenizer
 from labengine.lab import Lab
 from labengine.live_page.permalink import MAX_COPIES, SIMULATED, AbortAct, Permalink, PromptAct, SessionAct, StepsAct
 from labengine.scenarios import bug
@@ -101,4 +102,6 @@ def acts_of(lab: Lab, inputs: Iterable[Input], num_steps: int, finished: int) ->
 def _prompt_of(lab: Lab, one: Input) -> PromptAct | None:
     if not isinstance(one, AddInput):
         return None
-    return PromptAct(lab.session.model.tokenizer.decode(one.token_ids), 1, one.sampling.max_tokens)
+    tokenizer = lab.session.model.tokenizer
+    spell = tokenizer.spelled if isinstance(tokenizer, BPETokenizer) else tokenizer.decode
+    return PromptAct(spell(one.token_ids), 1, one.sampling.max_tokens)

@@ -139,6 +139,7 @@ def test_a_view_gets_the_recording_and_an_answer() -> None:
         ("blocks=2&prompt=a+b+c+d+e+f+g+h+i+j+k+l", "blocks"),
         ("prompt=a&abort=7", "7"),
         ("step=x", "step in a link must be a whole number"),
+        ("model=smollm2&prompt=a", "whose weights are not in this page yet: press 'Use a real model'"),
     ],
 )
 def test_a_refusal_leaves_the_session_open(query: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +157,9 @@ def test_a_refusal_leaves_the_session_open(query: str, message: str, monkeypatch
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("name", ["bug", "edition", "compare", "blocks", "block_size", "copies", "step", "abort"])
+@pytest.mark.parametrize(
+    "name", ["bug", "model", "edition", "compare", "blocks", "block_size", "copies", "step", "abort"]
+)
 def test_what_an_address_says_is_echoed_in_part_and_visibly(name: str) -> None:
     async def scenario() -> None:
         posted = await stepped()

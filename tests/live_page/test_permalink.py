@@ -27,6 +27,7 @@ def test_what_is_written_is_read() -> None:
             Permalink(bug="nano-vllm-219", follow_up=bool(number % 2), acts=acts),
             Permalink(editions=("nano-vllm+243",), num_blocks=random.randint(1, 512), acts=acts),
             Permalink(editions=("vllm", "nano-vllm"), block_size=random.randint(1, 64), acts=acts),
+            Permalink(model="smollm2", editions=("vllm",), num_blocks=random.randint(1, 512), acts=acts),
         )
         for link in links:
             assert permalink_of(link.query()) == link
@@ -53,6 +54,9 @@ def test_a_link_written_by_hand() -> None:
         ("block_size=-1", "block_size in a link"),
         ("step=٣", "step in a link"),
         ("step=2000&step=1", "2,000 steps: this one has more"),
+        ("model=smollm2&step=501", "500 steps: this one has more"),
+        ("model=gpt5", "model in a link must be one of simulated, smollm2, got 'gpt5'"),
+        ("bug=nano-vllm-219&model=smollm2", "runs on the simulated model"),
         ("&".join(["abort=0"] * 201), "200 acts"),
         ("compare=vllm,vllm,vllm", "two editions can be compared"),
         (f"prompt={'a' * 20_001}", "at most 20,000 characters, this one 20,001"),
@@ -64,7 +68,7 @@ def test_what_is_refused(query: str, message: str) -> None:
     assert message in str(refusal.value)
 
 
-@pytest.mark.parametrize("name", ["bug", "edition", "compare", "prompt", "step", "blocks"])
+@pytest.mark.parametrize("name", ["bug", "model", "edition", "compare", "prompt", "step", "blocks"])
 def test_a_long_value_is_not_echoed(name: str) -> None:
     with pytest.raises(ConfigError) as raised:
         permalink_of(f"?{name}={'9' * 30_000}")

@@ -87,6 +87,10 @@ class BPETokenizer:
         """Return the text without special tokens."""
         return self._text(token_id for token_id in token_ids if token_id not in self._special_ids)
 
+    def spelled(self, token_ids: Sequence[int]) -> str:
+        """Return the text with special tokens as they are written."""
+        return self._text(iter(token_ids))
+
     def token_text(self, token_id: int) -> str:
         r"""Return one token's text for display; the bytes of a split character as \xe2, an unknown id as <#id>."""
         if not 0 <= token_id < len(self._tokens):

@@ -50,6 +50,7 @@ def load_weights(memory: Memory, at: int, num_bytes: int, name: str, digest: str
     """Load a GGUF that lies at an address; the caller gives that memory back. Raises ConfigError."""
     header = read_header(memory.read(at, min(num_bytes, HEADER_BYTES)))
     sizes = LlamaSizes.of(header.fields)
+    memory.give(memory.take(2 * sizes.num_parameters))  # grown at once: two hundred times would take a second
     loader = _Loader(memory, at, num_bytes, header)
     try:
         if "output.weight" in header.tensors:

@@ -234,12 +234,12 @@ LATE_TOKENS = changes(
     ("late tokens are in the order of rows", "index_select(0, columns)", "index_select(0, columns.sort().values)"),
 )
 RANDOM_NUMBERS = changes(
-    "random_numbers.py",
+    "splitmix.py",
     "test_sampler.py",
     (
         "positions are not mixed in",
-        "_splitmix64(_splitmix64(seed & _MASK) + position)",
-        "_splitmix64(_splitmix64(seed & _MASK) + position // 2)",
+        "splitmix64(splitmix64(seed & _MASK) + position)",
+        "splitmix64(splitmix64(seed & _MASK) + position // 2)",
     ),
 )
 ROPE = changes(

@@ -90,6 +90,12 @@ def test_ids_and_texts_are_the_reference_s(ours: BPETokenizer, reference: Huggin
         assert ours.decode(cut) == reference.decode(cut), repr(text)
 
 
+def test_a_link_spells_special_tokens(ours: BPETokenizer) -> None:
+    text = "<|im_start|>user\nWhat's up, naïve 日本?<|im_end|>\n"
+    ids = ours.encode(text)
+    assert ours.spelled(ids) == text and ours.decode(ids) == "user\nWhat's up, naïve 日本?\n"
+
+
 def test_each_token_reads_as_elsewhere(ours: BPETokenizer, reference: HuggingFaceTokenizer) -> None:
     for token_id in (*range(49_152), -1, 49_152):
         assert ours.token_text(token_id) == reference.token_text(token_id), token_id
