@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from checkout import ROOT
@@ -41,3 +42,13 @@ def test_the_end_of_the_pull_request_is_that_of_its_scenario() -> None:
     report = bug("nano-vllm-71").report
     assert report.state == "closed, not merged"
     assert f"was closed, and not merged (as it stood on {report.as_of})" in text_of("06")
+
+
+def test_the_bars_of_09_stand_on_a_ground_of_their_own() -> None:
+    """Grey words of 13 pixels are hard to read where the page is dark."""
+    picture = (ROOT / "notebooks" / "pictures" / "cold_and_warm.svg").read_text(encoding="utf-8")
+    box = re.findall(r'viewBox="(\S+) (\S+) (\d+) (\d+)"', picture)
+    ground = re.findall(
+        r'^<svg [^>]*><rect x="(\S+)" y="(\S+)" width="(\d+)" height="(\d+)" rx="4" fill="#fff"/>', picture
+    )
+    assert box == ground != [] and "fill:#222" in picture and "#787878" not in picture
