@@ -69,7 +69,7 @@ class ProgressTable(Mapping[str, Attempts]):
         if not self.attempts:
             return None
         rows = [(name, *_cells(one)) for name, one in sorted(self.attempts.items())]
-        rows = [("exercise", "passed", "tries", "hints", "solution", "score"), *rows]
+        rows = [("exercise", "passed", "tries", "hints", "solution", "best score"), *rows]
         has_scores = any(one.score is not None for one in self.attempts.values())
         return TextTable(rows if has_scores else [row[:-1] for row in rows])
 
@@ -93,16 +93,24 @@ def progress() -> ProgressTable:
     return ProgressTable(attempts, note)
 
 
-def note_check(name: str, *, is_passed: bool, run: NamedScore | None = None) -> None:
-    """Count a try, with its scored run if there is one. An exercise once passed stays passed."""
+def note_check(
+    name: str, *, is_passed: bool, run: NamedScore | None = None, better: Callable[[float, float], float] | None = max
+) -> None:
+    """Count a try, with its scored run if there is one. An exercise once passed stays passed.
+
+    better: returns the better of two scores, which is kept; None for a run whose score does not count.
+    """
 
     def counted(before: Attempts) -> Attempts:
         runs = before.runs if run is None or before.runs[-1:] == (run,) else (*before.runs, run)[-_MAX_RUNS:]
+        score = before.score
+        if run is not None and better is not None:
+            score = run[1] if score is None else better(score, run[1])
         return replace(
             before,
             passed=before.passed or is_passed,
             tries=before.tries + 1,
-            score=before.score if run is None else run[1],
+            score=score,
             runs=runs,
         )
 
