@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from labengine.config import ConfigError
+from labengine.config import ConfigError, checked_path
 from labengine.course.check_result import TextTable, boxed, marked
 from labengine.course.progress_file import Attempts, NamedScore, ProgressFile
+from labengine.record.files.file_access import replace_file
 
 VARIABLE = "LABENGINE_PROGRESS"
 """Environment variable with the path of another file."""
 _EDGE = "#888888"
+_HEADS = ("exercise", "passed", "tries", "hints", "solution", "best score")
 _MAX_RUNS = 12
 """Scored runs that are kept of one exercise."""
 
@@ -69,9 +73,16 @@ class ProgressTable(Mapping[str, Attempts]):
         if not self.attempts:
             return None
         rows = [(name, *_cells(one)) for name, one in sorted(self.attempts.items())]
-        rows = [("exercise", "passed", "tries", "hints", "solution", "best score"), *rows]
+        rows = [_HEADS, *rows]
         has_scores = any(one.score is not None for one in self.attempts.values())
         return TextTable(rows if has_scores else [row[:-1] for row in rows])
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the table into a file that can be handed in: CSV, a row per exercise. An existing file is replaced."""
+        text = io.StringIO()
+        rows = [(name, *_cells(one)) for name, one in sorted(self.attempts.items())]
+        csv.writer(text).writerows([_HEADS, *rows])
+        replace_file(checked_path("path", path), text.getvalue().encode())
 
     def __repr__(self) -> str:
         return "\n".join(str(part) for part in (self.headline, self.table, self.note) if part)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import stat
@@ -42,6 +43,18 @@ def test_a_column_of_scores_is_there_only_with_a_score() -> None:
     note_check("b", is_passed=True, run=("Mine", 12))
     table = labengine.progress().table
     assert table is not None and [row[-1] for row in table.rows] == ["best score", "", "12"]
+
+
+def test_the_table_can_be_handed_in_as_a_file(tmp_path: Path) -> None:
+    note_check("a/b", is_passed=True, run=("Mine", 12))
+    note_check("c, d", is_passed=False)
+    path = tmp_path / "mine.csv"
+    labengine.progress().save(path)
+    with path.open(newline="", encoding="utf-8") as lines:
+        assert list(csv.DictReader(lines)) == [
+            {"exercise": "a/b", "passed": "yes", "tries": "1", "hints": "0", "solution": "", "best score": "12"},
+            {"exercise": "c, d", "passed": "not yet", "tries": "1", "hints": "0", "solution": "", "best score": ""},
+        ]
 
 
 def test_the_newest_runs_are_kept() -> None:
