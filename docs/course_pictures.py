@@ -1,6 +1,6 @@
 """Draws the pictures of notebooks 00 and 09: `python docs/course_pictures.py` writes them to notebooks/pictures.
 
-Grey ink and strong fills on no ground: readable on a light page and on a dark one.
+Grey ink and strong fills on no ground, or dark ink on a light one: readable on a light page and on a dark one.
 """
 
 from __future__ import annotations
@@ -132,7 +132,19 @@ def cold_and_warm() -> str:
     found = re.search(r"<svg.*?</svg>", recorded_verdict())
     if found is None:
         raise SystemExit(f"{RUN_OF_09} was recorded where both runs are equal: record it where bfloat16 is multiplied")
-    return found.group().replace("currentColor", INK) + "\n"
+    width, height = map(int, re.findall(r'viewBox="0 0 (\d+) (\d+)"', found.group())[0])
+    wide, high = width + 20, height + 12
+    head, bars = re.sub(r'viewBox="[^"]+" width="\d+" height="\d+"', _size(wide, high), found.group()).split(">", 1)
+    return f"{head.replace('currentColor', '#222')}>{_ground(wide, high)}{bars}\n"
+
+
+def _size(width: int, height: int) -> str:
+    return f'viewBox="-10 -4 {width} {height}" width="{width}" height="{height}"'
+
+
+def _ground(width: int, height: int) -> str:
+    """A light ground: figures of 13 pixels in grey are hard to read on a dark page."""
+    return f'<rect x="-10" y="-4" width="{width}" height="{height}" rx="4" fill="#fff"/>'
 
 
 PICTURES = {

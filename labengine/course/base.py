@@ -105,7 +105,7 @@ class Exercise(ABC):
 
     def _note_try(self, is_passed: bool) -> None:
         if not self._is_rehearsal:
-            note_check(self.name, is_passed=is_passed, run=self._newest_score())
+            note_check(self.name, is_passed=is_passed, run=self._newest_score(), better=self._better(is_passed))
 
     def _judged_safely(self, answer: Any) -> CheckResult:
         """Judge an answer where its code can do no harm; here: an answer is a value, and what it is about is a lab."""
@@ -116,6 +116,10 @@ class Exercise(ABC):
         """Judge an answer. Raises ConfigError for one that cannot be used."""
 
     def _newest_score(self) -> NamedScore | None:
+        return None
+
+    def _better(self, is_passed: bool) -> Callable[[float, float], float] | None:
+        """Return the function that returns the better of two scores; None if the newest one does not count."""
         return None
 
     # -- the exercise itself, tried ------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
-from labengine.config import ConfigError, checked_call, checked_int, shown
+from labengine.config import ConfigError, checked_call, checked_int, checked_text, shown
 from labengine.core.parts import Parts
 from labengine.course.base import Exercise, ExerciseText, Mistake
 from labengine.course.first_wrong_exercise import FirstWrongExercise, Found, first_violation
@@ -58,6 +58,7 @@ def exercise(
     undone: UndoneWorkload | None = None,
     broken: str | Parts | type | None = None,
     first: Callable[[Lab], int] | None = None,
+    because: str = "",
     play: Workload | None = None,
     truth: Truth | None = None,
     about: QuestionKind = "block",
@@ -78,7 +79,8 @@ def exercise(
       undone(lab, interrupt): a workload that calls interrupt(lab) where a step is begun and undone; an answer has to go
       on as if it had never been begun.
     * Find the first wrong event: broken, an upstream bug's id, or parts or an override, which `play` runs. first(lab)
-      returns the event's number; without it, the first event that breaks a rule or raises.
+      returns the event's number; without it, the first event that breaks a rule or raises. because: why it is wrong,
+      in a sentence or two, which the reader gets with the answer.
     * Predict, then reveal: play(lab) goes to the moment before a step, and truth(step) returns the answer of that step;
       about: "block", "request", "hash" or "number"; so many rounds, each a step.
 
@@ -94,7 +96,7 @@ def exercise(
     if cases is not None:
         return FunctionExercise(text, solution, pairs, cases, checked_int("num_shown", num_shown, 0))
     if broken is not None:
-        return _first_wrong(text, pairs, broken, play, first, settings)
+        return _first_wrong(text, pairs, broken, play, first, checked_text("because", because), settings)
     maker = LabMaker.of(settings)
     if truth is not None:
         if play is None:
@@ -138,6 +140,7 @@ def _first_wrong(
     broken: str | Parts | type,
     play: Workload | None,
     first: Callable[[Lab], int] | None,
+    because: str,
     settings: Mapping[str, Any],
 ) -> FirstWrongExercise:
     find: Callable[[Lab], Found | None] = first_violation
@@ -148,7 +151,7 @@ def _first_wrong(
             found = scenario.first_wrong(lab)
             return None if found is None else (found.moment, found.sentence)
 
-        return FirstWrongExercise(text, lambda check: scenario.broken(), find, mistakes)
+        return FirstWrongExercise(text, lambda check: scenario.broken(), find, mistakes, because)
     if play is None:
         raise ConfigError("play(lab) is missing: it adds requests to the broken lab, and takes steps")
     checked_call("play", play, "lab")
@@ -165,7 +168,7 @@ def _first_wrong(
         trial_of(lab, play)
         return lab
 
-    return FirstWrongExercise(text, make, find, mistakes)
+    return FirstWrongExercise(text, make, find, mistakes, because)
 
 
 def _checked_task(task: object) -> str:

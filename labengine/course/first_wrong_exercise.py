@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from textwrap import fill
 from typing import Any, ClassVar, cast
 
 from labengine.config import ConfigError, as_int, is_single_int, shown
@@ -14,6 +15,8 @@ from labengine.course.trial import event_at, event_name, picture_of
 from labengine.events import Event, StepFailed, StepRolledBack, ViolationFound
 from labengine.lab import Lab
 
+_WIDTH = 100
+
 Found = tuple[int, str]
 """The number of the first wrong event, and a sentence on what is wrong with it."""
 
@@ -22,7 +25,7 @@ class FirstWrongExercise(Exercise):
     """Find the first wrong event of a run. make(check): returns the broken lab, played with its checks or without.
 
     find: returns the first wrong event of the run with checks. A mistake is a kind of event ("SlotsWritten"), or a
-    function of the lab that returns a number.
+    function of the lab that returns a number. because: why the event is wrong, in a sentence or two.
     """
 
     kind: ClassVar[str] = "Find the first wrong event"
@@ -33,6 +36,7 @@ class FirstWrongExercise(Exercise):
         make: Callable[[bool], Lab],
         find: Callable[[Lab], Found | None],
         mistakes: Sequence[Mistake] = (),
+        because: str = "",
     ) -> None:
         for mistake, _ in mistakes:
             if not isinstance(mistake, str) and not callable(mistake):
@@ -40,7 +44,7 @@ class FirstWrongExercise(Exercise):
                     f"a mistake is a kind of event or a function of the lab that returns a number, got {shown(mistake)}"
                 )
         super().__init__(text, None, mistakes)
-        self._make, self._find = make, find
+        self._make, self._find, self.because = make, find, because
         self._opened_at: int | None = None
         """The moment at which show() opens the run: standing there is no answer."""
 
@@ -99,7 +103,7 @@ class FirstWrongExercise(Exercise):
         self.lab.session.hides_seams = False
         name = event_name(self.lab, number)
         if number == first:
-            return passed(f"Yes: {event_name(self.lab, number, with_method=True)}.", sentence)
+            return passed(f"Yes: {event_name(self.lab, number, with_method=True)}.", self.because, sentence)
         fitting, found = self._fitting_hint(number), self._what_checks_say()
         if number < first:
             return wrong(f"No: after {name} all is still right, and no rule is broken. It comes later.", fitting, found)
@@ -163,9 +167,10 @@ class FirstWrongExercise(Exercise):
         return picture_of(self.lab, self.first[0] + 1)
 
     def solution_text(self) -> str:
-        """Return the event, with what decided it and what is wrong with it."""
+        """Return the event, with what decided it and what is wrong with it: a line each."""
         number, sentence = self.first
-        return f"{event_name(self.lab, number, with_method=True)}. {sentence}"
+        named = f"{event_name(self.lab, number, with_method=True)}."
+        return "\n".join(fill(line, _WIDTH) for line in (named, self.because, sentence) if line)
 
 
 def _number_of(answer: Any, known: range) -> int:

@@ -123,7 +123,7 @@ class PolicyExercise(WithOverride):
         if isinstance(scored, CheckResult):
             return replace(scored, lines=(*scored.lines, *filter(None, [no_return, self._fitting_hint(parts)])))
         self.runs.append(scored)
-        is_reached = scored.total >= self.goal if self._is_more_better else scored.total <= self.goal
+        is_reached = self._is_reached(scored)
         line = f"{self.score_name}: {scored.total:g}; to reach: {self.goal:g}; as it was: {self.runs[0].total:g}."
         if is_reached and (trace := self._trace_of_an_undone_step(parts)):
             head = f"The score is reached, and the policy is not right yet. {line}"
@@ -164,6 +164,15 @@ class PolicyExercise(WithOverride):
 
     def _newest_score(self) -> NamedScore | None:
         return (self.runs[-1].name, self.runs[-1].total) if len(self.runs) > 1 else None
+
+    def _is_reached(self, run: ScoredRun) -> bool:
+        return run.total >= self.goal if self._is_more_better else run.total <= self.goal
+
+    def _better(self, is_passed: bool) -> Callable[[float, float], float] | None:
+        """A goal that is reached by a policy that is not right yet is no score to be proud of."""
+        if self._is_reached(self.runs[-1]) and not is_passed:
+            return None
+        return max if self._is_more_better else min
 
     @property
     def table(self) -> TextTable:

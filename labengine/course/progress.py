@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from labengine.config import ConfigError
+from labengine.config import ConfigError, checked_path
 from labengine.course.check_result import TextTable, boxed, marked
 from labengine.course.progress_file import Attempts, NamedScore, ProgressFile
+from labengine.record.files.file_access import replace_file
 
 VARIABLE = "LABENGINE_PROGRESS"
 """Environment variable with the path of another file."""
 _EDGE = "#888888"
+_HEADS = ("exercise", "passed", "tries", "hints", "solution", "best score")
 _MAX_RUNS = 12
 """Scored runs that are kept of one exercise."""
 
@@ -69,9 +73,16 @@ class ProgressTable(Mapping[str, Attempts]):
         if not self.attempts:
             return None
         rows = [(name, *_cells(one)) for name, one in sorted(self.attempts.items())]
-        rows = [("exercise", "passed", "tries", "hints", "solution", "score"), *rows]
+        rows = [_HEADS, *rows]
         has_scores = any(one.score is not None for one in self.attempts.values())
         return TextTable(rows if has_scores else [row[:-1] for row in rows])
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the table into a file that can be handed in: CSV, a row per exercise. An existing file is replaced."""
+        text = io.StringIO()
+        rows = [(name, *_cells(one)) for name, one in sorted(self.attempts.items())]
+        csv.writer(text).writerows([_HEADS, *rows])
+        replace_file(checked_path("path", path), text.getvalue().encode())
 
     def __repr__(self) -> str:
         return "\n".join(str(part) for part in (self.headline, self.table, self.note) if part)
@@ -93,16 +104,24 @@ def progress() -> ProgressTable:
     return ProgressTable(attempts, note)
 
 
-def note_check(name: str, *, is_passed: bool, run: NamedScore | None = None) -> None:
-    """Count a try, with its scored run if there is one. An exercise once passed stays passed."""
+def note_check(
+    name: str, *, is_passed: bool, run: NamedScore | None = None, better: Callable[[float, float], float] | None = max
+) -> None:
+    """Count a try, with its scored run if there is one. An exercise once passed stays passed.
+
+    better: returns the better of two scores, which is kept; None for a run whose score does not count.
+    """
 
     def counted(before: Attempts) -> Attempts:
         runs = before.runs if run is None or before.runs[-1:] == (run,) else (*before.runs, run)[-_MAX_RUNS:]
+        score = before.score
+        if run is not None and better is not None:
+            score = run[1] if score is None else better(score, run[1])
         return replace(
             before,
             passed=before.passed or is_passed,
             tries=before.tries + 1,
-            score=before.score if run is None else run[1],
+            score=score,
             runs=runs,
         )
 

@@ -25,7 +25,7 @@ NamedScore = tuple[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """What the reader did with one exercise. score: of the newest scored run; None without one.
+    """What the reader did with one exercise. score: of the best scored run; None without one.
 
     runs: the newest scored runs, oldest first.
     """

@@ -69,8 +69,8 @@ def patch(current: CurrentLab, name: str, on_top: bool = False, cell: str | None
     found = find_seam(name, base, _kinds(lab))
     parts = parts_from_cell(found, cell, base, current.names)
     comparison = current.open("comparison", _rerun(lab, parts))
-    display(comparison.show())
     print(*_outcome(comparison, found), sep="\n")
+    display(comparison.show())
     print(acting_on("comparison", "holds both engines", current))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any
 
@@ -51,6 +52,19 @@ def test_the_solution_passes(name: str) -> None:
     exercise = made(name)
     assert tried(exercise, exercise._right_answers())
     assert labengine.progress()[name].passed
+
+
+@pytest.mark.parametrize("name", [name for name in exercise_names() if isinstance(made(name), FirstWrongExercise)])
+def test_an_event_comes_with_its_reason(name: str) -> None:
+    exercise = made(name)
+    assert isinstance(exercise, FirstWrongExercise) and len(exercise.because) > 40
+    [right] = exercise._right_answers()
+    assert exercise.because in tried(exercise, [right]).lines
+    assert exercise.because in " ".join(exercise.solution_text().split())
+    blocks = {int(block) for block in re.findall(r"#(\d+)", exercise.because)}
+    snapshot = exercise.lab.timeline.state(right + 1).snapshot()
+    held = {block for request in snapshot.requests.values() for table in request.block_tables for block in table}
+    assert blocks <= held, "each block that it names is in a table then"
 
 
 @pytest.mark.parametrize(

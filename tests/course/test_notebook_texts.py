@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+
+import pytest
 
 from checkout import ROOT
 from labengine.finder.scopes import large_scopes, small_scopes
@@ -41,3 +44,22 @@ def test_the_end_of_the_pull_request_is_that_of_its_scenario() -> None:
     report = bug("nano-vllm-71").report
     assert report.state == "closed, not merged"
     assert f"was closed, and not merged (as it stood on {report.as_of})" in text_of("06")
+
+
+def test_the_bars_of_09_stand_on_a_ground_of_their_own() -> None:
+    """Grey words of 13 pixels are hard to read where the page is dark."""
+    picture = (ROOT / "notebooks" / "pictures" / "cold_and_warm.svg").read_text(encoding="utf-8")
+    box = re.findall(r'viewBox="(\S+) (\S+) (\d+) (\d+)"', picture)
+    ground = re.findall(
+        r'^<svg [^>]*><rect x="(\S+)" y="(\S+)" width="(\d+)" height="(\d+)" rx="4" fill="#fff"/>', picture
+    )
+    assert box == ground != [] and "fill:#222" in picture and "#787878" not in picture
+
+
+def test_the_sums_that_09_quotes_are_what_its_lines_print(capsys: pytest.CaptureFixture[str]) -> None:
+    text = text_of("09")
+    [code] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(compile(code, "09", "exec"), {})
+    one, other = (re.findall(r"-?\d+\.\d+", line) for line in capsys.readouterr().out.splitlines())
+    assert f"larger one, {one[0]} to {other[0]}. In parts it is the second, {other[1]} to {one[1]}." in text
+    assert float(one[0]) > float(other[0]) and float(one[1]) < float(other[1])

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import labengine
+from labengine.core.block_pool import BlockPool
+from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.course import progress as module
+from labengine.course.exercises.prefix_caching import DocumentsFirst
 from labengine.course.progress import note_check, note_hint, note_solution, progress_path
 from labengine.course.progress_file import Attempts
 
@@ -37,7 +42,19 @@ def test_a_column_of_scores_is_there_only_with_a_score() -> None:
     assert table is not None and {len(row) for row in table.rows} == {5} and table.rows[0][-1] == "solution"
     note_check("b", is_passed=True, run=("Mine", 12))
     table = labengine.progress().table
-    assert table is not None and [row[-1] for row in table.rows] == ["score", "", "12"]
+    assert table is not None and [row[-1] for row in table.rows] == ["best score", "", "12"]
+
+
+def test_the_table_can_be_handed_in_as_a_file(tmp_path: Path) -> None:
+    note_check("a/b", is_passed=True, run=("Mine", 12))
+    note_check("c, d", is_passed=False)
+    path = tmp_path / "mine.csv"
+    labengine.progress().save(path)
+    with path.open(newline="", encoding="utf-8") as lines:
+        assert list(csv.DictReader(lines)) == [
+            {"exercise": "a/b", "passed": "yes", "tries": "1", "hints": "0", "solution": "", "best score": "12"},
+            {"exercise": "c, d", "passed": "not yet", "tries": "1", "hints": "0", "solution": "", "best score": ""},
+        ]
 
 
 def test_the_newest_runs_are_kept() -> None:
@@ -48,6 +65,39 @@ def test_the_newest_runs_are_kept() -> None:
     assert labengine.progress()["a"] == Attempts(
         tries=22, score=19, runs=tuple(("Mine", score) for score in range(8, 20))
     )
+
+
+def test_the_best_score_is_kept() -> None:
+    for better, scores, best in ((max, (7, 12, 3), 12), (min, (7, 3, 12), 3)):
+        for score in scores:
+            note_check(better.__name__, is_passed=False, run=("Mine", score), better=better)
+        note_check(better.__name__, is_passed=False, run=("Mine", 100 if better is max else 0), better=None)
+        assert labengine.progress()[better.__name__].score == best
+
+
+def test_a_race_keeps_the_best_of_its_runs_and_none_that_is_not_right() -> None:
+    exercise: Any = labengine.exercise("prefix-caching/in-the-way")
+    assert exercise.check(DocumentsFirst)
+    best = labengine.progress()[exercise.name].score
+
+    class EverythingFirst(BlockPool):
+        def reused_first(self, block_ids: list[int]) -> list[int]:
+            return block_ids
+
+    assert exercise.check(EverythingFirst).state == "wrong"
+    found = labengine.progress()[exercise.name]
+    assert found.score == best == found.runs[0][1] > found.runs[1][1]
+
+    waiting: Any = labengine.exercise("your-policy/waiting")
+    assert waiting.check(waiting.right_answer)
+    assert not waiting.check(TokenBudgetScheduler)
+    found = labengine.progress()[waiting.name]
+    assert found.score == found.runs[0][1] < found.runs[1][1], "of steps that are waited, fewer are better"
+
+    one_off: Any = labengine.exercise("your-policy/one-off-texts")
+    forgets = next(mistake for mistake, hint in one_off.mistakes if hint.startswith("A plain set"))
+    assert "not right yet" in one_off.check(forgets).text
+    assert labengine.progress()[one_off.name].score is None
 
 
 def test_without_a_file_there_is_a_sentence() -> None:

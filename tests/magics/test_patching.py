@@ -77,7 +77,8 @@ def test_a_patch_runs_the_same_workload_beside_what_it_was(worked: Notebook) -> 
     assert f"2 requests and 4 steps, run again with {name} in place of LateMerge.merge_target." in printed
     assert "with your merge_target: 3 violations (duplicate): " in printed
     assert "First difference: step 1, update." in printed and f"    {name}: " in printed
-    assert printed.index("\n+ merge_target\nstep 4") < printed.index("2 requests"), "the picture comes first"
+    places = [printed.index(words) for words in ("2 requests", "\n+ merge_target\nstep 4", "act on it now")]
+    assert places == sorted(places), "the verdict, the picture, and what to do next"
     comparison = opened(worked)
     assert story(comparison.left) == before == story(lab) and worked.lab is lab
     assert "`lab` stays as it is" in printed

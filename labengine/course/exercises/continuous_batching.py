@@ -210,6 +210,10 @@ def early_token() -> Exercise:
         "One method of this scheduler is wrong. No rule of the checks is broken, the cache is in order, and B's answer "
         "to a long prompt makes no sense. Which event is the first wrong one?",
         broken=SamplesEveryChunk,
+        because=(
+            "Only a part of B's prompt is computed. The first token of an answer is chosen from the scores behind the "
+            "prompt's last token, and nobody has computed that one yet."
+        ),
         play=_long_letter,
         first=_first_sampled_early,
         hints=[

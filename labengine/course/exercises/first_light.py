@@ -250,6 +250,10 @@ def shared_free() -> Exercise:
         "One method of this engine is wrong. A and B ask the same, A is done after two tokens, B goes on, and C asks "
         "something else. In step 3 B reads keys and values of C. Which event is the first that is wrong?",
         broken=FreesForAll,
+        because=(
+            "#2 is in B's table, too: its ref count should go from 2 to 1, and goes to 0. So it is queued, and "
+            "C gets it."
+        ),
         play=_two_and_a_stranger,
         hints=[
             "Which block do B and C both have in their tables? How did C come by it?",

@@ -85,6 +85,10 @@ def first_wrong() -> Exercise:
         "The same two requests, three steps further. The checks report what B reads. But B did nothing wrong: it "
         "believed the map. Which event is the first that says something untrue?",
         broken=FAST_PREFILL,
+        because=(
+            "Step 1 has written positions 0 to 7, the first two blocks. This is the third: the map now promises "
+            "tokens that nobody has computed."
+        ),
         play=_one_follower_and_steps,
         first=_early_promise,
         hints=[

@@ -102,6 +102,10 @@ def first_wrong() -> Exercise:
         "The engine with the proposed rule, `len % block_size == 0`, and blocks of 4, as above. This request has *6* "
         "prompt tokens. Which event is the first that is wrong?",
         broken=bug("nano-vllm-71").column("PR 71").parts,
+        because=(
+            "Position 7 is the last of the request's second block, #1: slot 7. But the table ends with #2 "
+            "already, and this engine writes into the last block of the table."
+        ),
         play=_grow(6, 6),
         hints=[
             "Position p belongs in block p // 4 of the request, at offset p % 4. Go from write to write.",

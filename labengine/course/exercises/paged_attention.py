@@ -279,6 +279,10 @@ def first_wrong() -> Exercise:
         "This engine looks up the first block of a request and takes for granted that the others follow it. For a "
         "while that goes well. Which event is the first that is wrong?",
         broken=LooksUpTheFirstBlock,
+        because=(
+            "B's position 4 is the first of its second block, which is #1. It is written into the block behind B's "
+            "first one, #3, which is C's."
+        ),
         play=_mixed,
         hints=[
             "A and C get blocks that happen to lie side by side. Look at B's block table.",

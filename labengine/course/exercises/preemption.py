@@ -276,6 +276,10 @@ def no_way_back() -> Exercise:
         "Another scheduler with one wrong method: after a while nothing runs any more, though three requests wait. "
         "Which event is the first wrong one?",
         broken=ForgetsToFree,
+        because=(
+            "A preemption gives the blocks back. This one empties the table, and the ref counts stay: the "
+            "blocks are in no table and not in the queue, so that nobody can ever have them again."
+        ),
         play=_until_blocks_run_out,
         hints=[
             "At the end, compare the block tables with the free queue: who holds the blocks?",

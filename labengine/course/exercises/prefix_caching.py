@@ -309,6 +309,10 @@ def first_wrong() -> Exercise:
         "that you saw the cat sleep today*, B says *you saw the cat yesterday*. Which event is the first that is "
         "wrong?",
         broken=ForgetsParent,
+        because=(
+            "B takes a block into its table whose keys and values were computed behind *Never ever say that*. "
+            "The words in it are B's, and what stands before them is not."
+        ),
         play=_same_words_elsewhere,
         hints=[
             "A on its own goes well. What does B find?",

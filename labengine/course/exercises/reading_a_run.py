@@ -172,6 +172,10 @@ def lost_entry() -> Exercise:
         "them in the cache, and is still being answered when C comes; C finds none. No rule of the checks is broken. "
         "Which event is the first wrong one?",
         broken=ForgetsShared,
+        because=(
+            "A gives this block back, and B still holds it. What is in use keeps its entry in the map, or "
+            "nobody else can find it."
+        ),
         play=_three_about_the_sky,
         first=_evicted_in_use,
         hints=[

@@ -51,6 +51,10 @@ def one_short() -> Exercise:
         "Yet in step 5, C reads D's keys and values. Every read before that is right. Which event is the first wrong "
         "one?",
         broken=CountsTwoAtMost,
+        because=(
+            "From here on #0 is in three tables, A's, B's and C's, and its ref count is still 2. When A and B "
+            "are done it is free, and C still reads it."
+        ),
         play=_three_alike_and_another,
         hints=[
             "Begin at the end: which blocks are in the tables of C and D? When did they become free, and whose table "

@@ -126,6 +126,25 @@ def _parts_exact(numbers: Sequence[float], part_size: int, num_bits: int) -> flo
     return total
 
 
+def _part_sums_only(numbers: Sequence[float], part_size: int, num_bits: int) -> float:
+    starts = range(0, len(numbers), part_size)
+    return sum(rounded(sum(numbers[start : start + part_size]), num_bits) for start in starts)
+
+
+def _part_sums_once(numbers: Sequence[float], part_size: int, num_bits: int) -> float:
+    total = 0.0
+    for start in range(0, len(numbers), part_size):
+        total = rounded(total + rounded(sum(numbers[start : start + part_size]), num_bits), num_bits)
+    return total
+
+
+def _parts_alone(numbers: Sequence[float], part_size: int, num_bits: int) -> float:
+    total = 0.0
+    for start in range(0, len(numbers), part_size):
+        total += _in_one_go(numbers[start : start + part_size], part_size, num_bits)
+    return total
+
+
 def other_order() -> Exercise:
     """Fill in: the same sum in another order."""
     return exercise(
@@ -154,6 +173,15 @@ def other_order() -> Exercise:
             (
                 _rounded_at_the_end,
                 "If only the last sum is rounded, the order hardly matters. A kernel rounds after each addition.",
+            ),
+            (
+                _part_sums_only,
+                "You round the parts' sums only. Each addition is rounded: inside a part, and from part to part.",
+            ),
+            (_parts_alone, "The parts are right. Adding their sums is adding, too: round after each part."),
+            (
+                _part_sums_once,
+                "A part's sum is rounded once, at its end. Inside a part, too, each addition is rounded.",
             ),
             (_parts_exact, "Inside a part, too, each addition is rounded."),
         ],

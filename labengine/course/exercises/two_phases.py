@@ -121,6 +121,10 @@ def first_wrong() -> Exercise:
         "other names and numbers than above. H's prompt is found in part in the pool, and the rest in the tier. Which "
         "event puts the first block into a second table?",
         broken=_interleaved(),
+        because=(
+            "The window group touches #4, which it has found. The full group has taken the same block as a "
+            "fresh one just before: it is in both tables, with ref count 2."
+        ),
         play=_hung_up_and_long_prompt,
         hints=[
             "Look at step 3, the schedule phase. A block in two tables has a ref count of 2.",

@@ -198,6 +198,9 @@ def first_wrong() -> Exercise:
         "In this engine the window should be 8 tokens, and is one token too short. One request of 6 tokens, blocks of "
         "4. Which event is the first that is wrong?",
         broken=CountsWithoutItself,
+        because=(
+            "The next position is 10, and looks at positions 3 to 10. Position 3 is in the block that is given back."
+        ),
         play=_one_prompt_and_steps,
         hints=[
             "Block by block: up to which position is the window group's first block needed?",

@@ -199,6 +199,10 @@ def twice() -> Exercise:
         "One method of this engine is wrong. In step 2, A reads keys and values that B has written, and step 3 fails "
         "for the same reason. Which event is the first that is wrong?",
         broken=GivesOneTwice,
+        because=(
+            "B is given #1, which A holds. A block that is given away is in nobody's table: from here on both "
+            "write into this one."
+        ),
         play=_a_second_arrives,
         hints=[
             "Which block do A and B both have in their tables? From which event on?",

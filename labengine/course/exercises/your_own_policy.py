@@ -402,6 +402,10 @@ def never_forgets() -> Exercise:
         "The policy that wins by cheating: its `evict` does nothing. C asks what A has asked, and finds it, though B "
         "has written over it. Which event is the first wrong one?",
         broken=NeverForgets,
+        because=(
+            "The map still leads to this block. What is given away is forgotten first: now B writes over what "
+            "the map promises to C."
+        ),
         play=_two_texts,
         first=_allocated_while_cached,
         hints=[

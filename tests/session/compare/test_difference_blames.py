@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 
 import labengine
 from labengine import Lab, Parts
+from labengine.core.block_pool import BlockPool
 from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.request import Request
 from labengine.events import BlockCached, BlockMerged
@@ -71,3 +73,21 @@ def test_the_reason_for_a_prompts_tail_names_the_method_for_tails() -> None:
     difference = comparison.first_difference()
     assert difference is not None and isinstance(difference.left, BlockCached) and not difference.left.is_full
     assert difference.reasons[0].startswith("PromptTailGroup.register_tail: ")
+
+
+class LastFirst(BlockPool):
+    """A pool that gives all that a request frees to the head of the queue, in the other order."""
+
+    def reused_first(self, block_ids: list[int]) -> list[int]:
+        return block_ids[::-1]
+
+
+def test_the_sentences_of_a_difference_leave_no_block_out() -> None:
+    """What differs is an order: two first and the last block would not show it."""
+    with labengine.compare("labengine", Parts(block_pool=LastFirst), num_blocks=12, block_size=4) as both:
+        both.add(token_ids=range(30), max_tokens=1, ignore_eos=True)
+        both.run()
+        difference = both.first_difference()
+        assert difference is not None
+        frees = [re.findall(r"#(\d+)", text.partition(" (finished)")[0]) for text in difference.sentences]
+        assert [sorted(map(int, ids)) for ids in frees] == [list(range(8))] * 2 and frees[0] != frees[1]

@@ -13,7 +13,7 @@ from labengine_widgets.compare.alignment import Ends, Pair, aligned, first_diffe
 from labengine_widgets.compare.configuration import configuration_difference, is_of_configuration, shift_of
 from labengine_widgets.why.answer import Why
 from labengine_widgets.why.past import Past, Recording, Seams
-from labengine_widgets.words.mentions import Sentence
+from labengine_widgets.words.mentions import Sentence, in_full
 from labengine_widgets.words.names import ContentIndex
 from labengine_widgets.words.phrases import phrase
 from labengine_widgets.words.scene import Scene
@@ -71,7 +71,8 @@ def side_sentence(
     for event in timeline.events(start, end):
         scene.apply(event)
     scene.update()
-    return sentence(captioned, scene)
+    with in_full():
+        return sentence(captioned, scene)
 
 
 Numbers = tuple[int | None, int | None]

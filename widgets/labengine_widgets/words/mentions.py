@@ -6,11 +6,16 @@ writes the letters of its own pictures.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import chain
 from typing import Any, NamedTuple
 
 from labengine.record.wording import block_name, entry_suffix, request_name, separated
+
+SHORT, LONG = 6, 24
+"""Words of a list beyond which its middle is left out: in a caption, and where two sentences are compared."""
 
 
 class Mention(NamedTuple):
@@ -77,5 +82,18 @@ def the_requests(request_ids: Iterable[int]) -> Sentence:
 
 
 def listing(words: Iterable[str]) -> Sentence:
-    """Return words as a list, as wording.listed does."""
-    return Sentence(*separated(words))
+    """Return words as a list, as wording.listed does; inside `in_full` most of them."""
+    return Sentence(*separated(words, _limit.get()))
+
+
+_limit = ContextVar("_limit", default=SHORT)
+
+
+@contextmanager
+def in_full() -> Iterator[None]:
+    """Leave nothing out of lists of up to LONG words: their order may be what a sentence is about."""
+    before = _limit.set(LONG)
+    try:
+        yield
+    finally:
+        _limit.reset(before)
