@@ -1,4 +1,4 @@
-"""A chip that slides: it is opaque all the way, and sets out from the chip of its place, not from the words beside it."""
+"""A chip that slides is opaque, and sets out from the chip of its place, not from the words beside it."""
 
 from __future__ import annotations
 
