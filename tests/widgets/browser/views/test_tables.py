@@ -221,6 +221,22 @@ def test_a_preempted_request_says_so_and_keeps_its_words() -> None:
     show_view(check, "tables", events)
 
 
+CUT_RINGS = """(beads) => beads.filter((bead) => {
+  const line = bead.parentElement.getBoundingClientRect(), { top, bottom } = bead.getBoundingClientRect();
+  const { boxShadow } = getComputedStyle(bead), ring = /inset|none/.test(boxShadow) ? 0 : 1;
+  return top - ring < line.top || bottom + ring > line.bottom;
+}).map((bead) => bead.textContent)"""
+
+
+def test_the_ring_of_a_merged_block_is_not_cut_by_its_line() -> None:
+    def check(mounted: MountedView) -> None:
+        mounted.at(mounted.end)
+        beads = ".le-tables-moved .le-bead"
+        assert mounted.count(beads) == 3 and mounted.page.eval_on_selector_all(beads, CUT_RINGS) == []
+
+    show_view(check, "tables", [*begin(), *merging_step()])
+
+
 FREE_BESIDE_WORDS = """(words) => words.map((one) => {
   const facts = document.createRange();
   facts.selectNodeContents(one.closest(".le-tables-row").querySelector(".le-tables-facts"));
