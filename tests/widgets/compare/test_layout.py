@@ -27,7 +27,7 @@ CUT_LEFT = """() => {
 }"""
 SCORES = """() => [...document.querySelectorAll(".le-pair-score")].map((score) => {
   const spans = [...score.children].map((one) => one.getBoundingClientRect()), frame = score.getBoundingClientRect();
-  return [spans.map(({ left, right }) => [left, right]), frame.right];
+  return [spans.map(({ left, right, bottom }) => [left, right, bottom]), frame.right];
 })"""
 BADGES = """() => [0, 1].map((side) => {
   const badges = document.querySelectorAll(`.le-column[data-side="${side}"] .le-tables-row .le-badge`);
@@ -56,6 +56,11 @@ RESIZE_TABLES = """async () => {
   for (const view of root.querySelectorAll(".le-tables")) view.style.height = "30px";
   await new Promise((done) => requestAnimationFrame(() => setTimeout(done))); // in that frame, not in the next
 }"""
+TABS = """() => {
+  const heads = document.querySelector(".le-column-heads").getBoundingClientRect();
+  const bottom = (is) => document.querySelector(`.le-column-head[aria-selected=${is}]`).getBoundingClientRect().bottom;
+  return [bottom(false), heads.bottom, bottom(true)];
+}"""
 NAMES = "() => document.querySelector('.labengine').stage.parts.find((part) => part.stepNames).stepNames"
 
 
@@ -78,7 +83,8 @@ def follow_up(page: ComparePage) -> None:
 def nothing_is_cut_in_silence(page: ComparePage) -> None:
     assert page.page.evaluate(CUT) == [] and page.page.evaluate(CUT_LEFT) == []
     for spans, end in page.page.evaluate(SCORES):
-        assert all(left[1] <= right[0] + 1 for left, right in pairwise(spans)) and spans[-1][1] <= end + 1
+        assert all(left[1] <= right[0] - 3 for left, right in pairwise(spans) if abs(left[2] - right[2]) < 12), spans
+        assert all(right <= end + 1 for _, right, _ in spans)
     for frame in page.page.evaluate(FRAMES):
         assert bool(frame["sign"]) == frame["isCut"], frame
         if frame["name"] == "queue" and frame["isCut"]:
@@ -103,6 +109,21 @@ def test_of_two_sizes_the_rows_are_in_one_order(width: int) -> None:
             nothing_is_cut_in_silence(page)
 
     show_comparison(check, sizes(), width=width)
+
+
+@pytest.mark.parametrize("width", [940, 860, 640, 500, 372, 320])
+def test_in_a_narrow_cell_the_numbers_stand_apart_and_the_open_tab_has_no_line_below(width: int) -> None:
+    def check(page: ComparePage) -> None:
+        page.press("End")
+        assert page.page.evaluate(CUT) == []
+        for spans, end in page.page.evaluate(SCORES):
+            assert all(left[1] <= right[0] - 3 for left, right in pairwise(spans) if abs(left[2] - right[2]) < 12)
+            assert all(right <= end + 1 for _, right, _ in spans)
+        if width < 900:
+            shut, body, opened = page.page.evaluate(TABS)
+            assert shut < opened == body, "it is one piece with what is below it"
+
+    show_comparison(check, bug("nano-vllm-219").compare(), width=width)
 
 
 def test_a_frame_that_shrinks_says_at_once_what_it_hides() -> None:

@@ -10,6 +10,7 @@ import type { Player } from "./player.ts";
 const SLIDE_MS = 500;
 const MIN_PACE_MS = 120; // what is gone before it has arrived need not set out
 const MAX_BLOCKS = 1024; // more of them are dots, too small to see where one goes
+const CHIPS = ".le-bead, .le-queue-gone"; // of a place with words beside its chip
 
 interface SlidStage extends StageHost {
   shows: Shown[];
@@ -49,7 +50,7 @@ export class Slides {
       const point = view.middleOf?.(anchor);
       if (point) return { x: point.x - origin.left, y: point.y - origin.top };
       const found = view.element.querySelector<HTMLElement>(`[data-anchor="${CSS.escape(anchor)}"]`);
-      if (found) return middleIn(found, origin);
+      if (found) return middleIn(found.querySelector<HTMLElement>(CHIPS) ?? found, origin);
     }
     return null;
   }
@@ -69,16 +70,13 @@ export class Slides {
     }
   }
 
+  // The chip is opaque: words that shine through it cannot be read, and neither can it.
   slide(text: string, start: Point, end: Point) {
     const chip = element("span", "le-chip le-ghost", text);
     this.layer.append(chip);
     const at = ({ x, y }: { x: number; y: number }) => `translate(${x}px, ${y}px) translate(-50%, -50%)`;
     const motion = chip.animate(
-      [
-        { transform: at(start), opacity: 0.95 },
-        { transform: at(end), opacity: 0.85, offset: 0.85 },
-        { transform: at(end), opacity: 0 },
-      ],
+      [{ transform: at(start) }, { transform: at(end), offset: 0.85 }, { transform: at(end) }],
       { duration: SLIDE_MS / this.stage.speed, easing: "ease-in-out" },
     );
     motion.onfinish = motion.oncancel = () => chip.remove();

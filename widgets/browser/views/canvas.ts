@@ -3,6 +3,7 @@
 import type { Theme } from "../look/theme.ts";
 import type { Rect } from "./view.ts";
 
+// room: the text is condensed where it is wider.
 export function drawText(
   context: CanvasRenderingContext2D,
   text: string,
@@ -11,11 +12,12 @@ export function drawText(
   font: string,
   color: string,
   align: CanvasTextAlign = "left",
+  room?: number,
 ) {
   context.font = font;
   context.fillStyle = color;
   context.textAlign = align;
-  context.fillText(text, x, y);
+  context.fillText(text, x, y, room);
 }
 
 // Text that is drawn if it fits, centred on y. Returns false for text wider than `room`.

@@ -73,3 +73,38 @@ def test_a_name_in_the_sentence_points_at_what_it_names() -> None:
         assert view.page.locator(".le-tables [data-request='0'].le-selected").count() > 0
 
     show_dashboard(check, merging_step())
+
+
+RINGS = """() => {
+  const { stage } = document.querySelector(".labengine"), { view } = stage.shows.find(({ view }) => view.tileOf);
+  const { theme } = stage, drawn = (pointed, selected, focus) => {
+    const strokes = [], context = new Proxy({}, {
+      get: (kept, name) => kept[name] ?? (() => name === "stroke" && strokes.push([kept.strokeStyle, kept.lineWidth])),
+      set: (kept, name, value) => Reflect.set(kept, name, value),
+    });
+    view.outlines.focus = new Set(focus ? [1] : []);
+    const blocks = (is) => new Set(is ? [1] : []);
+    const look = { theme, hasMark: true, selected: blocks(selected), pointed: blocks(pointed) };
+    view.outlines.paintRings(context, view.rectOf(1), 1, look);
+    return strokes;
+  };
+  const rings = [drawn(true), drawn(false, true), drawn(false, false, true), drawn(true, true)];
+  return [theme.accent, theme.ink, ...rings];
+}"""
+OUTLINE = (
+    "(one) => { const { outlineColor, outlineWidth } = getComputedStyle(one); return [outlineColor, outlineWidth]; }"
+)
+
+
+def test_pointing_selection_and_the_current_event_look_different() -> None:
+    def check(view: View) -> None:
+        view.page.locator("[data-anchor='row:0:0:2']").click()
+        view.page.locator("[data-anchor='row:0:0:1']").hover()
+        selected, pointed = (view.page.locator(f"[data-anchor='row:0:0:{i}']").evaluate(OUTLINE) for i in (2, 1))
+        assert selected[0] != pointed[0] and float(pointed[1][:-2]) < float(selected[1][:-2])
+        accent, ink, pointed, selected, current, both = view.page.evaluate(RINGS)
+        assert all(colour not in (accent, ink) for colour, _ in pointed)
+        assert [colour for colour, _ in selected + current] == [accent, accent] and selected[0][1] > current[0][1] + 1
+        assert both[0] == selected[0] and len(both) == 2, "the selection stays what it is while it is pointed at"
+
+    show_dashboard(check, merging_step())

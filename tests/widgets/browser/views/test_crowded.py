@@ -67,6 +67,12 @@ def test_a_row_of_many_blocks_says_what_its_darkness_means() -> None:
     show_view(check, "bands", crowd(20, 4096, 8, 300), width=900)
 
 
+CUT_HEIGHTS = """() => {
+  const figure = Object.assign(window.mounted.view.figures[2], { most: 20, isCut: true, height: 100 });
+  return [20, 2400, 0].map((value) => figure.y(value));
+}"""
+
+
 def test_one_great_step_does_not_flatten_the_others() -> None:
     def check(mounted: MountedView) -> None:
         def ask(name: str, *values: object) -> object:
@@ -75,7 +81,10 @@ def test_one_great_step_does_not_flatten_the_others() -> None:
         assert ask("scaleOf", [2400, 16, 18, 17, 19, 16]) == {"most": 20, "isCut": True}
         assert ask("scaleOf", [12, 16, 18, 17]) == {"most": 20, "isCut": False}
         assert ask("scaleOf", [2400, 18]) == {"most": 5000, "isCut": False}, "of two steps neither stands out"
+        assert ask("scaleOf", [22, 2, 2, 2, 2]) == {"most": 50, "isCut": False}, "both can be read on one axis"
         assert ask("scaleOf", [0, 0]) == {"most": 1, "isCut": False}
+        rest, torn, ground = mounted.page.evaluate(CUT_HEIGHTS)
+        assert (ground - rest) * 1.3 < ground - torn, "a torn bar is the highest"
         values = ((20_000, "ms"), (5, "ms"), (0, "ms"), (12_000,), (4096,), (0.5, "%"))
         said = [ask("axisLabel", *value) for value in values]
         assert said == ["20 s", "5 ms", "0", "12k", "4096", "50%"]
@@ -105,6 +114,21 @@ def test_a_cell_of_a_large_pool_has_its_letter_or_its_owner(num_blocks: int) -> 
         assert {"A", "B", "C"} <= set(drawn), "whose blocks are not full yet"
 
     show_view(check, "pool", crowd(3, num_blocks, 2, 180))
+
+
+@pytest.mark.parametrize("width", [520, 340])
+def test_a_cell_that_holds_nothing_has_its_number(width: int) -> None:
+    def check(mounted: MountedView) -> None:
+        mounted.page.evaluate(
+            "(width) => (window.mounted.view.canvas.style.cssText = `width: ${width}px; height: 330px`)", width
+        )
+        mounted.page.evaluate(LISTEN)
+        mounted.page.evaluate(THEME)
+        drawn = mounted.page.evaluate("() => window.drawn")
+        assert {str(block) for block in range(8, 256)} <= set(drawn)
+
+    events = [ev.EngineStarted(256, (("full", 4, None),), "nano-vllm+243"), *begin()[1:], *merging_step()]
+    show_view(check, "pool", events)
 
 
 def test_in_the_timeline_only_alarm_is_a_strong_colour() -> None:

@@ -123,7 +123,7 @@ def test_the_queue_keeps_seats_and_says_why() -> None:
         mounted.at(4)
         seats, tenants = mounted.boxes(".le-queue-seat"), mounted.places(".le-queue-seat")
         assert len(seats) == 12
-        moments = [*range(4, mounted.end + 1), *range(mounted.end, 3, -1)]
+        moments = [*range(4, mounted.end), *range(mounted.end - 1, 3, -1)]
         asked = boxes_of(".le-queue-seat"), places_of(".le-queue-seat")
         for moment, (boxes, places) in mounted.walk(moments, *asked):
             assert boxes == seats
@@ -134,6 +134,7 @@ def test_the_queue_keeps_seats_and_says_why() -> None:
         assert mounted.texts(".le-queue-is-next") == ["next#8never used"]
         mounted.at(mounted.end)
         assert mounted.texts(".le-queue-is-next") == ["next#6B's copy, merged"]
+        assert mounted.count(".le-queue-seat") == 7 and mounted.count(".le-queue-seat s") == 0, "at rest"
         assert mounted.text(".le-queue-summary") == "7 free · next #6: holds nothing"
         for theme in ("light", "dark"):
             mounted.picture("219-merged", theme)

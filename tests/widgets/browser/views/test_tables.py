@@ -239,6 +239,39 @@ def test_a_preempted_request_says_so_and_keeps_its_words() -> None:
     show_view(check, "tables", events)
 
 
+CUT_RINGS = """(beads) => beads.filter((bead) => {
+  const line = bead.parentElement.getBoundingClientRect(), { top, bottom } = bead.getBoundingClientRect();
+  const { boxShadow } = getComputedStyle(bead), ring = /inset|none/.test(boxShadow) ? 0 : 1;
+  return top - ring < line.top || bottom + ring > line.bottom;
+}).map((bead) => bead.textContent)"""
+
+
+def test_the_ring_of_a_merged_block_is_not_cut_by_its_line() -> None:
+    def check(mounted: MountedView) -> None:
+        mounted.at(mounted.end)
+        beads = ".le-tables-moved .le-bead"
+        assert mounted.count(beads) == 3 and mounted.page.eval_on_selector_all(beads, CUT_RINGS) == []
+
+    show_view(check, "tables", [*begin(), *merging_step()])
+
+
+FREE_BESIDE_WORDS = """(words) => words.map((one) => {
+  const facts = document.createRange();
+  facts.selectNodeContents(one.closest(".le-tables-row").querySelector(".le-tables-facts"));
+  const says = one.previousElementSibling.getBoundingClientRect();
+  return [one.scrollWidth > one.clientWidth, says.left - facts.getBoundingClientRect().right];
+})"""
+
+
+def test_what_a_request_says_has_the_room_beside_its_numbers() -> None:
+    def check(mounted: MountedView) -> None:
+        mounted.at(mounted.end)
+        places = mounted.page.eval_on_selector_all(".le-tables-words", FREE_BESIDE_WORDS)
+        assert places and all(is_cut and free < 100 for is_cut, free in places)
+
+    show_view(check, "tables", crowd(2, 64, 30, 60), width=660)
+
+
 def test_a_hole_and_a_stray_are_drawn_as_they_lie() -> None:
     """nano-vLLM PR 71: position 3 went to the last slot of the next block."""
     events = misplaced()

@@ -13,7 +13,8 @@ import { axisLabel, scaleOf } from "./kinds.ts";
 
 const TOP = 6,
   BOTTOM = 15,
-  LEAST_STEPS = 12;
+  LEAST_STEPS = 12,
+  UP_TO_CUT = 0.7; // of the height, for the values that are not torn
 
 // The interface of the view that has all four charts.
 interface ChartsHost {
@@ -133,11 +134,14 @@ export class Figure {
     this.head.title = this.said.textContent;
   }
 
+  // Where some values are torn, the axis ends lower, so that none of the others is as high as they are.
   y(value: number) {
-    return TOP + this.height * (1 - Math.min(value, this.most) / this.most);
+    const top = this.isCut ? UP_TO_CUT : 1,
+      share = value > this.most ? 1 : (top * value) / this.most;
+    return TOP + this.height * (1 - share);
   }
 
-  // What is higher than the axis is torn near its top, and its height is written there, where there is room.
+  // What is higher than the axis is torn between its end and the top, and its height is written there, where there is room.
   paintCuts(context: CanvasRenderingContext2D, theme: Theme) {
     const step = this.width / this.span,
       w = Math.max(2, step);
@@ -148,7 +152,8 @@ export class Figure {
         text = axisLabel(value, this.figure.unit),
         font = `12px ${theme.ui}`;
       context.fillStyle = theme.paper;
-      for (const y of [TOP + 16, TOP + 20]) context.fillRect(x - 1, y, w + 3, 2);
+      const tear = TOP + (this.height * (1 - UP_TO_CUT)) / 2;
+      for (const y of [tear, tear + 4]) context.fillRect(x - 1, y, w + 3, 2);
       context.font = font;
       const wide = context.measureText(text).width,
         at = Math.min(x + w + 3, this.left + this.width - wide);

@@ -56,13 +56,14 @@ export interface FigureKind {
 const FEW = 0.2; // of the steps may be cut
 const FAR = 4; // times as high as the highest of the rest
 const LEAST = 4; // steps that there must be
+const READABLE = 16; // times the typical axis: on such an axis the others can still be compared
 
 // {most, isCut}: the axis ends there; isCut: some values lie beyond.
 export function scaleOf(values: number[]) {
   const highest = values.reduce((most, value) => Math.max(most, value), 0),
     typical = withoutFew(values),
     most = rounded(typical);
-  return highest > FAR * most ? { most, isCut: true } : { most: rounded(highest), isCut: false };
+  return highest > READABLE * most ? { most, isCut: true } : { most: rounded(highest), isCut: false };
 }
 
 // The highest value but for the few that stand out.

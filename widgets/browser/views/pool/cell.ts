@@ -56,6 +56,20 @@ export function ring(
   context.restore();
 }
 
+const PIN = 6;
+
+// A triangle at the middle of the upper edge, where a cell is large enough for words.
+export function pin(context: CanvasRenderingContext2D, { x, y, w, h }: Rect, color: string) {
+  if (Math.min(w, h) < 5 * PIN) return;
+  const middle = x + w / 2;
+  context.fillStyle = color;
+  context.beginPath();
+  context.moveTo(middle - PIN, y - 1);
+  context.lineTo(middle + PIN, y - 1);
+  context.lineTo(middle, y + PIN);
+  context.fill();
+}
+
 // Fill and border: alike for many blocks, so drawn once and copied.
 export function drawGround(
   context: CanvasRenderingContext2D,

@@ -9,7 +9,7 @@ import type { Side } from "../../model/side.ts";
 import { aboutOf } from "../about.ts";
 import type { Subject, ViewHost } from "../view.ts";
 import type { CellRect } from "./cell.ts";
-import { ring } from "./cell.ts";
+import { pin, ring } from "./cell.ts";
 
 export class Outlines {
   host: ViewHost;
@@ -63,6 +63,8 @@ export class Outlines {
     return aboutOf(subject, this.side).block;
   }
 
+  // Pointed at: a thin grey ring, or a line in the ring that is there. The current event: a thin ring. Selected: a
+  // thick ring with a pin.
   // hasMark: a card marks by itself that it is unlike the other side's.
   paintRings(
     context: CanvasRenderingContext2D,
@@ -75,9 +77,11 @@ export class Outlines {
       pointed,
     }: { theme: Theme; hasMark: boolean; selected: Set<number>; pointed: Set<number> },
   ) {
+    const isSelected = selected.has(id),
+      isRinged = isSelected || this.focus.has(id);
     if (this.different.has(id) && !(this.host.isPair && hasMark)) ring(context, rect, theme.accent, 2, [5, 3]);
-    if (this.focus.has(id)) ring(context, rect, theme.accent, 2.5);
-    if (selected.has(id)) ring(context, rect, theme.accent, 3.5);
-    if (pointed.has(id)) ring(context, rect, theme.ink, 2);
+    if (isRinged) ring(context, rect, theme.accent, isSelected ? 3.5 : 2);
+    if (isSelected) pin(context, rect, theme.accent);
+    if (pointed.has(id)) ring(context, rect, isRinged ? theme.paper : theme.soft, isRinged ? 1 : 1.5);
   }
 }

@@ -10,6 +10,8 @@ import type { CardLook } from "./cell.ts";
 import { drawGround } from "./cell.ts";
 import { strike } from "./signs.ts";
 
+const SQUEEZE = 0.7; // of its width, and a number or a letter can still be read
+
 // A small cell: the letter of its content, or its owner's; the id where there is room for it, too.
 export function drawTile(
   context: CanvasRenderingContext2D,
@@ -26,16 +28,18 @@ export function drawTile(
   drawGround(context, rect, block, look, 3);
   context.font = font;
   const count = block && block.refCount > 1 ? `×${block.refCount}` : "",
-    hasId = (isTall || !name) && widthOf(context, String(id)) <= w - 5;
+    room = isTall ? w - 5 : w - 1,
+    hasId = (isTall || !name) && SQUEEZE * widthOf(context, String(id)) <= room;
   if (hasId)
     drawText(
       context,
       String(id),
-      isTall ? x + 4 : x + w / 2,
+      isTall ? x + Math.min(4, room / 8) : x + w / 2,
       isTall ? y + 13 : y + h / 2 + 4.3,
       font,
       block ? theme.ink : theme.soft,
       isTall ? "left" : "center",
+      room,
     );
   if (!block) return;
   drawTileName(context, rect, name, {
@@ -69,8 +73,8 @@ function drawTileName(
   { isTall, theme, hasCount }: { isTall: boolean; theme: Theme; hasCount: boolean },
 ) {
   context.font = `700 12px ${theme.ui}`;
-  if (!name || widthOf(context, name) > w - 2) return;
-  if (isTall) drawText(context, name, x + w - 4, y + h - 5, context.font, theme.ink, "right");
+  if (!name || SQUEEZE * widthOf(context, name) > w - 2) return;
+  if (isTall) drawText(context, name, x + w - 4, y + h - 5, context.font, theme.ink, "right", w - 5);
   else
     drawText(
       context,
@@ -80,6 +84,7 @@ function drawTileName(
       context.font,
       theme.ink,
       hasCount ? "left" : "center",
+      w - 2,
     );
 }
 

@@ -65,6 +65,7 @@ class Queue {
   facts!: StepFacts;
   base?: number;
   stop?: number;
+  isAtRest?: boolean; // a step's end, or the newest moment: empty seats have had their time
   place!: number;
   violations!: Violation[];
   broken?: string;
@@ -86,14 +87,22 @@ class Queue {
     arrows(this.element, stage);
   }
 
-  paint(scene: Scene, changes: Changes, { moment, isRunning }: PaintMoment) {
-    const { recording } = this.side;
+  paint(scene: Scene, changes: Changes, { moment, isRunning, isPlaying }: PaintMoment) {
+    const { recording } = this.side,
+      isAtRest = !isPlaying && (isStepEnd(recording, moment) || moment === recording.end);
     const facts = factsAt(recording, moment),
       isNewStep = facts.base !== this.base || facts.stop !== this.stop;
     const isBrokenAnew = this.takeViolations(moment);
-    const isStill = !isBrokenAnew && !changes.all && !changes.queue && !changes.blocks.size && !isNewStep;
+    const isStill =
+      !isBrokenAnew &&
+      !changes.all &&
+      !changes.queue &&
+      !changes.blocks.size &&
+      !isNewStep &&
+      isAtRest === this.isAtRest;
     this.revealing = isRunning ? null : { isStepEnd: isStepEnd(recording, moment) };
     if (isStill) return;
+    this.isAtRest = isAtRest;
     this.scene = scene;
     this.recording = recording;
     this.facts = facts;
@@ -103,7 +112,7 @@ class Queue {
     if (!begun) return;
     const seating = seatsAt(recording, begun, { from: facts.base, moment, to: facts.stop }, MAX_HEAD + MAX_TAIL);
     this.paintSummary();
-    const items = (this.items = this.itemsOf(seating));
+    const items = (this.items = this.itemsOf(seating).filter((item) => !isAtRest || "more" in item || isQueued(item)));
     if (this.side.isNextHidden) this.next = undefined;
     this.place = items.findIndex((item) => "rank" in item && item.rank === 1);
     this.visible.expect(isRunning ? items.length : 0); // at rest all seats are there to be read
@@ -270,6 +279,11 @@ class Queue {
     this.visible.close();
     this.element.remove();
   }
+}
+
+// A seat that a broken rule is about stays, too.
+function isQueued(item: SeatItem) {
+  return (item.block !== undefined && !item.taken) || Boolean(item.broken);
 }
 
 function isStepEnd(recording: Recording, moment: number) {
