@@ -2,8 +2,8 @@
 
     python benchmarks/live_page.py [--rounds 5] [--site FOLDER]
 
-picture  seconds from the navigation to the recorded picture on the screen (data-state "recorded").
-live     seconds to the lab that can be stepped ("live"); each round has an empty cache.
+picture  seconds from the navigation to the front's question with its picture on the screen: it can be answered.
+live     seconds until Python is there, and a lab can be opened; each round has an empty cache.
 kernel   seconds to a notebook in JupyterLite (lite/) whose kernel can run cells: 05_late_merge.
 cells    seconds to its first picture with a lab behind it, all cells run at once as soon as the kernel is there.
 files    bytes as they lie there, and gzipped: what a host sends that compresses.
@@ -32,26 +32,27 @@ from playwright.sync_api import Browser  # noqa: E402
 from browser.chromium import launched, new_context  # noqa: E402
 from browser.static_server import served  # noqa: E402
 from tools.site import lite  # noqa: E402
-from tools.site.live_page import FRONT, build  # noqa: E402
+from tools.site.live_page import build  # noqa: E402
 
 WATCH = """
 window.times = {};
 new MutationObserver(() => {
-  const state = document.getElementById("lab")?.dataset.state;
-  if (state && !(state in times)) requestAnimationFrame(() => { times[state] ??= performance.now() / 1000; });
-}).observe(document, { subtree: true, childList: true, attributes: true, attributeFilter: ["data-state"] });
+  const isThere = { picture: "[data-blocks]:enabled", live: "#scenario:enabled" };
+  for (const [name, selector] of Object.entries(isThere))
+    if (document.querySelector(selector)) requestAnimationFrame(() => { times[name] ??= performance.now() / 1000; });
+}).observe(document, { subtree: true, childList: true, attributes: true, attributeFilter: ["disabled"] });
 """
 
 
 def times(browser: Browser, address: str) -> tuple[float, float]:
-    """Seconds to the picture, and to the live lab."""
+    """Seconds to the picture, and to Python."""
     with new_context(browser, viewport={"width": 1440, "height": 1000}) as context:
         page = context.new_page()
         page.add_init_script(WATCH)
         page.goto(address)
-        page.wait_for_function("() => window.times.live")
+        page.wait_for_function("() => window.times.live && window.times.picture")
         found = page.evaluate("() => window.times")
-        return found["recorded"], found["live"]
+        return found["picture"], found["live"]
 
 
 KERNEL_IS_READY = "window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
@@ -72,9 +73,9 @@ def notebook_times(browser: Browser, address: str) -> tuple[float, float]:
 
 def sizes(site: Path) -> Iterator[tuple[str, int, int]]:
     """What the front fetches: name, bytes, bytes gzipped."""
-    others = {"recorded", "docs", "lite"}
+    others = {"recorded", "docs", "lite", "model"}
     fetched = [path for path in sorted(site.rglob("*")) if path.is_file() and not others & set(path.parts)]
-    for path in [*fetched, site / "recorded" / f"{FRONT}.bin"]:
+    for path in [*fetched, site / "recorded" / "opening.bin"]:
         data = path.read_bytes()
         yield path.relative_to(site).as_posix(), len(data), min(len(data), len(compress(data, 9)))
 

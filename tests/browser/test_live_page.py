@@ -103,7 +103,7 @@ def test_the_front_asks_a_question_and_nothing_plays_over_it(browser: Browser, a
 
 def ask(page: Page) -> None:
     """Wait until the question stands, and Python is there: no one who thinks for a while is disturbed."""
-    page.get_by_role("heading", name="how many of these 12 blocks are still in use?").wait_for()
+    page.get_by_role("heading", name="how many of these 12 blocks are in use?").wait_for()
     page.wait_for_selector("#scenario:not(:disabled)", state="attached")
     until(page, used="0", moment="3", playing="false")
 

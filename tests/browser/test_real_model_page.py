@@ -14,7 +14,6 @@ from browser.page_watch import PageWatch
 from browser.static_server import served
 from labengine.scenarios import bug
 from tools.site import live_page, real_model
-from waiting import PATIENCE
 
 BUTTON = "Use a real model"
 PARTS = (b"A" * 1_000_000, b"B" * 1_000_000, b"C" * 300_000)
@@ -123,7 +122,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def used(page: Page, number: str) -> None:
-    page.wait_for_selector(f'.labengine[data-used="{number}"]', timeout=1000 * PATIENCE)
+    page.wait_for_selector(f'.labengine[data-used="{number}"]')
 
 
 @pytest.mark.sweep  # Python starts in the page four times, and computes with the weights
@@ -135,15 +134,15 @@ def test_a_lab_of_real_words_merges_runs_and_has_a_link(browser: Browser, site: 
         page.get_by_role("button", name="5", exact=True).click()
         page.locator(".labengine").press("Escape")
         page.get_by_label("Now your own question:").fill(PROMPT)
-        page.get_by_label("a real model answers (98 MB, once)").check()
+        page.get_by_label("a real model answers (a download of 98 MB, once)").check()
         page.get_by_role("button", name="Ask", exact=True).click()
         page.locator("#own-state", has_text="The real model is coming").wait_for()
-        page.wait_for_url(f"**/?{LINK}&step=1", timeout=1000 * PATIENCE)
+        page.wait_for_url(f"**/?{LINK}&step=1")
         page.get_by_text("smollm2 · edition labengine").wait_for()
         page.locator(".labengine").press("End")
         used(page, "5")
         page.get_by_role("button", name="Run", exact=True).click()
-        page.wait_for_url("**copies=2&step=16*", timeout=1000 * PATIENCE)
+        page.wait_for_url("**copies=2&step=16*")
         link = page.evaluate("() => location.href")
 
         other, _ = stack.enter_context(opened(context, link))
@@ -161,5 +160,5 @@ def test_a_lab_of_real_words_merges_runs_and_has_a_link(browser: Browser, site: 
         until_said(third, "This link runs a real model.")
         third.get_by_role("heading", name="how many of these 12 blocks").wait_for()
         third.get_by_role("button", name=f"{BUTTON} (98 MB, once)").click()
-        third.get_by_text("smollm2 · edition labengine").wait_for(timeout=1000 * PATIENCE)
+        third.get_by_text("smollm2 · edition labengine").wait_for()
         third.wait_for_url(f"**/?{LINK}&step=16*")

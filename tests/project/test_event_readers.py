@@ -29,7 +29,7 @@ READERS = {
     "labengine/scenarios/": "finds the events at which its own story stops",
     "labengine/course/": "asks about an event, and shows the one that an answer gets wrong",
     "tools/hops.py": "where the way of a merge begins",
-    "tools/site/live_page.py": "the page opens at the first merge",
+    "tools/site/opening.py": "tells of a step in sentences of its own",
     "widgets/labengine_widgets/compare/alignment.py": "pairs the events of two recordings by their subjects",
     "widgets/labengine_widgets/why/": "an answer is a chain of events",
     "widgets/labengine_widgets/words/event_runs.py": "which neighbours share a sentence",

@@ -79,8 +79,8 @@ def sentences(timeline: Timeline, asked: int) -> list[Told]:
         (
             last(ev.StepEnded),
             Sentence(
-                *(the_block(own[0]), " and ", the_block(own[1]), " stay apart: the answer to ", a, " will go into "),
-                *(the_block(own[0]), ", that to ", b, " into ", the_block(own[1]), ", and they may differ."),
+                *(the_block(own[0]), " and ", the_block(own[1]), " are not full, so they stay apart: ", a, "'s answer"),
+                *(" goes on in ", the_block(own[0]), ", ", b, "'s in ", the_block(own[1]), ", and they may differ."),
             ),
         ),
     ]

@@ -92,6 +92,7 @@ export class Opening {
       button.classList.toggle("live-other", blocks === said && said !== used);
     }
     this.after.hidden = false;
+    this.after.scrollIntoView({ block: "nearest" });
   }
 
   close() {

@@ -26,6 +26,19 @@ export function textOf(sentence: Sentence) {
   return sentence.map((part) => (typeof part === "string" ? part : wordOf(part))).join("");
 }
 
+// The blocks and requests that it mentions.
+export function blocksIn(sentence: Sentence) {
+  return numbersOf(sentence, "block");
+}
+
+export function requestsIn(sentence: Sentence) {
+  return numbersOf(sentence, "request");
+}
+
+function numbersOf(sentence: Sentence, kind: string) {
+  return sentence.flatMap((part) => (part[0] === kind ? [Number(part[1])] : []));
+}
+
 export function wordOf([kind, id, content]: Mention) {
   if (kind === "request") return requestName(id);
   if (kind === "block") return `#${id}`;

@@ -2,10 +2,12 @@
 
 import type { Selection } from "../model/payloads.ts";
 import { Changes } from "../model/scene_state.ts";
+import { blocksIn } from "../model/sentence.ts";
 import type { Side } from "../model/side.ts";
 import type { View } from "../views/view.ts";
 import type { StageHost } from "./host.ts";
 import { motionOf } from "./motion.ts";
+import type { PairCaption } from "./pair_track.ts";
 import type { Visibility } from "./visibility.ts";
 
 // a view that takes less is painted in every frame; lists have yet to be laid out
@@ -37,6 +39,7 @@ export interface Shown {
 
 interface PaintedStage extends StageHost {
   isFollowed: boolean;
+  caption: PairCaption;
   visibility?: Visibility;
 }
 
@@ -134,7 +137,8 @@ export class Painting {
 
   // The blocks of the newest events, per side; none while a lab is followed.
   focused(moments: number[]): number[][] {
-    const { track, position, sides } = this.stage;
+    const { track, position, sides, isPlain, caption } = this.stage;
+    if (isPlain) return [blocksIn(caption.sentence)]; // the words say where to look
     if (position <= track.span(position).start || this.isHurried) return sides.map((): number[] => []);
     const before = track.moments(track.previous(position));
     return sides.map(({ recording }, i) =>

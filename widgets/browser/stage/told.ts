@@ -1,6 +1,6 @@
 // While a play tells a sentence, tables of requests that it does not name are dimmed. (The pool dims its own cells.)
 
-import type { Sentence } from "../model/sentence.ts";
+import { requestsIn } from "../model/sentence.ts";
 import type { PairCaption } from "./pair_track.ts";
 
 interface ToldStage {
@@ -26,8 +26,4 @@ export class Told {
         said.length > 0 && !said.includes(Number(head.dataset.request)),
       );
   }
-}
-
-function requestsIn(sentence: Sentence) {
-  return sentence.flatMap((part) => (part[0] === "request" ? [Number(part[1])] : []));
 }

@@ -339,7 +339,7 @@ function actualContent(scene: Scene, block: Block, misnamed: Misnamed | undefine
 }
 
 function dim(context: CanvasRenderingContext2D, { x, y, w, h }: CellRect, { paper }: Theme) {
-  context.globalAlpha = 0.6;
+  context.globalAlpha = 0.5;
   context.fillStyle = paper;
   context.fillRect(x - 1, y - 1, w + 2, h + 2);
   context.globalAlpha = 1;
