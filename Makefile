@@ -7,6 +7,7 @@
 #   LOCK_FLAGS="--upgrade"   handed to uv when it makes constraints.txt anew
 #   LAB_FLAGS="--no-browser" handed to JupyterLab
 #   SITE=/path/to/folder     where make site writes
+#   SITE_FLAGS=--without-model  a site whose page has the simulated model only
 #   WHEELS=/path/to/folder   where make wheels writes
 #   PYTHON312=/path/to/it    the Python 3.12 of make gpu-cache, if not the path's or pyenv's
 #   GPU_VENV=/path/to/folder an environment of make gpu-cache that stays, and is made if it is not there
@@ -95,7 +96,7 @@ bundle watch: setup $(NODE_MODULES)
 	@$(NPM) run --silent $@
 
 site: setup $(NODE_MODULES)
-	@$(PY) -m tools.site $(SITE)
+	@$(PY) -m tools.site $(SITE) $(SITE_FLAGS)
 
 wheels: setup model
 	@$(PY) -m tools.wheels $(WHEELS)
