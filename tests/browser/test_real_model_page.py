@@ -14,7 +14,6 @@ from browser.page_watch import PageWatch
 from browser.static_server import served
 from labengine.scenarios import bug
 from tools.site import live_page, real_model
-from waiting import PATIENCE
 
 BUTTON = "Use a real model"
 PARTS = (b"A" * 1_000_000, b"B" * 1_000_000, b"C" * 300_000)
@@ -53,10 +52,14 @@ def opened(context: BrowserContext, address: str) -> Iterator[tuple[Page, PageWa
     page = context.new_page()
     watch = PageWatch(page, address)
     page.goto(address)
-    page.wait_for_selector('#lab[data-state="live"]')
+    until_live(page)
     yield page, watch
     assert watch.complaints() == []
     page.close()
+
+
+def until_live(page: Page) -> None:
+    page.wait_for_selector('#lab[data-state="live"]')
 
 
 def until_said(page: Page, words: str) -> None:
@@ -122,7 +125,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def used(page: Page, number: str) -> None:
-    page.wait_for_selector(f'.labengine[data-used="{number}"]', timeout=1000 * PATIENCE)
+    page.wait_for_selector(f'.labengine[data-used="{number}"]')
 
 
 @pytest.mark.sweep  # Python starts in the page four times, and computes with the weights
@@ -133,14 +136,14 @@ def test_a_lab_of_real_words_merges_runs_and_has_a_link(browser: Browser, site: 
         page, _ = stack.enter_context(opened(context, address))
         assert "bug=nano-vllm-219" in page.url, "the first picture waits for no weights"
         page.get_by_role("button", name=f"{BUTTON} (98 MB, once)").click()
-        page.wait_for_url(f"**/?{LINK}", timeout=1000 * PATIENCE)
+        page.wait_for_url(f"**/?{LINK}")
         page.get_by_text("smollm2 · edition labengine").wait_for()
         page.get_by_role("button", name="Step", exact=True).click()
         page.wait_for_url("**copies=2&step=1*")
         page.locator(".labengine").press("End")
         used(page, "5")
         page.get_by_role("button", name="Run", exact=True).click()
-        page.wait_for_url("**copies=2&step=16*", timeout=1000 * PATIENCE)
+        page.wait_for_url("**copies=2&step=16*")
         link = page.evaluate("() => location.href")
 
         other, _ = stack.enter_context(opened(context, link))
@@ -152,11 +155,18 @@ def test_a_lab_of_real_words_merges_runs_and_has_a_link(browser: Browser, site: 
         other.get_by_text("smollm2 · edition labengine").wait_for()
         other.get_by_label("beside").select_option("vllm")
         other.wait_for_url("**/?model=smollm2&compare=labengine%2Cvllm&*")
+        other.evaluate("() => { document.getElementById('restart').hidden = false; }")
+        other.get_by_role("button", name="Restart Python").click()
+        other.wait_for_selector('#lab[data-state="loading"]')
+        until_live(other)
+        assert "model=smollm2&compare=labengine%2Cvllm&" in other.evaluate("() => location.search"), (
+            "a new Python has it"
+        )
 
         stranger = stack.enter_context(new_context(browser))
         third, _ = stack.enter_context(opened(stranger, link))
         until_said(third, "This link runs a real model.")
         assert "bug=nano-vllm-219" in third.evaluate("() => location.search")
         third.get_by_role("button", name=f"{BUTTON} (98 MB, once)").click()
-        third.get_by_text("smollm2 · edition labengine").wait_for(timeout=1000 * PATIENCE)
+        third.get_by_text("smollm2 · edition labengine").wait_for()
         third.wait_for_url(f"**/?{LINK}&step=16*")
