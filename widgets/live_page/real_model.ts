@@ -51,13 +51,15 @@ export class RealModel {
   openWhenLoaded(query: string, instead: string) {
     this.wanted = query;
     this.instead = instead;
-    if (this.button.hidden || this.refusal()) this.hear({ state: "absent" });
+    if (this.button.hidden) this.openInstead("This site has no real model: another session is shown.");
+    else if (this.refusal()) this.hear({ state: "absent" });
     else this.acts.load(false);
   }
 
   // A new Python has no weights.
   forget() {
     this.state = "absent";
+    this.say("");
   }
 
   follow(query: string) {
