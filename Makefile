@@ -7,6 +7,7 @@
 #   LOCK_FLAGS="--upgrade"   handed to uv when it makes constraints.txt anew
 #   LAB_FLAGS="--no-browser" handed to JupyterLab
 #   SITE=/path/to/folder     where make site writes
+#   SITE_FLAGS=--without-model  a site whose page has the simulated model only
 #   SLIDES=/path/to/file     where make slides writes
 #   WHEELS=/path/to/folder   where make wheels writes
 #   PYTHON312=/path/to/it    the Python 3.12 of make gpu-cache, if not the path's or pyenv's
@@ -61,7 +62,7 @@ help:
 	@echo "  make test-fast  core, checks and the widgets' words  (half a minute)"
 	@echo "  make test-all the long sweeps too, and an installation on every Python there is"
 	@echo "  make pictures the README's animation, the lesson and all pictures of docs and notebooks, made anew (a minute)"
-	@echo "  make site     site/: a lab in a web page, course, bugs, reference, for any static host (two minutes)"
+	@echo "  make site     site/: a lab in a web page, course, bugs, reference, for any static host (two minutes; the first time 200 MB)"
 	@echo "  make slides   slides.html: the lecturers' slides, one file that opens from disk (docs/lecturers.md)"
 	@echo "  make wheels   dist/: wheels with kernels for Linux, macOS and Windows, one for all else, tried without a compiler (minutes)"
 	@echo "  make gpu-cache  .gpu/: Triton's kernels compiled for an H100, without one; with a Python 3.12 (many minutes, 3 GB)"
@@ -98,7 +99,7 @@ bundle watch: setup $(NODE_MODULES)
 	@$(NPM) run --silent $@
 
 site: setup $(NODE_MODULES)
-	@$(PY) -m tools.site $(SITE)
+	@$(PY) -m tools.site $(SITE) $(SITE_FLAGS)
 
 slides: setup
 	@$(PY) -m tools.slides $(SLIDES)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from labengine.config import ConfigError
+from labengine.core.editions import edition
+from labengine.core.nano_vllm import UnchunkedScheduler
 from labengine.engine.loaded_model import is_provided
 from labengine.engine.wasm.bpe_tokenizer import BPETokenizer
 from labengine.lab import Lab
@@ -15,6 +18,8 @@ from labengine.session.compare.comparing import compare
 from labengine.session.compare.comparison import Comparison
 from labengine.session.history.inputs import AbortInput, AddInput, Input
 
+WHOLE_PROMPT = 512
+"""Tokens of a step for editions that compute a prompt in one: it takes some seconds."""
 HOW_TO_LOAD = "press 'Use a real model' above the lab"
 
 
@@ -72,9 +77,17 @@ def _made(link: Permalink) -> Lab | Comparison:
         return bug(link.bug).compare()
     if link.model != SIMULATED and not is_provided(link.model):
         raise ConfigError(f"this link runs {link.model}, whose weights are not in this page yet: {HOW_TO_LOAD}")
+    settings: dict[str, Any] = {"num_blocks": link.num_blocks, "block_size": link.block_size, **_budget(link)}
     if len(link.editions) > 1:
-        return compare(*link.editions, model=link.model, num_blocks=link.num_blocks, block_size=link.block_size)
-    return Lab(link.model, edition=link.editions[0], num_blocks=link.num_blocks, block_size=link.block_size)
+        return compare(*link.editions, model=link.model, **settings)
+    return Lab(link.model, edition=link.editions[0], **settings)
+
+
+def _budget(link: Permalink) -> dict[str, int]:
+    """Return the budget of a step with weights, where the small one of a page would refuse most prompts."""
+    schedulers = [edition(name).scheduler for name in link.editions]
+    is_whole = any(issubclass(scheduler, UnchunkedScheduler) for scheduler in schedulers)
+    return {"max_num_batched_tokens": WHOLE_PROMPT} if is_whole and link.model != SIMULATED else {}
 
 
 def acts_of(lab: Lab, inputs: Iterable[Input], num_steps: int, finished: int) -> Iterator[SessionAct]:

@@ -59,6 +59,10 @@ def opened(context: BrowserContext, address: str) -> Iterator[tuple[Page, PageWa
     page.close()
 
 
+def until_live(page: Page) -> None:
+    page.wait_for_selector('#lab[data-state="live"]')
+
+
 def until_said(page: Page, words: str) -> None:
     page.locator("#model-state", has_text=words).wait_for()
 
@@ -154,6 +158,13 @@ def test_a_lab_of_real_words_merges_runs_and_has_a_link(browser: Browser, site: 
         other.get_by_text("smollm2 · edition labengine").wait_for()
         other.get_by_label("beside").select_option("vllm")
         other.wait_for_url("**/?model=smollm2&compare=labengine%2Cvllm&*")
+        other.evaluate("() => { document.getElementById('restart').hidden = false; }")
+        other.get_by_role("button", name="Restart Python").click()
+        other.wait_for_selector('#lab[data-state="loading"]')
+        until_live(other)
+        assert "model=smollm2&compare=labengine%2Cvllm&" in other.evaluate("() => location.search"), (
+            "a new Python has it"
+        )
 
         stranger = stack.enter_context(new_context(browser))
         third, _ = stack.enter_context(opened(stranger, link))

@@ -1,4 +1,7 @@
-"""Write the site: python -m tools.site [FOLDER]."""
+"""Write the site: python -m tools.site [FOLDER] [--without-model].
+
+Without the model its page has the simulated one only: neither weights nor a compiler for the kernels are fetched.
+"""
 
 import sys
 from pathlib import Path
@@ -6,7 +9,9 @@ from pathlib import Path
 from tools.site import docs, lite, live_page, real_model
 from tools.site.links import wrong_in
 
-front = live_page.build(Path(*sys.argv[1:2] or ["site"]), write_model=real_model.write)
+folders = [argument for argument in sys.argv[1:] if argument != "--without-model"]
+write_model = real_model.write if folders == sys.argv[1:] else None
+front = live_page.build(Path(*folders or ["site"]), write_model=write_model)
 print(f"site: {docs.build(front.parent)}: course, how-tos, bugs, reference")
 print(f"site: {lite.build(front.parent)}: the notebooks, to run")
 if wrong := wrong_in(front.parent):

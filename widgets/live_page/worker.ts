@@ -19,7 +19,7 @@ type Post = (kind: Posted["kind"], content: string, buffers: { toJs(): Uint8Arra
 
 const HERE = new URL(".", import.meta.url),
   PACKAGES = "/lib/labengine",
-  NEWS_MS = 100;
+  NEWS_MS = 250;
 
 function post(kind: Posted["kind"], content: Record<string, unknown>, buffers: Uint8Array<ArrayBuffer>[] = []) {
   const posted: Posted = { kind, content, buffers };

@@ -28,14 +28,15 @@ class PageProgram:
         """Raises ConfigError where the page has no memory left for it."""
         self._memory, self._sizes = weights.memory, weights.sizes
         self._num_blocks, self._block_size = num_blocks, block_size
+        self._max_tokens, self._max_requests = max_tokens, max_requests
+        self._max_inputs = 3 * max_tokens + max_requests * (num_blocks + 3) + 1
         self._taken: list[int] = []
         self._scratch_bytes = 0
         try:
             self._kv = self._take(kv_bytes(weights.sizes, num_blocks * block_size))
             self._step, self._step_at = Step(), self._take(ctypes.sizeof(Step))
             self._take_buffers(max_tokens, max_requests)
-            num_inputs = 3 * max_tokens + max_requests * (num_blocks + 3) + 1
-            self._inputs = self._take(4 * num_inputs)
+            self._inputs = self._take(4 * self._max_inputs)
             ops = self._ops(weights)
             self._num_ops, self._ops_at = len(ops), self._take(ctypes.sizeof(Op) * len(ops))
             self._memory.write(self._ops_at, bytes(program_of(ops)))
@@ -47,8 +48,10 @@ class PageProgram:
         """Compute a step.
 
         counts: tokens, requests, sampling rows. inputs: token ids, positions, slots, query starts, contexts, block
-        tables (rows of `stride` entries), rows that are sampled.
+        tables (rows of `stride` entries), rows that are sampled. Raises ValueError for a step beyond the buffers, or
+        a block that the pool does not have.
         """
+        self._check(counts, inputs)
         step, at, places = self._step, self._inputs, []
         for values in inputs:
             places.append(at)
@@ -61,6 +64,20 @@ class PageProgram:
         self._memory.write(self._step_at, bytes(step))
         self._make_room()
         self._memory.exports.run_step(self._ops_at, self._num_ops, self._step_at)
+
+    def _check(self, counts: tuple[int, int, int], inputs: tuple[array[int], ...]) -> None:
+        """Refuse what would overwrite other memory: a scheduler of the user's may plan anything."""
+        if counts[0] > self._max_tokens or counts[1] > self._max_requests:
+            raise ValueError(
+                f"a step of {counts[0]} tokens of {counts[1]} requests is beyond max_num_batched_tokens="
+                f"{self._max_tokens} or max_num_seqs={self._max_requests}"
+            )
+        slots, tables = inputs[2], inputs[5]
+        num_slots = self._num_blocks * self._block_size
+        if min(slots) < 0 or max(slots) >= num_slots or min(tables) < 0 or max(tables) >= self._num_blocks:
+            raise ValueError(f"a step uses a block that does not exist: the pool has 0 to {self._num_blocks - 1}")
+        if sum(map(len, inputs)) > self._max_inputs:
+            raise ValueError("a step has block tables that are longer than the pool")
 
     def argmax(self, num_rows: int) -> tuple[list[int], list[int]]:
         """Return the last step's tokens of the highest logit, and 1 for each whose logits are finite."""

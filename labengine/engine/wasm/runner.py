@@ -118,7 +118,7 @@ def packed_plan(
             slots.extend(range(first, first + length))
         starts.append(len(ids))
         contexts.append(request.end)
-        table = request.block_tables[0][:stride]
+        table = request.block_tables[0][: -(-request.end // block_size)]
         if len(slots) != len(ids) or len(table) * block_size < request.end:
             raise ValueError(f"request {request.request_id} has a block table or slot runs that are too short")
         tables.extend((*table, *[0] * (stride - len(table))))
