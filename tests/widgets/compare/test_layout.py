@@ -61,6 +61,10 @@ TABS = """() => {
   const bottom = (is) => document.querySelector(`.le-column-head[aria-selected=${is}]`).getBoundingClientRect().bottom;
   return [bottom(false), heads.bottom, bottom(true)];
 }"""
+SIGNS = """() => {
+  const time = document.querySelector(".labengine").stage.parts.find((part) => part.stepNames);
+  return time.signs().map(([, , x]) => x);
+}"""
 NAMES = "() => document.querySelector('.labengine').stage.parts.find((part) => part.stepNames).stepNames"
 
 
@@ -124,6 +128,17 @@ def test_in_a_narrow_cell_the_numbers_stand_apart_and_the_open_tab_has_no_line_b
             assert shut < opened == body, "it is one piece with what is below it"
 
     show_comparison(check, bug("nano-vllm-219").compare(), width=width)
+
+
+def test_on_a_phone_the_signs_of_the_story_stand_apart() -> None:
+    def check(page: ComparePage) -> None:
+        page.press("End")
+        xs = page.page.evaluate(SIGNS)
+        assert len(xs) == 10 and all(right - left >= 20 for left, right in pairwise(xs)), xs
+
+    comparison = bug("nano-vllm-219").compare()
+    comparison.follow_up()
+    show_comparison(check, comparison, width=356)
 
 
 def test_a_frame_that_shrinks_says_at_once_what_it_hides() -> None:
