@@ -61,6 +61,10 @@ TABS = """() => {
   const bottom = (is) => document.querySelector(`.le-column-head[aria-selected=${is}]`).getBoundingClientRect().bottom;
   return [bottom(false), heads.bottom, bottom(true)];
 }"""
+GAPS = """() => [...document.querySelectorAll(".le-column:not(.le-is-shut)")].map((column) => {
+  const { top } = column.querySelector(".le-pool-panel").getBoundingClientRect();
+  return top - column.querySelector(".le-tables-list").getBoundingClientRect().bottom;
+})"""
 SIGNS = """() => {
   const time = document.querySelector(".labengine").stage.parts.find((part) => part.stepNames);
   return time.signs().map(([, , x]) => x);
@@ -139,6 +143,15 @@ def test_on_a_phone_the_signs_of_the_story_stand_apart() -> None:
     comparison = bug("nano-vllm-219").compare()
     comparison.follow_up()
     show_comparison(check, comparison, width=356)
+
+
+@pytest.mark.parametrize("width", [1220, 372])
+def test_the_pool_has_the_room_that_the_tables_leave(width: int) -> None:
+    def check(page: ComparePage) -> None:
+        page.press("End")
+        page.until("the tables' height", lambda: all(0 <= gap < 30 for gap in page.page.evaluate(GAPS)))
+
+    show_comparison(check, bug("nano-vllm-219").compare(), width=width)
 
 
 def test_a_frame_that_shrinks_says_at_once_what_it_hides() -> None:
