@@ -56,6 +56,18 @@ def test_a_lesson_is_small_and_leads_nowhere(lesson: Path, alone: Path) -> None:
         }
 
 
+def test_a_lab_opens_where_its_first_step_begins_below_its_title(
+    browser: Browser, alone: Path, comparison: Comparison
+) -> None:
+    with opened(browser, alone) as page:
+        assert (page.data("used"), page.data("moment")) == ("0", "3")
+        heading = page.page.locator("h1")
+        assert heading.is_visible() and heading.inner_text() == comparison.left.view_source().title
+        page.page.locator(".labengine").focus()
+        page.press("ArrowRight")
+        assert page.data("step") == "1"
+
+
 def test_it_scrubs_by_key(browser: Browser, alone: Path) -> None:
     with opened(browser, alone) as page:
         page.page.locator(".labengine").focus()
@@ -232,5 +244,7 @@ def test_the_page_of_a_running_lab_is_complete(browser: Browser, tmp_path: Path)
         path = lab.export_html(tmp_path / "running.html")
         lab.pause()
     with opened(browser, path) as page:
-        assert page.data("end") == page.data("moment") and page.data("running") == "false"
+        assert page.data("running") == "false"
+        ExportedPage.press(page, "End")
+        assert page.data("end") == page.data("moment")
         ExportedPage.press(page, "Home")

@@ -61,6 +61,14 @@ TABS = """() => {
   const bottom = (is) => document.querySelector(`.le-column-head[aria-selected=${is}]`).getBoundingClientRect().bottom;
   return [bottom(false), heads.bottom, bottom(true)];
 }"""
+GAPS = """() => [...document.querySelectorAll(".le-column:not(.le-is-shut)")].map((column) => {
+  const { top } = column.querySelector(".le-pool-panel").getBoundingClientRect();
+  return top - column.querySelector(".le-tables-list").getBoundingClientRect().bottom;
+})"""
+SIGNS = """() => {
+  const time = document.querySelector(".labengine").stage.parts.find((part) => part.stepNames);
+  return time.signs().map(([, , x]) => x);
+}"""
 NAMES = "() => document.querySelector('.labengine').stage.parts.find((part) => part.stepNames).stepNames"
 
 
@@ -122,6 +130,26 @@ def test_in_a_narrow_cell_the_numbers_stand_apart_and_the_open_tab_has_no_line_b
         if width < 900:
             shut, body, opened = page.page.evaluate(TABS)
             assert shut < opened == body, "it is one piece with what is below it"
+
+    show_comparison(check, bug("nano-vllm-219").compare(), width=width)
+
+
+def test_on_a_phone_the_signs_of_the_story_stand_apart() -> None:
+    def check(page: ComparePage) -> None:
+        page.press("End")
+        xs = page.page.evaluate(SIGNS)
+        assert len(xs) == 10 and all(right - left >= 20 for left, right in pairwise(xs)), xs
+
+    comparison = bug("nano-vllm-219").compare()
+    comparison.follow_up()
+    show_comparison(check, comparison, width=356)
+
+
+@pytest.mark.parametrize("width", [1220, 372])
+def test_the_pool_has_the_room_that_the_tables_leave(width: int) -> None:
+    def check(page: ComparePage) -> None:
+        page.press("End")
+        page.until("the tables' height", lambda: all(0 <= gap < 30 for gap in page.page.evaluate(GAPS)))
 
     show_comparison(check, bug("nano-vllm-219").compare(), width=width)
 

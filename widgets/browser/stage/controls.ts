@@ -28,9 +28,11 @@ export class Controls {
   phase = button("Phase", "One phase of a step (key p)");
   run = button("Run", "Step by itself, or pause (space)");
   reset = button("Reset", "Empty the engine");
+  submit = button("Add", "Add the requests to the waiting line");
   message = element("div", "le-message");
   element = element("div", "le-controls");
   error = "";
+  advice = ""; // for a step that had nothing to do
   note?: string;
   isRunning = false;
   isTyped = false; // a prompt was written that has not been added yet
@@ -52,15 +54,19 @@ export class Controls {
 
   build() {
     const form = element("form", "le-form"),
-      buttons = element("div", "le-buttons"),
-      add = button("Add", "Add the requests to the waiting line");
-    add.type = "submit";
-    form.append(field("Prompt", this.prompt), field("copies", this.copies), field("max tokens", this.maxTokens), add);
+      buttons = element("div", "le-buttons");
+    this.submit.type = "submit";
+    form.append(
+      field("Prompt", this.prompt),
+      field("copies", this.copies),
+      field("max tokens", this.maxTokens),
+      this.submit,
+    );
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       this.add();
     });
-    this.prompt.addEventListener("input", () => (this.isTyped = this.prompt.value.trim() !== ""));
+    this.prompt.addEventListener("input", () => this.onPrompt());
     for (const action of ["step", "phase"] as const) this[action].addEventListener("click", () => this.goOn(action));
     this.reset.addEventListener("click", () => this.command("reset"));
     this.run.addEventListener("click", () => (this.isRunning ? this.command("pause") : this.goOn("start")));
@@ -90,12 +96,30 @@ export class Controls {
 
   // Who has written a prompt and presses Step means that prompt.
   goOn(action: string) {
+    const isIdle = !this.isTyped && !this.hasWork();
     if (this.isTyped) this.add();
     this.command(action);
+    if (!isIdle) return;
+    this.advice = "Add a prompt first: no request is waiting or running.";
+    this.showMessage();
+  }
+
+  onPrompt() {
+    this.isTyped = this.prompt.value.trim() !== "";
+    this.advice = "";
+    this.showMessage();
+  }
+
+  // True if some request is not finished at the newest moment, which need not be the one that is shown.
+  hasWork() {
+    const [{ recording }] = this.stage.sides;
+    if (!recording) return true;
+    const { requests } = recording.sceneAt(recording.end);
+    return [...requests.values()].some(({ status, isHolding }) => status !== "finished" || isHolding);
   }
 
   command(action: string, fields?: Record<string, unknown>) {
-    this.error = "";
+    this.error = this.advice = "";
     this.pending.push(action);
     setTimeout(() => this.showMessage(), PATIENCE_MS); // what takes long is said: a model's first forward, for one
     this.stage.command(action, fields);
@@ -135,14 +159,14 @@ export class Controls {
   showGone() {
     this.pending = [];
     this.absence = this.stage.wire.absence.gone;
-    for (const one of [this.step, this.phase, this.run, this.reset]) one.disabled = true;
+    for (const one of [this.step, this.phase, this.run, this.reset, this.submit]) one.disabled = true;
     this.showMessage();
   }
 
   showPresence() {
     if (!this.absence) return;
     this.absence = "";
-    this.run.disabled = this.reset.disabled = false;
+    this.run.disabled = this.reset.disabled = this.submit.disabled = false;
     this.showStatus();
   }
 
@@ -161,7 +185,7 @@ export class Controls {
       isWrong = Boolean(this.absence || this.error || failure);
     write(
       this.message,
-      this.absence || this.error || failure || working || this.note || this.stopped || this.hint || "",
+      this.absence || this.error || failure || working || this.advice || this.note || this.stopped || this.hint || "",
     );
     put(this.message, "title", this.message.textContent);
     this.message.classList.toggle("le-error", isWrong);

@@ -7,6 +7,7 @@ import { Difference } from "./changes_since_mark.ts";
 import { Controls, Notice } from "./controls.ts";
 import { CaptionLine, Head, MomentData } from "./head.ts";
 import { Keys, onKey } from "./keyboard.ts";
+import { overflowOf } from "./overflow.ts";
 import { Drawer, panel } from "./panel.ts";
 import { Presentation } from "./presentation.ts";
 import { Scrubber } from "./scrubber.ts";
@@ -31,9 +32,9 @@ export function layDashboard(stage: Stage, root: HTMLElement) {
     main = element("div", "le-main"),
     side = element("div", "le-side"),
     lower = element("div", "le-lower");
-  const tier = panel(stage, "tier");
-  lower.append(panel(stage, "map"), panel(stage, "queue"), tier);
-  side.append(panel(stage, "tables"), lower);
+  const [map, queue, tier, tables] = ["map", "queue", "tier", "tables"].map((name) => panel(stage, name));
+  lower.append(map, queue, tier);
+  side.append(tables, lower);
   const pool = panel(stage, "pool");
   main.append(pool, side);
   const drawer = new Drawer(stage, DRAWN),
@@ -62,6 +63,8 @@ export function layDashboard(stage: Stage, root: HTMLElement) {
   ])
     stage.add(part);
   root.addEventListener("keydown", (event) => onKey(event, { stage, controls, scrubber, keys, presentation }));
+  const signs = Object.entries({ map, queue, tier, tables }).map(([name, made]) => overflowOf(made, name));
+  stage.add({ paint: () => signs.forEach((sign) => !stage.painting.isHurried && sign?.paint()) });
   stage.add({ paint: () => put(tier, "hidden", !stage.sides[0].recording.hasTier) });
   stage.drawer = drawer;
   stage.askWhy = (about) => drawer.askWhy(about);

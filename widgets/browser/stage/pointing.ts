@@ -37,6 +37,7 @@ export class Pointing {
     root.addEventListener("mouseleave", () => this.point(null), { signal });
     root.addEventListener("click", (event) => this.choose(event), { signal });
     root.addEventListener("keydown", (event) => event.key === "Enter" && this.chooseFocused(event), { signal });
+    document.addEventListener("keydown", () => this.hideTip(), { signal, capture: true });
   }
 
   // The subject of a mouse event: {kind, id, side, from} or null.
@@ -68,8 +69,7 @@ export class Pointing {
   }
 
   point(subject: PointedSubject | null) {
-    const { stage } = this,
-      { tip } = stage;
+    const { stage } = this;
     if (!subject && !this.subject) return;
     const isSame =
       subject &&
@@ -79,10 +79,15 @@ export class Pointing {
       subject.from === this.subject.from;
     if (isSame) return;
     this.subject = subject;
-    if (!subject) tip.hidden = true;
+    if (!subject) this.hideTip();
     this.link();
     this.pointed = remark(stage.root, this.pointed, subject, "le-pointed");
     for (const { view } of stage.painting.painted) view.point?.(subject);
+  }
+
+  // By a key, or where what lay under the mouse has moved; the mouse brings it again.
+  hideTip() {
+    this.stage.tip.hidden = true;
   }
 
   // The requests that hold the block under the mouse.

@@ -83,7 +83,10 @@ export class Stage {
     this.pointing = new Pointing(this, signal);
     document.addEventListener("visibilitychange", () => this.onVisibility(), { signal });
     onThemeChange(() => this.dress(), signal);
-    this.sizes = new ResizeObserver(() => this.painting.resized());
+    this.sizes = new ResizeObserver(() => {
+      this.pointing?.hideTip();
+      this.painting.resized();
+    });
     this.sizes.observe(this.root);
     for (const { view } of this.shows) this.sizes.observe(view.element);
     signal.addEventListener("abort", () => [this.visibility, this.sizes].forEach((observer) => observer?.disconnect()));

@@ -21,7 +21,7 @@ from labengine_widgets.view_source import PairViewSource, ViewSource
 def export_html(
     source: ViewSource, path: str | os.PathLike[str], title: str | None = None, *, charts: bool = False
 ) -> Path:
-    """Write the recording as a page in which it scrubs; returns the path.
+    """Write the recording as a page in which it scrubs, from its first step on; returns the path.
 
     It keeps the words, the code that decided, and the likeliest answers to Why? charts: plotly's figures too, with
     plotly itself (5 MB).
@@ -35,9 +35,9 @@ def html_page(source: ViewSource, title: str | None = None, *, charts: bool = Fa
     return page(
         title or source.title,
         DASHBOARD,
-        [recording_payload(source)],
+        [recording_payload(source, is_from_start=True)],
         still(source, title or source.title),
-        heading=title or "",
+        heading=title or source.title,
         appendix=appendix,
         scripts=scripts,
     )

@@ -21,15 +21,17 @@ SHORT = 2_000
 """Up to this many events, a page gets answers about every moment, not only about the end."""
 
 _ADDED, _SAMPLED = (ev.EVENT_KINDS.index(kind) for kind in (ev.RequestAdded, ev.TokenSampled))
+_STEP = ev.EVENT_KINDS.index(ev.StepStarted)
 _REQUEST = KINDS[_ADDED].index("request_id")
 _TOKENS, _TOKEN = KINDS[_ADDED].index("token_ids"), KINDS[_SAMPLED].index("token_id")
 
 
-def recording_payload(source: ViewSource, *, has_words: bool = True) -> bytes:
+def recording_payload(source: ViewSource, *, has_words: bool = True, is_from_start: bool = False) -> bytes:
     """Return the recording from its oldest moment on as a `full` payload in JSON, for `mount` of the browser half.
 
     A recording of at most MAX_CAPTIONED events gets captions, unless has_words is False. Without captions the page
-    itself writes one sentence per event. The rows of a saved recording are not decoded into events.
+    itself writes one sentence per event. The rows of a saved recording are not decoded into events. It opens at its
+    newest moment, or where its first step begins if is_from_start is True.
     """
     timeline = source.timeline or Timeline.starting_at(source.fold())
     start, state, events = _kept(timeline)
@@ -48,7 +50,7 @@ def recording_payload(source: ViewSource, *, has_words: bool = True) -> bytes:
         "captioned": [[start, end]] if captions else [],
         "status": status(source) | {"running": False, "phase": None},
         "selection": None,
-        "shown": None,
+        "shown": _first_step(start, events) if is_from_start else None,
     }
     payload["header"]["answers"] = answers(timeline, source.seams(), source.engine_id)
     payload["header"]["title"] = payload["status"]["title"] = readable(source.title)
@@ -101,6 +103,11 @@ def _captions(timeline: Timeline, source: ViewSource, start: int, end: int) -> l
     if end - start > MAX_CAPTIONED:
         return []
     return caption_rows(CaptionWriter(timeline, source.token_text).captions(start, end))
+
+
+def _first_step(start: int, events: Sequence[Row]) -> int | None:
+    """Return the moment before the first step; None without one."""
+    return next((start + i for i, row in enumerate(events) if row[0] == _STEP), None)
 
 
 def _requests_of(events: Sequence[Row]) -> Iterator[int]:

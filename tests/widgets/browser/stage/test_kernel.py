@@ -89,13 +89,44 @@ def test_the_error_of_a_command_is_beside_the_controls() -> None:
     show_dashboard(check)
 
 
+def test_a_long_error_is_shown_whole() -> None:
+    def check(view: View) -> None:
+        view.press("s")
+        asked = view.sent("command")[0]["view"]
+        view.answer()
+        view.emit({"type": "answer", "action": "add", "view": asked, "error": "max_tokens must be at least 1. " * 14})
+        message = view.page.locator(".le-message")
+        assert message.evaluate("(one) => one.scrollWidth <= one.clientWidth && one.scrollHeight <= one.clientHeight")
+
+    show_dashboard(check)
+
+
+def test_a_step_without_any_request_asks_for_a_prompt() -> None:
+    def check(view: View) -> None:
+        assert "prompt first" not in view.text(".le-message")
+        view.press("s")
+        command = view.sent("command")[0]
+        view.answer()
+        view.emit({"type": "answer", "action": "step", "view": command["view"]})
+        assert "prompt first" not in view.text(".le-message"), "two requests wait"
+        view.say([ev.RequestFinished(0, "aborted"), ev.RequestFinished(1, "aborted")])
+        view.press("Home", "s")
+        view.emit({"type": "answer", "action": "step", "view": command["view"]})
+        assert view.text(".le-message").startswith("Add a prompt first")
+        view.page.locator(".le-prompt").fill("Once")
+        assert "prompt first" not in view.text(".le-message")
+
+    show_dashboard(check)
+
+
 def test_a_lost_kernel_is_reported_and_nothing_waits_for_it() -> None:
     def check(view: View) -> None:
         assert view.page.get_by_role("button", name="Step", exact=True).is_enabled()
         view.page.evaluate("() => window.loseKernel()")
         view.painted()
         assert view.text(".le-message").startswith("The kernel that this lab lived in is gone")
-        assert view.page.get_by_role("button", name="Step", exact=True).is_disabled()
+        for name in ("Step", "Add"):
+            assert view.page.get_by_role("button", name=name, exact=True).is_disabled()
         view.press("Home")
         assert view.data("used") == "0", "what was seen can still be replayed"
 

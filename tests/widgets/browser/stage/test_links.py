@@ -75,6 +75,25 @@ def test_a_name_in_the_sentence_points_at_what_it_names() -> None:
     show_dashboard(check, merging_step())
 
 
+def test_a_tooltip_goes_with_any_key_and_with_a_change_of_the_layout() -> None:
+    def check(view: View) -> None:
+        tip = view.page.locator(".le-tip")
+        for key in ("ArrowLeft", "x", "f", "f"):
+            view.page.mouse.move(5, 5)
+            view.painted()
+            point_at(view, 1)
+            assert tip.is_visible(), key
+            view.press(key)
+            assert tip.is_hidden(), key
+        view.painted()
+        view.page.mouse.move(5, 5)
+        point_at(view, 1)
+        view.page.evaluate("() => (document.getElementById('cell').style.width = '700px')")
+        view.page.wait_for_selector(".le-tip", state="hidden", timeout=5000)
+
+    show_dashboard(check, merging_step())
+
+
 RINGS = """() => {
   const { stage } = document.querySelector(".labengine"), { view } = stage.shows.find(({ view }) => view.tileOf);
   const { theme } = stage, drawn = (pointed, selected, focus) => {

@@ -31,12 +31,15 @@ def test_a_chain_grows_bead_by_bead_and_loses_its_first_blocks() -> None:
     def check(mounted: MountedView) -> None:
         mounted.at(moment_after(events, ev.BlockCached, 2))
         assert mounted.texts(".le-map-bead") == ["p#0", "q#1", ""] and mounted.count(".le-map-row") == 1
+        widths = [width for _, _, width, _ in mounted.boxes(".le-map-bead")]
+        assert len(set(widths)) == 1 and widths[0] < 100, "no room is kept for what will be lost"
         mounted.at(moment_after(events, ev.BlockCached, 4))
         assert mounted.texts(".le-map-bead") == ["p#4#0", "q#1", "r#2"]
         assert mounted.texts(".le-map-lost-block") == ["#0"] and "1 lost" in mounted.text(".le-map-summary")
-        places = mounted.boxes(".le-map-bead")
+        wide, *others = [width for _, _, width, _ in mounted.boxes(".le-map-bead")]
+        assert wide > widths[0] and others == widths[1:]
         mounted.at(mounted.end)
-        assert mounted.text(".le-map-summary") == "3 hashes · 3 lost" and mounted.boxes(".le-map-bead") == places
+        assert mounted.text(".le-map-summary") == "3 hashes · 3 lost"
         label = str(mounted.page.locator(".le-map-bead").first.get_attribute("aria-label"))
         assert label == "content p, block 0 of its chain; served with #4; lost: #0"
         for theme in ("light", "dark"):

@@ -5,12 +5,15 @@ import { element, targetOf, write } from "../../look/element.ts";
 import { hasMisnamed } from "../../model/alarms.ts";
 import type { Side } from "../../model/side.ts";
 import { AlarmCount, CrashSign } from "../alarm.ts";
+import type { Overflow } from "../overflow.ts";
+import { overflowOf } from "../overflow.ts";
 import type { Panel } from "../panel.ts";
 import { panel } from "../panel.ts";
 import type { PairStage } from "../stage.ts";
 import { markDifferences } from "./differences.ts";
-import { Overflow } from "./overflow.ts";
 import { PairScore } from "./score.ts";
+
+const TABLES_FRAME = 30; // pixels of the heading and the space around the rows
 
 export class Columns {
   stage: PairStage;
@@ -19,6 +22,7 @@ export class Columns {
   heads: HTMLElement;
   columns: Column[];
   body: HTMLElement;
+  fitted = { frame: "", height: 0 }; // the tables' height, for a size of the cell
 
   constructor(stage: PairStage) {
     this.stage = stage;
@@ -77,8 +81,22 @@ export class Columns {
     });
     markDifferences(stage, this.columns);
     if (!stage.isNarrow) alignGroups(this.columns);
+    this.fitTables();
     this.reveal();
     if (!stage.painting.isHurried) for (const column of this.columns) column.paintOverflow();
+  }
+
+  // The tables are as high as their rows have ever been in a cell of this size, as far as there is room; the pool has
+  // the rest. They never shrink, so that what lies below them keeps its place.
+  fitTables() {
+    const { root, track } = this.stage,
+      { isNarrow } = this.stage,
+      frame = [root.clientWidth, root.className.includes("le-presenting"), isNarrow, track.generations].join();
+    if (frame !== this.fitted.frame) this.fitted = { frame, height: 0 };
+    const height = Math.ceil(Math.max(...this.columns.map((column) => column.tablesHeight)));
+    if (height <= this.fitted.height) return;
+    this.fitted.height = height;
+    root.style.setProperty("--le-tables-need", `${height}px`);
   }
 
   // The rows of the requests that the caption is about are scrolled into view, and nothing else moves.
@@ -130,14 +148,15 @@ export class Column {
     this.element.dataset.side = String(side.index);
     const lower = element("div", "le-lower"),
       { index } = side;
-    this.panels = ["tables", "pool", "tier", "map", "queue"].map((name) => panel(stage, name, index));
+    const names = ["tables", "pool", "tier", "map", "queue"];
+    this.panels = names.map((name) => panel(stage, name, index));
     for (const { shown } of this.panels) shown.isShown = isShown;
     for (const made of this.panels) explain(made);
     for (const made of this.panels)
       (made.matches(".le-map-panel, .le-queue-panel") ? lower : this.element).append(made);
     this.element.append(lower);
     this.queue = lower.querySelector<HTMLElement>(".le-queue-panel h3 > span") as HTMLElement;
-    this.overflow = this.panels.map((made) => overflowOf(made)).filter((one) => one !== null);
+    this.overflow = this.panels.map((made, i) => overflowIn(made, names[i])).filter((one) => one !== null);
   }
 
   paintOverflow() {
@@ -150,6 +169,14 @@ export class Column {
     if (!isPainted || position === this.revealed) return false;
     this.revealed = position;
     return true;
+  }
+
+  // Of all its rows, with the heading, in pixels; 0 while it is not shown.
+  get tablesHeight() {
+    const [{ shown, offsetHeight }] = this.panels,
+      list = shown.view.element.querySelector<HTMLElement>(".le-tables-list");
+    if (!list || !offsetHeight) return 0;
+    return list.getBoundingClientRect().height + TABLES_FRAME * (list.currentCSSZoom ?? 1);
   }
 
   reveal(requests: number[]) {
@@ -194,22 +221,10 @@ function alignGroups(columns: Column[]) {
   }
 }
 
-// Which items of a panel are counted when they do not fit: [noun, selector]; in the tables a request may fit in part.
-const COUNTED: Record<string, [noun: string, selector: string]> = {
-  tables: ["", ".le-tables-row"],
-  map: ["row", ".le-map-row"],
-  tier: ["item", ".le-tier-entry, .le-tier-line"],
-  queue: ["block", ".le-queue-seat"],
-};
-
-function overflowOf(made: Panel) {
-  const found = Object.entries(COUNTED).find(([one]) => made.classList.contains(`le-${one}-panel`));
-  if (!found) return null;
-  const [name, [noun, selector]] = found,
-    { element: view } = made.shown.view,
-    beside = (sign: HTMLElement) =>
-      name === "queue" ? made.append(sign) : made.querySelector(".le-export")?.before(sign);
-  return new Overflow(view, noun, (frame) => [...frame.querySelectorAll(selector)], beside);
+// A request may fit in part, so in the tables none is counted.
+function overflowIn(made: Panel, name: string) {
+  if (name === "queue") return overflowOf(made, name, (sign) => made.append(sign));
+  return overflowOf(made, name, undefined, name === "tables" ? "" : undefined);
 }
 
 // The first clause of the heading's explanation as text beside it, where there is room.

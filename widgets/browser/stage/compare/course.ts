@@ -40,7 +40,7 @@ export class Course {
     this.catchUp();
   }
 
-  // Sets the first position: the first guided stop, the first difference, or the newest caption. Events of new
+  // Sets the first position: the first guided stop, the first difference, or where nothing differs the opening. Events of new
   // recordings wait for the captions about them, and these for the events.
   settle() {
     const { stage } = this,
@@ -49,7 +49,7 @@ export class Course {
     if (!track.isCurrent) return;
     if (this.hasSettled) this.goWhereWanted();
     if (!track.lastCaption || stage.isPlaying) return;
-    if (!this.hasSettled) this.put(track.guided[0]?.[1] ?? track.differsAt ?? track.end);
+    if (!this.hasSettled) this.put(track.guided[0]?.[1] ?? track.differsAt ?? this.opening);
     else if (this.isAlong && this.wanted === null) {
       stage.player.stop();
       this.put((track.guide.length && track.nextStop(stage.position)) || track.end); // a story goes stop by stop
@@ -60,6 +60,12 @@ export class Course {
     stage.position = stage.within(stage.position);
     stage.emit("captions");
     stage.repaint();
+  }
+
+  // A page is read from the beginning; engines that go on are shown as they are.
+  get opening() {
+    const { track, wire } = this.stage;
+    return wire.canAsk ? track.end : track.spanOf(track.numSpans ? 0 : -1).start;
   }
 
   put(position: number) {

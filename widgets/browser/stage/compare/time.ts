@@ -12,7 +12,8 @@ const TOP = 20,
   RIGHT = 16,
   BOTTOM = 15,
   STOP_RADIUS = 8,
-  STOP_GAP = 2 * STOP_RADIUS + 3; // between the centres of two signs
+  LEAST_GAP = 2 * STOP_RADIUS + 3, // between the centres of two signs
+  STOP_GAP = 2 * STOP_RADIUS + 7; // where there is room
 const MEANING = "pale: on both sides, strong: on one";
 const EXPLAINED =
   "Pale: an event on both sides. Strong: on one side, or otherwise there: the left side's above, the right " +
@@ -64,15 +65,17 @@ export class PairTime {
 
   // The guided stops, each with the place of its sign: at its position, or beside the one before where they are close.
   signs(): [stop: number, position: number, x: number][] {
-    const signs: [number, number, number][] = [];
-    for (const [stop, at] of this.stage.track.guided) {
+    const signs: [number, number, number][] = [],
+      { guided } = this.stage.track,
+      gap = Math.max(LEAST_GAP, Math.min(STOP_GAP, (this.width - LEFT) / Math.max(1, guided.length)));
+    for (const [stop, at] of guided) {
       const left = signs.at(-1)?.[2] ?? -Infinity;
-      signs.push([stop, at, Math.max(this.x(at), left + STOP_GAP)]);
+      signs.push([stop, at, Math.max(this.x(at), left + gap)]);
     }
     let right = this.width - STOP_RADIUS;
     for (const sign of signs.reverse()) {
       sign[2] = Math.min(sign[2], right);
-      right = sign[2] - STOP_GAP;
+      right = sign[2] - gap;
     }
     return signs.reverse();
   }

@@ -52,7 +52,7 @@ class HashMap {
   evicted!: Map<string, Evicted>;
   isNewStep!: boolean;
   coming!: Set<ChainRow>; // rows into which this step brings hashes
-  cachings!: Map<string, number>; // how often this step caches each hash
+  cachings!: Set<string>; // hashes that this step caches
   limit!: number;
   digits?: number;
 
@@ -121,13 +121,13 @@ class HashMap {
     if (!isSame || !known) {
       this.seen = known = { start: facts.start, stop: facts.start };
       this.coming = new Set();
-      this.cachings = new Map();
+      this.cachings = new Set();
     }
     for (let i = Math.max(known.stop, recording.start); i < facts.stop; i++) {
       if (recording.kind(i) !== "BlockCached" || !recording.field(i, "mapped")?.length) continue;
       const key = `${recording.field(i, "group")}:${recording.field(i, "block_hash")}`,
         { row } = this.place(key);
-      this.cachings.set(key, (this.cachings.get(key) || 0) + 1);
+      this.cachings.add(key);
       this.coming.add(row);
       row.version += 1;
     }
@@ -216,8 +216,8 @@ class HashMap {
       head = row.keys.findIndex(isSeen);
     const first = last + 1 - head > this.limit ? 8 * Math.ceil((last + 1 - this.limit) / 8) : head;
     const items = row.keys.slice(first, last + 1).map((key, i) => this.item(row, key, first + i));
-    for (const item of items)
-      item.isWide = item.numBlocks + item.lost.length > 1 || (this.cachings.get(item.key) ?? 0) > 1;
+    // Only when it has happened: room that is kept for it tells the end of the story.
+    for (const item of items) item.isWide = item.numBlocks + item.lost.length > 1;
     say(child.group, scene.groups.length > 1 && row.after === null ? groupName(scene.groups, row.group) : "");
     const isCut = first > head;
     const numLeft = isCut ? row.keys.slice(0, first).filter((key) => this.present.has(key)).length : first;

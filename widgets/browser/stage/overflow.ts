@@ -1,23 +1,27 @@
 // The number of items that a scrolling frame hides, written beside its heading so that readers know of them.
-import { element, put, write } from "../../look/element.ts";
+import { element, put, write } from "../look/element.ts";
+import type { Panel } from "./panel.ts";
 
 export class Overflow {
   view: HTMLElement;
   noun: string;
   itemsIn: (view: HTMLElement) => Element[];
+  enough: number;
   element = element("button", "le-beyond");
   sizes = new ResizeObserver(() => this.paint());
   // view: what scrolls; itemsIn(view): what is counted of it, by this noun, if there is one; beside(sign) puts the sign
-  // where it is read.
+  // where it is read; enough: the pixels of an item that need to be seen, where it is higher.
   constructor(
     view: HTMLElement,
     noun: string,
     itemsIn: (view: HTMLElement) => Element[],
     beside: (sign: HTMLElement) => void,
+    enough = Infinity,
   ) {
     this.view = view;
     this.noun = noun;
     this.itemsIn = itemsIn;
+    this.enough = enough;
     this.element.type = "button";
     this.element.hidden = true;
     this.element.addEventListener("click", () => this.scroll());
@@ -38,7 +42,7 @@ export class Overflow {
       boxes = this.itemsIn(view)
         .map((item) => item.getBoundingClientRect())
         .filter(({ height }) => height > 0);
-    const count = boxes.filter(({ bottom }) => bottom > frame.bottom + 3).length;
+    const count = boxes.filter(({ top, bottom }) => Math.min(top + this.enough, bottom) > frame.bottom + 3).length;
     write(
       this.element,
       [
@@ -60,4 +64,23 @@ export class Overflow {
     else if (isRight) view.scrollLeft += Math.max(60, view.clientWidth - 60);
     else view.scrollTop = view.scrollLeft = 0;
   }
+}
+
+// Which items of a panel are counted when they do not fit: [noun, selector, enough].
+const COUNTED: Record<string, [noun: string, selector: string, enough?: number]> = {
+  tables: ["request", ".le-tables-row", 48],
+  map: ["row", ".le-map-row"],
+  tier: ["item", ".le-tier-entry, .le-tier-line"],
+  queue: ["block", ".le-queue-seat"],
+};
+
+// The sign of a panel, in its heading or where `beside` puts it; null for a panel that leaves nothing out.
+export function overflowOf(made: Panel, name: string, beside = inHeading(made), noun = COUNTED[name]?.[0]) {
+  if (!COUNTED[name]) return null;
+  const [, selector, enough] = COUNTED[name];
+  return new Overflow(made.shown.view.element, noun, (frame) => [...frame.querySelectorAll(selector)], beside, enough);
+}
+
+function inHeading(made: Panel) {
+  return (sign: HTMLElement) => made.querySelector(".le-export")?.before(sign);
 }
