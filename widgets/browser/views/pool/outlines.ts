@@ -11,6 +11,9 @@ import type { Subject, ViewHost } from "../view.ts";
 import type { CellRect } from "./cell.ts";
 import { ring } from "./cell.ts";
 
+const RIGHT = "#009e73",
+  CLICKED = "#d55e00";
+
 export class Outlines {
   host: ViewHost;
   side: Side;
@@ -43,6 +46,8 @@ export class Outlines {
       ...this.named(this.selected),
       ...this.violated.keys(),
       ...this.misnamed.keys(),
+      ...this.side.judged.said,
+      ...this.side.judged.truth,
     ]);
     return this.ids;
   }
@@ -77,6 +82,9 @@ export class Outlines {
   ) {
     if (this.different.has(id) && !(this.host.isPair && hasMark)) ring(context, rect, theme.accent, 2, [5, 3]);
     if (this.focus.has(id)) ring(context, rect, theme.accent, 2.5);
+    const { said, truth } = this.side.judged;
+    if (truth.has(id)) return ring(context, rect, RIGHT, 4);
+    if (said.has(id)) return ring(context, rect, CLICKED, 4, [6, 4]);
     if (selected.has(id)) ring(context, rect, theme.accent, 3.5);
     if (pointed.has(id)) ring(context, rect, theme.ink, 2);
   }
