@@ -330,16 +330,13 @@ class PredictExercise(Exercise):
             is_right=is_right,
             is_open=is_open,
             reason=reason,
-            said=self._marks(said, step),
-            truth=self._marks(truth, step),
+            said=self._marks(said),
+            truth=self._marks(truth),
         )
 
-    def _marks(self, prediction: Prediction | None, step: RevealedStep) -> tuple[Mark, ...]:
-        """Return what stands for a prediction in a picture; of a map's entry its blocks too: it may be gone."""
-        if prediction is None or self.about == "number":
-            return ()
-        blocks = step.before.prefix_map.get(str(prediction), ()) if self.about == "hash" else ()
-        return (self.about, prediction), *(("block", block_id) for block_id in blocks)
+    def _marks(self, prediction: Prediction | None) -> tuple[Mark, ...]:
+        """Return what stands for a prediction in a picture."""
+        return () if prediction is None or self.about == "number" else ((self.about, prediction),)
 
     def _hint_for(self, said: Prediction | None, step: RevealedStep) -> str:
         """Return why a prediction was wrong: what fits the mistake, else what holds for the right answer."""

@@ -172,6 +172,7 @@ def admitted() -> Exercise:
         play=first.play,
         truth=_admitted_last,
         another=_three_others_arrive,
+        views=("tables", "pool"),
         reason="A seat and free blocks for the whole prompt are needed, and those who wait are served in order: who "
         "was preempted first, then as they came. A step that preempts admits nobody.",
         about="request",

@@ -63,6 +63,7 @@ def preempted() -> Exercise:
         play=_full_house,
         truth=_preempted,
         another=_another_full_house,
+        views=("tables", "pool"),
         reason="The youngest of those that run gives way: so the oldest one always gets on.",
         about="request",
         num_blocks=6,

@@ -205,6 +205,7 @@ def evicted() -> Exercise:
         play=_asked_at_once((STORY, POEM), STORY, LIST),
         truth=_first_evicted,
         another=_others_at_once,
+        views=("map", "queue"),
         reason="What C finds leaves the queue. Of the rest the text that was used longest ago goes first, and of a "
         "text its end.",
         about="hash",

@@ -54,6 +54,7 @@ export class AskedQuestion {
     for (const [wish, one] of Object.entries(this.buttons)) one.addEventListener("click", () => this.wish(wish));
     stage.on("status", () => this.hideNext());
     stage.on("select", (selection, isHeard) => isHeard && this.take(selection));
+    stage.on("command", (action) => ["step", "wish"].includes(action) && this.deselect());
     stage.on("answer", (answer) => this.hear(answer));
     stage.on("painted", () => this.mark());
   }
@@ -69,6 +70,12 @@ export class AskedQuestion {
       stage.command("wish", { wish });
     }
     stage.root.focus({ preventScroll: true });
+  }
+
+  // What was clicked as an answer gets the mark of an answer, and not that of a selection besides.
+  deselect() {
+    const { asked } = this.stage.status;
+    if (asked && this.stage.selection?.kind === asked.kind) this.stage.select(null);
   }
 
   hear({ action, error }: WireContent) {

@@ -21,6 +21,10 @@ REASON, HINT, REFUSAL = ".le-asked-reason", ".le-asked-hint", ".le-asked-refusal
 PARTS = {"request": ".le-tables-panel", "hash": ".le-map-panel", "block": ".le-queue-panel"}
 
 
+BOXES = """
+(selectors) => selectors.map((one) => document.querySelector(one).getBoundingClientRect()).map((r) => [r.top, r.bottom])
+"""
+SELECTED = "() => document.querySelector('.labengine').stage.selection"
 JUDGED = "() => [...document.querySelector('.labengine').stage.sides[0].judged.truth]"
 
 
@@ -103,9 +107,9 @@ def test_each_is_answered_wrongly_and_rightly_by_clicking(
         assert page.text(REASON) == exercise.question.reason != "", "the reason stands there at once"
         if exercise.about != "number":
             assert any(f"{exercise.about} {said}" in one for one in page.marked("said")) or exercise.about == "hash"
-            judged = page.page.evaluate(JUDGED)
-            assert page.marked("truth") or judged, "what is right is marked, too"
+            assert page.marked("truth") or page.page.evaluate(JUDGED), "what is right is marked, too"
             assert page.text(".le-asked-legend") == "clickedright"
+            assert page.page.evaluate(SELECTED) is None, "the mark is not hidden by a selection"
         page.press_button("Hint")
         assert page.text(HINT).startswith("Hint 1 of ")
         page.press_button("Again")
@@ -159,3 +163,34 @@ def test_what_is_no_number_is_said_in_the_picture() -> None:
 
     BROWSER.run(run)
     exercise.lab.close()
+
+
+@pytest.mark.parametrize("width", [1440, 1024])
+def test_what_the_question_asks_about_is_in_sight(width: int) -> None:
+    names = [name for name in GUESSES if asked(name).about in ("request", "hash")]
+
+    def check(page: GuessPage, exercise: PredictExercise) -> None:
+        snapshot, about = exercise.lab.snapshot(), exercise.about
+        things = snapshot.prefix_map if about == "hash" else snapshot.requests
+        for thing in things:
+            [box, frame] = page.page.evaluate(BOXES, [f"{PARTS[about]} [data-{about}='{thing}']", PARTS[about]])
+            assert frame[0] <= box[0] and box[1] <= frame[1] + 1, (exercise.name, thing)
+        if ".le-queue-panel" in page.page.content() and about == "hash" and exercise._views:
+            for block_id in snapshot.free_queue:
+                found = f".le-queue-panel [data-block='{block_id}']"
+                [box, frame] = page.page.evaluate(BOXES, [found, ".le-queue-panel"])
+                assert frame[0] <= box[0] and box[1] <= frame[1] + 1, (exercise.name, block_id)
+
+    def run(pages: BarePages) -> None:
+        with _ticked():
+            for name in names:
+                exercise = asked(name)
+                with pages.lent(width, 900) as bare:
+                    page = GuessPage(bare, exercise)
+                    page.page.evaluate("(w) => (document.getElementById('cell').style.width = `${w}px`)", width - 200)
+                    page.settled()
+                    check(page, exercise)
+                    page.close()
+                exercise.lab.close()
+
+    BROWSER.run(run)
