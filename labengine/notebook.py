@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
@@ -23,7 +24,7 @@ from labengine.magics.table import (
     words,
 )
 from labengine.magics.words import errors_in_plain_words
-from labengine.session.step_text import report_line
+from labengine.session.step_text import played_line, report_line
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -63,7 +64,7 @@ class LabMagics(Magics):
 
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell)
-        self._current = CurrentLab(shell)
+        self.current = CurrentLab(shell)
 
     @line_cell_magic
     def lab(self, line: str, cell: str | None = None) -> object:
@@ -79,7 +80,7 @@ class LabMagics(Magics):
             raise UsageError(f"the text below %%lab is for {' and '.join(OF_CELLS)}; %lab {name} is a line of its own")
         below = {} if cell is None else {"cell": cell}
         with errors_in_plain_words(command.reader.called):
-            return command.run(self._current, **command.reader.read(others), **below)
+            return command.run(self.current, **command.reader.read(others), **below)
 
     lab.__doc__ = f"{_GUIDE}{listing()}\n\nThe words of the screen (%lab help TERM prints one):\n\n{glossary()}"
 
@@ -92,7 +93,7 @@ class LabMagics(Magics):
         if not text.strip():
             raise UsageError("the prompt is empty: write it below the %%prompt line")
         with errors_in_plain_words("%%prompt"):
-            add_text(self._current, text, **options)
+            add_text(self.current, text, **options)
 
     prompt.__doc__ = f"Add the text below this line to the lab as a request.\n\n{PROMPT.explanation()}"
 
@@ -109,9 +110,10 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     """Register %lab and %%prompt with the shell; a second call has no effect."""
     if _is_loaded(shell):
         return
-    shell.register_magics(LabMagics(shell))
+    magics = LabMagics(shell)
+    shell.register_magics(magics)
     _completer(shell).custom_matchers.append(complete)
-    _plain_text(shell).for_type_by_name(*_STEP_REPORT, _print_report)
+    _plain_text(shell).for_type_by_name(*_STEP_REPORT, partial(_print_report, magics.current))
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
@@ -148,5 +150,6 @@ def _plain_text(shell: Any) -> Any:
 _STEP_REPORT = ("labengine.engine.engine", "StepReport")
 
 
-def _print_report(report: Any, printer: Any, cycle: bool) -> None:
-    printer.text(report_line(report))
+def _print_report(current: CurrentLab, report: Any, printer: Any, cycle: bool) -> None:
+    """Print a step in a line; what a dashboard plays at this moment is not told before it."""
+    printer.text(played_line(report) if current.is_played(report) else report_line(report))

@@ -15,7 +15,7 @@ from labengine.course.first_wrong_exercise import FirstWrongExercise, Found, fir
 from labengine.course.function_exercise import Case, FunctionExercise
 from labengine.course.override_exercise import OverrideExercise
 from labengine.course.policy_exercise import PolicyExercise, Score
-from labengine.course.predict_exercise import PredictExercise, Truth
+from labengine.course.predict_exercise import Another, PredictExercise, RevealedStep, Truth
 from labengine.course.trial import LabMaker, Workload, trial_of
 from labengine.course.undone import UndoneWorkload
 from labengine.lab import Lab
@@ -63,6 +63,10 @@ def exercise(
     truth: Truth | None = None,
     about: QuestionKind = "block",
     rounds: int = 1,
+    reason: str = "",
+    another: Another | None = None,
+    until: Callable[[RevealedStep], bool] | None = None,
+    views: Sequence[str] = (),
     num_lines: int = 0,
     hints: Sequence[str] = (),
     mistakes: Sequence[Mistake] = (),
@@ -82,7 +86,9 @@ def exercise(
       returns the event's number; without it, the first event that breaks a rule or raises. because: why it is wrong,
       in a sentence or two, which the reader gets with the answer.
     * Predict, then reveal: play(lab) goes to the moment before a step, and truth(step) returns the answer of that step;
-      about: "block", "request", "hash" or "number"; so many rounds, each a step.
+      about: "block", "request", "hash" or "number"; so many rounds, each a step. until(steps): the answer is there once
+      this is true, after several steps. another(random) draws a new instance. reason: why the right answer is right.
+      views: what `show` shows in place of the dashboard.
 
     hints: given one at a time. mistakes: pairs of a common wrong answer and the hint that fits. num_lines: about how
     many the solution has. settings: keywords of Lab, for simulated labs. Raises ConfigError for what cannot work.
@@ -101,7 +107,9 @@ def exercise(
     if truth is not None:
         if play is None:
             raise ConfigError("play(lab) is missing: it adds requests, and goes to the moment before the step")
-        return PredictExercise(text, play, truth, about, maker, pairs, checked_int("rounds", rounds, 1))
+        num_rounds = checked_int("rounds", rounds, 1)
+        more: dict[str, Any] = {"reason": reason, "another": another, "until": until, "views": views}
+        return PredictExercise(text, play, truth, about, maker, pairs, num_rounds, **more)
     if workloads is None:
         raise ConfigError(f"an exercise has one of {_KINDS}")
     if solution is None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from random import Random
 from typing import Any, ClassVar, TypeVar, get_args
 
 from labengine.config import ConfigError, as_int, checked_call, is_single_int, shown
@@ -16,7 +17,7 @@ from labengine.events import Event, StepEnded, StepRolledBack, StepStarted
 from labengine.lab import Lab
 from labengine.record.snapshot import Snapshot
 from labengine.record.wording import block_name, request_name
-from labengine.session.question import Prediction, Question, QuestionKind
+from labengine.session.question import Mark, Prediction, Question, QuestionKind
 from labengine.session.settings import request_id_of
 
 E = TypeVar("E", bound=Event)
@@ -50,6 +51,26 @@ class RevealedStep:
 
 
 Truth = Callable[[RevealedStep], Prediction]
+_MAX_DRAWS = 60
+"""Random instances that are drawn before the exercise gives up: some have no answer."""
+_MAX_ALIKE = 4
+"""Instances with the same task that are passed over; then one may differ in the picture alone."""
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One of the endlessly many instances of a question. play: brings an empty lab to the moment before the step.
+
+    keeps_mistakes: False if what is told of common mistakes is about the first instance alone.
+    """
+
+    task: str
+    play: Workload
+    keeps_mistakes: bool = True
+
+
+Another = Callable[[Random], Instance]
+"""Draws an instance; its truth has to be the exercise's."""
 
 
 class PredictExercise(Exercise):
@@ -57,7 +78,9 @@ class PredictExercise(Exercise):
 
     truth: returns the right answer of a step that is over. about: what is asked for. rounds: so many steps in a row are
     asked about; the exercise is passed when all predictions of a row are right. A mistake is a prediction, or a
-    function of the step that returns one.
+    function of the step that returns one. reason: why the right answer is right, for wrong ones that are no common
+    mistake. another: draws a new instance. until: the answer is there when this is true of the steps so far; without
+    it after one step. views: what `show` shows; empty: the dashboard.
     """
 
     kind: ClassVar[str] = "Predict, then reveal"
@@ -71,26 +94,34 @@ class PredictExercise(Exercise):
         maker: LabMaker,
         mistakes: Sequence[Mistake] = (),
         rounds: int = 1,
+        *,
+        reason: str = "",
+        another: Another | None = None,
+        until: Callable[[RevealedStep], bool] | None = None,
+        views: Sequence[str] = (),
     ) -> None:
         checked_call("play", play, "lab")
         checked_call("truth", truth, "step")
         if about not in get_args(QuestionKind):
             raise ConfigError(f"about is one of {', '.join(get_args(QuestionKind))}, got {shown(about)}")
         super().__init__(text, truth, mistakes)
-        self._play, self._truth, self.about, self.maker, self.rounds = play, truth, about, maker, rounds
+        self._truth, self.about, self.maker, self.rounds = truth, about, maker, rounds
+        self._reason, self._another, self._until, self._views = reason, another, until, tuple(views)
+        self._first = self._instance = Instance(text.task, play)
+        self._random, self._said_hint = Random(), ""
         self._step: list[Event] = []
         self._before: Snapshot | None = None
         self._judgements: list[tuple[bool, str]] = []
         """Of each round: whether the prediction was right, and the hint that fits."""
         self._is_shown = self._is_ready = False
-        self._num_steps_before = 0
+        self._num_steps_before = self._num_kept = 0
 
     @cached_property
     def lab(self) -> Lab:
         """The lab that stands before the step."""
         lab = self.maker.lab()
         lab.hooks.subscribe(self._note)
-        self._play(lab)
+        self._instance.play(lab)
         self._num_steps_before = lab.snapshot().step
         self._ask(lab)
         return lab
@@ -106,13 +137,15 @@ class PredictExercise(Exercise):
     def how_to_answer(self) -> str:
         """Where to click, and what to call."""
         rounds = f" {self.rounds} steps are asked about." if self.rounds > 1 else ""
+        if self._until is not None:
+            return f"`.show()`, then {_HOW[self.about]}. `.check()` goes on to the step that reveals it.{rounds}"
         return f"`.show()`, then {_HOW[self.about]}. The next step reveals it: `.check()`, or Step.{rounds}"
 
     def show(self, answer: Any = None) -> Any:
         """Return the dashboard of the lab, with the question in it."""
-        dashboard = self.lab.show()
+        picture = self.lab.view(*self._views) if self._views else self.lab.show()
         self._is_shown = True
-        return dashboard
+        return picture
 
     def answer(self, prediction: Any) -> CheckResult:
         """Keep a prediction until the next step; it can be changed until then."""
@@ -134,16 +167,83 @@ class PredictExercise(Exercise):
         elif lab.snapshot().step > self._num_steps_before:
             lab.rewind(self._num_steps_before)
         elif lab.snapshot().step < self._num_steps_before:
-            lab.reset()
-            self._play(lab)
+            self._replay(lab)
         self._ask(lab)
         self._refresh()
+
+    def another(self) -> None:
+        """Ask the same of another random instance, in the same lab."""
+        if self._another is None:
+            raise ConfigError("this question has one instance only; `.again()` asks it once more")
+        if self.lab.external is not None:
+            raise ConfigError("a lab with an external tier cannot be emptied; `.again()` asks once more")
+        self._is_ready = False
+        self._use(self._drawn(self._another))
+        self._num_hints, self._said_hint = 0, ""
+        self._replay(self.lab)
+        self._ask(self.lab)
+        self._refresh()
+
+    def _drawn(self, draw: Another) -> Instance:
+        """Return a random instance that has an answer, other than the one that is asked."""
+        for number in range(_MAX_DRAWS):
+            instance = draw(self._random)
+            is_new = instance.task != self.text.task or number > _MAX_ALIKE
+            if is_new and self._has_answer(instance):
+                return instance
+        raise ConfigError(f"{self.name}: no instance of {_MAX_DRAWS} has an answer")
+
+    def _has_answer(self, instance: Instance) -> bool:
+        try:
+            with self.maker.lab() as lab:
+                instance.play(lab)
+                return len(self._steps_of(lab)) == self.rounds
+        except (ConfigError, StopIteration, LookupError):
+            return False
+
+    def _use(self, instance: Instance) -> None:
+        self.text, self._instance = replace(self.text, task=instance.task), instance
+
+    def _replay(self, lab: Lab) -> None:
+        lab.reset()
+        self._instance.play(lab)
+        self._num_steps_before = lab.snapshot().step
+
+    def take_step(self) -> None:
+        """Take the step that is asked about; with `until`, steps until the answer is there."""
+        num_judged = len(self._judgements)
+        if self._until is None:
+            self.lab.step()
+        else:
+            self.lab.run(until=lambda lab: len(self._judgements) > num_judged)
 
     # -- asking --------------------------------------------------------------------------------------------------------
 
     def _ask(self, lab: Lab) -> None:
         self._judgements, self._before, self._is_ready = [], None, True
-        lab.session.question = Question(self.text.task, self.about, self._predict)
+        self._say(lab)
+
+    def _say(self, lab: Lab, **verdict: Any) -> None:
+        """Have views show the question, with what came of the newest prediction."""
+        offers: dict[str, Callable[[], object]] = {}
+        if self._until is not None and not self._is_finished:
+            offers["go"] = self.take_step
+        if self._judgements:
+            offers["again"] = self.again
+        if self._num_hints < len(self.text.hints):
+            offers["hint"] = self._hint_in_picture
+        if self._another is not None and lab.external is None:
+            offers["another"] = self.another
+        lab.session.question = Question(
+            self.text.task, self.about, self._predict, hint=self._said_hint, offers=offers, **verdict
+        )
+
+    def _hint_in_picture(self) -> None:
+        question, self._said_hint = self.question, self.hint().text
+        question.hint = self._said_hint
+        if self._num_hints >= len(self.text.hints):
+            question.offers = {name: act for name, act in question.offers.items() if name != "hint"}
+        self._refresh()
 
     @property
     def _is_finished(self) -> bool:
@@ -198,36 +298,54 @@ class PredictExercise(Exercise):
         if not self._is_ready or self._is_finished:
             return
         if isinstance(event, StepStarted):
-            self._step, self._before = [], self.lab.snapshot()
+            if self._before is None:
+                self._step, self._before = [], self.lab.snapshot()
+            self._num_kept = len(self._step)
         elif self._before is not None:
             self._step.append(event)
             if isinstance(event, StepRolledBack):
-                self._before = None
+                del self._step[self._num_kept :]
+                self._before = self._before if self._num_kept else None
             elif isinstance(event, StepEnded):
                 step = RevealedStep(self._before, tuple(self._step), self.lab.snapshot())
-                self._before = None
-                self._reveal(step)
+                if self._until is None or self._until(step):
+                    self._before = None
+                    self._reveal(step)
 
     def _reveal(self, step: RevealedStep) -> None:
         said, truth = self.question.prediction, self._truth(step)
         is_right = said == truth
         spoken = "You made no prediction" if said is None else f"You said {self._named(said)}"
         verdict = f"{spoken}: right." if is_right else f"{spoken}: it is {self._named(truth)}."
-        self._judgements.append((is_right, "" if is_right else self._hint_for(said, step)))
+        reason = "" if is_right else self._hint_for(said, step)
+        self._judgements.append((is_right, reason))
         is_open = not self._is_finished
         if not is_right or not is_open:
             self._note_try(self._num_right == self.rounds)
         if self.rounds > 1:
             verdict += f" {self._num_right} of {len(self._judgements)} right."
-        self.lab.session.question = Question(
-            self.text.task, self.about, self._predict, verdict=verdict, is_right=is_right, is_open=is_open
+        self._say(
+            self.lab,
+            verdict=verdict,
+            is_right=is_right,
+            is_open=is_open,
+            reason=reason,
+            said=self._marks(said),
+            truth=self._marks(truth),
         )
 
+    def _marks(self, prediction: Prediction | None) -> tuple[Mark, ...]:
+        """Return what stands for a prediction in a picture."""
+        return () if prediction is None or self.about == "number" else ((self.about, prediction),)
+
     def _hint_for(self, said: Prediction | None, step: RevealedStep) -> str:
-        for mistake, hint in self.mistakes:
-            if said is not None and (mistake(step) if callable(mistake) else mistake) == said:
+        """Return why a prediction was wrong: what fits the mistake, else what holds for the right answer."""
+        if said is None:
+            return self._reason
+        for mistake, hint in self.mistakes if self._instance.keeps_mistakes else ():
+            if _made(mistake, step) == said:
                 return hint
-        return ""
+        return self._reason or next(reversed(self.text.hints), "")
 
     @property
     def _num_right(self) -> int:
@@ -238,7 +356,7 @@ class PredictExercise(Exercise):
         if answer is not None and not self._is_finished:
             self._predict(answer)
         if self.question.prediction is not None:
-            self.lab.step()
+            self.take_step()
         if not self._judgements:
             return self._blank()
         verdict, hint = self.question.verdict, self._judgements[-1][1]
@@ -284,9 +402,19 @@ class PredictExercise(Exercise):
 
     def _rehearsed(self) -> list[RevealedStep]:
         """Return the steps that are asked about, taken by a lab of their own."""
-        with self.maker.lab() as lab:
-            self._play(lab)
-            return [_next_step(lab) for _ in range(self.rounds)]
+        if self._instance is self._first:
+            with self.maker.lab() as lab:
+                self._instance.play(lab)
+                return self._steps_of(lab)
+        with self.lab.fork(self._num_steps_before) as lab:  # where words have the same numbers
+            return self._steps_of(lab)
+
+    def _steps_of(self, lab: Lab) -> list[RevealedStep]:
+        """Take the steps that are asked about. Raises ConfigError, or what the truth raises, for one without answer."""
+        steps = [_next_step(lab, self._until) for _ in range(self.rounds)]
+        for step in steps:
+            self._truth(step)
+        return steps
 
     def _right_answers(self) -> Sequence[Any]:
         return [self._truth(step) for step in self._rehearsed()]
@@ -302,6 +430,10 @@ class PredictExercise(Exercise):
         return answers
 
     def _begin_anew(self) -> None:
+        if self._instance is not self._first:
+            self._use(self._first)
+            self._is_ready = False
+            self._replay(self.lab)
         self.again()
 
     def _note_result(self, result: CheckResult) -> None:
@@ -310,7 +442,7 @@ class PredictExercise(Exercise):
     def picture(self) -> str:
         """Return the state before the first step that is asked about, as SVG."""
         with self.maker.lab() as lab:
-            self._play(lab)
+            self._instance.play(lab)
             return picture_of(lab, None)
 
     def solution_text(self) -> str:
@@ -318,11 +450,26 @@ class PredictExercise(Exercise):
         return ", then ".join(map(self._named, self._right_answers()))
 
 
-def _next_step(lab: Lab) -> RevealedStep:
+def _next_step(lab: Lab, until: Callable[[RevealedStep], bool] | None) -> RevealedStep:
     assert lab.timeline is not None
     before, start = lab.snapshot(), lab.timeline.end
-    lab.step()
-    return RevealedStep(before, tuple(lab.timeline.events(start, lab.timeline.end)), lab.snapshot())
+    while lab.step():
+        step = RevealedStep(before, tuple(lab.timeline.events(start, lab.timeline.end)), lab.snapshot())
+        if until is None or until(step):
+            return step
+    raise ConfigError("the work ends before the question has its answer")
+
+
+def _made(mistake: Any, step: RevealedStep) -> Prediction | None:
+    """Return the prediction of somebody who makes a mistake; None where a step leaves no room for it."""
+    if not callable(mistake):
+        known: Prediction = mistake
+        return known
+    try:
+        made: Prediction = mistake(step)
+        return made
+    except (ConfigError, StopIteration, LookupError):
+        return None
 
 
 def in_step(number: int, prediction: Prediction, truth: Truth) -> Callable[[RevealedStep], Prediction]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from IPython.core.error import UsageError
 
+from labengine.engine.engine import StepReport
 from labengine.engine.sources import model_path
 from labengine.lab import Lab
 from labengine.session.compare.comparison import Comparison
@@ -99,6 +100,16 @@ class CurrentLab:
         """The object to look at: the comparison, or else the lab or the trace."""
         return self.comparison or self.recorded
 
+    def is_played(self, report: StepReport) -> bool:
+        """True if a picture in the notebook plays the step of this report, and has more to show than was seen."""
+        if not hasattr(self._shell, "kernel"):  # a terminal shows no pictures
+            return False
+        beside = [] if self._own_lab is None else [self._own_lab]
+        labs = [lab for lab in (*self.labs, *beside) if _is_newest(report, lab)]
+        compared = self.comparison
+        is_compared = compared is not None and compared.has_view
+        return any(lab.views.has_dashboard or (is_compared and lab in self.labs) for lab in labs)
+
     @property
     def names(self) -> Mapping[str, Any]:
         """The variables of the notebook."""
@@ -176,6 +187,12 @@ class CurrentLab:
             self._opened = None
             return "closed; the commands act on `lab` again, which is as it was"
         return "closed; the recording can still be looked at (%lab show, back, goto, why), %lab start makes a new lab"
+
+
+def _is_newest(report: StepReport, lab: Lab) -> bool:
+    """True for the report of a lab's newest step. Looking for a next one, in vain, leaves an empty report."""
+    newest = lab.session.stepper.engine.report
+    return newest is report or (not newest and newest.step == report.step)
 
 
 def _rehearse(model: str = "smollm2", **settings: Any) -> None:

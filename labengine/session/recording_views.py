@@ -83,6 +83,11 @@ class RecordingViews:
         assert isinstance(dashboard, Dashboard)
         return dashboard
 
+    @property
+    def has_dashboard(self) -> bool:
+        """True once the dashboard was shown, and until it is closed."""
+        return ("dashboard",) in self._views
+
     def view(self, names: tuple[str, ...], at: At | None, settings: dict[str, Any]) -> Closeable:
         """Return a widget with the views of these names; with `at` that of a picture."""
         if at is not None:

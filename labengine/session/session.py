@@ -111,6 +111,12 @@ class Session:
             raise ConfigError("no question is open")
         self.question.accept(prediction)
 
+    def wish(self, wish: object) -> None:
+        """Do what the question offers: a hint, the step again ... Raises ConfigError where it does not."""
+        if self.question is None:
+            raise ConfigError("no question is asked")
+        self.question.ask_for(wish)
+
     def fill_external(self, prompt: str | None, token_ids: Sequence[int] | None) -> int:
         """Put the KV of a prompt's full blocks into the external tier. See Lab.fill_external."""
         return self.filling.fill(self.inputs.note, prompt, token_ids)

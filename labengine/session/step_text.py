@@ -28,6 +28,14 @@ def report_line(report: StepReport) -> str:
     return f"step {report.step}: {'; '.join(pieces)}"
 
 
+def played_line(report: StepReport) -> str:
+    """Return a step's report without what its play in a dashboard shows: the step, and the requests it finished."""
+    if not report:
+        return NOTHING_TO_DO
+    finished = "; ".join(_requests("finished", report.finished))
+    return f"step {report.step}: {finished}" if finished else f"step {report.step}"
+
+
 def step_line(step: int, newest: int, events: Sequence[ev.Event]) -> str:
     """Return a recorded step as one line, from its events."""
     pieces = [_computed({e.request_id: e.num_tokens for e in events if isinstance(e, ev.RequestScheduled)})]

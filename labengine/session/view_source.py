@@ -60,6 +60,7 @@ COMMANDS: Mapping[str, Command] = {
     "add": _add,
     "goto": lambda lab, **arguments: lab.goto(**arguments),
     "predict": lambda lab, **arguments: lab.session.predict(**arguments),
+    "wish": lambda lab, **arguments: lab.session.wish(**arguments),
 }
 """What views ask a lab for, by the names that they send."""
 

@@ -64,6 +64,21 @@ def test_step_returns_its_report_and_shows_it_in_a_line(started: Notebook) -> No
     assert "step 1: 26 tokens computed (A 13, B 13); sampled A " in ran.printed and "peak 8 blocks" in ran.printed
 
 
+def test_a_step_that_a_dashboard_plays_is_not_told_before_it(
+    started: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started.lab.show()
+    assert "peak 8 blocks" in started.run("%lab step").printed, "a terminal plays nothing"
+    monkeypatch.setattr(type(started.shell), "kernel", None, raising=False)
+    before = started.lab.fork(1).step()
+    assert started.run("%lab step").printed.strip().endswith("step 2")
+    ran = started.run("%lab step 5")
+    assert ran.value.finished == (0, 1) and "step 4: finished A, B" in ran.printed and "peak" not in ran.printed
+    assert "nothing to do" in started.run("%lab step").printed
+    started.shell.user_ns["before"] = before
+    assert "peak" in started.run("before").printed, "of another lab, which has no dashboard"
+
+
 def test_several_steps_return_the_last_report(started: Notebook) -> None:
     assert started.value("%lab step 3").step == 3
     ran = started.run("%lab step 5")

@@ -26,7 +26,8 @@ class ViewSource(Protocol):
     is_running: True while the lab steps by itself, False while the user steps by hand.
     phase: the phase done last in an open step (schedule, forward, sample or update); None between steps.
     stopped: the breakpoint that the newest run or step has met, in a sentence that names it and the event.
-    asked: the question to the reader that the next step answers: text, kind, prediction, verdict, is_right, is_open.
+    asked: the question to the reader that the next step answers: text, kind, prediction, verdict, is_right, is_open,
+        reason, said, truth, hint, offers.
     """
 
     lab: str
@@ -79,7 +80,8 @@ class ViewSource(Protocol):
     def post(self, action: str, **arguments: Any) -> Future[Any]:
         """Have the lab's own thread do `action`; the Future carries the error, if any.
 
-        Actions: step, phase, start, pause, reset, add(prompt, copies, max_tokens), goto(step), predict(prediction).
+        Actions: step, phase, start, pause, reset, add(prompt, copies, max_tokens), goto(step), predict(prediction),
+        wish(wish).
         """
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from random import Random
 
 from labengine.core.request import Request, RequestStatus
 from labengine.core.step_plan import ScheduledRequest
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.course.base import Exercise
 from labengine.course.exercise import exercise
+from labengine.course.exercises.batching_guesses import GUESSES
 from labengine.course.exercises.preemption import again, no_way_back, preempted, victim
 from labengine.course.first_wrong_exercise import nth_event
-from labengine.course.predict_exercise import RevealedStep, in_step
+from labengine.course.phrases import phrases
+from labengine.course.predict_exercise import Instance, RevealedStep, in_step
 from labengine.events import RequestScheduled, TokenSampled
 from labengine.lab import Lab
 
@@ -72,12 +75,23 @@ def budget() -> Exercise:
     )
 
 
-def _two_run_and_two_arrive(lab: Lab) -> None:
-    for prompt in ("Why is that", "Who are they"):
-        lab.add(prompt, max_tokens=9)
-    lab.step(2)
-    lab.add(LETTER, max_tokens=3)
-    lab.add("Where is the station please", max_tokens=3)
+def _two_run_and_two_arrive(long: str, short: str) -> Instance:
+    def play(lab: Lab) -> None:
+        for prompt in ("Why is that", "Who are they"):
+            lab.add(prompt, max_tokens=9)
+        lab.step(2)
+        lab.add(long, max_tokens=3)
+        lab.add(short, max_tokens=3)
+
+    task = (
+        f"A step may compute 10 tokens. A and B are being answered. C waits with a prompt of {len(long.split())} "
+        f"tokens, and behind it D with {len(short.split())}. How many tokens of prompts does the next step compute?"
+    )
+    return Instance(task, play)
+
+
+def _two_others_arrive(random: Random) -> Instance:
+    return _two_run_and_two_arrive(*phrases(random, random.randrange(14, 20), random.randrange(4, 9)))
 
 
 def _prompt_tokens(step: RevealedStep) -> int:
@@ -94,12 +108,13 @@ def _one_prompt_alone(step: RevealedStep) -> int:
 
 def next_chunk() -> Exercise:
     """Predict: the prompt tokens of each of three steps."""
+    first = _two_run_and_two_arrive(LETTER, "Where is the station please")
     return exercise(
         "continuous-batching/next-chunk",
-        "A step may compute 10 tokens. A and B are being answered. C waits with a prompt of 18 tokens, and behind it "
-        "D with 5. How many tokens of prompts does the next step compute?",
-        play=_two_run_and_two_arrive,
+        first.task,
+        play=first.play,
         truth=_prompt_tokens,
+        another=_two_others_arrive,
         about="number",
         rounds=3,
         num_blocks=24,
@@ -116,13 +131,30 @@ def next_chunk() -> Exercise:
     )
 
 
-def _three_arrive(lab: Lab) -> None:
-    lab.add("Where is the nearest bank", max_tokens=5)
-    lab.add("Who wrote Hamlet and Macbeth", max_tokens=3)
-    lab.step(2)
-    lab.add(f"{LETTER} so please read it", max_tokens=9)
-    lab.add("Why is that", max_tokens=9)
-    lab.add("What do whales eat in the cold and dark north sea", max_tokens=9)
+def _three_arrive(a: int, b: int, prompts: Sequence[str], keeps_mistakes: bool = False) -> Instance:
+    """Return the instance in which A's and B's answers have that many tokens, and C, D and E bring these prompts."""
+
+    def play(lab: Lab) -> None:
+        lab.add("Where is the nearest bank", max_tokens=a, ignore_eos=True)
+        lab.add("Who wrote Hamlet and Macbeth", max_tokens=b, ignore_eos=True)
+        lab.step(2)
+        for prompt in prompts:
+            lab.add(prompt, max_tokens=9, ignore_eos=True)
+
+    number = {3: "three", 4: "four", 5: "five", 6: "six"}
+    c, d, e = (len(prompt.split()) for prompt in prompts)
+    task = (
+        f"Three seats, and 9 blocks of 4 tokens. A and B are being answered: A's answer has {number[a]} tokens, B's "
+        f"has {number[b]}, and each has got two. Now C comes with a prompt of {c} tokens, behind it D with {d}, "
+        f"and E with {e}. Of the requests that the next step computes, which one is the youngest, that is, was "
+        "admitted last, in this step or in an earlier one?"
+    )
+    return Instance(task, play, keeps_mistakes)
+
+
+def _three_others_arrive(random: Random) -> Instance:
+    prompts = phrases(random, random.randrange(14, 21), random.randrange(3, 9), random.randrange(5, 14))
+    return _three_arrive(random.randrange(4, 7), random.randrange(3, 6), prompts)
 
 
 def _admitted_last(step: RevealedStep) -> int:
@@ -132,14 +164,17 @@ def _admitted_last(step: RevealedStep) -> int:
 def admitted() -> Exercise:
     """Predict: who is admitted, and who waits, in four steps."""
     c, d, e = 2, 3, 4
+    whales = "What do whales eat in the cold and dark north sea"
+    first = _three_arrive(5, 3, (f"{LETTER} so please read it", "Why is that", whales))
     return exercise(
         "continuous-batching/admitted",
-        "Three seats, and 9 blocks of 4 tokens. A and B are being answered: A's answer has five tokens, B's has three, "
-        "and each has got two of them. Now C comes with a prompt of 22 tokens, behind it D with 3, and E with 11. Of "
-        "the requests that the next step computes, which one is the youngest, that is, was admitted last, in this step "
-        "or in an earlier one?",
-        play=_three_arrive,
+        first.task,
+        play=first.play,
         truth=_admitted_last,
+        another=_three_others_arrive,
+        views=("tables", "pool"),
+        reason="A seat and free blocks for the whole prompt are needed, and those who wait are served in order: who "
+        "was preempted first, then as they came. A step that preempts admits nobody.",
         about="request",
         rounds=4,
         num_blocks=9,
@@ -245,4 +280,5 @@ EXERCISES: Mapping[str, Callable[[], Exercise]] = {
     "continuous-batching/victim": victim,
     "continuous-batching/early-token": early_token,
     "continuous-batching/no-way-back": no_way_back,
+    **GUESSES,
 }

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from random import Random
 
 from labengine.core.block_pool import BlockPool
 from labengine.course.base import Exercise
 from labengine.course.exercise import exercise
+from labengine.course.exercises.first_light_guesses import GUESSES
 from labengine.course.first_wrong_exercise import nth_event
-from labengine.course.predict_exercise import RevealedStep
+from labengine.course.phrases import phrases
+from labengine.course.predict_exercise import Instance, RevealedStep
 from labengine.events import BlockAllocated, BlockFreed, BlockMerged, ForwardRan, SlotsWritten
 from labengine.lab import Lab
 
@@ -130,11 +133,23 @@ def shared_blocks() -> Exercise:
     )
 
 
-def _two_ask(lab: Lab) -> None:
-    lab.add("Something else came first, and it is over", max_tokens=1)
-    lab.run()
-    for _ in range(2):
-        lab.add(QUESTION, max_tokens=6)
+def _two_ask(before: str, question: str) -> Instance:
+    def play(lab: Lab) -> None:
+        lab.add(before, max_tokens=1)
+        lab.run()
+        for _ in range(2):
+            lab.add(question, max_tokens=6)
+
+    task = (
+        f"A is done. B and C are equal prompts of {len(question.split())} tokens, which share nothing with A, in "
+        "blocks of 4, and there is a late merge. Which block is at the head of the free queue after the step: the one "
+        "that is taken next?"
+    )
+    return Instance(task, play)
+
+
+def _two_others_ask(random: Random) -> Instance:
+    return _two_ask(*phrases(random, random.randrange(3, 13), random.randrange(5, 20)))
 
 
 def _head_after(step: RevealedStep) -> int:
@@ -151,17 +166,18 @@ def _head_if_not_merged(step: RevealedStep) -> int:
 
 def next_free() -> Exercise:
     """Predict: the head of the free queue after a merge."""
+    first = _two_ask("Something else came first, and it is over", QUESTION)
     return exercise(
         "first-light/next-free",
-        "A is done. B and C are equal prompts of 13 tokens, which share nothing with A, in blocks of 4, and there is a "
-        "late merge. Which block is at the head of the free queue after the step: the one that is taken next?",
-        play=_two_ask,
+        first.task,
+        play=first.play,
         truth=_head_after,
+        another=_two_others_ask,
         about="block",
         num_blocks=12,
         block_size=4,
         hints=[
-            "B takes four blocks from the head of the queue, then C takes four. Three of C's are freed again.",
+            "B takes its blocks from the head of the queue, then C takes as many. The full ones of C are freed again.",
             "The copies are freed one after the other, and each goes to the head of the queue.",
         ],
         mistakes=[
@@ -174,11 +190,20 @@ def next_free() -> Exercise:
     )
 
 
-def _then_a_third(lab: Lab) -> None:
-    for _ in range(2):
-        lab.add(QUESTION, max_tokens=6)
-    lab.step()
-    lab.add(f"{QUESTION} answer is", max_tokens=6)
+def _then_a_third(question: str, more: str) -> Instance:
+    def play(lab: Lab) -> None:
+        for _ in range(2):
+            lab.add(question, max_tokens=6)
+        lab.step()
+        lab.add(f"{question} {more}", max_tokens=6)
+
+    more_words = {1: "one", 2: "two", 3: "three", 4: "four", 5: "five"}[len(more.split())]
+    task = (
+        f"A and B have computed equal prompts of {len(question.split())} tokens. C arrives with the same tokens and "
+        f"{more_words} more. How many tokens does the next step compute, for all three together? (Blocks have 4 "
+        "tokens.)"
+    )
+    return Instance(task, play)
 
 
 def _num_computed(step: RevealedStep) -> int:
@@ -200,18 +225,19 @@ def _all_of_c(step: RevealedStep) -> int:
 
 def latecomer() -> Exercise:
     """Predict: the tokens that the next step computes."""
+    first = _then_a_third(QUESTION, "answer is")
     return exercise(
         "first-light/latecomer",
-        "A and B have computed equal prompts of 13 tokens. C arrives with the same 13 tokens and two more. How many "
-        "tokens does the next step compute, for all three together? (Blocks have 4 tokens.)",
-        play=_then_a_third,
+        first.task,
+        play=first.play,
         truth=_num_computed,
+        another=lambda random: _then_a_third(*phrases(random, random.randrange(5, 17), random.randrange(1, 6))),
         about="number",
         num_blocks=16,
         block_size=4,
         hints=[
             "A and B are being answered: one token each.",
-            "C finds full blocks only. How many of its 15 tokens are in them?",
+            "C finds full blocks only. How many of its tokens are in them?",
         ],
         mistakes=[
             (_complete_prompt, "C need not compute what it finds in the prefix map."),
@@ -285,4 +311,5 @@ EXERCISES: Mapping[str, Callable[[], Exercise]] = {
     "first-light/latecomer": latecomer,
     "first-light/shared-blocks": shared_blocks,
     "first-light/shared-free": shared_free,
+    **GUESSES,
 }

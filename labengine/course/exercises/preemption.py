@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 from labengine.core.request import Request, RequestStatus
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.course.base import Exercise
 from labengine.course.exercise import exercise
+from labengine.course.exercises.preemption_guesses import needs_more, play_until, up_to_the_return
 from labengine.course.first_wrong_exercise import nth_event
-from labengine.course.predict_exercise import RevealedStep
+from labengine.course.phrases import phrases
+from labengine.course.predict_exercise import Instance, RevealedStep
 from labengine.events import BlockAllocated, RequestPreempted, RequestScheduled
 from labengine.lab import Lab
 
@@ -32,6 +35,15 @@ def _full_house(lab: Lab) -> None:
         lab.step()
 
 
+def _another_full_house(random: Random) -> Instance:
+    sizes = random.choices(range(4, 9), k=random.choice((2, 3, 4)))
+    requests = [(text, random.randrange(4, 13)) for text in phrases(random, *sizes)]
+    return Instance(_FULL, play_until(requests, needs_more), keeps_mistakes=False)
+
+
+_FULL = "In the next step those that run need more blocks than are free. Which request is preempted?"
+
+
 def _is_about_to_preempt(lab: Lab) -> bool:
     requests = lab.snapshot().requests.values()
     is_full = any(len(one.token_ids) > 4 * len(one.block_tables[0]) for one in requests if one.status == "running")
@@ -50,6 +62,9 @@ def preempted() -> Exercise:
         "request is preempted?",
         play=_full_house,
         truth=_preempted,
+        another=_another_full_house,
+        views=("tables", "pool"),
+        reason="The youngest of those that run gives way: so the oldest one always gets on.",
         about="request",
         num_blocks=6,
         block_size=4,
@@ -77,12 +92,27 @@ def _up_to_the_return(lab: Lab) -> None:
     lab.run(until=lambda lab: lab.snapshot().requests[1].status == "finished")
 
 
+def _another_return(random: Random) -> Instance:
+    _, play = up_to_the_return(random)
+    task = (
+        "Other texts: one request was preempted some steps ago, and comes back in the next step. How many tokens does "
+        "the step compute for it? (Blocks have 4 tokens.)"
+    )
+    return Instance(task, play)
+
+
+def _returning(step: RevealedStep) -> int:
+    scheduled = {event.request_id for event in step.of_kind(RequestScheduled)}
+    return next(i for i, one in step.before.requests.items() if one.status == "preempted" and i in scheduled)
+
+
 def _num_again(step: RevealedStep) -> int:
-    return next(event.num_tokens for event in step.of_kind(RequestScheduled) if event.request_id == 2)
+    returning = _returning(step)
+    return next(event.num_tokens for event in step.of_kind(RequestScheduled) if event.request_id == returning)
 
 
 def _everything(step: RevealedStep) -> int:
-    return len(step.before.requests[2].token_ids)
+    return len(step.before.requests[_returning(step)].token_ids)
 
 
 def _all_but_the_newest(step: RevealedStep) -> int:
@@ -109,6 +139,7 @@ def again() -> Exercise:
         "C comes back. How many tokens does the step compute for C? (Blocks have 4 tokens.)",
         play=_up_to_the_return,
         truth=_num_again,
+        another=_another_return,
         about="number",
         num_blocks=13,
         block_size=4,

@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from random import Random
 
 from labengine.core.block_pool import BlockPool
 from labengine.core.hash_chain import HashChain
 from labengine.course.base import Exercise
 from labengine.course.exercise import exercise
+from labengine.course.exercises.prefix_guesses import GUESSES
 from labengine.course.first_wrong_exercise import nth_event
-from labengine.course.predict_exercise import RevealedStep
+from labengine.course.phrases import phrases
+from labengine.course.predict_exercise import Instance, RevealedStep
 from labengine.events import BlockCached, BlockEvicted, ForwardRan, PrefixHit
 from labengine.lab import Lab
 
@@ -145,12 +148,26 @@ def longest_hit() -> Exercise:
     )  # fmt: skip
 
 
-def _asked_at_once(lab: Lab) -> None:
-    for prompt in (STORY, POEM):
-        lab.add(prompt, max_tokens=1)
-        lab.run()
-    for prompt in (STORY, LIST):
-        lab.add(prompt, max_tokens=1)
+def _asked_at_once(earlier: Sequence[str], again: str, new: str) -> Callable[[Lab], None]:
+    def play(lab: Lab) -> None:
+        for prompt in earlier:
+            lab.add(prompt, max_tokens=1, ignore_eos=True)
+            lab.run()
+        for prompt in (again, new):
+            lab.add(prompt, max_tokens=1, ignore_eos=True)
+
+    return play
+
+
+def _others_at_once(random: Random) -> Instance:
+    *earlier, new = phrases(random, *random.choices(range(8, 12), k=2), 9)
+    place = random.randrange(2)
+    task = (
+        f"A and B asked, A first: both are done. Now C asks what {'AB'[place]} asked, word for word, and D something "
+        "new, which needs three blocks. The next step admits both, C first. Which entry of the prefix map is evicted "
+        "first?"
+    )
+    return Instance(task, _asked_at_once(earlier, earlier[place], new), keeps_mistakes=False)
 
 
 def _first_evicted(step: RevealedStep) -> str:
@@ -185,8 +202,12 @@ def evicted() -> Exercise:
         "A asked for a story, then B for a poem: both are done. Now C asks for A's story, word for word, and D for "
         "something new, which needs three blocks. The next step admits both, C first. Which entry of the prefix map is "
         "evicted first?",
-        play=_asked_at_once,
+        play=_asked_at_once((STORY, POEM), STORY, LIST),
         truth=_first_evicted,
+        another=_others_at_once,
+        views=("map", "queue"),
+        reason="What C finds leaves the queue. Of the rest the text that was used longest ago goes first, and of a "
+        "text its end.",
         about="hash",
         num_blocks=6,
         block_size=4,
@@ -347,4 +368,5 @@ EXERCISES: Mapping[str, Callable[[], Exercise]] = {
     "prefix-caching/evicted": evicted,
     "prefix-caching/first-wrong": first_wrong,
     "prefix-caching/in-the-way": in_the_way,
+    **GUESSES,
 }

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from random import Random
 
 from labengine.core.free_queue import FreeQueue
 from labengine.course.base import Exercise
 from labengine.course.exercise import exercise
 from labengine.course.first_wrong_exercise import nth_event
-from labengine.course.predict_exercise import RevealedStep
+from labengine.course.phrases import phrases
+from labengine.course.predict_exercise import Instance, RevealedStep
 from labengine.events import BlockAllocated, BlockFreed, SlotsWritten
 from labengine.lab import Lab
 
@@ -119,13 +121,30 @@ def _last_freed(step: RevealedStep) -> int:
     return step.before.free_queue[-1]
 
 
+def _other_traffic(random: Random) -> Instance:
+    *texts, late = phrases(random, *random.choices(range(2, 9), k=4))
+    lengths, num_steps = random.choices(range(1, 7), k=3), random.randrange(1, 5)
+
+    def play(lab: Lab) -> None:
+        for text, length in zip(texts, lengths, strict=True):
+            lab.add(text, max_tokens=length, ignore_eos=True)
+        lab.step(num_steps)
+        lab.add(late, max_tokens=4, ignore_eos=True)
+
+    return Instance(_NEXT, play)
+
+
+_NEXT = "A request is waiting, and will be admitted in the next step. Which block is taken first?"
+
+
 def next_block() -> Exercise:
     """Predict: the block that is taken next."""
     return exercise(
         "why-blocks/next-block",
-        "A request is waiting, and will be admitted in the next step. Which block is taken first?",
+        _NEXT,
         play=_some_traffic,
         truth=_next_taken,
+        another=_other_traffic,
         about="block",
         num_blocks=10,
         block_size=4,
@@ -145,20 +164,34 @@ def _without_freed(step: RevealedStep) -> int:
     return len(step.after.free_queue) - sum(event.ref_count == 0 for event in step.of_kind(BlockFreed))
 
 
-def _two_arrive(lab: Lab) -> None:
-    lab.add("Cats sleep all day and night", max_tokens=3, ignore_eos=True)
-    lab.step()
-    lab.add(SEA, max_tokens=1, ignore_eos=True)
+def _two_arrive(one: str, length: int, other: str) -> Instance:
+    def play(lab: Lab) -> None:
+        lab.add(one, max_tokens=length, ignore_eos=True)
+        lab.step()
+        lab.add(other, max_tokens=1, ignore_eos=True)
+
+    tokens = {3: "three", 4: "four", 5: "five"}[length]
+    task = (
+        f"A's answer will have {tokens} tokens, and has one. B has just arrived, and is done after one. How many "
+        "blocks are free after the next step? (Blocks have 4 tokens.)"
+    )
+    return Instance(task, play)
+
+
+def _two_others(random: Random) -> Instance:
+    one, other = phrases(random, random.randrange(3, 13), random.randrange(3, 15))
+    return _two_arrive(one, random.randrange(3, 6), other)
 
 
 def num_free() -> Exercise:
     """Predict: the free blocks after each of three steps."""
+    first = _two_arrive("Cats sleep all day and night", 3, SEA)
     return exercise(
         "why-blocks/num-free",
-        "A's answer will have three tokens, and has one. B has just arrived, and is done after one. How many blocks "
-        "are free after the next step? (Blocks have 4 tokens.)",
-        play=_two_arrive,
+        first.task,
+        play=first.play,
         truth=_num_free_after,
+        another=_two_others,
         about="number",
         rounds=2,
         num_blocks=8,

@@ -331,6 +331,11 @@ class Comparison:
                 self._view = CompareView(self.view_source())
         return self._view
 
+    @property
+    def has_view(self) -> bool:
+        """True once the compare view was shown."""
+        return self._view is not None
+
     def show_in(self, view: PairLink) -> None:
         """Have a view of a front end's own follow this comparison, in place of the notebook's.
 

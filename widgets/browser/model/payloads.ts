@@ -70,7 +70,15 @@ export interface Asked {
   verdict: string;
   is_right: boolean | null;
   is_open: boolean;
+  reason?: string;
+  said?: Mark[];
+  truth?: Mark[];
+  hint?: string;
+  offers?: string[];
 }
+
+// What is marked in the views.
+export type Mark = [kind: "block" | "request" | "hash", id: number | string];
 
 export interface Status {
   title: string;

@@ -6,6 +6,7 @@ import { Recording } from "./recording.ts";
 import type { Scene } from "./scene.ts";
 
 export class Side {
+  judged = { said: new Set<number>(), truth: new Set<number>() }; // blocks of a judged prediction
   index: number;
   recording!: Recording; // from `begin` on, and so is the scene
   scene!: Scene;

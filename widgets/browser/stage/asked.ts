@@ -2,7 +2,8 @@
 
 import { button, element, write } from "../look/element.ts";
 import { contentName, requestName } from "../model/names.ts";
-import type { Asked, Selection } from "../model/payloads.ts";
+import type { Asked, Selection, WireContent } from "../model/payloads.ts";
+import { remark } from "./pointing.ts";
 import type { Stage } from "./stage.ts";
 
 const HOW = {
@@ -11,6 +12,7 @@ const HOW = {
   hash: "Click on an entry of the prefix map.",
   number: "",
 };
+const MARKS = { said: "le-said", truth: "le-truth" } as const;
 
 export class AskedQuestion {
   stage: Stage;
@@ -18,6 +20,19 @@ export class AskedQuestion {
   words = element("span", "le-asked-words");
   field = element("input");
   ok = button("Predict", "keep the prediction; the next step answers");
+  refusal = element("span", "le-asked-refusal");
+  reason = element("span", "le-asked-more le-asked-reason");
+  hint = element("span", "le-asked-more le-asked-hint");
+  legend = element("span", "le-asked-more le-asked-legend");
+  wishes = element("span", "le-asked-wishes");
+  buttons = {
+    go: button("See what happens", "take the step that answers", "le-primary"),
+    again: button("Again", "the same question, from before the step"),
+    hint: button("Hint", "one hint more"),
+    another: button("Another one", "the same question about new numbers"),
+  };
+  marked: Record<keyof typeof MARKS, HTMLElement[]> = { said: [], truth: [] };
+  refused = ""; // why the newest answer was not taken
   wasNextHidden = false;
   predicted = ""; // what the play of the step has still to confirm
 
@@ -27,10 +42,49 @@ export class AskedQuestion {
     Object.assign(this.field, { type: "number", min: 0, step: 1, title: "your prediction" });
     this.field.setAttribute("aria-label", this.field.title);
     this.ok.type = "submit";
-    this.element.append(this.words, this.field, this.ok);
+    this.refusal.setAttribute("role", "alert");
+    this.element.noValidate = true; // what is wrong with a number is said in the picture
+    const said = element("span", "le-said", "clicked"),
+      truth = element("span", "le-truth", "right");
+    this.legend.append(said, truth);
+    this.wishes.append(...Object.values(this.buttons));
+    const { words, field, ok, refusal, legend, reason, hint, wishes } = this;
+    this.element.append(words, field, ok, refusal, legend, reason, hint, wishes);
     this.element.addEventListener("submit", (event) => this.submit(event));
+    for (const [wish, one] of Object.entries(this.buttons)) one.addEventListener("click", () => this.wish(wish));
     stage.on("status", () => this.hideNext());
     stage.on("select", (selection, isHeard) => isHeard && this.take(selection));
+    stage.on("command", (action) => ["step", "wish"].includes(action) && this.deselect());
+    stage.on("answer", (answer) => this.hear(answer));
+    stage.on("painted", () => this.mark());
+  }
+
+  // One step is taken as the Step button does; what else is asked for is the question's own.
+  wish(wish: string) {
+    const { stage } = this,
+      { offers = [] } = stage.status.asked ?? {};
+    this.refuse("");
+    if (wish === "go" && !offers.includes("go")) stage.command("step");
+    else {
+      if (wish !== "hint") stage.last();
+      stage.command("wish", { wish });
+    }
+    stage.root.focus({ preventScroll: true });
+  }
+
+  // What was clicked as an answer gets the mark of an answer, and not that of a selection besides.
+  deselect() {
+    const { asked } = this.stage.status;
+    if (asked && this.stage.selection?.kind === asked.kind) this.stage.select(null);
+  }
+
+  hear({ action, error }: WireContent) {
+    if (action === "predict" || action === "wish") this.refuse(error ?? "");
+  }
+
+  refuse(words: string) {
+    this.refused = words;
+    this.stage.changed();
   }
 
   // All views are painted anew when the head of the free queue is hidden, or shown again.
@@ -43,7 +97,8 @@ export class AskedQuestion {
   submit(event: Event) {
     event.preventDefault();
     const number = this.field.valueAsNumber;
-    if (Number.isNaN(number)) return this.field.focus();
+    this.refuse(refusalOf(number));
+    if (this.refused) return this.field.focus();
     this.stage.command("predict", { prediction: number });
     this.stage.root.focus();
   }
@@ -54,12 +109,35 @@ export class AskedQuestion {
     if (asked?.is_open && selection?.kind === asked.kind) this.stage.command("predict", { prediction: selection.id });
   }
 
+  // What was clicked and what is right, once the step is over: in every view that has them.
+  mark() {
+    const { asked } = this.stage.status,
+      isOver = Boolean(asked?.verdict && asked.prediction === null && this.isRevealed),
+      { judged } = this.stage.sides[0];
+    let isChanged = false; // for what is drawn
+    for (const one of ["said", "truth"] as const) {
+      const subjects = (isOver && asked?.[one]) || [],
+        wanted = subjects.map(([kind, id]) => ({ kind, id }));
+      this.marked[one] = remark(this.stage.root, this.marked[one], wanted, MARKS[one]);
+      const blocks = wanted.filter(({ kind }) => kind === "block").map(({ id }) => Number(id));
+      if (blocks.length === judged[one].size && blocks.every((id) => judged[one].has(id))) continue;
+      judged[one] = new Set(blocks);
+      isChanged = true;
+    }
+    this.legend.hidden = !isOver || !(asked?.said?.length || asked?.truth?.length);
+    if (isChanged) this.stage.repaint();
+  }
+
+  get isRevealed() {
+    return !this.stage.isPlaying && !this.stage.status.running;
+  }
+
   paint() {
-    const { asked, running } = this.stage.status;
+    const { asked } = this.stage.status;
     this.element.hidden = !asked;
     this.stage.root.classList.toggle("le-is-asked", Boolean(asked));
     if (!asked) return;
-    const isRevealed = !this.stage.isPlaying && !running;
+    const { isRevealed } = this;
     if (asked.prediction !== null) this.predicted = `You predict ${this.named(asked)}.`;
     else if (isRevealed) this.predicted = "";
     const isAsked = asked.is_open && isRevealed;
@@ -67,6 +145,23 @@ export class AskedQuestion {
     this.element.classList.toggle("le-is-right", isRevealed && asked.prediction === null && asked.is_right === true);
     this.element.classList.toggle("le-is-wrong", isRevealed && asked.prediction === null && asked.is_right === false);
     write(this.words, isRevealed ? this.question(asked) : this.predicted || asked.text);
+    this.paintMore(asked, isRevealed);
+  }
+
+  paintMore(asked: Asked, isRevealed: boolean) {
+    const { offers = [], reason = "", hint = "", prediction } = asked,
+      isJudged = prediction === null && isRevealed;
+    for (const [part, words] of [
+      [this.refusal, isRevealed ? this.refused : ""],
+      [this.reason, isJudged ? reason : ""],
+      [this.hint, isRevealed ? hint : ""],
+    ] as const) {
+      write(part, words);
+      part.hidden = !words;
+    }
+    for (const [wish, one] of Object.entries(this.buttons)) one.hidden = !offers.includes(wish);
+    this.buttons.go.hidden = !asked.is_open || prediction === null;
+    this.wishes.hidden = !isRevealed || !this.stage.hasControls;
   }
 
   question(asked: Asked) {
@@ -82,4 +177,11 @@ export class AskedQuestion {
     if (kind === "request") return requestName(Number(prediction));
     return kind === "hash" ? contentName(this.stage.sides[0].scene.contentOf(String(prediction))) : String(prediction);
   }
+}
+
+// Why a number cannot be a prediction; empty if it can.
+function refusalOf(number: number) {
+  if (Number.isNaN(number)) return "Write a number first.";
+  if (number < 0) return "A number below zero cannot be: write 0 or more.";
+  return Number.isInteger(number) ? "" : "Write a whole number.";
 }

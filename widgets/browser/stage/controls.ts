@@ -141,6 +141,7 @@ export class Controls {
   showAnswer(answer: WireContent) {
     const at = this.pending.indexOf(answer.action ?? "");
     if (at >= 0) this.pending.splice(at, 1);
+    if (answer.action === "predict" || answer.action === "wish") return this.showMessage(); // the question says it
     this.error = answer.error ? `${answer.action}: ${answer.error}` : "";
     if (!answer.error && answer.action === "add") this.prompt.select();
     this.showMessage();

@@ -88,6 +88,7 @@ export function layViews(stage: Stage, root: HTMLElement, { views, is_plain = fa
     layer = overlay(stage),
     scrubber = new Scrubber(stage),
     caption = new CaptionLine(stage),
+    asked = new AskedQuestion(stage),
     main = element("div", "le-main");
   const panels = views.filter((name) => name in VIEWS).map((name) => panel(stage, name));
   main.append(...panels);
@@ -98,9 +99,10 @@ export function layViews(stage: Stage, root: HTMLElement, { views, is_plain = fa
     root.style.setProperty("--le-num-rows", String(numRows));
     root.style.setProperty("--le-num-columns", String(Math.ceil(panels.length / numRows)));
   });
-  root.append(caption.element, main, scrubber.element, new Notice(stage).element, layer, keys.element);
+  root.append(asked.element, caption.element, main, scrubber.element, new Notice(stage).element, layer, keys.element);
   for (const part of [
     caption,
+    asked,
     scrubber,
     new MomentData(stage, scrubber),
     new Told(stage),

@@ -81,7 +81,7 @@ export class Pointing {
     this.subject = subject;
     if (!subject) this.hideTip();
     this.link();
-    this.pointed = remark(stage.root, this.pointed, subject, "le-pointed");
+    this.pointed = remark(stage.root, this.pointed, subject ? [subject] : [], "le-pointed");
     for (const { view } of stage.painting.painted) view.point?.(subject);
   }
 
@@ -128,8 +128,8 @@ export class Pointing {
 
   mark() {
     const { stage } = this;
-    this.marked = remark(stage.root, this.marked, stage.selection, "le-selected");
-    if (this.subject) this.pointed = remark(stage.root, this.pointed, this.subject, "le-pointed");
+    this.marked = remark(stage.root, this.marked, stage.selection ? [stage.selection] : [], "le-selected");
+    if (this.subject) this.pointed = remark(stage.root, this.pointed, [this.subject], "le-pointed");
   }
 
   refresh() {
@@ -164,10 +164,16 @@ function subjectOf(found: HTMLElement): PointedSubject {
   };
 }
 
-function remark(root: HTMLElement, old: HTMLElement[], subject: Subject | null, className: string) {
-  const wanted = subject
-    ? [...root.querySelectorAll<HTMLElement>(`[data-${subject.kind}="${CSS.escape(String(subject.id))}"]`)]
-    : [];
+// Moves a class from the elements that had it to those of these subjects; returns the elements.
+export function remark(
+  root: HTMLElement,
+  old: HTMLElement[],
+  subjects: Pick<Subject, "kind" | "id">[],
+  className: string,
+) {
+  const wanted = subjects.flatMap(({ kind, id }) => [
+    ...root.querySelectorAll<HTMLElement>(`[data-${kind}="${CSS.escape(String(id))}"]`),
+  ]);
   for (const one of old) if (!wanted.includes(one)) one.classList.remove(className);
   for (const one of wanted) one.classList.add(className);
   return wanted;

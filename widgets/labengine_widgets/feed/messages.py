@@ -120,6 +120,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "reset": (),
     "add": ("prompt", "copies", "max_tokens"),
     "predict": ("prediction",),
+    "wish": ("wish",),
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -21,7 +21,7 @@ from widgets.fake_view_source import FakeViewSource
 from widgets.story_219 import begin
 
 MOUNT = """
-async (saved) => {
+async ([saved, arrangement]) => {
   window.unmount?.();
   const bytes = (text) => Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
   const { default: widget } = await import("/widget.js");
@@ -35,7 +35,7 @@ async (saved) => {
     tell("comm_live_update");
   };
   const model = {
-    get: (name) => ({ saved: [view(saved)], arrangement: { kind: "dashboard", views: [] } })[name],
+    get: (name) => ({ saved: [view(saved)], arrangement })[name],
     send: (message) => window.sent.push(message),
     on: (name, act) => heard.push([name, act]),
     off: (name, act) => heard.splice(heard.findIndex(([n, a]) => n === name && a === act), 1),
@@ -86,6 +86,8 @@ async () => {
 class View:
     """A page with one dashboard, and the feed that it hangs on; the tests tick the feed."""
 
+    arrangement: ClassVar[dict[str, Any]] = {"kind": "dashboard", "views": []}
+
     def __init__(self, bare: BarePage, events: list[ev.Event], words: dict[int, str]) -> None:
         self.bare, self.page = bare, bare.page
         self.is_deaf = False
@@ -102,7 +104,7 @@ class View:
     def mount(self) -> None:
         """Show the widget with the state that a notebook saves now; whatever was shown before is gone."""
         saved = base64.b64encode(saved_bytes(self.feed)).decode()
-        self.page.evaluate(MOUNT, saved)
+        self.page.evaluate(MOUNT, [saved, self.arrangement])
 
     def send(self, content: dict[str, Any], buffers: list[bytes] | None = None) -> None:
         """The feed's way to the page."""

@@ -11,6 +11,9 @@ import type { Subject, ViewHost } from "../view.ts";
 import type { CellRect } from "./cell.ts";
 import { pin, ring } from "./cell.ts";
 
+const RIGHT = "#009e73",
+  CLICKED = "#d55e00";
+
 export class Outlines {
   host: ViewHost;
   side: Side;
@@ -43,6 +46,8 @@ export class Outlines {
       ...this.named(this.selected),
       ...this.violated.keys(),
       ...this.misnamed.keys(),
+      ...this.side.judged.said,
+      ...this.side.judged.truth,
     ]);
     return this.ids;
   }
@@ -77,9 +82,12 @@ export class Outlines {
       pointed,
     }: { theme: Theme; hasMark: boolean; selected: Set<number>; pointed: Set<number> },
   ) {
-    const isSelected = selected.has(id),
+    const { said, truth } = this.side.judged,
+      isSelected = selected.has(id),
       isRinged = isSelected || this.focus.has(id);
     if (this.different.has(id) && !(this.host.isPair && hasMark)) ring(context, rect, theme.accent, 2, [5, 3]);
+    if (truth.has(id)) return ring(context, rect, RIGHT, 4);
+    if (said.has(id)) return ring(context, rect, CLICKED, 4, [6, 4]);
     if (isRinged) ring(context, rect, theme.accent, isSelected ? 3.5 : 2);
     if (isSelected) pin(context, rect, theme.accent);
     if (pointed.has(id)) ring(context, rect, isRinged ? theme.paper : theme.soft, isRinged ? 1 : 1.5);

@@ -1,0 +1,196 @@
+"""The questions in the text of notebooks, in Chromium: each is answered rightly and wrongly by clicking."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import labengine
+from browser.bare_pages import BROWSER, BarePage, BarePages
+from labengine.course.exercise import exercise_names
+from labengine.course.predict_exercise import PredictExercise
+from labengine.course.progress import VARIABLE
+from widgets.browser.stage.dashboard_page import _ticked
+from widgets.browser.stage.test_asked import WORDS, ExercisePage
+
+pytestmark = pytest.mark.browser
+
+FIRST = ("first-light/", "continuous-batching/", "prefix-caching/")
+REASON, HINT, REFUSAL = ".le-asked-reason", ".le-asked-hint", ".le-asked-refusal"
+PARTS = {"request": ".le-tables-panel", "hash": ".le-map-panel", "block": ".le-queue-panel"}
+
+
+BOXES = """
+(selectors) => selectors.map((one) => document.querySelector(one).getBoundingClientRect()).map((r) => [r.top, r.bottom])
+"""
+SELECTED = "() => document.querySelector('.labengine').stage.selection"
+JUDGED = "() => [...document.querySelector('.labengine').stage.sides[0].judged.truth]"
+
+
+def asked(name: str) -> PredictExercise:
+    exercise = labengine.exercise(name)
+    assert isinstance(exercise, PredictExercise)
+    return exercise
+
+
+PREDICTED = [name for name in exercise_names() if name.startswith(FIRST)]
+GUESSES = [name for name in PREDICTED if isinstance(labengine.exercise(name), PredictExercise)]
+
+
+class GuessPage(ExercisePage):
+    """The picture that a question's `show` draws."""
+
+    def __init__(self, bare: BarePage, exercise: PredictExercise) -> None:
+        views = [*exercise._views]
+        self.arrangement = {"kind": "view", "views": views} if views else {"kind": "dashboard", "views": []}
+        self.exercise = exercise
+        bare.page.set_default_timeout(5000)
+        super().__init__(bare, exercise)
+
+    def button(self, name: str) -> Any:
+        return self.page.locator(".le-asked").get_by_role("button", name=name, exact=True)
+
+    def say(self, prediction: Any) -> None:  # type: ignore[override]
+        """Click on what is predicted, or write the number."""
+        about = self.exercise.about
+        if about == "number":
+            self.page.locator(".le-asked input").fill(str(prediction))
+            self.button("Predict").click()
+            self.answer()
+        else:
+            self.click_on(f"{PARTS[about]} [data-{about}='{prediction}']")
+
+    def reveal(self) -> None:
+        """Press the button that takes the step, and skip its play."""
+        self.press_button("See what happens")
+        self.press("Escape")
+        self.painted()
+
+    def press_button(self, name: str) -> None:
+        self.button(name).click()
+        self.answer()
+        self.answer()
+
+    def marked(self, name: str) -> list[str]:
+        """Return what carries a mark: "block 3", "request 1" ..."""
+        found = self.page.locator(f".le-main .le-{name}").evaluate_all(
+            "all => all.map(one => ['hash', 'block', 'request'].filter(kind => kind in one.dataset)"
+            ".map(kind => `${kind} ${one.dataset[kind]}`).join(', '))"
+        )
+        return sorted({*found})
+
+
+def _wrong(exercise: PredictExercise, right: Any) -> Any:
+    snapshot = exercise.lab.snapshot()
+    others = {
+        "number": [*range(3)],
+        "block": snapshot.free_queue,
+        "request": snapshot.requests,
+        "hash": snapshot.prefix_map,
+    }
+    return next(one for one in others[exercise.about] if one != right)
+
+
+@pytest.mark.parametrize("names", [GUESSES[place::4] for place in range(4)], ids=lambda names: names[0])
+def test_each_is_answered_wrongly_and_rightly_by_clicking(
+    names: list[str], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "progress.json"))
+
+    def check(page: GuessPage, exercise: PredictExercise) -> None:
+        right, *others = exercise._right_answers()
+        assert not page.button("Again").is_visible() and not page.button("See what happens").is_visible()
+        page.say(said := _wrong(exercise, right))
+        page.reveal()
+        assert page.text(WORDS).startswith("✗ You said "), page.text(WORDS)
+        assert page.text(REASON) == exercise.question.reason != "", "the reason stands there at once"
+        if exercise.about != "number":
+            assert any(f"{exercise.about} {said}" in one for one in page.marked("said")) or exercise.about == "hash"
+            assert page.marked("truth") or page.page.evaluate(JUDGED), "what is right is marked, too"
+            assert page.text(".le-asked-legend") == "clickedright"
+            assert page.page.evaluate(SELECTED) is None, "the mark is not hidden by a selection"
+        page.press_button("Hint")
+        assert page.text(HINT).startswith("Hint 1 of ")
+        page.press_button("Again")
+        assert not page.page.locator(REASON).is_visible() and page.marked("truth") == []
+        for answer in (right, *others):
+            page.say(answer)
+            page.reveal()
+            assert page.text(WORDS).startswith("✓ You said "), page.text(WORDS)
+        assert labengine.progress()[exercise.name].passed
+        page.press_button("Another one")
+        assert not page.page.locator(REASON).is_visible() and "✓" not in page.text(WORDS)
+        assert exercise.text.task in page.text(WORDS)
+        page.say(exercise._right_answers()[0])
+        page.reveal()
+        assert page.text(WORDS).startswith("✓ You said ")
+
+    def run(pages: BarePages) -> None:
+        with _ticked():
+            for name in names:
+                exercise = asked(name)
+                with pages.lent(1200, 900) as bare:
+                    page = GuessPage(bare, exercise)
+                    try:
+                        check(page, exercise)
+                    except Exception as error:
+                        error.add_note(f"{name}: {exercise.text.task} {page.text(WORDS)}")
+                        raise
+                    assert list(page.feed.failures) == []
+                    page.close()
+                exercise.lab.close()
+
+    BROWSER.run(run)
+
+
+def test_what_is_no_number_is_said_in_the_picture() -> None:
+    exercise = asked("first-light/after")
+
+    def run(pages: BarePages) -> None:
+        with _ticked(), pages.lent(1200, 900) as bare:
+            page = GuessPage(bare, exercise)
+            page.button("Predict").click()
+            page.painted()
+            assert page.text(REFUSAL) == "Write a number first."
+            for number, said in (("-3", "below zero"), ("2.5", "a whole number")):
+                page.say(number)
+                assert said in page.text(REFUSAL)
+            assert exercise.question.prediction is None
+            page.say(5)
+            assert not page.page.locator(REFUSAL).is_visible() and "You predict 5" in page.text(WORDS)
+            page.close()
+
+    BROWSER.run(run)
+    exercise.lab.close()
+
+
+@pytest.mark.parametrize("width", [1440, 1024])
+def test_what_the_question_asks_about_is_in_sight(width: int) -> None:
+    names = [name for name in GUESSES if asked(name).about in ("request", "hash")]
+
+    def check(page: GuessPage, exercise: PredictExercise) -> None:
+        snapshot, about = exercise.lab.snapshot(), exercise.about
+        things = snapshot.prefix_map if about == "hash" else snapshot.requests
+        for thing in things:
+            [box, frame] = page.page.evaluate(BOXES, [f"{PARTS[about]} [data-{about}='{thing}']", PARTS[about]])
+            assert frame[0] <= box[0] and box[1] <= frame[1] + 1, (exercise.name, thing)
+        if ".le-queue-panel" in page.page.content() and about == "hash" and exercise._views:
+            for block_id in snapshot.free_queue:
+                found = f".le-queue-panel [data-block='{block_id}']"
+                [box, frame] = page.page.evaluate(BOXES, [found, ".le-queue-panel"])
+                assert frame[0] <= box[0] and box[1] <= frame[1] + 1, (exercise.name, block_id)
+
+    def run(pages: BarePages) -> None:
+        with _ticked():
+            for name in names:
+                exercise = asked(name)
+                with pages.lent(width, 900) as bare:
+                    page = GuessPage(bare, exercise)
+                    page.page.evaluate("(w) => (document.getElementById('cell').style.width = `${w}px`)", width - 200)
+                    page.settled()
+                    check(page, exercise)
+                    page.close()
+                exercise.lab.close()
+
+    BROWSER.run(run)
