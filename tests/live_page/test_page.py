@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from labengine.live_page.page import MAX_REFUSAL, LivePage
+from labengine.live_page.permalink import permalink_of
+from labengine.live_page.session import WHOLE_PROMPT, _budget
 from labengine.record.snapshot import Snapshot
 from labengine.record.wording import readable
 from waiting import PATIENCE
@@ -155,6 +157,15 @@ def test_a_refusal_leaves_the_session_open(query: str, message: str, monkeypatch
         posted.page.close()
 
     asyncio.run(scenario())
+
+
+def test_an_edition_that_cuts_no_prompt_gets_a_budget_for_whole_ones_with_weights() -> None:
+    whole = {"max_num_batched_tokens": WHOLE_PROMPT}
+    assert _budget(permalink_of("model=smollm2&edition=nano-vllm-2025-07")) == whole
+    assert _budget(permalink_of("model=smollm2&compare=vllm,nano-vllm-2025-07")) == whole
+    assert (
+        _budget(permalink_of("model=smollm2&edition=vllm")) == _budget(permalink_of("edition=nano-vllm-2025-07")) == {}
+    )
 
 
 @pytest.mark.parametrize(
