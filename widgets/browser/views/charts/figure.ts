@@ -141,7 +141,8 @@ export class Figure {
     return TOP + this.height * (1 - share);
   }
 
-  // What is higher than the axis is torn between its end and the top, and its height is written there, where there is room.
+  // What is higher than the axis is torn between its end and the top, and its height is written there, where there is
+  // room.
   paintCuts(context: CanvasRenderingContext2D, theme: Theme) {
     const step = this.width / this.span,
       w = Math.max(2, step);
