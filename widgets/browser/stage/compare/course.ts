@@ -40,8 +40,8 @@ export class Course {
     this.catchUp();
   }
 
-  // Sets the first position: the first guided stop, the first difference, or where nothing differs the opening. Events of new
-  // recordings wait for the captions about them, and these for the events.
+  // Sets the first position: the first guided stop, the first difference, or where nothing differs the opening. Events
+  // of new recordings wait for the captions about them, and these for the events.
   settle() {
     const { stage } = this,
       { track, sides } = stage;
