@@ -17,8 +17,11 @@ from labengine.course.progress_file import Attempts
 
 HUES = {"b": "#56B4E9", "g": "#009E73", "y": "#F0E442", "o": "#E69F00", "p": "#CC79A7", "k": "#0072B2"}
 """The colours of blocks in the pictures."""
+_SQUARES = {"b": "🟦", "g": "🟩", "y": "🟨", "o": "🟧", "p": "🟪", "k": "⬛", ".": "⬜"}
+"""The same where a page keeps no styles, as GitHub's: hidden by a style where it does."""
+_HIDDEN = "⬜"
 _COVERED = "#88888840"
-_SMALL = "display:inline-block;width:15px;height:15px;margin:1px;border-radius:3px;background:{}"
+_SMALL = "display:inline-block;width:15px;height:15px;margin:1px;border-radius:3px;font-size:0;background:{}"
 _TILE = "display:inline-block;padding:1px 7px;margin:2px;border-radius:4px;{}"
 
 _CAT = ("o....o....", "oo..oo....", "oooooo....", "okookoo..o", "ooppooooo.", ".oooooooo.", "..oo..oo..")
@@ -91,10 +94,16 @@ class ProgressStrip:
         """Yield the picture's rows, from the left on uncovered as far as answers reach."""
         picture, _ = PICTURES.get(self.notebook, _ANY)
         width = len(picture[0])
-        shown_columns = width if self.is_complete else width * self.num_passed // len(self.names)
+        num_shown = width if self.is_complete else width * self.num_passed // len(self.names)
         for row in picture:
-            colors = [HUES.get(sign, "none") if place < shown_columns else _COVERED for place, sign in enumerate(row)]
-            yield [f'<span style="{_SMALL.format(color)}"></span>' for color in colors]
+            yield [
+                _square(HUES.get(sign, "none"), _SQUARES[sign]) if place < num_shown else _square(_COVERED, _HIDDEN)
+                for place, sign in enumerate(row)
+            ]
+
+
+def _square(color: str, sign: str) -> str:
+    return f'<span style="{_SMALL.format(color)}">{sign}</span>'
 
 
 @overload
