@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from labengine.core.sliding_window import SlidingWindowGroup as SlidingWindowGroup
     from labengine.core.token_budget import TokenBudgetScheduler as TokenBudgetScheduler
     from labengine.course.exercise import exercise as exercise
-    from labengine.course.progress import progress as progress
+    from labengine.course.progress_strip import progress as progress
     from labengine.engine.attention.torch_static import StaticTorch as StaticTorch
     from labengine.engine.external import DiskStore as DiskStore
     from labengine.engine.external import HostStore as HostStore
@@ -92,7 +92,7 @@ _HOMES = {
     "load_ipython_extension": "labengine.notebook",
     "model_path": "labengine.engine.sources",
     "open": "labengine.session.saved.trace",
-    "progress": "labengine.course.progress",
+    "progress": "labengine.course.progress_strip",
     "scenario": "labengine.scenarios.by_hand",
     "simulate": "labengine.engine.workload",
     "unload_ipython_extension": "labengine.notebook",

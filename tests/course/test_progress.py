@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import labengine
+from labengine.config import ConfigError
 from labengine.core.block_pool import BlockPool
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.course import progress as module
@@ -264,3 +265,23 @@ def test_the_file_is_in_the_users_data_folder(monkeypatch: pytest.MonkeyPatch, t
     assert progress_path() == tmp_path / "labengine" / "progress.json"
     monkeypatch.delenv("XDG_DATA_HOME")
     assert progress_path() == Path.home() / ".local" / "share" / "labengine" / "progress.json"
+
+
+def test_a_strip_shows_a_notebooks_questions_and_uncovers_its_picture() -> None:
+    strip = labengine.progress("first-light")
+    assert strip.names and {name.partition("/")[0] for name in strip.names} == {"first-light"}
+    assert strip.num_passed == 0 and "0 of" in repr(strip) and "· middle" in repr(strip)
+    note_check("first-light/middle", is_passed=True)
+    note_check("first-light/after", is_passed=False)
+    strip = labengine.progress("first-light")
+    assert strip.num_passed == 1 and "✓ middle" in repr(strip) and "✗ after" in repr(strip)
+    html = strip._repr_html_()
+    assert html.count("<span") == len(strip.names) + 70 and "<script" not in html
+    covered = html.count("#88888840")
+    for name in strip.names:
+        note_check(name, is_passed=True)
+    strip = labengine.progress("first-light")
+    assert strip.is_complete and "first light." in strip.headline
+    assert covered > 0 and "#88888840" not in strip._repr_html_()
+    with pytest.raises(ConfigError, match="did you mean 'first-light'"):
+        labengine.progress("first-lights")

@@ -272,6 +272,7 @@ def early_token() -> Exercise:
 
 
 EXERCISES: Mapping[str, Callable[[], Exercise]] = {
+    **GUESSES,
     "continuous-batching/budget": budget,
     "continuous-batching/next-chunk": next_chunk,
     "continuous-batching/preempted": preempted,
@@ -280,5 +281,4 @@ EXERCISES: Mapping[str, Callable[[], Exercise]] = {
     "continuous-batching/victim": victim,
     "continuous-batching/early-token": early_token,
     "continuous-batching/no-way-back": no_way_back,
-    **GUESSES,
 }

@@ -306,10 +306,10 @@ def shared_free() -> Exercise:
 
 
 EXERCISES: Mapping[str, Callable[[], Exercise]] = {
+    **GUESSES,
     "first-light/peak": peak,
     "first-light/next-free": next_free,
     "first-light/latecomer": latecomer,
     "first-light/shared-blocks": shared_blocks,
     "first-light/shared-free": shared_free,
-    **GUESSES,
 }

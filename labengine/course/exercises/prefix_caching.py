@@ -363,10 +363,10 @@ def first_wrong() -> Exercise:
 
 
 EXERCISES: Mapping[str, Callable[[], Exercise]] = {
+    **GUESSES,
     "prefix-caching/chain": hash_chain,
     "prefix-caching/longest-hit": longest_hit,
     "prefix-caching/evicted": evicted,
     "prefix-caching/first-wrong": first_wrong,
     "prefix-caching/in-the-way": in_the_way,
-    **GUESSES,
 }

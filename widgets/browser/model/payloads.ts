@@ -78,7 +78,7 @@ export interface Asked {
 }
 
 // What is marked in the views.
-export type Mark = [kind: "block" | "request" | "hash", id: number | string];
+type Mark = [kind: "block" | "request" | "hash", id: number | string];
 
 export interface Status {
   title: string;
