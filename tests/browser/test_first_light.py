@@ -105,8 +105,8 @@ def test_the_notebook_runs_in_a_restarted_kernel(at_first_step: LabPage) -> None
     pictures = (
         (".le-compare", 0, "3 0", "8 5"),
         (".labengine-dashboard", 0, "0", "0"),
-        (".labengine-view", 0, "0", "5"),  # each stays at the moment that its text is about
-        (".labengine-view", 1, "0", "8"),
+        (".labengine-view", 2, "0", "5"),  # behind two questions; each stays at the moment that its text is about
+        (".labengine-view", 3, "0", "8"),
     )
     for selector, which, lost, used in pictures:
         root = lab_page.page.locator(selector).nth(which)
