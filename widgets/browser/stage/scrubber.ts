@@ -8,7 +8,8 @@ import { SPEEDS } from "./player.ts";
 import type { Stage } from "./stage.ts";
 import type { Span } from "./track.ts";
 
-const BACK = "one moment back (←)";
+const BACK = "one moment back (←)",
+  STEP_BACK = "the end of the step before (page up)";
 
 function slider(label: string) {
   const made = element("input");
@@ -20,7 +21,7 @@ function slider(label: string) {
 export class Scrubber {
   stage: Stage;
   element: HTMLElement;
-  stepBack = button("«", "the end of the step before (page up)");
+  stepBack = button("«", STEP_BACK);
   back = button("‹", BACK);
   forth = button("›", "one moment on (→)");
   stepForth = button("»", "the end of the next step (page down)");
@@ -91,6 +92,7 @@ export class Scrubber {
     this.gaps.paint(stage.sides[0].recording);
     const gap = position <= track.first && this.gaps.before.title;
     put(this.back, "title", gap ? `the recording begins here. ${gap}` : BACK);
+    put(this.stepBack, "title", gap ? this.back.title : STEP_BACK);
     this.back.disabled = this.stepBack.disabled = position <= track.first;
     this.forth.disabled = this.stepForth.disabled = position >= track.end;
     this.replay.disabled = track.end === track.first;

@@ -52,6 +52,8 @@ EMIT = then_painted(
 )
 """A long message is gzipped, and unpacking it takes its time."""
 
+PLAY_FAST = "() => { document.querySelector('.labengine').stage.player.speed = 40; }"
+"""At the pace of reading a step takes a minute; a test of the pace sets it."""
 PLAY_SLOWLY = "() => { document.querySelector('.labengine').stage.player.speed = 1e-3; }"
 WALK = """
 async ([moments, scripts]) => {
@@ -105,6 +107,7 @@ class View:
         """Show the widget with the state that a notebook saves now; whatever was shown before is gone."""
         saved = base64.b64encode(saved_bytes(self.feed)).decode()
         self.page.evaluate(MOUNT, [saved, self.arrangement])
+        self.page.evaluate(PLAY_FAST)
 
     def send(self, content: dict[str, Any], buffers: list[bytes] | None = None) -> None:
         """The feed's way to the page."""

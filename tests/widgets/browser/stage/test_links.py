@@ -89,7 +89,7 @@ def test_a_tooltip_goes_with_any_key_and_with_a_change_of_the_layout() -> None:
         view.page.mouse.move(5, 5)
         point_at(view, 1)
         view.page.evaluate("() => (document.getElementById('cell').style.width = '700px')")
-        view.page.wait_for_selector(".le-tip", state="hidden", timeout=5000)
+        view.page.wait_for_selector(".le-tip", state="hidden")
 
     show_dashboard(check, merging_step())
 

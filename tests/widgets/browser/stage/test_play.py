@@ -65,7 +65,7 @@ def test_a_step_plays_by_itself() -> None:
     def check(view: View) -> None:
         view.page.evaluate(STEADY_CLOCK)
         view.page.evaluate(WATCH)
-        view.page.locator(".labengine").evaluate("({ stage }) => { stage.player.speed = 4; }")
+        view.page.evaluate("() => { document.querySelector('.labengine').stage.player.speed = 4; }")
         view.say(merging_step())
         view.until("frame", "19")
         view.until("playing", "false")
@@ -77,6 +77,8 @@ def test_a_step_plays_by_itself() -> None:
 
 READINGS = """([start, end]) => {
   const { track, player } = document.querySelector(".labengine").stage, readings = [];
+  player.speed = 1;
+  player.told.clear();
   for (let at = track.next(start); at <= end; at = track.next(at)) {
     readings.push([track.kindAt(at), track.lettersAt(at), player.pace(at)]);
     player.told.add(track.kindAt(at));
