@@ -33,7 +33,7 @@ export function layRows(story: Story, height: number): Rows {
     hasAll = story.numBlocks * LEAST_ROW <= full;
   const ids = hasAll ? range(story.numBlocks) : Object.keys(story.bands).map(Number),
     numIdle = story.numBlocks - ids.length;
-  const room = full - (numIdle ? IDLE : 0),
+  const room = Math.max(LEAST_ROW, full - (numIdle ? IDLE : 0)),
     perRow = Math.max(1, Math.ceil((ids.length * LEAST_ROW) / room)),
     numRows = Math.max(1, Math.ceil(ids.length / perRow));
   return {
