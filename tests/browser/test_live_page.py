@@ -109,6 +109,21 @@ def ask(page: Page) -> None:
 
 
 @pytest.mark.sweep
+def test_a_front_without_its_picture_and_a_question_of_blanks_say_so(browser: Browser, address: str) -> None:
+    with new_context(browser) as context:
+        page = context.new_page()
+        page.route("**/opening.bin", lambda route: route.fulfill(status=404))
+        page.goto(address)
+        page.locator("#opening-verdict", has_text="The picture of this question did not come.").wait_for()
+        page.get_by_label("Now your own question:").fill("  ")
+        page.get_by_role("button", name="Ask").click()
+        page.locator("#own-state", has_text="the link has an empty prompt").wait_for()
+        page.get_by_label("Now your own question:").fill("And now?")
+        page.get_by_role("button", name="Ask").click()
+        until_live(page)
+
+
+@pytest.mark.sweep
 def test_the_question_is_answered_rightly_and_skipped(browser: Browser, address: str) -> None:
     with opened(browser, address) as page:
         ask(page)

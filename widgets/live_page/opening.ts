@@ -38,12 +38,15 @@ export class Opening {
     });
   }
 
+  get isShown() {
+    return !this.element.hidden;
+  }
+
   async show(place: HTMLElement) {
     this.element.hidden = false;
-    const answer = await fetch(new URL("recorded/opening.bin", import.meta.url));
-    if (!answer.ok) return;
-    const opened = (await unpacked(new Uint8Array(await answer.arrayBuffer()))) as Opened,
-      stage = await mount(place, JSON.stringify(opened.recording), PLAIN);
+    const opened = await fetched().catch(() => null);
+    if (!opened) return this.offerOwn("The picture of this question did not come. You can ask your own below.");
+    const stage = await mount(place, JSON.stringify(opened.recording), PLAIN);
     if (this.element.hidden) return stage.close(); // another session was quicker
     this.stage = stage;
     this.opened = opened;
@@ -91,8 +94,13 @@ export class Opening {
       button.classList.toggle("live-right", blocks === used);
       button.classList.toggle("live-other", blocks === said && said !== used);
     }
-    this.after.hidden = false;
+    this.offerOwn(this.verdict.textContent);
     this.after.scrollIntoView({ block: "nearest" });
+  }
+
+  offerOwn(words: string) {
+    this.verdict.textContent = words;
+    this.after.hidden = false;
   }
 
   close() {
@@ -100,4 +108,9 @@ export class Opening {
     this.stage?.close();
     this.stage = null;
   }
+}
+
+async function fetched() {
+  const answer = await fetch(new URL("recorded/opening.bin", import.meta.url));
+  return answer.ok ? ((await unpacked(new Uint8Array(await answer.arrayBuffer()))) as Opened) : null;
 }

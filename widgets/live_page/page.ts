@@ -176,11 +176,14 @@ class LivePage {
   // What was open stays; a page that has nothing yet asks its question.
   refused(message: string) {
     this.bar.refuse(message);
+    this.opening.say(message);
+    this.isToStep = false;
+    if (this.opening.isShown) this.query = ""; // the question stands as before
     this.showFront();
   }
 
   showFront() {
-    if (this.connection.isOpen || this.opening.stage) return;
+    if (this.connection.isOpen || this.opening.isShown) return;
     this.query = "";
     void this.ask();
   }
