@@ -54,7 +54,7 @@ class LateChain(Scenario):
         title="feat(scheduler): LoRA adapter identity, max_loras batch cap, and per-adapter KV namespace",
         state="closed, not merged",
         as_of="2026-08-22",
-        seen_in="no version: a hazard of a design that it does not choose; at 760ae6e, its parent, no hash has an adapter",
+        seen_in="no version: the hazard of a design not chosen; at 760ae6e, its parent, no hash has an adapter",
         needs=("LoRA adapters", "a key in the hash of page 0 alone", "a prompt that is shorter than a page"),
     )
     claim = (
