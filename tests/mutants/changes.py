@@ -6,6 +6,7 @@ import ast
 import builtins
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 from labengine.session.source_text import outside_names, parsed
 from mutants.expressions import expression_changes
@@ -21,7 +22,8 @@ class Change:
     text: str
 
 
-def changes_of(text: str) -> list[Change]:
+@cache
+def changes_of(text: str) -> tuple[Change, ...]:
     """Return all changes of a method's text that leave other code, each text once.
 
     None that leaves a name without a value: that would be refused before anything runs.
@@ -36,9 +38,16 @@ def changes_of(text: str) -> list[Change]:
     for place in places(function):
         for kind, words, new in (*_of_statement(place), *expression_changes(place, function)):
             with_change = place.with_(new, tree)
-            if with_change != unchanged and names.issuperset(outside_names(with_change)):
+            if with_change != unchanged and (
+                not _may_unbind(kind, unchanged) or names.issuperset(outside_names(with_change))
+            ):
                 found.setdefault(with_change, Change(kind, words, with_change))
-    return list(found.values())
+    return tuple(found.values())
+
+
+def _may_unbind(kind: str, text: str) -> bool:
+    """Return True if a change of this kind can take the value of a name away: the tables of names take time."""
+    return kind == "statement dropped" or ":=" in text
 
 
 # -- statements --------------------------------------------------------------------------------------------------------
