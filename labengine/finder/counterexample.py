@@ -349,10 +349,11 @@ class Counterexample:
         return self.kind == "raises" or self.rule in ("endless", EXIT, LOST)
 
     def _body(self, *, is_asserted: bool = False) -> list[str] | None:
-        """Return the workload as lines; None where the lab's inputs are enough: no forks and rewinds."""
+        """Return the workload as lines; None where the lab's inputs are enough: no forks and rewinds, no run."""
         workload = self._case.workload[:-1] if is_asserted else self._case.workload
         has_repeats = any(isinstance(operation, Repeat) for operation in self._case.workload)
-        if not has_repeats and (is_asserted or self.rule not in (EXIT, LOST)):
+        is_of_inputs = not has_repeats and not self._runs_to_the_end
+        if is_of_inputs and (is_asserted or self.rule not in (EXIT, LOST)):
             return None
         return [*map(str, workload), *(["lab.run()"] if self._runs_to_the_end else [])]
 
@@ -402,6 +403,7 @@ class Counterexample:
             f"assert cost(lab).hit_tokens >= {cost.hit_tokens}",
             f"assert cost(lab).computed_tokens <= {cost.computed_tokens}",
             f"assert cost(lab).peak_used_blocks <= {cost.peak_used_blocks}",
+            f"assert cost(lab).num_steps <= {cost.num_steps}",
         )
 
     # -- telling it ----------------------------------------------------------------------------------------------------

@@ -30,6 +30,12 @@ class Suspects:
     module: ModuleType | None = None
     """A module that was patched in place."""
 
+    @property
+    def excusing(self) -> tuple[Parts, ...]:
+        """Parts whose faults are none of the suspects': their edition, and a reference that is a user's own."""
+        is_own = self.reference is not self.parts and base_of(self.reference) is not None
+        return tuple(one for one in (self.base, self.reference if is_own else None) if one is not None)
+
     def __getstate__(self) -> dict[str, Any]:
         """Leave the module out, which cannot be sent."""
         return {**vars(self), "module": None}

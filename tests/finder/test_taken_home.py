@@ -85,7 +85,7 @@ def test_what_has_no_text_makes_no_test(maker: object) -> None:
 def test_a_connectors_class_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from labengine.finder import find as find_module
 
-    monkeypatch.setattr(find_module, "small_scopes", lambda **settings: WITH_LOADS)
+    monkeypatch.setattr(find_module, "small_scopes", lambda keys, **settings: WITH_LOADS)
     monkeypatch.setattr(find_module, "large_scopes", lambda keys, **settings: WITH_LOADS)
     file, made = tmp_path / "own_tier.py", tmp_path / "test_own_tier.py"
     file.write_text(
