@@ -430,9 +430,11 @@ def test_a_scenario_gives_one_too(tmp_path: Path) -> None:
 
 
 def test_a_session_with_weights_is_run_on_its_recorded_tokens(smollm2: Lab) -> None:
-    prompt = list(range(2000, 2009))
-    for _ in range(3):
-        smollm2.add(token_ids=prompt, max_tokens=3)
+    first = smollm2.add(token_ids=range(2000, 2009), max_tokens=8, ignore_eos=True)
+    smollm2.run()
+    answered = [*smollm2.snapshot().requests[first].token_ids, 5]
+    for _ in range(2):
+        smollm2.add(token_ids=answered, max_tokens=3)
         smollm2.run()
     smollm2.add("Once upon a time", max_tokens=40, temperature=0.8, seed=5)
     smollm2.step(20)
@@ -440,6 +442,6 @@ def test_a_session_with_weights_is_run_on_its_recorded_tokens(smollm2: Lab) -> N
     with smollm2.rerun(HitLosesHash) as comparison:
         with pytest.raises(NoTestError, match="nothing here goes wrong by a rule") as caught:
             comparison.to_test()
-        assert "request 2 finds 8 tokens" in caught.value.suggestion
-        text = comparison.to_test(caught.value.suggestion)
+        assert "request 2 finds 16 tokens" in caught.value.suggestion
+        text = comparison.to_test("cost(lab).hit_tokens == 32")  # 16 of them follow from what was sampled
     assert 'Lab("smollm2"' in text
