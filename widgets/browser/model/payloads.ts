@@ -206,6 +206,28 @@ export interface ComparePayload {
   captioned?: number | null;
 }
 
+// A number of a workload that a slider changes, from 1 to `most`.
+export interface VariedFigure {
+  name: string;
+  label: string;
+  value: number;
+  most: number;
+}
+
+// What a run has come to; wrong: the rules that it broke, and its error.
+export interface Outcome {
+  name: string;
+  figures: Record<"peak" | "used" | "lost" | "computed" | "found" | "preemptions" | "steps", number>;
+  wrong: string;
+}
+
+// A workload that can be run again, and its newest run.
+export interface Varied {
+  figures: VariedFigure[];
+  outcome: Outcome[];
+  note: string;
+}
+
 // The envelope of a message; its document travels beside it.
 export interface WireContent {
   type: string;
@@ -224,6 +246,7 @@ export interface WireContent {
   position?: number | null;
   message?: string;
   action?: string;
+  varied?: Varied | null;
 }
 
 // The reader's selection; for an event in a comparison, with its side.
