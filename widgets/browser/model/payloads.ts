@@ -12,6 +12,7 @@ export interface SeamMethod {
   reason: string;
   is_custom?: boolean;
   is_emitter?: boolean;
+  emits_at?: number; // the line of the source, from 0, that emits the event
   base?: { class: string; source: string } | null;
 }
 
