@@ -18,10 +18,10 @@ from tools.site.notebook_runs import NOTEBOOKS, Output, run_of
 
 NOTE = """\
 > **In this page**, Python runs in your browser: nothing is installed, nothing is sent. *Run > Run All Cells* works."""
-MODEL = """\
- Below the first cell that asks for SmolLM2, a button fetches its weights ({megabytes} MB, once). Until then the \
-simulated model takes its place: scheduler, pool and prefix cache are the same, each word of a prompt is a token, and \
-the text tells of the real one, so some of its numbers are others here."""
+BUTTON = " Below the first cell that asks for SmolLM2, a button fetches its weights ({megabytes} MB, once)."
+SIMULATED = """\
+ Until then a simulated model takes its place: each word of a prompt is a token, and some numbers in the text are the \
+real one's."""
 NEEDS = " A cell that begins with `%%needs` shows its recorded output where the page lacks what the cell needs."
 
 PLAYED = "(a view that plays: the course's page of this notebook has it)"
@@ -87,8 +87,9 @@ def write(folder: Path) -> Recorded:
 
 def in_page(cells: list[Cell], needs: Mapping[str, str], outputs: Recorded) -> list[Cell]:
     """Return cells as the page has them. needs and outputs: by the ids of the cells that it may not run."""
-    asks = any(cell["cell_type"] == "code" and MODEL_NAME in cell["source"] for cell in cells)
-    note = NOTE + (MODEL.format(megabytes=MEGABYTES) if asks else "") + (NEEDS if needs else "")
+    asks = any(MODEL_NAME in one["source"] for one in cells if one["cell_type"] == "code" and one["id"] not in needs)
+    button = BUTTON.format(megabytes=MEGABYTES) if asks or MODEL_NAME in needs.values() else ""
+    note = NOTE + button + (SIMULATED if asks else "") + (NEEDS if needs else "")
     shown = [
         cell | {"source": f"%%needs {needs[cell['id']]}\n{cell['source']}", "outputs": outputs.get(cell["id"], [])}
         if cell["id"] in needs
