@@ -4,6 +4,7 @@ import type { Files } from "./weights.ts";
 import { intact, removeOthers, sizeOf } from "./weights.ts";
 
 const NEWS_MS = 250,
+  MIN_GB = 4,
   // A module with one 128-bit vector.
   SIMD = [
     0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 10, 1, 8, 0, 65, 0, 253, 15, 253, 98, 11,
@@ -11,8 +12,11 @@ const NEWS_MS = 250,
 
 // Why this browser cannot have the model, or an empty text.
 export function refusal() {
-  if (!WebAssembly.validate(new Uint8Array(SIMD)))
+  if (!globalThis.WebAssembly?.validate(new Uint8Array(SIMD)))
     return "this browser has no WebAssembly SIMD, with which the model computes";
+  const { deviceMemory = MIN_GB } = navigator as { deviceMemory?: number }; // some browsers do not tell it
+  if (deviceMemory < MIN_GB)
+    return `this device has ${deviceMemory} GB of memory, and the model is only tried with ${MIN_GB} or more`;
   return isSecureContext ? "" : "a page keeps and checks weights only if it comes by https";
 }
 
