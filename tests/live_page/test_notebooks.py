@@ -18,6 +18,7 @@ from labengine.engine.wasm.floats import Floats
 from labengine.live_page import model_offer
 from labengine.live_page.model_offer import ABSENT, HERE, ModelOffer, offer_model
 from labengine.live_page.recorded_cells import RecordedCells, code_digest
+from labengine.magics import current_lab
 
 
 @pytest.fixture
@@ -94,6 +95,16 @@ def test_without_weights_a_lab_is_simulated_and_one_sentence_a_cell_says_so(
     lab: Lab = shell.user_ns["lab"]
     assert lab.add("two words", max_tokens=1) == 0 and lab.status()["model"].startswith("simulated")
     assert widgets(run(shell, START)) == 1, "the next cell says it too"
+
+
+def test_lab_start_can_be_run_again(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
+    offered(shell, Files(), monkeypatch)
+    monkeypatch.setattr(current_lab, "model_path", lambda name: pytest.fail(f"{name} is looked for on a disk"))
+    run(shell, "%load_ext labengine")
+    run(shell, "%lab start --model smollm2 --blocks 8 --block-size 4")
+    first = shell.user_ns["lab"]
+    run(shell, "%lab start --model smollm2 --blocks 8 --block-size 4")
+    assert shell.user_ns["lab"] is not first
 
 
 def test_kept_weights_are_loaded_before_the_first_cell_that_names_them(
