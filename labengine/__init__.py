@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from labengine.scenarios import bugs as bugs
     from labengine.scenarios.by_hand import scenario as scenario
     from labengine.session.compare.comparing import compare as compare
+    from labengine.session.compare.variation import vary as vary
     from labengine.session.judging.judge import judge as judge
     from labengine.session.saved.trace import open as open
     from labengine.vllm.cache_events.attach import kv_events as kv_events
@@ -102,6 +103,7 @@ _HOMES = {
     "scenario": "labengine.scenarios.by_hand",
     "simulate": "labengine.engine.workload",
     "unload_ipython_extension": "labengine.notebook",
+    "vary": "labengine.session.compare.variation",
 }
 """Public names and the modules they live in: resolved on first use, so that importing labengine loads neither torch
 nor transformers."""

@@ -28,6 +28,7 @@ from labengine.engine.external.host import HostStore
 from labengine.engine.failure import raising_method
 from labengine.finder.alone import called_alone
 from labengine.finder.board import Board, NoAnswer
+from labengine.finder.counterexample import Counterexample
 from labengine.finder.find import GRAVE, find
 from labengine.finder.limits import EndlessOperationError, operations_end, restart_clock
 from labengine.session.patch.override import PREFIX
@@ -201,7 +202,7 @@ def searched(override: Override, sight: Sight, seconds: float) -> Sight:
     asked: Any = override.cls if override.is_of_the_tier else override.parts(sight.edition)
     for seen_by, kinds in (("finder", GRAVE), ("finder beside", ("worse", "differs"))):
         found = find(asked, sight.edition, seconds=seconds, kinds=kinds, show_progress=False)
-        if found:
+        if isinstance(found, Counterexample):
             rule = found.rule if found.kind in ("rule", "raises") else found.kind
             return replace(sight, seen_by=seen_by, rule=rule, message=found.message, operations=len(found.operations))
     return replace(sight, seen_by="unseen" if DECIDED.intersection(sight.facets) else "unseen inside")
