@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
 
@@ -10,9 +10,11 @@ from labengine.config import ConfigError, EngineConfig, shown
 from labengine.core.connector import Connector
 from labengine.core.external_loads import ExternalLoads
 from labengine.core.journal import Journal
+from labengine.core.kv_cache_group import NotGrantedError
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.request import FinishReason, Request, RequestStatus
 from labengine.core.step_plan import UNSAMPLED, ScheduledRequest, StepPlan, scheduled_request
+from labengine.core.waiting_queue import WaitingQueue
 from labengine.events import (
     RequestAdded,
     RequestFinished,
@@ -23,6 +25,7 @@ from labengine.events import (
     TokensComputed,
 )
 from labengine.record.hooks import Hooks
+from labengine.record.wording import group_suffix
 
 NOT_ADMITTED: Final = None
 Admission = int | None
@@ -38,13 +41,19 @@ class Scheduler:
     """
 
     def __init__(
-        self, config: EngineConfig, manager: KVCacheManager, connector: Connector | None, hooks: Hooks, journal: Journal
+        self,
+        config: EngineConfig,
+        manager: KVCacheManager,
+        external: ExternalLoads,
+        waiting: WaitingQueue,
+        hooks: Hooks,
+        journal: Journal,
     ) -> None:
-        self.refuse_what_it_lacks(config, connector)
+        self.refuse_what_it_lacks(config, external.connector)
         self.config = config
         self.manager = manager
-        self.external = ExternalLoads(connector, manager, config.scheduler_block_size, journal)
-        self.waiting: deque[Request] = deque()
+        self.external = external
+        self.waiting = waiting
         self.running: list[Request] = []
         self.requests: dict[int, Request] = {}
         self.finished: OrderedDict[int, None] = OrderedDict()
@@ -72,7 +81,7 @@ class Scheduler:
     def add(self, request: Request) -> None:
         """Queue a request at the back."""
         self.requests[request.request_id] = request
-        self.waiting.append(request)
+        self.waiting.add_request(request)
         if RequestAdded in self._hooks:
             tokens = tuple(request.token_ids)
             self._hooks.emit(RequestAdded(request.request_id, tokens, request.sampling.max_tokens))
@@ -191,8 +200,12 @@ class Scheduler:
         tables, slot_runs = tuple(map(tuple, request.block_tables)), []
         if tables != request.planned_tables:
             request.planned_tables = tables
-        for group in self.manager.groups:
-            slot_runs.append(self.manager.slot_runs(request, start, end, group))
+        try:
+            for group in self.manager.groups:
+                slot_runs.append(self.manager.slot_runs(request, start, end, group))
+        except IndexError:
+            self._refuse_short_table(request, end)
+            raise
         return scheduled_request(
             request.request_id,
             (token_ids[start],) if num_tokens == 1 else tuple(token_ids[start:end]),
@@ -204,6 +217,17 @@ class Scheduler:
             request.sampling,
             request.seed,
         )
+
+    def _refuse_short_table(self, request: Request, end: int) -> None:
+        """Raise NotGrantedError if a table of the request ends before token `end`."""
+        for group in self.manager.groups:
+            num_slots = len(request.block_tables[group.index]) * group.block_size
+            if num_slots < end:
+                raise NotGrantedError(
+                    request.request_id,
+                    f"request {request.request_id} is scheduled up to token {end}, and the blocks of its "
+                    f"table{group_suffix(group.index)} hold {num_slots}",
+                ) from None
 
     def allocate_or_preempt(
         self, request: Request, num_tokens: int, batch: list[ScheduledRequest], preempted: list[int]
@@ -273,8 +297,8 @@ class Scheduler:
             self._hooks.emit(RequestPreempted(victim.request_id))
 
     def _queue_first(self, request: Request) -> None:
-        self._journal.record((self.waiting.popleft,))
-        self.waiting.appendleft(request)
+        self._journal.record((self.waiting.remove_request, request))
+        self.waiting.prepend_request(request)
 
     def _start_running(self, request: Request) -> None:
         """Move a waiting request to the running ones."""
@@ -311,9 +335,8 @@ class Scheduler:
         return "length" if num_generated == request.sampling.max_tokens else None
 
     def _remove_waiting(self, request: Request) -> None:
-        index = self.waiting.index(request)
-        self._journal.record((self.waiting.insert, index, request))
-        del self.waiting[index]
+        place = self.waiting.remove_request(request)
+        self._journal.record((self.waiting.put_back_request, request, place))
 
     def _remove_running(self, request: Request) -> None:
         index = self.running.index(request)

@@ -227,7 +227,7 @@ class Sandbox:
     def _unadd(self, request: Request) -> None:
         scheduler = self.engine.scheduler
         if request in scheduler.waiting:
-            scheduler.waiting.remove(request)
+            scheduler.waiting.remove_request(request)
         del scheduler.requests[request.request_id]
 
     def _raised(self, error: BaseException) -> Finding:

@@ -20,10 +20,8 @@ from labengine.core.editions import EDITIONS
 from labengine.core.external_loads import ExternalLoads
 from labengine.core.part_methods import definers
 from labengine.core.parts import Parts, base_classes
-from labengine.core.prefix_lookup import PrefixLookup
 from labengine.engine.external.host import HostStore
 from labengine.session.patch.cell import _made, _namespace, cell_text, parts_from_cell
-from labengine.session.patch.override import with_classes
 from labengine.session.patch.seams import PartSeam, seams_in_use
 from mutants.changes import Change, changes_of
 
@@ -34,26 +32,6 @@ _KINDS = ("full", "sliding_window")
 _TIER_EDITIONS = ("labengine", "vllm")
 _ALWAYS_SILENT = ("bind", "close", "describe", "wait", "num_bytes")
 """Of a store: nothing of what they do is a decision about KV."""
-
-_CARRIERS = {
-    PrefixLookup: (
-        "kv_cache_manager",
-        """
-def __init__(self, config, pool, groups, hash_chain, hooks, journal):
-    super().__init__(config, pool, groups, hash_chain, hooks, journal)
-    self._lookup = PatchedPrefixLookup(groups)
-""",
-    ),
-    ExternalLoads: (
-        "scheduler",
-        """
-def __init__(self, config, manager, connector, hooks, journal):
-    super().__init__(config, manager, connector, hooks, journal)
-    self.external = PatchedExternalLoads(connector, manager, config.scheduler_block_size, journal)
-""",
-    ),
-}
-"""Classes that another part makes: the part, and the override of it that makes the subclass."""
 
 
 @dataclass(frozen=True)
@@ -82,21 +60,14 @@ class Override:
         parts = EDITIONS[edition]
         if self.is_of_the_tier or edition not in self.editions:
             return parts
-        if self.seam.owner in _CARRIERS:
-            field, text = _CARRIERS[self.seam.owner]
-            carrier = getattr(parts, field)
-            seam = PartSeam(carrier, "__init__", (field,))
-            names = {**_namespace(seam), self.cls.__name__: self.cls}
-            return with_classes(parts, str(self.seam), {field: _made(carrier, seam, "", text, names)})
         # The seam of this edition: its fields are those whose classes use it here.
         [seam] = [one for one in seams_in_use(parts, _KINDS) if _key(one) == _key(self.seam)]
         return parts_from_cell(seam, self.change.text, parts, {})
 
     @cached_property
     def cls(self) -> type:
-        """The subclass of a class that Parts do not name: a look-up, loads, a store."""
-        base: type = HostStore if self.is_of_the_tier else self.seam.owner
-        return _made(base, self.seam, "", f"\n{self.change.text}", _namespace(self.seam))
+        """The subclass of the store, which Parts do not name."""
+        return _made(HostStore, self.seam, "", f"\n{self.change.text}", _namespace(self.seam))
 
     @property
     def make_store(self) -> Callable[[], Connector]:
@@ -160,10 +131,11 @@ def all_seams() -> list[tuple[PartSeam, str, tuple[str, ...]]]:
 
 
 def _seams_of(name: str, parts: Parts) -> Iterator[PartSeam]:
-    yield from (seam for seam in seams_in_use(parts, _KINDS) if _is_code(seam.owner, seam.name))
-    yield from _public(PrefixLookup, PrefixLookup)
-    if name in _TIER_EDITIONS:
-        yield from _public(ExternalLoads, ExternalLoads)
+    has_tier = name in _TIER_EDITIONS
+    for seam in seams_in_use(parts, _KINDS):
+        if _is_code(seam.owner, seam.name) and (has_tier or not issubclass(seam.owner, ExternalLoads)):
+            yield seam
+    if has_tier:
         yield from (seam for seam in _public(HostStore, Connector) if seam.name not in _ALWAYS_SILENT)
 
 
@@ -179,7 +151,7 @@ def _is_code(owner: type, name: str) -> bool:
 
 
 def _family(seam: PartSeam) -> str:
-    bases = (*base_classes().values(), PrefixLookup, ExternalLoads, Connector)
+    bases = (*base_classes().values(), Connector)
     return next(base.__name__ for base in bases if issubclass(seam.owner, base))
 
 

@@ -73,7 +73,7 @@ def test_all_are_accepted_as_overrides_and_have_their_source(drawn: list[Overrid
     ("seam", "words", "seen_by", "rule"),
     [
         ("BlockPool.touch", "for block_id in block_ids: ...", "rule", "said"),
-        ("KVCacheManager.allocate", "never: missing > self.pool.num_free", "raises", "IndexError"),
+        ("KVCacheManager.allocate", "never: missing > self.pool.num_free", "rule", "granted"),
         ("PrefillFirstScheduler.refuse_what_it_lacks", "always: connector is not None", "raises", "ConfigError"),
         ("KVCacheManager.slot_runs", "start += length", "no return", "EndlessOperationError"),
         ("Scheduler.choose_victim", "-1 becomes -2", "changed", ""),
