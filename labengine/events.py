@@ -142,7 +142,15 @@ class StepRolledBack(Event):
 
     topic = "trouble"
     phase = "none"
-    decided_by = {"": ("Scheduler.forget_written", "Engine._roll_back")}
+    decided_by = {
+        "": (
+            "Scheduler.forget_written",
+            "BlockPool.blocks_to_give_back",
+            "FreeQueue.put_back",
+            "FreeQueue.insert_after",
+            "Engine._roll_back",
+        )
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +186,11 @@ class PrefixHit(Event):
             "KVCacheManager.find_prefix",
             "KVCacheGroup.cached_run",
             "KVCacheGroup.cached_block",
+            "KVCacheGroup.has_every_shorter_hit",
+            "SlidingWindowGroup.num_blocks_for_hit",
+            "SlidingWindowGroup.window",
             "MergePolicy.is_equal",
+            "KVCacheManager.extend_hashes",
             "HashChain.root",
             "HashChain.link",
             "KVCacheManager.admit",
@@ -208,8 +220,18 @@ class RequestScheduled(Event):
             "Scheduler.schedule",
             "Scheduler.next_waiting",
             "Scheduler.skips",
+            "Scheduler.longest_chunk",
             "Scheduler.admit",
             "KVCacheManager.can_admit",
+            "KVCacheGroup.num_blocks_to_admit",
+            "KVCacheGroup.max_blocks_held",
+            "SlidingWindowGroup.num_steps_in_flight",
+            "KVCacheManager.num_blocks_needed",
+            "KVCacheManager.needs_tokens_to_allocate",
+            "BlockPool.num_free",
+            "Scheduler.num_plannable",
+            "Scheduler.ahead_of",
+            "Scheduler.next_position",
             "Scheduler.plan",
         )
     }
@@ -320,7 +342,17 @@ class ExternalHit(Event):
     is_loading: bool = False
 
     topic = "external tier"
-    decided_by = {"": ("Scheduler.match_external", "ExternalLoads.match", "KVCacheManager.admit")}
+    decided_by = {
+        "": (
+            "Scheduler.match_external",
+            "ExternalLoads.match",
+            "Connector.get_num_new_matched_tokens",
+            "Connector.has",
+            "Connector.loads_are_async",
+            "KVCacheGroup.block_hash",
+            "KVCacheManager.admit",
+        )
+    }
     in_vllm = {
         "": InVllm(
             "manager",
@@ -339,7 +371,20 @@ class BlocksLoaded(Event):
 
     topic = "external tier"
     decided_by = {
-        "": ("KVCacheManager.external_blocks", "ExternalLoads.load", "Scheduler.take_arrived", "Transfers.load")
+        "": (
+            "KVCacheManager.external_blocks",
+            "KVCacheManager.local_hits",
+            "KVCacheManager.transfers",
+            "KVCacheGroup.block_hash",
+            "ExternalLoads.load",
+            "Connector.update_state_after_alloc",
+            "Connector.start_load_kv",
+            "Connector.get_finished",
+            "Connector.wait",
+            "Connector.cancel",
+            "Scheduler.take_arrived",
+            "Transfers.load",
+        )
     }
     in_vllm = {
         "": InVllm(
@@ -357,7 +402,17 @@ class BlocksSaved(Event):
 
     topic = "external tier"
     phase = "any"
-    decided_by = {"": ("Scheduler.choose_saves", "ExternalLoads.saves", "Transfers.save")}
+    decided_by = {
+        "": (
+            "Scheduler.choose_saves",
+            "ExternalLoads.saves",
+            "KVCacheManager.transfers",
+            "KVCacheGroup.block_hash",
+            "Connector.has",
+            "Connector.save_kv",
+            "Transfers.save",
+        )
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +423,15 @@ class LoadFailed(Event):
     reason: str
 
     topic = "trouble"
-    decided_by = {"": ("Transfers.forget", "Scheduler.take_arrived")}
+    decided_by = {
+        "": (
+            "Transfers.forget",
+            "Connector.start_load_kv",
+            "Connector.get_finished",
+            "Connector.forget",
+            "Scheduler.take_arrived",
+        )
+    }
     in_vllm = {
         "": InVllm(
             "scheduler", "_handle_invalid_blocks", "The connector's worker reports blocks that it could not load."
@@ -392,7 +455,7 @@ class TierChanged(Event):
 
     topic = "external tier"
     phase = "any"
-    decided_by = {"": ("Transfers._emit_changes",)}
+    decided_by = {"": ("Connector.take_changes", "Transfers._emit_changes")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,8 +482,13 @@ class BlockEvicted(Event):
     decided_by = {
         "": ("BlockPool.take", "FreeQueue.take", "BlockPool.evict"),
         "replaced": ("KVCacheGroup.register_block", "BlockPool.evict"),
-        "reset": ("KVCacheManager.reset_prefix_cache", "BlockPool.evict"),
-        "distrusted": ("Scheduler.forget_written", "BlockPool.evict"),
+        "reset": (
+            "KVCacheManager.reset_prefix_cache",
+            "BlockPool.num_used",
+            "BlockPool.evict_cached",
+            "BlockPool.evict",
+        ),
+        "distrusted": ("Scheduler.forget_written", "BlockPool.evict_cached", "BlockPool.evict"),
     }
     in_vllm = {"": InVllm("pool", "_maybe_evict_cached_block", "A block that is given away forgets its content.")}
 
@@ -440,9 +508,11 @@ class BlockAllocated(Event):
             "KVCacheGroup.num_missing_blocks",
             "KVCacheManager.allocate_computed",
             "KVCacheManager.allocate",
+            "BlockPool.num_free",
             "BlockPool.take",
             "FreeQueue.take",
             "BlockPool.evict",
+            "KVCacheGroup.add_external",
             "KVCacheGroup.extend",
         )
     }
@@ -458,7 +528,7 @@ class BlocksSkipped(Event):
     num_blocks: int
 
     topic = "block"
-    decided_by = {"": ("SlidingWindowGroup.num_skipped_tokens", "KVCacheGroup.add_hit")}
+    decided_by = {"": ("SlidingWindowGroup.num_skipped_tokens", "SlidingWindowGroup.window", "KVCacheGroup.add_hit")}
     in_vllm = {"": InVllm("group", "add_local_computed_blocks", "Blocks that lie outside the window are not needed.")}
 
 
@@ -501,6 +571,8 @@ class BlockCached(Event):
             "MergePolicy.merge_target",
             "KVCacheManager.num_registrable_tokens",
             "SlidingWindowGroup.is_worth_caching",
+            "KVCacheGroup.caches_every_block",
+            "KVCacheManager.extend_hashes",
             "HashChain.link",
             "KVCacheManager.register",
             "KVCacheGroup.register",
@@ -603,6 +675,7 @@ class BlockFreed(Event):
         ),
         "window": (
             "SlidingWindowGroup.num_skipped_tokens",
+            "SlidingWindowGroup.window",
             "BlockPool.reused_first",
             "KVCacheGroup.freeing_order",
             "KVCacheGroup.drop_skipped",
@@ -757,7 +830,9 @@ class TokenSampled(Event):
 
     topic = "model"
     phase = "sample"
-    decided_by = {"": ("Scheduler.update", "Scheduler.plan", "Scheduler.append_token")}
+    decided_by = {
+        "": ("Scheduler.update", "Scheduler.book", "Scheduler.fill_in", "Scheduler.plan", "Scheduler.append_token")
+    }
     in_vllm = {"": InVllm("scheduler", "_update_request_with_output", "The step's output is appended to the request.")}
 
 
@@ -783,6 +858,28 @@ class ViolationFound(Event):
     topic = "trouble"
     phase = "any"
     decided_by = {"": ("Watch._report",)}
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionDiffered(Event):
+    """An override decided otherwise than the method that it replaces, which was asked on the same state.
+
+    Emitted for the first disagreement of each override, right after the decision; for a look-up once more per request
+    that finds less. Nothing changes by it.
+    """
+
+    method: str
+    """Class and method of the override: "Mine.choose_victim"."""
+    replaces: str
+    """Class and method that were asked beside it: "TokenBudgetScheduler.choose_victim"."""
+    decided: str
+    instead_of: str
+    """What the two have returned, in short: "request 0"; or that the second one has raised an error."""
+    request_id: int
+    """The request that was decided about; -1 for none."""
+
+    topic = "trouble"
+    decided_by = {"": ("Watch.note_difference",)}
 
 
 EVENT_KINDS: tuple[type[Event], ...] = tuple(

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
 from labengine import events as ev
-from labengine.check.blame import Blamed
+from labengine.check.blame import Blamed, Suspects
 from labengine.check.first_event import BrokenState, NearestEvents, Suspicion, first_events
 from labengine.check.granted import judge_failure, judge_granted
 from labengine.check.idle import judge_idle
 from labengine.check.invariants import check_invariants
 from labengine.check.judge import Judge, WatchedEngine
 from labengine.check.plan_rules import judge_booked, judge_progress
+from labengine.check.shadow import Difference, Shadow
 from labengine.check.slot_memory import SavedBlocks, SlotMemory
 from labengine.check.stream import Stream
 from labengine.core.connector import BlockKV
+from labengine.core.seams import tier_class
 from labengine.core.step_plan import Logits, StepPlan
 from labengine.record.fold import Fold
 from labengine.record.hooks import Hooks, Subscription
@@ -108,6 +110,7 @@ class Watch:
         self._judge: Judge | None = None
         self._stream: Stream | None = None
         self._engine: WatchedEngine | None = None
+        self._shadow: Shadow | None = None
         self._blamed: list[Blamed] = []
         self._step = 0
         self._is_open = False
@@ -134,6 +137,7 @@ class Watch:
         if memory is not None:
             judge.oracle.memory = memory
         self._stream = stream = self._stream_of(engine)
+        self._shadow = Shadow(engine.scheduler, self._hooks, engine.journal, self.note_difference, self._stop)
         subscribe = self._hooks.subscribe
         self._subscriptions = [
             subscribe(stream.note),
@@ -154,7 +158,8 @@ class Watch:
     def _stream_of(self, engine: WatchedEngine) -> Stream:
         number = 1 if self._timeline is None else self._timeline.end
         pool = engine.scheduler.manager.pool
-        return Stream(lambda: Fold.of(engine.snapshot()), number, pool, engine.requests, engine.parts, engine.journal)
+        suspects = Suspects(engine.parts, tier_class(engine.scheduler.external.connector))
+        return Stream(lambda: Fold.of(engine.snapshot()), number, pool, engine.requests, suspects, engine.journal)
 
     @property
     def memory(self) -> SlotMemory:
@@ -166,7 +171,14 @@ class Watch:
         """Stop watching; the violations stay. A second call has no effect."""
         for subscription in self._subscriptions:
             subscription.close()
+        if self._shadow is not None:
+            self._shadow.close()
         self._subscriptions, self._judge, self._stream, self._engine = [], None, None, None
+
+    @property
+    def overrides(self) -> Mapping[str, bool | None]:
+        """The overridden methods: True if one has decided otherwise than production, None if nothing has called it."""
+        return {} if self._shadow is None else {**dict.fromkeys(self._shadow.never_called), **self._shadow.called}
 
     def check(self, snapshot: Snapshot) -> list[Violation]:
         """Return everything found so far, and every invariant judged now on the complete state."""
@@ -221,6 +233,28 @@ class Watch:
         """Return a block's KV with the identities of its content, for the external tier."""
         return kv if self._judge is None else self._judge.oracle.memory.copy(group, block_id, kv)
 
+    # -- called by the shadow ------------------------------------------------------------------------------------------
+
+    def note_difference(self, one: Difference) -> None:
+        """Emit an override's decision that differs from production's; a look-up that finds less breaks a rule."""
+        stream = self._stream
+        number = 0 if stream is None else stream.last_number + 1
+        if ev.DecisionDiffered in self._hooks:
+            about = (
+                one.method,
+                one.replaces,
+                one.decided,
+                one.instead_of,
+                -1 if one.request_id is None else one.request_id,
+            )
+            self._hooks.emit(ev.DecisionDiffered(*about))
+        if one.num_found is not None:
+            less, more = one.num_found
+            subject = "" if one.request_id is None else f" for request {one.request_id}"
+            text = f"{one.method} finds {less} tokens{subject}, and {one.replaces} finds {more} on the same state"
+            request_ids = () if one.request_id is None else (one.request_id,)
+            self._blamed.append(Blamed(Violation("longest", text, request_ids), number))
+
     # -- reporting -----------------------------------------------------------------------------------------------------
 
     def _note_step(self, event: ev.StepStarted) -> None:
@@ -243,6 +277,8 @@ class Watch:
             self._compare(self._judge_booked)
             self._compare(lambda stream: stream.settle())
             self._ask(Judge.judge_changes)
+            if self._shadow is not None:
+                self._shadow.settle()
         elif type(event) is ev.StepRolledBack:
             self._compare(lambda stream: stream.take_back())
         self._report()

@@ -16,6 +16,7 @@ RULES = {
     "write": "a step writes only to blocks that no other request relies on",
     "read": "a request reads the KV of its own tokens, and of no others",
     "said": "the core holds what the events say it holds",
+    "longest": "a look-up finds what is there: no shorter than the production method on the same state",
     "progress": "a step computes a token or more of each request that it schedules, and counts them as computed",
     "idle": "a running request gets a token while the step's budget lasts and the blocks of that token are free",
     "granted": "a scheduled request has the blocks of the tokens that the step computes",
