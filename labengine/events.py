@@ -349,7 +349,7 @@ class ExternalHit(Event):
             "Connector.get_num_new_matched_tokens",
             "Connector.has",
             "Connector.loads_are_async",
-            "KVCacheGroup.block_hash",
+            "KVCacheGroup.tier_hashes",
             "KVCacheManager.admit",
         )
     }
@@ -375,7 +375,7 @@ class BlocksLoaded(Event):
             "KVCacheManager.external_blocks",
             "KVCacheManager.local_hits",
             "KVCacheManager.transfers",
-            "KVCacheGroup.block_hash",
+            "KVCacheGroup.tier_hashes",
             "ExternalLoads.load",
             "Connector.update_state_after_alloc",
             "Connector.start_load_kv",
@@ -407,7 +407,7 @@ class BlocksSaved(Event):
             "Scheduler.choose_saves",
             "ExternalLoads.saves",
             "KVCacheManager.transfers",
-            "KVCacheGroup.block_hash",
+            "KVCacheGroup.tier_hashes",
             "Connector.has",
             "Connector.save_kv",
             "Transfers.save",
