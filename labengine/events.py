@@ -181,6 +181,7 @@ class PrefixHit(Event):
             "MergePolicy.is_equal",
             "HashChain.root",
             "HashChain.link",
+            "KVCacheManager.extend_hashes",
             "KVCacheManager.admit",
         )
     }
@@ -320,7 +321,9 @@ class ExternalHit(Event):
     is_loading: bool = False
 
     topic = "external tier"
-    decided_by = {"": ("Scheduler.match_external", "ExternalLoads.match", "KVCacheManager.admit")}
+    decided_by = {
+        "": ("Scheduler.match_external", "ExternalLoads.match", "KVCacheGroup.block_hash", "KVCacheManager.admit")
+    }
     in_vllm = {
         "": InVllm(
             "manager",
@@ -339,7 +342,13 @@ class BlocksLoaded(Event):
 
     topic = "external tier"
     decided_by = {
-        "": ("KVCacheManager.external_blocks", "ExternalLoads.load", "Scheduler.take_arrived", "Transfers.load")
+        "": (
+            "KVCacheManager.external_blocks",
+            "KVCacheGroup.block_hash",
+            "ExternalLoads.load",
+            "Scheduler.take_arrived",
+            "Transfers.load",
+        )
     }
     in_vllm = {
         "": InVllm(
@@ -357,7 +366,7 @@ class BlocksSaved(Event):
 
     topic = "external tier"
     phase = "any"
-    decided_by = {"": ("Scheduler.choose_saves", "ExternalLoads.saves", "Transfers.save")}
+    decided_by = {"": ("Scheduler.choose_saves", "KVCacheGroup.block_hash", "ExternalLoads.saves", "Transfers.save")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -501,7 +510,9 @@ class BlockCached(Event):
             "MergePolicy.merge_target",
             "KVCacheManager.num_registrable_tokens",
             "SlidingWindowGroup.is_worth_caching",
+            "HashChain.root",
             "HashChain.link",
+            "KVCacheManager.extend_hashes",
             "KVCacheManager.register",
             "KVCacheGroup.register",
             "BlockPool.register",

@@ -34,7 +34,8 @@ def blame(one: Contradiction, recent: Sequence[NumberedEvent], parts: Parts) -> 
     numbered = last_about(one, recent)
     if numbered is None:
         return None
-    text = f"event {numbered.number} ({kind_of(numbered)}) says that {one.claimed}; {one.actual}{_by(numbered, parts)}"
+    by = _by(numbered, parts)
+    text = f"event {numbered.number} ({kind_of(numbered)}) says that {one.claimed}; {one.actual}{by}"
     return _blamed(one, text, numbered.number)
 
 
@@ -54,7 +55,8 @@ def blame_journal(one: Contradiction, recent: Sequence[NumberedEvent], number: i
 def blame_order(numbered: NumberedEvent, parts: Parts) -> Blamed:
     """Return a violation for an event that cannot follow those before it."""
     request_id, block_id = getattr(numbered.event, "request_id", None), getattr(numbered.event, "block_id", None)
-    text = f"event {numbered.number} ({kind_of(numbered)}) cannot follow the events before it{_by(numbered, parts)}"
+    by = _by(numbered, parts)
+    text = f"event {numbered.number} ({kind_of(numbered)}) cannot follow the events before it{by}"
     return Blamed(_violation(text, request_id, block_id), numbered.number)
 
 
@@ -79,12 +81,17 @@ def _violation(text: str, request_id: int | None, block_id: int | None) -> Viola
     return Violation("said", text, request_ids, () if block_id is None else (block_id,))
 
 
-def _by(numbered: NumberedEvent, parts: Parts) -> str:
-    """Return the override that decided the event; without one, all overrides in use are suspects."""
-    decides = decider(parts, numbered.event)
+def override_words(event: ev.Event | str, parts: Parts) -> str:
+    """Return the override that decided an event, or one of this kind; without one, all overrides are suspects."""
+    decides = decider(parts, event)
     if decides is not None and is_custom(decides.owner):
         return f" ({decides})"
-    return _overrides(parts) or ("" if decides is None else f" ({decides})")
+    return _overrides(parts)
+
+
+def _by(numbered: NumberedEvent, parts: Parts) -> str:
+    decides = decider(parts, numbered.event)
+    return override_words(numbered.event, parts) or ("" if decides is None else f" ({decides})")
 
 
 def _overrides(parts: Parts) -> str:

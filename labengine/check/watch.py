@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, get_args
 
 from labengine import events as ev
 from labengine.check.blame import Blamed
+from labengine.check.claims import Claims, Noted
 from labengine.check.first_event import BrokenState, NearestEvents, Suspicion, first_events
 from labengine.check.invariants import check_invariants
 from labengine.check.judge import Judge, WatchedEngine
 from labengine.check.plan_rules import judge_progress
 from labengine.check.slot_memory import SavedBlocks, SlotMemory
 from labengine.check.stream import Stream
+from labengine.check.tier import TierContent
 from labengine.core.connector import BlockKV
 from labengine.core.step_plan import Logits, StepPlan
 from labengine.record.fold import Fold
@@ -103,7 +105,9 @@ class Watch:
         self._reported: set[Subject] = set()
         self._suspicions: list[Suspicion] = []
         self._saved = SavedBlocks()
+        self._tier = TierContent()
         self._judge: Judge | None = None
+        self._claims: Claims | None = None
         self._stream: Stream | None = None
         self._engine: WatchedEngine | None = None
         self._blamed: list[Blamed] = []
@@ -129,13 +133,13 @@ class Watch:
         self._judge = judge = Judge(engine, self._saved)
         if memory is not None:
             judge.oracle.memory = memory
+        self._claims = Claims(engine.scheduler, engine.requests, engine.parts, judge.oracle, self._tier)
         self._stream = stream = self._stream_of(engine)
         subscribe = self._hooks.subscribe
         self._subscriptions = [
             subscribe(stream.note),
             subscribe(self._note_step, ev.StepStarted),
             subscribe(judge.note_block, ev.BlockAllocated, ev.BlockTouched, ev.BlockCached, ev.BlockFreed),
-            subscribe(judge.note_name, ev.BlockCached),
             subscribe(judge.note_merge, ev.BlockMerged),
             subscribe(judge.note_eviction, ev.BlockEvicted),
             subscribe(judge.note_release, ev.RequestFinished, ev.RequestPreempted),
@@ -143,6 +147,7 @@ class Watch:
             subscribe(judge.note_load, ev.BlocksLoaded),
             subscribe(judge.note_save, ev.BlocksSaved),
             subscribe(judge.note_rollback, ev.StepRolledBack),
+            subscribe(self._note_claim, *get_args(Noted)),
             subscribe(self._note_failure, ev.StepFailed),
             subscribe(self._note_end, ev.ForwardRan, ev.StepRolledBack, ev.StepEnded),
         ]
@@ -163,6 +168,7 @@ class Watch:
         for subscription in self._subscriptions:
             subscription.close()
         self._subscriptions, self._judge, self._stream, self._engine = [], None, None, None
+        self._claims = None
 
     def check(self, snapshot: Snapshot) -> list[Violation]:
         """Return everything found so far, and every invariant judged now on the complete state."""
@@ -183,6 +189,7 @@ class Watch:
             self._compare(lambda stream: stream.look_ahead())
         self._report()
         self._ask(lambda judge: judge.judge_writes(plan))
+        self._ask_claims(lambda claims, stream: claims.note_plan(plan))
 
     def after_forward(self, plan: StepPlan) -> None:
         """Judge the reads of the forward pass."""
@@ -192,6 +199,7 @@ class Watch:
         """Note that a load writes to a block."""
         if self._judge is not None:
             self._judge.oracle.overwritten(block_id)
+        self._ask_claims(lambda claims, stream: claims.note_overwritten(block_id))
 
     def block_delivered(self, group: int, block_id: int, kv: BlockKV | None) -> None:
         """Note what a load has written to a block."""
@@ -215,9 +223,13 @@ class Watch:
         self._compare(lambda stream: stream.look_ahead())
         self._report()
 
+    def _note_claim(self, event: Noted) -> None:
+        self._ask_claims(lambda claims, stream: claims.note(event, stream.last_number))
+
     def _note_end(self, event: ev.ForwardRan | ev.StepRolledBack | ev.StepEnded) -> None:
         if type(event) is ev.StepEnded:
             self._compare(lambda stream: stream.settle())
+            self._ask_claims(Claims.judge_names)
             self._ask(Judge.judge_changes)
         elif type(event) is ev.StepRolledBack:
             self._compare(lambda stream: stream.take_back())
@@ -246,9 +258,18 @@ class Watch:
         if self._stream is None:
             return
         try:
-            self._blamed += question(self._stream)
+            blamed = question(self._stream)
+            self._blamed += blamed
+            if blamed and self._judge is not None:
+                self._judge.note_contradicted(one.violation for one in blamed)
         except Exception as error:
             self._stop(error)
+
+    def _ask_claims(self, question: Callable[[Claims, Stream], list[Blamed]]) -> None:
+        """Collect violations of what events claim. A failure here must not disturb the engine."""
+        claims = self._claims
+        if claims is not None:
+            self._compare(lambda stream: question(claims, stream))
 
     def _stop(self, error: Exception) -> None:
         self.close()
@@ -293,7 +314,7 @@ class Watch:
         return found
 
     def _keep(self, violation: Violation, first_event: int | None) -> None:
-        misnamed = () if self._judge is None else self._judge.misnamed(violation)
+        misnamed = () if self._claims is None else self._claims.misnamed(violation)
         v = replace(violation, step=self._step, first_event=first_event, misnamed=misnamed)
         self._reported |= v.subjects
         self.violations.append(v)
