@@ -10,7 +10,7 @@ from labengine import events as ev
 from labengine.check.contradictions import Contradiction
 from labengine.core.part_methods import is_custom
 from labengine.core.parts import Parts
-from labengine.core.seams import decider
+from labengine.core.seams import decider, deciding_methods, override_of
 from labengine.record.violation import Violation
 
 
@@ -81,17 +81,16 @@ def _violation(text: str, request_id: int | None, block_id: int | None) -> Viola
     return Violation("said", text, request_ids, () if block_id is None else (block_id,))
 
 
-def override_words(event: ev.Event | str, parts: Parts) -> str:
-    """Return the override that decided an event, or one of this kind; without one, all overrides are suspects."""
-    decides = decider(parts, event)
-    if decides is not None and is_custom(decides.owner):
-        return f" ({decides})"
-    return _overrides(parts)
+def override_words(methods: Sequence[str], parts: Parts) -> str:
+    """Return the first override among these methods; without one, all overrides are suspects."""
+    override = override_of(parts, methods)
+    return _overrides(parts) if override is None else f" ({override})"
 
 
 def _by(numbered: NumberedEvent, parts: Parts) -> str:
     decides = decider(parts, numbered.event)
-    return override_words(numbered.event, parts) or ("" if decides is None else f" ({decides})")
+    words = override_words(deciding_methods(numbered.event), parts)
+    return words or ("" if decides is None else f" ({decides})")
 
 
 def _overrides(parts: Parts) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from labengine import events as ev
@@ -14,11 +14,10 @@ from labengine.check.scope import Scope
 from labengine.check.stream import Stream
 from labengine.check.tier import TierContent, store_overrides
 from labengine.core.merge_policy import LateMergeComparingPrefixes
-from labengine.core.part_methods import is_custom
 from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.core.scheduler import Scheduler
-from labengine.core.seams import decider
+from labengine.core.seams import deciding_methods, override_of
 from labengine.core.step_plan import StepPlan
 from labengine.record.violation import Violation
 
@@ -36,6 +35,10 @@ Noted = (
     | ev.StepRolledBack
 )
 """The kinds of events that claim something."""
+
+
+_OF_TIER = (deciding_methods("ExternalHit"), deciding_methods("BlocksLoaded"))
+"""Methods of events that tell what the tier has, or what it has delivered."""
 
 
 class Claims:
@@ -106,7 +109,7 @@ class Claims:
     def judge_names(self, stream: Stream) -> list[Blamed]:
         """Judge the names of the blocks that the step has changed; stream: its events, applied."""
         broken = self._names.judge(stream)
-        return [Blamed(self._with_method(one.violation, one.kind.__name__), one.number) for one in broken]
+        return [Blamed(self._with_method(one.violation, one.methods), one.number) for one in broken]
 
     def _judge_external(self, event: ev.ExternalHit) -> Violation | None:
         if self._connector is None:
@@ -115,16 +118,14 @@ class Claims:
 
     def _blamed(self, violation: Violation | None, event: ev.Event, number: int) -> Iterator[Blamed]:
         if violation is not None:
-            yield Blamed(self._with_method(violation, type(event).__name__), number)
+            yield Blamed(self._with_method(violation, deciding_methods(event)), number)
 
-    def _with_method(self, violation: Violation, kind: str) -> Violation:
-        """Add the method that decided the event: of a part, or of the tier for what it has and delivers."""
-        decides = decider(self._parts, kind)
-        by_part = decides is not None and is_custom(decides.owner)
+    def _with_method(self, violation: Violation, methods: Sequence[str]) -> Violation:
+        """Add the override among the methods that may have decided it: of a part, else of the tier."""
         words = ""
-        if self._connector is not None and kind in ("ExternalHit", "BlocksLoaded") and not by_part:
+        if self._connector is not None and methods in _OF_TIER and override_of(self._parts, methods) is None:
             words = store_overrides(self._connector)
-        return replace(violation, message=violation.message + (words or override_words(kind, self._parts)))
+        return replace(violation, message=violation.message + (words or override_words(methods, self._parts)))
 
     def _take_back(self) -> None:
         self._registrations.take_back()

@@ -13,16 +13,23 @@ from labengine.check.oracle import Oracle
 from labengine.check.registrations import Registrations
 from labengine.check.stream import Stream
 from labengine.core.block import Block, Key
+from labengine.core.seams import deciding_methods
 from labengine.record.snapshot import map_key
 from labengine.record.violation import Violation
 
+REGISTERS = ("KVCacheManager.num_registrable_tokens", "KVCacheManager.register", "KVCacheGroup.register")
+"""Methods that decide which blocks count as full."""
+
+HASHES = ("HashChain.root", "HashChain.link", "KVCacheManager.extend_hashes", "KVCacheGroup.block_hash")
+"""Methods that decide what a key covers."""
+
 
 class Broken(NamedTuple):
-    """A violation, the number of the event that broke the rule, and the kind of event that it was decided by."""
+    """A violation, the number of the event that broke the rule, and the methods that may have decided it."""
 
     violation: Violation
     number: int
-    kind: type[ev.Event]
+    methods: tuple[str, ...]
 
 
 class _SecondContent(NamedTuple):
@@ -109,7 +116,7 @@ class Names:
             f"{self._tokens(second.key, other)}, for which block {second.block_id} was registered"
         )
         request_ids = tuple(dict.fromkeys((one.request_id, other.request_id)))
-        return Broken(Violation("named", text, request_ids, (second.block_id,)), second.number, ev.BlockCached)
+        return Broken(Violation("named", text, request_ids, (second.block_id,)), second.number, HASHES)
 
     def _other_content(self, block_id: int, key: Key, claim: Claim, stream: Stream) -> Broken:
         text = (
@@ -121,15 +128,15 @@ class Names:
 
     def _since(
         self, block_id: int, key: Key, claim: Claim, recent: Sequence[NumberedEvent]
-    ) -> tuple[int, type[ev.Event]]:
-        """Return the number and the kind of the event that broke the rule.
+    ) -> tuple[int, tuple[str, ...]]:
+        """Return the number of the event that broke the rule, and the methods that may have decided it.
 
         The allocation that left the block its key; else the write or load of other content; else its registration. A
-        block that was right when the step began has been overwritten since by a load that no event reports.
+        block that was right in the step before was overwritten between the steps, by a load that no event reports.
         """
         registration = self._registrations.under(block_id, key)
         if registration is not None and registration.given_away is not None:
-            return registration.given_away, ev.BlockAllocated
+            return registration.given_away, deciding_methods("BlockAllocated")
         if registration is None:  # by its events it is not known by this key: see the rule `said`
             named = [one for one in reversed(recent) if block_id in blocks_named_by(one.event)]
             evicted = [one for one in named if isinstance(one.event, ev.BlockEvicted)]
@@ -139,8 +146,8 @@ class Names:
         if write is not None:
             return _numbered(write)
         if registration.number < recent[0].number:
-            return recent[0].number, ev.BlocksLoaded
-        return registration.number, ev.BlockCached
+            return recent[0].number - 1, deciding_methods("BlocksLoaded")
+        return registration.number, REGISTERS
 
     def _has_filled(self, event: ev.Event, block_id: int, group: int, claim: Claim) -> bool:
         """Return whether an event put other content into a block, or the claimed content into another one."""
@@ -159,5 +166,5 @@ class Names:
         return f"{tokens} of request {claim.request_id}"
 
 
-def _numbered(one: NumberedEvent) -> tuple[int, type[ev.Event]]:
-    return one.number, type(one.event)
+def _numbered(one: NumberedEvent) -> tuple[int, tuple[str, ...]]:
+    return one.number, deciding_methods(one.event)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from labengine.core.external_loads import ExternalLoads
@@ -40,8 +40,13 @@ def decider(parts: Parts, event: Event | str) -> Decider | None:
     The first of its table entry whose class is not one of labengine's own, else the first of them. None where no part
     decides: the engine or the checks do.
     """
-    found = list(_deciders(parts, event))
+    found = list(_definitions(parts, deciding_methods(event)))
     return next((one for one in found if is_custom(one.owner)), found[0] if found else None)
+
+
+def override_of(parts: Parts, methods: Sequence[str]) -> Decider | None:
+    """Return the first override among methods such as "HashChain.link"; None if these parts override none of them."""
+    return next((one for one in _definitions(parts, methods) if is_custom(one.owner)), None)
 
 
 def owners(parts: Parts) -> dict[str, tuple[type, ...]]:
@@ -61,9 +66,9 @@ def owners(parts: Parts) -> dict[str, tuple[type, ...]]:
     }
 
 
-def _deciders(parts: Parts, event: Event | str) -> Iterator[Decider]:
+def _definitions(parts: Parts, methods: Sequence[str]) -> Iterator[Decider]:
     classes = owners(parts)
-    for name in deciding_methods(event):
+    for name in methods:
         part, _, method = name.partition(".")
         for cls in classes.get(part, ()):
             if defined := definers(cls, method):

@@ -15,7 +15,7 @@ from check.watched import Watched, watched
 from driving import as_parts
 from labengine import events as ev
 from labengine.core.block_pool import BlockPool
-from labengine.core.connector import BlockKV, Connector
+from labengine.core.connector import BlockKV, BlockTransfer, Connector, KVAccess
 from labengine.core.editions import VllmBlockPool
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.parts import Parts
@@ -25,6 +25,7 @@ from labengine.engine.external import Delayed, DiskStore, HostStore
 from labengine.engine.external.store import StoreError
 from labengine.lab import Lab
 from labengine.record.violation import Violation
+from labengine.scenarios import bug
 
 X, Y, Z = (range(first, first + 4) for first in (100, 200, 300))
 
@@ -381,3 +382,50 @@ def test_a_key_may_name_another_content_after_a_reset() -> None:
         setup.run()
         assert setup.engine.reset_prefix_cache()
     assert setup.watch.violations == []
+
+
+class BreaksOffOnce(HostStore):
+    """Its first save is interrupted when all blocks are kept."""
+
+    is_broken_off = False
+
+    def save_kv(self, saves: Sequence[BlockTransfer], kv: KVAccess) -> tuple[BlockTransfer, ...]:
+        if self.is_broken_off:
+            return super().save_kv(saves, kv)
+        self.is_broken_off = True
+        for transfer in saves:
+            self._save(transfer, kv)
+        raise KeyboardInterrupt
+
+
+def test_what_an_interrupted_save_has_kept_is_not_known() -> None:
+    setup = watched(9, edition="vllm", connector=BreaksOffOnce())
+    setup.add(*X, *Y, 1)
+    with pytest.raises(KeyboardInterrupt):
+        setup.steps(1)
+    setup.run()
+    setup.add(*Z, *Y, 1)
+    setup.run()
+    setup.engine.reset_prefix_cache()
+    setup.add(*X, *Y, 2)
+    setup.run()
+    assert setup.timeline.of_kind(ev.ExternalHit)[-1].num_tokens == 8  # type: ignore[attr-defined]
+    assert setup.watch.violations == []
+
+
+@pytest.mark.parametrize(
+    ("id", "kind"),
+    [
+        ("nano-vllm-71", ev.SlotsWritten),  # a write that put the claimed KV elsewhere
+        ("nano-vllm-208", ev.BlockCached),  # a registration of what no step computes
+        ("vllm-32255", ev.StepStarted),  # a load that no event reports
+        ("vllm-45357", ev.SlotsWritten),  # a write of other KV
+        ("pegaflow-450", ev.BlocksLoaded),  # a load of other KV
+    ],
+)
+def test_the_event_that_broke_a_name(id: str, kind: type[ev.Event]) -> None:
+    with bug(id).broken() as lab:
+        assert lab.timeline is not None
+        named = next(violation for violation in lab.violations if violation.rule == "named")
+        assert named.first_event is not None
+        assert type(lab.timeline.events(named.first_event, named.first_event + 1)[0]) is kind
