@@ -97,7 +97,7 @@ class Claims:
 
     def note_plan(self, plan: StepPlan) -> list[Blamed]:
         """Note the blocks that a step is about to write, and whether it saves."""
-        self._names.note_written(run[0] for part in plan.scheduled for runs in part.slot_runs for run in runs)
+        self._names.note_written([run[0] for part in plan.scheduled for runs in part.slot_runs for run in runs])
         self._tier.note_plan(bool(plan.saves))
         return []
 

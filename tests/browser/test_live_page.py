@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, sync_playwright
 
-from browser.chromium import new_context
+from browser.chromium import ARGS, chromium_path, new_context
 from browser.frames import FRAME
 from browser.page_watch import PageWatch
 from browser.static_server import served
@@ -31,7 +31,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @contextmanager
 def opened(browser: Browser, address: str) -> Iterator[Page]:
     """A page with touch, in its own profile; at the end nothing has gone wrong, and it has asked only the server."""
-    with new_context(browser, viewport={"width": 1252, "height": 1000}, has_touch=True) as context:
+    size = {"width": 1252, "height": 1000}
+    with new_context(browser, viewport=size, has_touch=True, service_workers="block") as context:
         page = context.new_page()
         watch = PageWatch(page, address)
         page.goto(address)
@@ -221,8 +222,43 @@ def test_where_python_cannot_start_the_recording_stays(browser: Browser, address
         page.goto(address + BUG)
         page.wait_for_selector('#lab[data-state="failed"]')
         page.get_by_role("button", name="Next").wait_for()
-        assert page.get_by_role("status").first.inner_text().startswith("Python did not start here.")
+        assert page.get_by_role("status").first.inner_text().startswith("Python does not run here (")
         assert page.get_by_label("Scenario").is_disabled()
+
+
+@pytest.mark.sweep
+def test_without_webassembly_the_front_is_played_and_says_what_is_not(address: str) -> None:
+    with sync_playwright() as playwright:
+        args = [*ARGS, "--js-flags=--jitless"]
+        browser = playwright.chromium.launch(executable_path=chromium_path(), args=args)
+        page = browser.new_page()
+        page.goto(address)
+        page.wait_for_selector('#lab[data-state="failed"]')
+        page.evaluate("() => { document.querySelector('.labengine').stage.player.speed = 20; }")
+        page.get_by_role("button", name="5", exact=True).click()
+        page.locator("#opening-verdict", has_text="Right: 8 at first, 5 once shared.").wait_for()
+        page.get_by_label("Now your own question:").fill("And now?")
+        page.get_by_role("button", name="Ask").click()
+        why = "Python does not run here (this browser has no WebAssembly)"
+        page.locator("#own-state", has_text=why).wait_for()
+        assert page.locator("#opening").is_visible()
+
+
+@pytest.mark.sweep
+def test_without_a_network_the_page_is_as_it_was_at_the_visit_before(
+    browser: Browser, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    index = site.build(tmp_path_factory.mktemp("site") / "site", [bug("nano-vllm-219")])
+    with new_context(browser) as context:
+        page = context.new_page()
+        with served(index.parent) as address:
+            page.goto(address)
+            ask(page)
+            page.evaluate("async () => (await navigator.serviceWorker.ready).active.state")
+        page.goto(address)
+        ask(page)
+        page.goto(f"{address}?edition=vllm&prompt=And+now")
+        until_live(page)
 
 
 @pytest.mark.sweep

@@ -81,7 +81,7 @@ def test_loading_is_told_and_files_that_are_damaged_or_missing_leave_the_lab_sim
     files = [site / "model" / f"part{number}" for number in range(3)]
     files[1].write_bytes(PARTS[1][:-1] + b"X")
     with ExitStack() as stack:
-        context = stack.enter_context(new_context(browser))
+        context = stack.enter_context(new_context(browser, service_workers="block"))
         page, watch = stack.enter_context(opened(context, f"{stack.enter_context(served(site))}?prompt=a"))
         button = page.get_by_role("button", name=f"{BUTTON} (2 MB, once)")
         page.evaluate("() => { window.validate = WebAssembly.validate; WebAssembly.validate = () => false; }")
@@ -133,7 +133,9 @@ def used(page: Page, number: str) -> None:
 def test_a_lab_of_real_words_merges_runs_and_has_a_link(browser: Browser, site: Path) -> None:
     with ExitStack() as stack:
         address = stack.enter_context(served(site))
-        context = stack.enter_context(new_context(browser, viewport={"width": 1252, "height": 1000}))
+        context = stack.enter_context(
+            new_context(browser, viewport={"width": 1252, "height": 1000}, service_workers="block")
+        )
         page, _ = stack.enter_context(opened(context, address))
         page.get_by_role("button", name="5", exact=True).click()
         page.locator(".labengine").press("Escape")
@@ -166,7 +168,7 @@ def test_a_lab_of_real_words_merges_runs_and_has_a_link(browser: Browser, site: 
             "a new Python has it"
         )
 
-        stranger = stack.enter_context(new_context(browser))
+        stranger = stack.enter_context(new_context(browser, service_workers="block"))
         third, _ = stack.enter_context(opened(stranger, link))
         until_said(third, "This link runs a real model.")
         third.get_by_role("heading", name="how many of these 12 blocks").wait_for()

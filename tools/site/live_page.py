@@ -53,11 +53,19 @@ def build(
     (site / "recorded" / "opening.bin").write_bytes(opening())
     for scenario in shown:
         (site / "recorded" / f"{scenario.id}.bin").write_bytes(recorded(scenario))
+    write_offline(site)
     if write_model is not None:
         write_model(site)
     index = site / "index.html"
     index.write_text(page(shown, real_model.num_bytes(site)), encoding="utf-8")
     return index
+
+
+def write_offline(site: Path) -> None:
+    """Write the service worker that keeps all files of the page, of which all but its front are there."""
+    files = (file.relative_to(site).as_posix() for file in site.rglob("*") if file.is_file())
+    text = (SOURCES / "offline.js").read_text(encoding="utf-8")
+    (site / "offline.js").write_text(text.replace("@FILES@", " ".join(["./", *sorted(files)])), encoding="utf-8")
 
 
 def copy_pyodide(folder: Path) -> None:

@@ -23,7 +23,7 @@ const WORDS: Record<State, string> = {
   recorded: "A recording, while Python is coming (10 MB the first time) …",
   loading: "Python is coming (10 MB the first time) …",
   live: "Live: this engine runs in your browser.",
-  failed: "Python did not start here. What is shown is a recording.",
+  failed: "the question of the front and the recorded bugs can be played, and nothing of your own.",
 };
 
 class LivePage {
@@ -39,6 +39,7 @@ class LivePage {
   connection: Connection;
   realModel: RealModel;
   isPythonThere = false;
+  whyNoPython = ""; // once it has failed
   linkTimer?: number;
 
   constructor(place: HTMLElement) {
@@ -85,7 +86,8 @@ class LivePage {
     this.isToStep = true;
     const asked = { edition: "labengine", prompt: question, copies: String(people) };
     this.query = String(new URLSearchParams(isReal ? { model: MODEL, ...asked } : asked));
-    if (this.isPythonThere) this.begun();
+    if (this.whyNoPython) this.refused(this.whyNoPython);
+    else if (this.isPythonThere) this.begun();
     else this.show("loading");
   }
 
@@ -130,6 +132,7 @@ class LivePage {
 
   // Python is there.
   begun() {
+    if (!this.isPythonThere) keepForOffline();
     this.isPythonThere = true;
     if (this.realModel.isNeededBy(this.query)) this.realModel.openWhenLoaded(this.query, this.isToStep);
     else if (this.query) this.open(this.query);
@@ -144,6 +147,7 @@ class LivePage {
   // A new Python, which does again what the address names.
   restart() {
     this.isPythonThere = false;
+    this.whyNoPython = "";
     this.query = location.search.slice(1);
     this.show("loading", "Python starts anew, and takes the same steps …");
     this.realModel.forget();
@@ -151,10 +155,9 @@ class LivePage {
   }
 
   fail(message: string) {
-    const words = this.connection.isOpen
-      ? "Python has stopped: Restart Python takes the same steps again."
-      : WORDS.failed;
-    this.show("failed", `${words} (${message.trim().split("\n").at(-1)})`);
+    const why = "WebAssembly" in globalThis ? message.trim().split("\n").at(-1) : "this browser has no WebAssembly";
+    if (!this.connection.isOpen) this.whyNoPython = `Python does not run here (${why}): ${WORDS.failed}`;
+    this.show("failed", this.whyNoPython || `Python has stopped: Restart Python takes the same steps again. (${why})`);
   }
 
   // The recording of the same session becomes live as it is; any other picture makes room.
@@ -233,6 +236,11 @@ class LivePage {
     this.realModel.follow(query);
     if (this.moment === null) this.write();
   }
+}
+
+// The next visit needs no network.
+function keepForOffline() {
+  navigator.serviceWorker?.register(new URL("offline.js", import.meta.url)).catch(() => {}); // a page without it works
 }
 
 function momentOf(query: string) {

@@ -8,7 +8,8 @@ export type ModelNews =
 
 export const MODEL = "smollm2";
 
-const // Two equal prompts of real words: their blocks merge.
+const MIN_GB = 4,
+  // Two equal prompts of real words: their blocks merge.
   FIRST = new URLSearchParams({
     model: MODEL,
     edition: "labengine",
@@ -119,8 +120,11 @@ export class RealModel {
 
   // Why this browser cannot have it, or an empty text.
   refusal() {
-    if (!WebAssembly.validate(new Uint8Array(SIMD)))
+    if (!globalThis.WebAssembly?.validate(new Uint8Array(SIMD)))
       return "this browser has no WebAssembly SIMD, with which the model computes";
+    const { deviceMemory = MIN_GB } = navigator as { deviceMemory?: number }; // some browsers do not tell it
+    if (deviceMemory < MIN_GB)
+      return `this device has ${deviceMemory} GB of memory, and the model is only tried with ${MIN_GB} or more`;
     return isSecureContext ? "" : "a page keeps and checks weights only if it comes by https";
   }
 

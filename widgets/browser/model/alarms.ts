@@ -10,12 +10,12 @@ import type { Recording } from "./recording.ts";
 // A rule that was found broken. isSaid: the core's state differs from the fold of its events.
 export interface Violation {
   event: number;
+  since: number; // the event that broke it, where that is known: it is shown from there on, though it is found later
   rule: string;
   message: string;
   requests: number[];
   blocks: number[];
   step: number;
-  first: number | null;
   isSaid: boolean;
   fact: string[]; // of a said one, if it is about a fact: what differs, what the events say, and what is
 }
@@ -44,7 +44,7 @@ export interface Misnamed {
 interface AlarmLog {
   start: number;
   end: number;
-  violations: Violation[];
+  violations: Violation[]; // in the order in which they began
   crashes: Crash[];
   starts: number[];
   misnamed: Misnamed[];
@@ -52,17 +52,19 @@ interface AlarmLog {
 }
 
 const known = new WeakMap<Recording, AlarmLog>();
-const at = ({ event }: { event: number }) => event;
 
-// {violations: [{event, rule, message, requests, blocks, step, first, isSaid}], crash: {event, step, error, message,
-// method, moment} or null}.
-// crash.moment is the one just before the step was rolled back: what was held then can be seen there.
+// The rules that are broken by then, and the step that failed last.
 export function alarmsAt(recording: Recording, moment: number): { violations: Violation[]; crash: Crash | null } {
   const { violations, crashes, starts } = logOf(recording),
     from = starts.findLast((start) => start < moment) ?? -1;
-  const held = violations.slice(0, lastBefore(violations, moment, at) + 1),
-    crash = crashes[lastBefore(crashes, moment, at)];
-  return { violations: held.filter(({ event }) => event > from), crash: crash && crash.event > from ? crash : null };
+  const held = violations.slice(0, lastBefore(violations, moment, ({ since }) => since) + 1),
+    crash = crashes[lastBefore(crashes, moment, ({ event }) => event)];
+  return { violations: held.filter(({ since }) => since > from), crash: crash && crash.event > from ? crash : null };
+}
+
+// The violation that an event reports.
+export function violationFound(recording: Recording, event: number) {
+  return logOf(recording).violations.find((one) => one.event === event) ?? null;
 }
 
 // Blocks whose KV the checks know to be another than their hash stands for: known at once, also if it is found later.
@@ -121,8 +123,11 @@ const NOTES: { [Kind in EventKind]?: (log: AlarmLog, event: number, row: EventRo
     log.starts.push(event);
     for (const block of [...log.open.keys()]) end(log, block, event);
   },
-  ViolationFound({ violations, misnamed, open }, event, [, rule, message, requests, blocks, step, first, names, fact]) {
-    violations.push({ event, rule, message, requests, blocks, step, first, isSaid: rule === "said", fact });
+  ViolationFound(log, event, [, rule, message, requests, blocks, step, first, names, fact]) {
+    const { violations, misnamed, open, starts } = log,
+      since = first !== null && first > (starts.at(-1) ?? -1) ? first : event,
+      place = lastBefore(violations, since + 1, (one) => one.since) + 1;
+    violations.splice(place, 0, { event, since, rule, message, requests, blocks, step, isSaid: rule === "said", fact });
     for (const [block, group, claimed, held] of names) {
       const one = {
         block,

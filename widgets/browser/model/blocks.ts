@@ -103,8 +103,25 @@ export function noteSlots(scene: SceneState, [, id, group, start, runs]: EventRo
     position += length;
   }
   request.written[group] = position;
-  for (const [block] of runs) touch(scene, block);
+  for (const [block, offset, length] of runs) {
+    keepPromise(scene, block, offset + length);
+    touch(scene, block);
+  }
   if (isMisplaced) noteStrays(scene, request, table, size, start, runs);
+}
+
+// Notes a block that gets its key; numWritten: the slots of it that are written.
+export function notePromise(scene: SceneState, block: number, numWritten: number) {
+  if (numWritten < scene.sizeOf(block)) scene.promised.set(block, Math.max(0, numWritten));
+}
+
+// Notes that a block is written up to a slot. One that holds all that its key stands for is a block like any other.
+export function keepPromise(scene: SceneState, block: number, numWritten: number) {
+  const before = scene.promised.get(block);
+  if (before === undefined || numWritten <= before) return;
+  if (numWritten < scene.sizeOf(block)) scene.promised.set(block, numWritten);
+  else scene.promised.delete(block);
+  scene.mark(block);
 }
 
 // Notes a token that has become known after its slot was written, as asynchronous scheduling has it.

@@ -1,6 +1,6 @@
 // What each kind of event does to a scene. Rows are [kind, ...fields], fields in the order of event_rows.ts.
 
-import { noteSlots, noteToken, touch } from "./blocks.ts";
+import { keepPromise, notePromise, noteSlots, noteToken, touch } from "./blocks.ts";
 import type { EventRows } from "./event_rows.ts";
 import type { AnyRow, EventKind, Transfer } from "./events.ts";
 import type { RequestStatus } from "./payloads.ts";
@@ -93,7 +93,10 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
         Math.min((index + 1) * scene.groups[group].size, request.numTokens),
       );
     noteTransfers(scene, request, transfers, true);
-    for (const [, , block] of transfers) touch(scene, block);
+    for (const [, , block] of transfers) {
+      scene.promised.delete(block);
+      touch(scene, block);
+    }
     noteTraffic(scene, { request: id, isLoad: true, isFailed: false, transfers });
   },
 
@@ -133,6 +136,7 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
     }
     scene.firstKey[block] = -1;
     scene.moreKeys.delete(block);
+    scene.promised.delete(block);
     scene.tokenStores[block] = null;
     touch(scene, block);
   },
@@ -171,6 +175,7 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
     if (scene.firstKey[block] < 0) scene.firstKey[block] = key;
     else scene.moreKeys.set(block, [...(scene.moreKeys.get(block) ?? []), key]);
     if (isFull) setTokens(scene, block, scene.request(id), index * size, size);
+    if (isFull && request) notePromise(scene, block, request.written[group] - index * size);
     if (mapped.length) scene.map.put(key, mapped);
     scene.evictedById.delete(key);
     if (scene.isHead && request) {
@@ -259,6 +264,7 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
   TokensComputed(scene, [, id, numComputed]) {
     const request = scene.own(id);
     request.numComputed = numComputed;
+    if (scene.promised.size) keepPromises(scene, request);
     if (numComputed) return;
     for (const table of request.ownTables())
       if (table.every((block: number) => block === scene.nullBlock)) table.length = 0;
@@ -315,6 +321,15 @@ function emptied(scene: SceneState, id: number, status: RequestStatus) {
   request.clear(status);
   for (const block of held) touch(scene, block);
   return request;
+}
+
+// What is computed is written: a recording of another engine does not say into which slots.
+function keepPromises(scene: SceneState, { tables, written, numComputed }: RequestRecord) {
+  tables.forEach((table, group) => {
+    if (written[group] >= numComputed) return;
+    const { size } = scene.groups[group];
+    table.forEach((block, index) => keepPromise(scene, block, numComputed - index * size));
+  });
 }
 
 function noteTransfers(scene: SceneState, request: RequestRecord, transfers: Transfer[], isLoad: boolean) {

@@ -35,6 +35,7 @@ export type Keyframe = KeptArrays &
     | "requests"
     | "moreKeys"
     | "strays"
+    | "promised"
     | "pins"
     | "evictedById"
     | "traffic"
@@ -53,6 +54,7 @@ export function packed(scene: SceneState): Keyframe {
     requests: new Map(scene.requests),
     moreKeys: new Map(scene.moreKeys),
     strays: new Map(scene.strays),
+    promised: new Map(scene.promised),
     pins: new Map(scene.pins),
     evictedById: new Map(scene.evictedById),
     queue: scene.queue.packed(),
@@ -79,6 +81,7 @@ export function restore(scene: SceneState, kept: Keyframe) {
   scene.requests = new Map(kept.requests);
   scene.moreKeys = new Map(kept.moreKeys);
   scene.strays = new Map(kept.strays);
+  scene.promised = new Map(kept.promised);
   scene.pins = new Map(kept.pins);
   scene.evictedById = new Map(kept.evictedById);
   scene.sampled = new Map(kept.sampled);
@@ -108,7 +111,8 @@ function addPlaces({ places, nullBlock }: SceneState, { id, tables }: { id: numb
   }
 }
 
-// A Fold as the kernel wrote it. It lacks the former places of free blocks and misplaced writes.
+// A Fold as the kernel wrote it. It lacks the former places of free blocks, misplaced writes, and what is
+// registered and not written.
 export function takeUp(scene: SceneState, wire: WireKeyframe) {
   const { keys } = scene.shared;
   scene.empty(wire.ref_counts.length, wire.groups, wire.null_block);

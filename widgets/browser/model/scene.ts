@@ -22,6 +22,7 @@ export interface Block {
   tokens: (number | null)[];
   keys: string[];
   strays: Map<number, number | null> | null;
+  promised: number; // slots for which it is registered, and which are not written
   pins: number; // references that are of no table
   size: number;
   freedAt: number;
@@ -73,6 +74,7 @@ export class Scene extends SceneState {
       tokens: isDrawn ? tokensOf(this, id) : [],
       keys: keys.map((key) => this.shared.keys.text(key)),
       strays: this.strays.get(id) ?? null,
+      promised: this.sizeOf(id) - (this.promised.get(id) ?? this.sizeOf(id)),
       pins: this.pins.get(id) ?? 0,
       size: this.sizeOf(id),
       freedAt: this.freedAt[id],
@@ -92,13 +94,6 @@ export class Scene extends SceneState {
 
   isMapped(id: number) {
     return this.keysOf(id).some((key) => this.map.holds(key, id));
-  }
-
-  // Slots a block has in the group it is used by.
-  sizeOf(id: number) {
-    const key = this.firstKey[id],
-      group = key >= 0 ? this.shared.keys.groups[key] : Math.max(0, this.homeGroup[id]);
-    return this.groups[group]?.size ?? 1;
   }
 
   // The number of the content behind "group:hex"; -1 for one that was never seen.

@@ -96,6 +96,7 @@ export class SceneState {
   requests!: Map<number, RequestRecord>;
   moreKeys!: Map<number, number[]>;
   strays!: Map<number, Map<number, number | null>>;
+  promised!: Map<number, number>; // blocks that have a key before all of their slots are written: how many are
   pins!: Map<number, number>; // per block: references that are of no table
   evictedById!: Map<number, Evicted>;
   traffic!: Traffic[];
@@ -131,6 +132,13 @@ export class SceneState {
     const first = this.firstKey[id];
     if (first < 0) return [];
     return this.moreKeys.size && this.moreKeys.has(id) ? [first, ...(this.moreKeys.get(id) ?? [])] : [first];
+  }
+
+  // Slots a block has in the group it is used by.
+  sizeOf(id: number) {
+    const key = this.firstKey[id],
+      group = key >= 0 ? this.shared.keys.groups[key] : Math.max(0, this.homeGroup[id]);
+    return this.groups[group]?.size ?? 1;
   }
 
   // Returns the changes since the last call.
@@ -212,6 +220,7 @@ export class SceneState {
     this.places.reset(numBlocks);
     this.moreKeys = new Map();
     this.strays = new Map();
+    this.promised = new Map();
     this.pins = new Map();
     this.evictedById = new Map();
     this.traffic = [];

@@ -1,7 +1,7 @@
 // The tooltip's text on one subject.
 
 import type { Violation } from "../model/alarms.ts";
-import { alarmsAt, misnamedAt } from "../model/alarms.ts";
+import { alarmsAt, misnamedAt, violationFound } from "../model/alarms.ts";
 import { differing } from "../model/differing.ts";
 import { blockNames, contentName, counted, groupName, joined, requestName } from "../model/names.ts";
 import { phrase } from "../model/phrases.ts";
@@ -45,6 +45,7 @@ function blockWords(side: Side, id: number) {
   if (block.groups.length && scene.groups.length > 1)
     parts.push(`in the tables of ${block.groups.map((group) => groupName(scene.groups, group)).join(" and ")}`);
   if (block.content >= 0 && !block.isHashed) parts.push("hash not registered yet");
+  if (block.promised) parts.push(`registered, and ${counted(block.promised, "slot")} of it not written yet`);
   if (block.isLost) parts.push("LOST: in use, but the prefix map does not lead here");
   const words = block.tokens.map((token) => (token === null ? "–" : side.text(token)));
   return parts.join(" · ") + (words.length ? `\n${joined(words)}` : "");
@@ -99,7 +100,7 @@ function brokenBlock(side: Side, id: number) {
 }
 
 function brokenEvent({ recording }: Side, id: number) {
-  const found = recording.kind(id) === "ViolationFound" && alarmsAt(recording, id + 1).violations.at(-1);
+  const found = violationFound(recording, id);
   return found ? violationWords(found) : null;
 }
 

@@ -50,6 +50,18 @@ def test_they_are_counted_in_red_and_described_in_words() -> None:
     show_dashboard(check, [*merging_step(), CONTRADICTED, PARTITION])
 
 
+def test_it_is_shown_from_the_event_that_broke_the_rule_though_it_is_found_later() -> None:
+    def check(view: View) -> None:
+        broken_by = CONTRADICTED.first_event
+        assert broken_by is not None and broken_by < len(begin()) + len(merging_step())
+        for moment, sign in ((broken_by, []), (broken_by + 1, ["⚠ 1 violation"] * 2)):
+            view.page.evaluate("(at) => document.querySelector('.labengine').stage.moveTo(at)", moment)
+            view.painted()
+            assert view.page.locator(".le-alarm-count:visible").all_text_contents() == sign
+
+    show_dashboard(check, [*merging_step(), CONTRADICTED])
+
+
 def test_one_that_a_hidden_view_has_dropped_is_counted_when_it_is_seen_again() -> None:
     def check(view: View) -> None:
         view.page.evaluate("() => (document.getElementById('cell').style.display = 'none')")

@@ -36,6 +36,8 @@ export function drawCard(
     const text = fillText(context, block, w, theme);
     drawText(context, text, x + w - 7, y + rect.h - 7, `12px ${theme.ui}`, theme.soft, "right");
   }
+  if (block.promised && w >= 118 && block.owners.length < 2 && groupsAreOne(look))
+    sign(context, "not written", x + w / 2, y + rect.h - 8, theme);
   if (!block.isLost) return;
   drawCutLink(context, x + w / 2 + (w < ROOMY ? 6 : 0), y + 12, w < 72 ? 0.55 : w < ROOMY ? 0.75 : 1, theme);
   const room = look.isUnlike ? 110 : 94; // beside one owner, the letter and its mark
@@ -93,7 +95,12 @@ function drawTokens(
     color = block.refCount ? theme.ink : theme.soft;
   if (bottom - top < 10) return;
   if (size <= 4 && w >= ROOMY && bottom - top >= 34)
-    return drawSlots(context, { x: x + 6, y: top, w: w - 12, h: bottom - top }, words, { theme, size, color });
+    return drawSlots(context, { x: x + 6, y: top, w: w - 12, h: bottom - top }, words, {
+      theme,
+      size,
+      numWritten: words.length - block.promised,
+      color,
+    });
   const lines = Math.max(1, Math.floor((bottom - top) / 13));
   const text = joined(words).trimStart(),
     font = `12px ${theme.code}`;
@@ -117,12 +124,18 @@ function veil(context: CanvasRenderingContext2D, rect: Rect, theme: Theme) {
   context.restore();
 }
 
-// A block of at most four tokens shows its slots, in two rows, empty ones too.
+// A block of at most four tokens shows its slots, in two rows, empty ones too. numWritten: slots that hold something.
 export function drawSlots(
   context: CanvasRenderingContext2D,
   { x, y, w, h }: Rect,
   words: string[],
-  { theme, size, color, font = `12px ${theme.code}` }: { theme: Theme; size: number; color: string; font?: string },
+  {
+    theme,
+    size,
+    numWritten,
+    color,
+    font = `12px ${theme.code}`,
+  }: { theme: Theme; size: number; numWritten: number; color: string; font?: string },
 ) {
   const columns = Math.ceil(size / 2),
     rows = Math.ceil(size / columns),
@@ -137,7 +150,7 @@ export function drawSlots(
     };
     context.save();
     roundRect(context, rect, 3, 1.5);
-    const isWritten = slot < words.length;
+    const isWritten = slot < numWritten;
     context.globalAlpha = isWritten ? (theme.isDark ? 0.55 : 0.8) : 0.55;
     context.fillStyle = theme.paper;
     if (isWritten) context.fill();
@@ -146,10 +159,18 @@ export function drawSlots(
     context.stroke();
     context.clip();
     context.globalAlpha = 1;
-    if (isWritten) {
+    if (slot < words.length) {
       context.font = font;
       const text = fit(context, words[slot].trim() || "␣", slotWidth - 7);
-      drawText(context, text, rect.x + rect.w / 2, rect.y + rect.h / 2 + 4.3, font, color, "center");
+      drawText(
+        context,
+        text,
+        rect.x + rect.w / 2,
+        rect.y + rect.h / 2 + 4.3,
+        font,
+        isWritten ? color : theme.soft,
+        "center",
+      );
     }
     context.restore();
   }

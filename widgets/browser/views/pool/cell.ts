@@ -88,7 +88,8 @@ function groundOf(block: Block | null) {
   if (!block) return "none";
   const fill =
     block.content >= 0 ? `${hueOf(block.content)} ${roundOf(block.content)}` : `${numWritten(block)} of ${block.size}`;
-  return `${fill}${block.refCount ? " live" : ""}${block.isLost ? " lost" : ""}${isDoubled(block) ? " doubled" : ""}`;
+  const flags = [block.refCount && "live", block.isLost && "lost", isDoubled(block) && "doubled"];
+  return [fill, block.promised && `${block.promised} promised of ${block.size}`, ...flags].filter(Boolean).join(" ");
 }
 
 function drawBackground(
@@ -113,10 +114,26 @@ function drawBackground(
     context.fillStyle = theme.ink;
     context.fillRect(rect.x, rect.y, (rect.w * numWritten(block)) / block.size, rect.h); // as full as it is
   }
+  if (block?.promised) promise(context, rect, block, theme);
   if (block?.isLost) {
     context.globalAlpha = 0.75;
     stripes(context, rect, LOST_HUE, 9, 2.5);
   }
+  context.restore();
+}
+
+// A look-up finds the block, and nothing has been written into these slots: paper, and a thin hatch the other way.
+function promise(context: CanvasRenderingContext2D, { x, y, w, h }: Rect, block: Block, theme: Theme) {
+  const wide = (w * block.promised) / block.size,
+    left = x + w - wide;
+  context.globalAlpha = 0.55;
+  context.fillStyle = theme.paper;
+  context.fillRect(left, y, wide, h);
+  context.globalAlpha = 0.8;
+  context.save();
+  context.translate(2 * left + wide, 0);
+  context.scale(-1, 1);
+  stripes(context, { x: left, y, w: wide, h }, theme.soft, 7, 1);
   context.restore();
 }
 

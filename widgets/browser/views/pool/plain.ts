@@ -30,6 +30,7 @@ export function drawPlain(
   drawSlots(context, { x: x + 6, y: top, w: w - 12, h: foot - size - top }, words, {
     theme,
     size: block.size,
+    numWritten: words.length - block.promised,
     color: block.refCount ? theme.ink : theme.soft,
     font: `${size - 2}px ${theme.ui}`,
   });
