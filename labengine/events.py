@@ -148,6 +148,7 @@ class StepRolledBack(Event):
             "BlockPool.blocks_to_give_back",
             "FreeQueue.put_back",
             "FreeQueue.insert_after",
+            "WaitingQueue.put_back_request",
             "Engine._roll_back",
         )
     }
@@ -162,7 +163,7 @@ class RequestAdded(Event):
     max_tokens: int
 
     topic = "request"
-    decided_by = {"": ("Scheduler.add",)}
+    decided_by = {"": ("WaitingQueue.add_request", "Scheduler.add")}
     in_vllm = {"": InVllm("scheduler", "add_request", "A request joins the waiting queue.")}
 
 
@@ -189,10 +190,11 @@ class PrefixHit(Event):
             "KVCacheGroup.has_every_shorter_hit",
             "SlidingWindowGroup.num_blocks_for_hit",
             "SlidingWindowGroup.window",
+            "KVCacheGroup.block_hashes",
             "MergePolicy.is_equal",
-            "KVCacheManager.extend_hashes",
             "HashChain.root",
             "HashChain.link",
+            "KVCacheManager.extend_hashes",
             "KVCacheManager.admit",
         )
     }
@@ -222,7 +224,9 @@ class RequestScheduled(Event):
             "Scheduler.skips",
             "Scheduler.longest_chunk",
             "Scheduler.admit",
+            "WaitingQueue.remove_request",
             "KVCacheManager.can_admit",
+            "KVCacheManager.has_room",
             "KVCacheGroup.num_blocks_to_admit",
             "KVCacheGroup.max_blocks_held",
             "SlidingWindowGroup.num_steps_in_flight",
@@ -257,6 +261,8 @@ class RequestPreempted(Event):
             "Scheduler.allocate_or_preempt",
             "Scheduler.preempt",
             "Scheduler.requeue",
+            "WaitingQueue.prepend_request",
+            "ExternalLoads.give_up",
             "KVCacheManager.free",
             "KVCacheGroup.freeing_order",
             "KVCacheGroup.free",
@@ -293,6 +299,7 @@ class RequestFinished(Event):
         ),
         "abort": (
             "Scheduler.abort",
+            "ExternalLoads.drop",
             "KVCacheManager.free",
             "KVCacheGroup.freeing_order",
             "KVCacheGroup.free",
@@ -346,6 +353,7 @@ class ExternalHit(Event):
         "": (
             "Scheduler.match_external",
             "ExternalLoads.match",
+            "ExternalLoads.is_async",
             "Connector.get_num_new_matched_tokens",
             "Connector.has",
             "Connector.loads_are_async",
@@ -377,6 +385,9 @@ class BlocksLoaded(Event):
             "KVCacheManager.transfers",
             "KVCacheGroup.tier_hashes",
             "ExternalLoads.load",
+            "ExternalLoads.wait_for",
+            "ExternalLoads.take_loads",
+            "ExternalLoads.blocks_of",
             "Connector.update_state_after_alloc",
             "Connector.start_load_kv",
             "Connector.get_finished",
@@ -429,6 +440,7 @@ class LoadFailed(Event):
             "Connector.start_load_kv",
             "Connector.get_finished",
             "Connector.forget",
+            "ExternalLoads.last_failure",
             "Scheduler.take_arrived",
         )
     }
@@ -572,8 +584,10 @@ class BlockCached(Event):
             "KVCacheManager.num_registrable_tokens",
             "SlidingWindowGroup.is_worth_caching",
             "KVCacheGroup.caches_every_block",
-            "KVCacheManager.extend_hashes",
+            "KVCacheGroup.block_hashes",
+            "HashChain.root",
             "HashChain.link",
+            "KVCacheManager.extend_hashes",
             "KVCacheManager.register",
             "KVCacheGroup.register",
             "BlockPool.register",

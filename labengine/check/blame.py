@@ -9,9 +9,8 @@ from typing import NamedTuple
 from labengine import events as ev
 from labengine.check.contradictions import Contradiction
 from labengine.core.connector import Connector
-from labengine.core.part_methods import is_custom
 from labengine.core.parts import Parts
-from labengine.core.seams import decider, is_in_table, overrides
+from labengine.core.seams import decider_among, deciding_methods, is_in_table, override_of, overrides
 from labengine.record.violation import Violation
 
 
@@ -42,9 +41,8 @@ def blame(one: Contradiction, recent: Sequence[NumberedEvent], suspects: Suspect
     numbered = last_about(one, recent)
     if numbered is None:
         return None
-    text = (
-        f"event {numbered.number} ({kind_of(numbered)}) says that {one.claimed}; {one.actual}{_by(numbered, suspects)}"
-    )
+    by = _by(numbered, suspects)
+    text = f"event {numbered.number} ({kind_of(numbered)}) says that {one.claimed}; {one.actual}{by}"
     return _blamed(one, text, numbered.number)
 
 
@@ -64,7 +62,8 @@ def blame_journal(one: Contradiction, recent: Sequence[NumberedEvent], number: i
 def blame_order(numbered: NumberedEvent, suspects: Suspects) -> Blamed:
     """Return a violation for an event that cannot follow those before it."""
     request_id, block_id = getattr(numbered.event, "request_id", None), getattr(numbered.event, "block_id", None)
-    text = f"event {numbered.number} ({kind_of(numbered)}) cannot follow the events before it{_by(numbered, suspects)}"
+    by = _by(numbered, suspects)
+    text = f"event {numbered.number} ({kind_of(numbered)}) cannot follow the events before it{by}"
     return Blamed(_violation(text, request_id, block_id), numbered.number)
 
 
@@ -89,12 +88,16 @@ def _violation(text: str, request_id: int | None, block_id: int | None) -> Viola
     return Violation("said", text, request_ids, () if block_id is None else (block_id,))
 
 
+def override_words(methods: Sequence[str], suspects: Suspects) -> str:
+    """Return the first override among these methods. If there is none, or one that no table knows may have, all."""
+    override = override_of(suspects.parts, methods, suspects.connector)
+    return _overrides(suspects) if override is None or _unknown(suspects) else f" ({override})"
+
+
 def _by(numbered: NumberedEvent, suspects: Suspects) -> str:
-    """Return the override that decided the event. If none did, or one that no table knows may have, all in use."""
-    decides = decider(suspects.parts, numbered.event, suspects.connector)
-    if decides is not None and is_custom(decides.owner) and not _unknown(suspects):
-        return f" ({decides})"
-    return _overrides(suspects) or ("" if decides is None else f" ({decides})")
+    methods = deciding_methods(numbered.event)
+    decides = decider_among(suspects.parts, methods, suspects.connector)
+    return override_words(methods, suspects) or ("" if decides is None else f" ({decides})")
 
 
 def _unknown(suspects: Suspects) -> bool:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, get_args
 
 from labengine import events as ev
 from labengine.check.blame import Blamed, Suspects
+from labengine.check.claims import Claims, Noted
 from labengine.check.first_event import BrokenState, NearestEvents, Suspicion, first_events
 from labengine.check.granted import judge_failure, judge_granted
 from labengine.check.idle import judge_idle
@@ -17,6 +18,7 @@ from labengine.check.plan_rules import judge_booked, judge_progress
 from labengine.check.shadow import Difference, Shadow
 from labengine.check.slot_memory import SavedBlocks, SlotMemory
 from labengine.check.stream import Stream
+from labengine.check.tier import TierContent
 from labengine.core.connector import BlockKV
 from labengine.core.seams import tier_class
 from labengine.core.step_plan import Logits, StepPlan
@@ -107,7 +109,9 @@ class Watch:
         self._reported: set[Subject] = set()
         self._suspicions: list[Suspicion] = []
         self._saved = SavedBlocks()
+        self._tier = TierContent()
         self._judge: Judge | None = None
+        self._claims: Claims | None = None
         self._stream: Stream | None = None
         self._engine: WatchedEngine | None = None
         self._shadow: Shadow | None = None
@@ -136,14 +140,15 @@ class Watch:
         self._judge = judge = Judge(engine, self._saved)
         if memory is not None:
             judge.oracle.memory = memory
-        self._stream = stream = self._stream_of(engine)
+        suspects = Suspects(engine.parts, tier_class(engine.scheduler.external.connector))
+        self._claims = Claims(engine.scheduler, engine.requests, suspects, judge.oracle, self._tier)
+        self._stream = stream = self._stream_of(engine, suspects)
         self._shadow = Shadow(engine.scheduler, self._hooks, engine.journal, self.note_difference, self._stop)
         subscribe = self._hooks.subscribe
         self._subscriptions = [
             subscribe(stream.note),
             subscribe(self._note_step, ev.StepStarted),
             subscribe(judge.note_block, ev.BlockAllocated, ev.BlockTouched, ev.BlockCached, ev.BlockFreed),
-            subscribe(judge.note_name, ev.BlockCached),
             subscribe(judge.note_merge, ev.BlockMerged),
             subscribe(judge.note_eviction, ev.BlockEvicted),
             subscribe(judge.note_release, ev.RequestFinished, ev.RequestPreempted),
@@ -151,14 +156,14 @@ class Watch:
             subscribe(judge.note_load, ev.BlocksLoaded),
             subscribe(judge.note_save, ev.BlocksSaved),
             subscribe(judge.note_rollback, ev.StepRolledBack),
+            subscribe(self._note_claim, *get_args(Noted)),
             subscribe(self._note_failure, ev.StepFailed),
             subscribe(self._note_end, ev.ForwardRan, ev.StepRolledBack, ev.StepEnded),
         ]
 
-    def _stream_of(self, engine: WatchedEngine) -> Stream:
+    def _stream_of(self, engine: WatchedEngine, suspects: Suspects) -> Stream:
         number = 1 if self._timeline is None else self._timeline.end
         pool = engine.scheduler.manager.pool
-        suspects = Suspects(engine.parts, tier_class(engine.scheduler.external.connector))
         return Stream(lambda: Fold.of(engine.snapshot()), number, pool, engine.requests, suspects, engine.journal)
 
     @property
@@ -174,6 +179,7 @@ class Watch:
         if self._shadow is not None:
             self._shadow.close()
         self._subscriptions, self._judge, self._stream, self._engine = [], None, None, None
+        self._claims = None
 
     @property
     def overrides(self) -> Mapping[str, bool | None]:
@@ -199,6 +205,7 @@ class Watch:
             self._compare(lambda stream: stream.look_ahead())
         self._report()
         self._ask(lambda judge: judge.judge_writes(plan))
+        self._ask_claims(lambda claims, stream: claims.note_plan(plan))
 
     def _judge_plan(self, plan: StepPlan, stream: Stream) -> list[Blamed]:
         """Return violations of the rules on what a schedule has to do for its requests."""
@@ -223,6 +230,7 @@ class Watch:
         """Note that a load writes to a block."""
         if self._judge is not None:
             self._judge.oracle.overwritten(block_id)
+        self._ask_claims(lambda claims, stream: claims.note_overwritten(block_id))
 
     def block_delivered(self, group: int, block_id: int, kv: BlockKV | None) -> None:
         """Note what a load has written to a block."""
@@ -272,10 +280,14 @@ class Watch:
         self._compare(lambda stream: stream.look_ahead())
         self._report()
 
+    def _note_claim(self, event: Noted) -> None:
+        self._ask_claims(lambda claims, stream: claims.note(event, stream.last_number))
+
     def _note_end(self, event: ev.ForwardRan | ev.StepRolledBack | ev.StepEnded) -> None:
         if type(event) is ev.StepEnded:
             self._compare(self._judge_booked)
             self._compare(lambda stream: stream.settle())
+            self._ask_claims(Claims.judge_names)
             self._ask(Judge.judge_changes)
             if self._shadow is not None:
                 self._shadow.settle()
@@ -306,9 +318,18 @@ class Watch:
         if self._stream is None:
             return
         try:
-            self._blamed += question(self._stream)
+            blamed = question(self._stream)
+            self._blamed += blamed
+            if blamed and self._judge is not None:
+                self._judge.note_contradicted(one.violation for one in blamed)
         except Exception as error:
             self._stop(error)
+
+    def _ask_claims(self, question: Callable[[Claims, Stream], list[Blamed]]) -> None:
+        """Collect violations of what events claim. A failure here must not disturb the engine."""
+        claims = self._claims
+        if claims is not None:
+            self._compare(lambda stream: question(claims, stream))
 
     def _stop(self, error: Exception) -> None:
         self.close()
@@ -353,7 +374,7 @@ class Watch:
         return found
 
     def _keep(self, violation: Violation, first_event: int | None) -> None:
-        misnamed = () if self._judge is None else self._judge.misnamed(violation)
+        misnamed = () if self._claims is None else self._claims.misnamed(violation)
         v = replace(violation, step=self._step, first_event=first_event, misnamed=misnamed)
         self._reported |= v.subjects
         self.violations.append(v)

@@ -52,6 +52,11 @@ def decider_among(parts: Parts, methods: Iterable[str], connector: type[Connecto
     return next((one for one in found if is_custom(one.owner)), found[0] if found else None)
 
 
+def override_of(parts: Parts, methods: Iterable[str], connector: type[Connector] = Connector) -> Decider | None:
+    """Return the first override among methods such as "HashChain.link"; None if these classes override none of them."""
+    return next((one for one in _deciders(parts, methods, connector) if is_custom(one.owner)), None)
+
+
 def overrides(parts: Parts, connector: type[Connector] = Connector) -> list[Decider]:
     """Return every definition outside labengine that replaces one of its own, private ones and attributes included.
 

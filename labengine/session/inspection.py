@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from labengine.check.invariants import check_invariants
+from labengine.check.invariants import check_invariants, judge_contents
 from labengine.check.watch import Watch
 from labengine.config import checked_int
 from labengine.core.connector import Connector
-from labengine.core.merge_policy import LateMerge
+from labengine.core.merge_policy import LateMerge, LateMergeComparingPrefixes
 from labengine.core.parts import Parts
 from labengine.engine.ahead import scheduling_line
 from labengine.engine.loaded_model import LoadedModel
@@ -54,7 +54,9 @@ class Inspection:
             snapshot = self._stepper.engine.snapshot()
             if self._watch is not None:
                 return self._watch.check(snapshot)
-            return check_invariants(snapshot, merges=issubclass(self._parts.merge_policy, LateMerge))
+            policy = self._parts.merge_policy
+            contents = [] if issubclass(policy, LateMergeComparingPrefixes) else judge_contents(snapshot)
+            return [*check_invariants(snapshot, merges=issubclass(policy, LateMerge)), *contents]
 
     @property
     def violations(self) -> list[Violation]:
