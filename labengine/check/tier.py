@@ -65,7 +65,7 @@ class TierContent:
         if tier.num_kept() != self._num_kept:
             return None
         for group, index in _entries(groups, num_local, num_local + event.num_tokens):
-            key = group.index, group.block_hash(request, index)
+            key = group.index, next(iter(group.tier_hashes(request, index, index + 1)), b"")
             if key not in self._keys:
                 first = index * group.block_size
                 text = (

@@ -20,7 +20,7 @@ from labengine.core.block import Block
 from labengine.core.block_pool import BlockPool
 from labengine.core.editions import EDITIONS, LABENGINE
 from labengine.core.full_attention import FullAttentionGroup
-from labengine.core.kv_cache_group import GroupHit, KVCacheGroup
+from labengine.core.kv_cache_group import GroupHit, KVCacheGroup, NotGrantedError
 from labengine.core.nano_vllm import EarlyHashManager
 from labengine.core.parts import Parts, parts_of
 from labengine.core.prefix_lookup import Hit
@@ -217,7 +217,7 @@ def test_an_admission_that_charges_too_little_is_named_before_it_fails(
     group: type[FullAttentionGroup], play: Callable[[Watched], None], decided: str, instead_of: str
 ) -> None:
     setup = watched(4, FULL, Parts(full_attention_group=group).overriding(EDITIONS["nano-vllm"]))
-    with pytest.raises(IndexError):
+    with pytest.raises(NotGrantedError):
         play(setup)
     [found] = differences(setup)
     assert found.method == f"{group.__name__}.num_blocks_to_admit"
@@ -298,7 +298,7 @@ class Fragile(deque[Request]):
 class OwnQueue(TokenBudgetScheduler):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.waiting: deque[Request] = Fragile()
+        self.waiting._requests = Fragile()
 
     def next_waiting(self) -> Request:
         return next(iter(self.waiting))
@@ -323,7 +323,7 @@ class Endless(deque[Request]):
 class LoopsInProduction(OwnQueue):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.waiting = Endless()
+        self.waiting._requests = Endless()
 
 
 def test_an_end_from_outside_passes_and_the_step_is_rolled_back() -> None:

@@ -86,6 +86,7 @@ DECIDES_NO_EVENT = {
     "finds_longest": "declares a policy to the checks",
     "bind": "names the tier's content",
     "describe": "words",
+    "num_kept": "asked by the checks alone",
     "note": "words",
     "close": "after the last event",
 }
