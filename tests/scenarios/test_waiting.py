@@ -1,4 +1,4 @@
-"""Requests that wait: for a load that was aborted, for blocks that they would never hold, for a fence."""
+"""Requests that wait: for a load, for blocks that they would never hold, for a fence, for their turn in a list."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ FIGURES = {
     "vllm-39734": (
         {"requests finished": 0, "free blocks": 16, "steps without progress": 20},
         {"requests finished": 2, "steps without progress": 0},
+    ),
+    # Step 3: A is preempted, B gets the token for which that was done, and C is ready.
+    "vllm-49097": (
+        {"preemptions": 1, "requests computed in step 3": 1, "requests skipped in step 3": 1},
+        {"preemptions": 1, "requests computed in step 3": 2, "requests skipped in step 3": 0},
     ),
     "vllm-49674": (
         {
