@@ -24,6 +24,7 @@ from labengine.core.request import Request, RequestStatus
 from labengine.core.seams import decider
 from labengine.core.step_plan import SlotRun
 from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.scenarios.vllm_49097_skipped_request import DefersPrefills, IndexNotLowered
 
 X, Y, Z = range(100, 104), range(200, 204), range(300, 304)
 MAX_STEPS = 30
