@@ -19,6 +19,7 @@ from labengine.events import (
     BlocksSaved,
     BlocksSkipped,
     BlockUnpinned,
+    DecisionDiffered,
     Event,
     ExternalHit,
     ForwardRan,
@@ -217,7 +218,7 @@ def test_a_site_that_nobody_listens_to_builds_no_event(ground: Ground, monkeypat
 
 def unmet_by(ground: Ground) -> set[type[Event]]:
     """Events that cannot happen there: no check runs, no part fails, the cache is not reset, and the tier has room."""
-    unmet: set[type[Event]] = {ViolationFound, PrefixCacheReset, LoadFailed, StepFailed, TierChanged}
+    unmet: set[type[Event]] = {ViolationFound, DecisionDiffered, PrefixCacheReset, LoadFailed, StepFailed, TierChanged}
     unmet |= {RequestReleased, FreeDeferred, BlockPinned, BlockUnpinned, BlockCopied, HashesMoved}  # of vLLM alone
     if ground.edition not in ("labengine", "nano-vllm+243"):
         unmet.add(BlockMerged)

@@ -70,7 +70,13 @@ class Claims:
         tier.begin(self._connector)
 
     def note(self, event: Noted, number: int) -> list[Blamed]:
-        """Note an event with its number in the recording; return a hit's violations."""
+        """Note an event with its number in the recording; return a hit's violations.
+
+        An event of a request that is not there is the stream's to report.
+        """
+        request_id = getattr(event, "request_id", None)
+        if request_id is not None and request_id not in self._requests:
+            return []
         match event:
             case ev.BlockCached():
                 extra_keys = self._scope.keys_of(self._requests[event.request_id].extra_keys)

@@ -12,7 +12,7 @@ from labengine.course.alone import is_plain, read_alone
 from labengine.course.base import Exercise, ExerciseText, Mistake
 from labengine.course.check_result import CheckResult, passed, wrong
 from labengine.course.trial import event_at, event_name, picture_of
-from labengine.events import Event, StepFailed, StepRolledBack, ViolationFound
+from labengine.events import DecisionDiffered, Event, StepFailed, StepRolledBack, ViolationFound
 from labengine.lab import Lab
 
 _WIDTH = 100
@@ -78,7 +78,7 @@ class FirstWrongExercise(Exercise):
             return 0
         assert self.judged.timeline is not None
         earlier = self.judged.timeline.events(self.judged.timeline.num_dropped, number)
-        return sum(isinstance(event, ViolationFound) for event in earlier)
+        return sum(isinstance(event, ViolationFound | DecisionDiffered) for event in earlier)
 
     @property
     def how_to_answer(self) -> str:

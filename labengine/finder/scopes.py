@@ -47,6 +47,10 @@ class FullStore(HostStore):
         """Return True."""
         return True
 
+    def num_kept(self) -> int | None:
+        """Return None: no event says what the other engine has saved."""
+        return None
+
     def _get(self, key: Key) -> BlockKV | None:
         return None
 

@@ -82,6 +82,7 @@ TAKES: dict[str, tuple[object, ...]] = {
 """What each argument takes of the wrong ones: documented, or refused for another reason than what it is."""
 
 NAMED: dict[str, tuple[str, ...]] = {
+    "asserting": ("asserting", "nothing that it could catch"),
     "num_steps": ("step",),
     "request_id": ("request",),
     "names": ("view",),

@@ -35,9 +35,7 @@ from labengine.session.patch.override import PREFIX
 from labengine.system.atomic_write import write_atomically
 from mutants.drawn import NUM_OVERRIDES, SEED, Override, digest, overrides
 from mutants.workloads import Observed, Workload, workloads
-
-MAX_S = 300.0
-"""Of the clock, for all workloads of one override: they take some seconds."""
+from waiting import PATIENCE
 
 CLASSES = {
     "equivalent": "nothing differs in any workload",
@@ -158,7 +156,7 @@ def sight_of(override: Override) -> Sight:
     def play(board: Board) -> Sight:
         return _first_sight(override, chosen, known, board)
 
-    answer = called_alone(play, monotonic() + MAX_S)
+    answer = called_alone(play, PATIENCE + monotonic())
     if isinstance(answer, NoAnswer):
         workload = chosen[answer.begun - 1]
         return Sight("no return", answer.why, answer.reason, workload.name, workload.edition)

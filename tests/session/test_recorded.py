@@ -193,7 +193,7 @@ def test_one_dashboard_one_feed_and_views_by_name(recorded: Lab | Trace) -> None
 
 
 def test_unknown_settings_of_a_view_are_refused_by_name(lab: Lab) -> None:
-    with pytest.raises(TypeError, match=r"view\('pool'\) has no keyword 'size'; it knows none"):
+    with pytest.raises(TypeError, match=r"view\('pool'\) has no keyword 'size'; it knows plain"):
         lab.view("pool", size=3)
 
 

@@ -44,9 +44,13 @@ def core_calls_of_a_step(frame: FrameType, event: str) -> bool:
     return core_calls(frame, event) and not _is_called_by("_roll_back", frame)
 
 
+_QUEUES = ("free_queue.py", "waiting_queue.py")
+"""They are the state itself: who calls them notes the inverse."""
+
+
 def core_returns(frame: FrameType, event: str) -> bool:
     """Leaving any function of the core, as if a part called super() and raised then."""
-    return event == "return" and _is_replaceable(frame) and not frame.f_code.co_filename.endswith("free_queue.py")
+    return event == "return" and _is_replaceable(frame) and not frame.f_code.co_filename.endswith(_QUEUES)
 
 
 class SignalPoints:

@@ -40,7 +40,7 @@ class HostStore(KVStore):
         """Return whether the content is held."""
         return (group, block_hash) in self._index
 
-    def num_kept(self) -> int:
+    def num_kept(self) -> int | None:
         """Return the number of saves since it was opened: it is empty then, and all content comes from them."""
         return self.num_saved
 
