@@ -13,7 +13,7 @@ from typing import ClassVar, Literal, NamedTuple, TypeVar
 QueueEnd = Literal["head", "tail"]
 """Where a freed block enters the free queue: the head is reused next, the tail last."""
 
-FreeReason = Literal["finished", "aborted", "preempted", "merged", "window", "load_failed"]
+FreeReason = Literal["finished", "aborted", "preempted", "merged", "copied", "window", "load_failed"]
 
 EvictReason = Literal["reused", "replaced", "reset", "distrusted"]
 """Why a block's content was forgotten: it is given away; a longer prefix took its place; the cache was reset; it may
@@ -65,7 +65,7 @@ class Event:
 
     @property
     def variant(self) -> str:
-        """Its `reason`; "tail" for the BlockCached of a block that is not full; "" for all others."""
+        """Its `reason`; "tail" or "fork" where BlockCached.is_full or BlockTouched.is_fork says so; "" for others."""
         return str(getattr(self, "reason", ""))
 
 
@@ -152,6 +152,10 @@ class RequestAdded(Event):
     request_id: int
     token_ids: tuple[int, ...]
     max_tokens: int
+    num_generated: int = 0
+    """Of its tokens, the last ones that count as generated: it goes on where another request stood."""
+    from_request_id: int | None = None
+    """The request whose tokens it continues. It waits until they are computed, and forks then."""
 
     topic = "request"
     decided_by = {"": ("Scheduler.add",)}
@@ -187,6 +191,33 @@ class PrefixHit(Event):
     in_vllm = {
         "": InVllm(
             "manager", "get_computed_blocks", "The longest prefix whose blocks are cached in every group is reused."
+        )
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class RequestForked(Event):
+    """A request goes on from another one's KV: its table is about to name the same blocks, and it runs from here on.
+
+    Source: PagedAttention (SOSP 2023), section 4.4. The last block may be filled in part: who writes to it first while
+    it is shared gets a copy (BlockCopied).
+    """
+
+    request_id: int
+    from_request_id: int
+    num_tokens: int
+    """Computed tokens that it shares. The request's num_computed_tokens is now this."""
+    block_ids: tuple[tuple[int, ...], ...]
+    """The shared blocks per group, in table order, null where the window needs none. Not yet touched."""
+
+    topic = "request"
+    decided_by = {
+        "": (
+            "Scheduler.fork",
+            "KVCacheGroup.num_shared_tokens",
+            "Scheduler.join",
+            "Scheduler.branch",
+            "KVCacheManager.fork",
         )
     }
 
@@ -464,7 +495,7 @@ class BlocksSkipped(Event):
 
 @dataclass(frozen=True, slots=True)
 class BlockTouched(Event):
-    """A cached block was appended to one more block table; a free one left the free queue."""
+    """A cached block, or one of a fork's parent, was appended to one more table; a free one left the free queue."""
 
     block_id: int
     request_id: int
@@ -472,12 +503,19 @@ class BlockTouched(Event):
     index: int
     ref_count: int
     """After the touch; 1 means that the block had been free."""
+    is_fork: bool = False
+    """True: it was not found by its hash. The request shares it as a fork of another one."""
 
     topic = "block"
     decided_by = {
-        "": ("KVCacheManager.allocate_computed", "BlockPool.touch", "FreeQueue.remove", "KVCacheGroup.add_hit")
+        "": ("KVCacheManager.allocate_computed", "BlockPool.touch", "FreeQueue.remove", "KVCacheGroup.add_hit"),
+        "fork": ("KVCacheGroup.num_shared_tokens", "KVCacheManager.fork", "BlockPool.touch", "KVCacheGroup.share"),
     }
     in_vllm = {"": InVllm("pool", "touch", "A cached block is shared; a free one leaves the free queue.")}
+
+    @property
+    def variant(self) -> str:
+        return "fork" if self.is_fork else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -557,8 +595,8 @@ class BlockMerged(Event):
 class BlockFreed(Event):
     """One reference to a block was dropped; at ref_count 0 it entered the free queue at `queue_end`, content kept.
 
-    For finished, aborted and preempted requests the table entry went with it; a merged block had lost its entry before;
-    a block that left the window becomes a null entry.
+    For finished, aborted and preempted requests the table entry went with it; a merged or copied block had lost its
+    entry before; a block that left the window becomes a null entry.
     """
 
     block_id: int
@@ -599,6 +637,12 @@ class BlockFreed(Event):
             "BlockPool.release",
             "FreeQueue.append",
             "FreeQueue.prepend",
+            "KVCacheGroup.release",
+        ),
+        "copied": (
+            "KVCacheGroup.copies_before_write",
+            "KVCacheGroup.copy",
+            "BlockPool.release",
             "KVCacheGroup.release",
         ),
         "window": (
@@ -674,21 +718,34 @@ class BlockUnpinned(Event):
 
 @dataclass(frozen=True, slots=True)
 class BlockCopied(Event):
-    """A hit ended inside a shared block: the request's table now points at a private copy of it.
+    """A request is about to write to a shared block: its table now points at a private copy of it.
 
-    The copy was the head of the free queue, and is filled before the step's forward pass. Until then each of both
-    blocks has one reference of no table.
+    The copy was the head of the free queue, and is filled before the step's forward pass. labengine copies when a fork
+    writes; a BlockFreed for the shared block follows. vLLM copies when a hit ends inside a block.
     """
 
     block_id: int
-    """The shared block; its ref_count stays."""
+    """The shared block; its ref_count is not changed by this event."""
     into_block_id: int
-    """The copy; its ref_count is 2."""
+    """The copy."""
     request_id: int
     group: int
     index: int
+    is_pinned: bool = True
+    """True: until the copy is filled, each of both blocks has one reference of no table, and the copy's ref_count is 2.
+    False: the copy's ref_count is 1, and the reference that the table had to the shared block is dropped next."""
 
     topic = "block"
+    decided_by = {
+        "": (
+            "KVCacheGroup.copies_before_write",
+            "KVCacheManager.allocate",
+            "BlockPool.take",
+            "FreeQueue.take",
+            "BlockPool.evict",
+            "KVCacheGroup.copy",
+        )
+    }
     in_vllm = {"": InVllm("group", "_apply_cow", "A hit that ends inside a block goes on in a private copy of it.")}
 
 

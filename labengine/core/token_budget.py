@@ -30,7 +30,8 @@ class TokenBudgetScheduler(Scheduler):
             while not batch and self._take_back_last(preempted):
                 self._admit_waiting(chunk, batch)
         saves = self.choose_saves(batch)
-        return StepPlan(tuple(batch), tuple(preempted), self.external.take_loads(), saves)
+        copies, forks = self.manager.take_copies(), self.forks_of(batch)
+        return StepPlan(tuple(batch), tuple(preempted), self.external.take_loads(), saves, copies, forks)
 
     def _schedule_running(self, chunk: int, preempted: list[int]) -> list[ScheduledRequest]:
         budget = self.config.max_num_batched_tokens
@@ -52,6 +53,8 @@ class TokenBudgetScheduler(Scheduler):
         skipped: list[Request] = []
         while self.waiting and budget and len(self.running) < self.config.max_num_seqs:
             request, num_waiting = self.next_waiting(), len(self.waiting)
+            if self.siblings and not self.has_seats(request):
+                break
             if self.skips(request, skipped):
                 self._remove_waiting(request)
                 skipped.append(request)

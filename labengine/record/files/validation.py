@@ -19,9 +19,10 @@ from labengine.record.fold import Fold
 _EVENT_FIELDS: dict[str, c.Check] = {
     **dict.fromkeys(("edition", "error", "message", "method", "reason", "rule"), c.texts),
     **dict.fromkeys(("request_id", "step", "start", "position", "max_tokens", "num_tokens", "num_requests"), c.numbers),
-    **dict.fromkeys(("num_computed_tokens", "num_blocks", "index"), c.numbers),
-    **dict.fromkeys(("is_prefill", "is_loading", "is_full", "holds_blocks"), c.flags),
+    **dict.fromkeys(("num_computed_tokens", "num_generated", "num_blocks", "index"), c.numbers),
+    **dict.fromkeys(("is_prefill", "is_loading", "is_full", "is_fork", "is_pinned", "holds_blocks"), c.flags),
     **dict.fromkeys(("block_id", "into_block_id"), c.blocks),
+    "from_request_id": c.optional(c.numbers),
     "groups": c.group_rows,
     "null_block": c.ints(-1, c.MAX_NUMBER),
     "token_ids": c.token_ids,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from labengine import events as ev
 from labengine.record.fold import Fold
 from labengine.record.wording import counted, listed, request_name
-from labengine_widgets.why.answer import Why
+from labengine_widgets.why.answer import Link, Why
 from labengine_widgets.why.past import Numbered, Past
 
 
@@ -16,6 +16,8 @@ def why_waiting(past: Past, request_id: int) -> Why:
     if request.status not in ("waiting", "preempted"):
         return Why(question, f"It is not waiting: it is {request.status}.")
     joined = _joined(past, request_id)
+    if (leader := _leader(past, joined)) is not None:
+        return Why(question, _beside(past, name, leader), _links(past, joined, _last_scheduled(past, leader)))
     if is_loading(past, request_id):
         return _loading(past, request_id, question)
     if (landed := _landed(past, request_id)) is not None:
@@ -24,14 +26,30 @@ def why_waiting(past: Past, request_id: int) -> Why:
     if any(request.block_tables):
         text = f"{name} has its blocks and {counted(request.num_computed_tokens, 'token')} computed so far: "
         text += "a long prompt is computed in chunks, and the request stays in the waiting queue until the last."
-        return Why(
-            question, text, tuple(past.link(n) for n in (joined, _last_scheduled(past, request_id)) if n is not None)
-        )
+        return Why(question, text, _links(past, joined, _last_scheduled(past, request_id)))
     step = _last_schedule(past, joined)
     if not step:
         links = () if joined is None else (past.link(joined),)
         return Why(question, _no_step(past, request.status, joined), links)
     return _not_taken_in(past, request_id, question, joined, step)
+
+
+def _leader(past: Past, joined: int | None) -> int | None:
+    """Return the request for whose tokens a request waits; None if it waits for its own turn."""
+    added = None if joined is None else past.event(joined)
+    leader = added.from_request_id if isinstance(added, ev.RequestAdded) else None
+    is_there = leader in past.state.requests and past.state.requests[leader].status != "finished"
+    return leader if is_there else None
+
+
+def _beside(past: Past, name: str, leader: int) -> str:
+    computed, tokens = past.state.requests[leader].num_computed_tokens, len(past.state.requests[leader].token_ids)
+    text = f"It has the tokens of {request_name(leader)}, which computes them for both: {computed} of {tokens} so far."
+    return f"{text} {name} forks from it then, and shares its blocks."
+
+
+def _links(past: Past, *numbers: int | None) -> tuple[Link, ...]:
+    return tuple(past.link(number) for number in numbers if number is not None)
 
 
 def _no_step(past: Past, status: str, joined: int | None) -> str:
