@@ -68,6 +68,9 @@ LABENGINE = Parts(
 class VllmScheduler(TokenBudgetScheduler):
     """vLLM v1 knows no forks: its n answers to a prompt are n requests, which share what the prefix cache has."""
 
+    def refuse_forks(self, num_answers: int = 1) -> None:
+        """Refuse none: they need not run together."""
+
     def join(self, request: Request, leader: Request) -> None:
         """Queue the request as any other: it hits the full blocks of the prompt, and computes its tail again."""
         self.add(request)

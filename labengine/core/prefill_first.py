@@ -25,7 +25,7 @@ class PrefillFirstScheduler(Scheduler):
             if getattr(config, setting):
                 raise ConfigError(f"this edition has no {setting}; use edition 'labengine' or 'vllm', or leave it out")
 
-    def refuse_forks(self) -> None:
+    def refuse_forks(self, num_answers: int = 1) -> None:
         """Raise ConfigError: nano-vLLM has neither n nor branches."""
         raise ConfigError(
             "this edition has no forks (nano-vLLM has no n): add the prompt several times, or use edition 'labengine' "

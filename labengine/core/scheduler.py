@@ -116,8 +116,13 @@ class Scheduler:
 
     # -- forks ---------------------------------------------------------------------------------------------------------
 
-    def refuse_forks(self) -> None:
-        """Raise ConfigError where this scheduling has neither several answers to a prompt nor branches."""
+    def refuse_forks(self, num_answers: int = 1) -> None:
+        """Raise ConfigError for more answers to one prompt than could run together; a subclass may refuse all forks."""
+        if num_answers > self.config.max_num_seqs:
+            raise ConfigError(
+                f"n={num_answers}: the answers to one prompt run together, and max_num_seqs is "
+                f"{self.config.max_num_seqs}: raise it, or add the prompt several times"
+            )
 
     def join(self, request: Request, leader: Request) -> None:
         """Accept a request with the tokens of another one: it waits, and forks from it once these are computed.

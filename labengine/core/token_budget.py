@@ -102,6 +102,8 @@ class TokenBudgetScheduler(Scheduler):
         self._set(request, "is_loading", is_loading)
         if not self.manager.admit(request, hit, num_computed + num_tokens, num_external, num_spare=num_spare):
             return NOT_ADMITTED
+        if is_loading:
+            self._set(request, "status", RequestStatus.WAITING)  # before the tier may raise: ExternalHit has said so
         if num_external:
             self.external.load(request, hit.num_tokens, num_computed)
         if is_loading:
@@ -155,7 +157,6 @@ class TokenBudgetScheduler(Scheduler):
         return threshold if threshold and num_requests > 1 else self.config.max_num_batched_tokens
 
     def _start_loading(self, request: Request, num_computed: int) -> None:
-        self._set(request, "status", RequestStatus.WAITING)
         self._remove_waiting(request)
         self.external.wait_for(request, num_computed)
 

@@ -193,11 +193,25 @@ def _inputs(facts: Mapping[str, Any], token_text: TokenText | None) -> Iterator[
         raise ConfigError("this lab had more inputs than it kept (keep_inputs): no script can repeat it")
     now = 0
     num_steps = int(facts["num_steps"])
-    for done in map(_checked, facts["inputs"]):
+    for done in _together([*map(_checked, facts["inputs"])]):
         yield from _steps(done["step"] - now)
         now = max(now, done["step"])
         yield from _CALLS[done["do"]](done, token_text)
     yield from _steps(num_steps - now)
+
+
+def _together(inputs: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Yield the inputs, several answers to one prompt as one: the first has their number, "n"."""
+    first, number = None, 1
+    for done in inputs:
+        if done["do"] == "add" and done.get("leader_id") is not None and first is not None:
+            number += 1
+            continue
+        if first is not None:
+            yield {**first, "n": number}
+        first, number = done, 1
+    if first is not None:
+        yield {**first, "n": number}
 
 
 def _steps(num_steps: int) -> Iterator[str]:
@@ -219,8 +233,16 @@ def _add(done: Mapping[str, Any], token_text: TokenText | None) -> Iterator[str]
         yield f"# {_beginning(spelled(map(token_text, token_ids[:40])))}"
     sampling = {name: value for name, value in done["sampling"].items() if value != _DEFAULTS[name]}
     extra = {name: done[name] for name in ("cache_salt", "extra_keys") if done[name]}
+    if done.get("n", 1) > 1:
+        extra["n"] = int(done["n"])
     arguments = [f"{checked_name(name)}={_literal(value)}" for name, value in {**sampling, **extra}.items()]
     yield from _call("lab.add", [f"token_ids={token_ids}", *arguments])
+
+
+def _branch(done: Mapping[str, Any], _: TokenText | None) -> Iterator[str]:
+    changes = {"seed": done["seed"], "token": done["token_id"]}
+    arguments = [f"{name}={int(value)}" for name, value in changes.items() if value is not None]
+    yield from _call("lab.branch", [f"{int(done['request_id'])}", *arguments])
 
 
 def _fill_external(done: Mapping[str, Any], _: TokenText | None) -> Iterator[str]:
@@ -252,6 +274,7 @@ def _fail(done: Mapping[str, Any], _: TokenText | None) -> Iterator[str]:
 
 _CALLS: dict[str, Callable[[Mapping[str, Any], TokenText | None], Iterator[str]]] = {
     "add": _add,
+    "branch": _branch,
     "abort": _abort,
     "fill_external": _fill_external,
     "reset_prefix_cache": _reset_prefix_cache,
