@@ -19,9 +19,7 @@ NUM_OPERATIONS = 250
 EPISODES = [8, pytest.param(80, marks=pytest.mark.sweep)]
 
 
-def play(
-    rng: Random, edition: str, num_operations: int = NUM_OPERATIONS, *, with_forks: bool = False
-) -> Counter[str]:
+def play(rng: Random, edition: str, num_operations: int = NUM_OPERATIONS, *, with_forks: bool = False) -> Counter[str]:
     """One episode under watch, and all invariants on the whole state now and then; what it met."""
     episode = Episode(rng, edition, with_forks=with_forks)
     setup, done = episode.setup, list[str]()

@@ -13,7 +13,6 @@ from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.parts import Parts
 from labengine.core.request import Request
-from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.engine.engine import Engine
 from labengine.session.history.broken_steps import break_off_step_at
 
@@ -58,6 +57,7 @@ def test_who_writes_to_a_shared_tail_copies_it_and_the_last_one_writes_in_place(
     setup.run()
     assert_clean(setup)
     assert setup.engine.num_used_blocks == 0
+    assert setup.timeline.of_kind(ev.BlockEvicted) == [], "a shared block is registered once"
 
 
 def test_a_tail_that_is_full_is_not_copied() -> None:
@@ -268,26 +268,50 @@ def test_a_fork_whose_part_raises_never_happened() -> None:
     assert_clean(setup)
 
 
-def test_what_a_copy_was_made_from_and_given_away_is_not_trusted_after_a_rollback() -> None:
-    """The parent loses its block in the step in which its fork has copied it: the fork has it again, overwritten."""
-
-    class ParentGivesWay(TokenBudgetScheduler):
-        def choose_victim(self, request: Request) -> Request:
-            return self.running[0]
-
-    setup = watched(4, edition=Parts(scheduler=ParentGivesWay).overriding(LABENGINE))
-    a = setup.add(*range(7), max_tokens=4)
+def test_a_copied_block_that_was_given_away_is_not_trusted_after_a_rollback() -> None:
+    """B has copied the shared block, A alone held it and gave it back, and C wrote to it: B has it again."""
+    setup = watched(4)
+    a = setup.add(*range(7), max_tokens=6)
+    c = setup.add(60, 61, 62, 63, max_tokens=6)
     setup.engine.step()
     b = setup.engine.branch(a, token_id=70)
-    setup.engine.scheduler.running.reverse()  # the fork first: it copies, and the parent holds the block alone
-    c = setup.add(40, 41, 42, max_tokens=4)
+    setup.engine.scheduler.running[:] = [setup.engine.requests[i] for i in (b, c, a)]
+    break_off_step_at(setup.engine, ("ForwardRan", 1))
+    names = ("BlockCopied", "RequestPreempted", "StepRolledBack", "RequestPreempted")
+    seen = [e for e in setup.timeline.events() if type(e).__name__ in names]
+    assert [type(e).__name__ for e in seen][:3] == [*names[:3]]
+    assert {event.request_id for event in seen[3:]} == {a, b}
+    assert_clean(setup)
+    setup.run()
+    assert_clean(setup)
+
+
+def test_what_a_copy_has_overwritten_is_not_trusted_after_a_rollback() -> None:
+    setup = watched(3)
+    setup.add(*range(60, 72), max_tokens=1)
+    setup.run()
+    add(setup, 2, max_tokens=2)
     setup.engine.step()
-    assert len(setup.timeline.of_kind(ev.BlockCopied)) == 1 and {a, b, c}
-    while not setup.engine.scheduler.is_idle:
-        break_off_step_at(setup.engine, ("ForwardRan", 1))
-        assert_clean(setup)
-        setup.engine.step()
-        assert_clean(setup)
+    (free,) = setup.engine.snapshot().free_queue
+    assert setup.engine.scheduler.manager.pool.blocks[free].keys
+    phases = setup.engine.phases()
+    assert next(phases) == "schedule"
+    phases.close()
+    assert setup.engine.snapshot().free_queue == (free,)
+    assert not setup.engine.scheduler.manager.pool.blocks[free].keys and setup.engine.reached == "schedule"
+    assert_clean(setup)
+
+
+def test_nothing_is_copied_for_a_request_that_gave_way() -> None:
+    setup = watched(3)
+    a, b, c = add(setup, 3, max_tokens=3)
+    setup.engine.step()
+    with setup.engine._atomic_change():
+        setup.engine.scheduler.manager.allocate(setup.engine.requests[c], 7)
+        setup.engine.scheduler.preempt(setup.engine.requests[c])
+    assert setup.engine.scheduler.manager.copies == []
+    assert len(setup.timeline.of_kind(ev.BlockCopied)) == 1 and {a, b}
+    assert_clean(setup)
 
 
 # -- editions and seams ------------------------------------------------------------------------------------------------
