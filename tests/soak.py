@@ -1,4 +1,4 @@
-"""A long run of random operations under watch: `python tests/soak.py [--operations 1000000] [--edition labengine] [--forks]`.
+"""A long run of random operations under watch: `python tests/soak.py --operations 1000000 [--forks] [--edition vllm]`.
 
 Episodes as in check/test_silence.py, one after another, with seeds that the tests do not use. It ends at the first
 violation, leak or error, and names the seed; a progress line counts what was met so far.

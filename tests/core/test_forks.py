@@ -8,6 +8,7 @@ from check.watched import HYBRID, Watched, watched
 from driving import difference, queues, recorded, small_engine
 from labengine import events as ev
 from labengine.config import ConfigError, SamplingParams
+from labengine.core.block import BlockCopy
 from labengine.core.editions import LABENGINE
 from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.kv_cache_manager import KVCacheManager
@@ -398,6 +399,24 @@ def test_without_a_copy_the_requests_overwrite_each_other_and_the_checks_say_so(
     add(setup, 2)
     setup.steps(3)
     assert setup.broken_rules() >= {"write", "read"}
+
+
+class SilentCopy(FullAttentionGroup):
+    """Copies, and leaves the table as it was."""
+
+    def copy(self, request: Request, index: int) -> BlockCopy:
+        copied = super().copy(request, index)
+        request.block_tables[self.index][index] = copied.block_id
+        return copied
+
+
+def test_a_copy_that_the_table_does_not_name_is_found_at_its_event() -> None:
+    setup = watched(edition=variant(SilentCopy))
+    add(setup, 2)
+    setup.steps(2)
+    said = next(violation for violation in setup.watch.violations if violation.rule == "said")
+    assert "(SilentCopy.copy)" in said.message
+    assert isinstance(setup.first_event("said"), ev.BlockCopied)
 
 
 @pytest.mark.parametrize(("part", "num_used", "num_copies"), [(CopyAtFork, 4, 2), (NoSharedTail, 2, 0)])

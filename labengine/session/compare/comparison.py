@@ -131,7 +131,7 @@ class Comparison:
     def chat(self, messages: Sequence[dict[str, str]], **settings: Any) -> int:
         """Queue a conversation on both sides through the left model's chat template; return its id."""
         tokenizer = self._pair.labs[0].session.model.tokenizer
-        return self.add(token_ids=tokenizer.chat(messages), **settings)
+        return int(self.add(token_ids=tokenizer.chat(messages), **settings))
 
     def abort(self, request_id: int) -> tuple[bool, bool]:
         """End a request on both sides. False where it had finished before."""
