@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from labengine.config import SamplingParams as SamplingParams
     from labengine.core.block_pool import BlockPool as BlockPool
     from labengine.core.connector import Connector as Connector
+    from labengine.core.external_loads import ExternalLoads as ExternalLoads
     from labengine.core.free_queue import FreeQueue as FreeQueue
     from labengine.core.full_attention import FullAttentionGroup as FullAttentionGroup
     from labengine.core.hash_chain import HashChain as HashChain
@@ -21,9 +22,11 @@ if TYPE_CHECKING:
     from labengine.core.merge_policy import MergePolicy as MergePolicy
     from labengine.core.parts import Parts as Parts
     from labengine.core.prefill_first import PrefillFirstScheduler as PrefillFirstScheduler
+    from labengine.core.prefix_lookup import PrefixLookup as PrefixLookup
     from labengine.core.scheduler import Scheduler as Scheduler
     from labengine.core.sliding_window import SlidingWindowGroup as SlidingWindowGroup
     from labengine.core.token_budget import TokenBudgetScheduler as TokenBudgetScheduler
+    from labengine.core.waiting_queue import WaitingQueue as WaitingQueue
     from labengine.course.exercise import exercise as exercise
     from labengine.course.progress_strip import progress as progress
     from labengine.engine.attention.torch_static import StaticTorch as StaticTorch
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     from labengine.scenarios import bugs as bugs
     from labengine.scenarios.by_hand import scenario as scenario
     from labengine.session.compare.comparing import compare as compare
+    from labengine.session.compare.variation import vary as vary
     from labengine.session.judging.judge import judge as judge
     from labengine.session.saved.trace import open as open
     from labengine.vllm.cache_events.attach import kv_events as kv_events
@@ -56,6 +60,7 @@ _HOMES = {
     "ConfigError": "labengine.config",
     "Connector": "labengine.core.connector",
     "DiskStore": "labengine.engine.external",
+    "ExternalLoads": "labengine.core.external_loads",
     "FreeQueue": "labengine.core.free_queue",
     "FullAttentionGroup": "labengine.core.full_attention",
     "GroupSpec": "labengine.config",
@@ -70,6 +75,7 @@ _HOMES = {
     "ModelRunner": "labengine.engine.model_runner",
     "Parts": "labengine.core.parts",
     "PrefillFirstScheduler": "labengine.core.prefill_first",
+    "PrefixLookup": "labengine.core.prefix_lookup",
     "SamplingParams": "labengine.config",
     "Scheduler": "labengine.core.scheduler",
     "SlidingWindowGroup": "labengine.core.sliding_window",
@@ -78,6 +84,7 @@ _HOMES = {
     "StaticTorch": "labengine.engine.attention.torch_static",
     "TokenBudgetScheduler": "labengine.core.token_budget",
     "TraceError": "labengine.record.files.parsing",
+    "WaitingQueue": "labengine.core.waiting_queue",
     "attach": "labengine.vllm.stream.attach",
     "attach_ranks": "labengine.vllm.stream.ranks",
     "bug": "labengine.scenarios",
@@ -96,6 +103,7 @@ _HOMES = {
     "scenario": "labengine.scenarios.by_hand",
     "simulate": "labengine.engine.workload",
     "unload_ipython_extension": "labengine.notebook",
+    "vary": "labengine.session.compare.variation",
 }
 """Public names and the modules they live in: resolved on first use, so that importing labengine loads neither torch
 nor transformers."""

@@ -31,8 +31,10 @@ from labengine.session.looking import Looking
 from labengine.session.outputs import RequestOutput
 from labengine.session.patch.rerun_beside import rerun_beside
 from labengine.session.recording_views import RecordingViews
-from labengine.session.saved.code import to_code, to_test
+from labengine.session.saved.assertion import Asserting
+from labengine.session.saved.code import to_code
 from labengine.session.saved.facts import facts_of, save_session
+from labengine.session.saved.regression import session_test
 from labengine.session.session import Session
 from labengine.session.settings import LabSettings, parameters_of, refuse_unknown
 from labengine.session.stats import LabStats
@@ -417,15 +419,16 @@ class Lab(Looking):
         """Return a script that repeats this lab's inputs and steps."""
         return to_code(facts_of(self.session), self.token_text)
 
-    def to_test(self) -> str:
+    def to_test(self, asserting: Asserting | None = None) -> str:
         """Return a file for pytest that repeats this lab's session, with the source of its overrides.
 
-        It is red as long as a rule is broken or a step raises, and green with production's classes (PARTS = None).
-        Raises ConfigError for an external tier of a class of yours, or of an object: labengine.find carries a class.
+        It was run before it is returned: it is red with the overrides, because a rule is broken or a step raises, and
+        green with production's classes (PARTS = None). asserting: asserted in place of that, where the bug is a
+        difference: Python over `lab`, such as "lab.snapshot().step == 3", or a function of a lab that returns False
+        or raises. Raises ConfigError where a test would not be red with the overrides and green without; its message
+        proposes an assertion.
         """
-        assertions = ["assert lab.crash is None", "assert lab.violations == []"]
-        says = f"{self.session.inspection.title}: no rule is broken, and no step raises."
-        return to_test(facts_of(self.session), assertions, name="session", says=says)
+        return session_test(self.session, asserting)
 
     def close(self) -> None:
         """Stop the background and release the model. A second call has no effect.

@@ -9,10 +9,10 @@ from labengine.finder.alone import ending_of as ending_of
 from labengine.finder.limits import ends_soon as ends_soon
 from labengine.finder.repeats import fork as fork
 from labengine.finder.repeats import rewind as rewind
-from labengine.finder.tally import Cost, Tally
+from labengine.finder.tally import Cost
 from labengine.lab import Lab
-from labengine.record.hooks import Hooks
 from labengine.session.history import broken_steps
+from labengine.session.saved.observed import tally_of
 
 
 def break_off(lab: Lab, reached: Phase, reason: str = "KeyboardInterrupt") -> None:
@@ -35,17 +35,9 @@ def break_off_at(lab: Lab, kind: str, number: int = 1, reason: str = "KeyboardIn
 
 def decisions(lab: Lab) -> Sequence[str]:
     """Return a recorded lab's decisions in order: hits, tokens to compute, merges, and ends, a sentence each."""
-    return _tally(lab).decisions
+    return tally_of(lab).decisions
 
 
 def cost(lab: Lab) -> Cost:
     """Return what a recorded run has cost: tokens found in the cache, tokens computed, and the peak of used blocks."""
-    return _tally(lab).cost(lab.stats().peak_used_blocks)
-
-
-def _tally(lab: Lab) -> Tally:
-    hooks = Hooks()
-    tally = Tally(hooks)
-    assert lab.timeline is not None, "decisions and costs are read from the recording: Lab(record=True)"
-    hooks.emit_all(lab.timeline.events())
-    return tally
+    return tally_of(lab).cost(lab.stats().peak_used_blocks)

@@ -86,7 +86,7 @@ class Core:
         return self.parts.assemble(config, self.hooks(), Journal())
 
     def add(self, scheduler: Scheduler, tokens: list[int]) -> None:
-        scheduler.add(Request(len(scheduler._requests), list(tokens), SAMPLING, 0, 1))
+        scheduler.add(Request(len(scheduler.requests), list(tokens), SAMPLING, 0, 1))
 
     def schedule(self, scheduler: Scheduler) -> StepPlan:
         scheduler._journal.open()

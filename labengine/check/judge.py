@@ -28,6 +28,8 @@ class WatchedEngine(Protocol):
 
     report: Any
     """StepReport of the newest step; its `violations` are filled in here. Any: a class of the engine's package."""
+    failure: BaseException | None
+    """The exception that a part raised in the newest step."""
 
     @property
     def journal(self) -> Journal: ...

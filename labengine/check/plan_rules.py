@@ -8,8 +8,15 @@ from labengine import events as ev
 from labengine.check.blame import Blamed
 from labengine.check.state import State
 from labengine.check.stream import Stream
+from labengine.core.async_token_budget import AsyncTokenBudgetScheduler
+from labengine.core.parts import Parts
+from labengine.core.scheduler import Scheduler
+from labengine.core.seams import decider_among
 from labengine.core.step_plan import ScheduledRequest, SlotRun, StepPlan
 from labengine.record.violation import Violation
+
+BOOKING = ("Scheduler.book_computed", "Scheduler.update")
+"""Methods that count what a step has computed."""
 
 
 def judge_plan(state: State, plan: StepPlan, *, registers_early: bool) -> Iterator[Violation]:
@@ -94,7 +101,7 @@ def _empty_shares(plan: StepPlan, stream: Stream) -> Iterator[Blamed]:
 def _admitted_in_vain(plan: StepPlan, stream: Stream) -> Iterator[Blamed]:
     """Yield admitted requests that are not scheduled, except those that wait for a load or were preempted at once."""
     admitted: dict[int, None] = {}
-    for event in stream.under_way():
+    for _, event, _ in stream.under_way():
         if isinstance(event, ev.PrefixHit):
             admitted[event.request_id] = None
         elif isinstance(event, (ev.RequestPreempted, ev.RequestFinished)) or (
@@ -104,6 +111,21 @@ def _admitted_in_vain(plan: StepPlan, stream: Stream) -> Iterator[Blamed]:
     for request_id in admitted.keys() - {part.request_id for part in plan.scheduled}:
         text = f"request {request_id} was admitted, and the step schedules nothing for it"
         yield _blamed(text, request_id, stream)
+
+
+def judge_booked(plan: StepPlan, stream: Stream, scheduler: Scheduler, parts: Parts) -> Iterator[Blamed]:
+    """Yield requests whose tokens the step computed and did not count: they are computed again, perhaps for ever.
+
+    stream: the events of the whole step. (A step that is planned before the last one is booked counts later.)
+    """
+    if isinstance(scheduler, AsyncTokenBudgetScheduler):
+        return
+    for part in plan.scheduled:
+        request = scheduler.requests.get(part.request_id)
+        if request is not None and request.has_blocks and request.num_computed_tokens < part.end:
+            text = f"request {part.request_id} is computed up to token {part.end}, and counts "
+            text += f"{request.num_computed_tokens} as computed ({decider_among(parts, BOOKING)})"
+            yield _blamed(text, part.request_id, stream)
 
 
 def _blamed(text: str, request_id: int, stream: Stream) -> Blamed:

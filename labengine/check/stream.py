@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from labengine import events as ev
@@ -12,7 +12,7 @@ from labengine.core.block import Block
 from labengine.core.block_pool import BlockPool
 from labengine.core.journal import Journal
 from labengine.core.parts import Parts
-from labengine.core.request import Request
+from labengine.core.request import Request, RequestStatus
 from labengine.record.fold import FINISHED, Fold
 
 CREDIT_PER_STEP = 1024
@@ -49,6 +49,8 @@ class Stream:
         self._recent: list[NumberedEvent] = []
         """Events of the newest comparison: an event that contradicts the core is among them."""
         self._open = {i for i, request in fold.requests.items() if request.status != FINISHED}
+        self.running = {i for i, request in fold.requests.items() if request.status == RequestStatus.RUNNING}
+        """The requests that ran when the open step began."""
         self._credit = 0
 
     def note(self, event: ev.Event) -> None:
@@ -69,9 +71,9 @@ class Stream:
         """Return the events of this step and of the one before, oldest first."""
         return [*self._recent, *self._waiting]
 
-    def under_way(self) -> Iterator[ev.Event]:
-        """Yield the events of the open step so far."""
-        return (numbered.event for numbered in self._waiting)
+    def under_way(self) -> Sequence[NumberedEvent]:
+        """Return the events of the open step so far, oldest first."""
+        return self._waiting
 
     # -- comparing -----------------------------------------------------------------------------------------------------
 
@@ -133,6 +135,10 @@ class Stream:
                 self._open.discard(request_id)
             else:
                 self._open.add(request_id)
+            if request is not None and request.status == RequestStatus.RUNNING:
+                self.running.add(request_id)
+            else:
+                self.running.discard(request_id)
 
     def _is_time_for_all(self) -> bool:
         self._credit += CREDIT_PER_STEP

@@ -9,9 +9,11 @@ from typing import Protocol
 from labengine import events as ev
 from labengine.check.blame import Blamed
 from labengine.check.first_event import BrokenState, NearestEvents, Suspicion, first_events
+from labengine.check.granted import judge_failure, judge_granted
+from labengine.check.idle import judge_idle
 from labengine.check.invariants import check_invariants
 from labengine.check.judge import Judge, WatchedEngine
-from labengine.check.plan_rules import judge_progress
+from labengine.check.plan_rules import judge_booked, judge_progress
 from labengine.check.slot_memory import SavedBlocks, SlotMemory
 from labengine.check.stream import Stream
 from labengine.core.connector import BlockKV
@@ -119,6 +121,8 @@ class Watch:
         self._step = 0
         self._is_open = False
         """True from a step's start to its end."""
+        self._plan: StepPlan | None = None
+        """The open step's plan; None before its forward pass, and in a step that schedules nothing."""
         self._num_before_step = 0
         self._subscriptions: list[Subscription] = []
 
@@ -186,12 +190,27 @@ class Watch:
 
     def before_forward(self, plan: StepPlan) -> None:
         """Report the violations of the schedule at once; wrong writes are reported once they are done."""
-        self._compare(lambda stream: judge_progress(plan, stream))
+        self._compare(lambda stream: self._judge_plan(plan, stream))
         self._ask(lambda judge: judge.judge_schedule(plan))
         if self._suspicions:
             self._compare(lambda stream: stream.look_ahead())
         self._report()
         self._ask(lambda judge: judge.judge_writes(plan))
+
+    def _judge_plan(self, plan: StepPlan, stream: Stream) -> list[Blamed]:
+        """Return violations of the rules on what a schedule has to do for its requests."""
+        self._plan = plan
+        assert self._engine is not None
+        scheduler, parts = self._engine.scheduler, self._engine.parts
+        granted = judge_granted(plan, stream, scheduler.manager, parts)
+        return [*judge_progress(plan, stream), *granted, *judge_idle(plan, stream, scheduler, parts)]
+
+    def _judge_booked(self, stream: Stream) -> list[Blamed]:
+        """Return violations of the rules on the schedule of a step that has ended."""
+        if self._plan is None:
+            return self._judge_plan(StepPlan(()), stream)
+        assert self._engine is not None
+        return [*judge_booked(self._plan, stream, self._engine.scheduler, self._engine.parts)]
 
     def after_forward(self, plan: StepPlan) -> None:
         """Judge the reads of the forward pass."""
@@ -223,14 +242,19 @@ class Watch:
         self._compare(lambda stream: stream.begin())
         self._report()
         self._step, self._is_open, self._num_before_step = event.step, True, len(self.violations)
+        self._plan = None
 
     def _note_failure(self, event: ev.StepFailed) -> None:
         """Compare and report the state in which the exception was raised: it may show the cause."""
+        if self._engine is not None:
+            error, parts = self._engine.failure, self._engine.parts
+            self._compare(lambda stream: [*judge_failure(error, stream, parts)])
         self._compare(lambda stream: stream.look_ahead())
         self._report()
 
     def _note_end(self, event: ev.ForwardRan | ev.StepRolledBack | ev.StepEnded) -> None:
         if type(event) is ev.StepEnded:
+            self._compare(self._judge_booked)
             self._compare(lambda stream: stream.settle())
             self._ask(Judge.judge_changes)
         elif type(event) is ev.StepRolledBack:

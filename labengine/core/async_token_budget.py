@@ -7,12 +7,14 @@ from typing import NamedTuple
 
 from labengine.config import ConfigError, EngineConfig
 from labengine.core.connector import Connector
+from labengine.core.external_loads import ExternalLoads
 from labengine.core.journal import Journal
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.request import FinishReason, Request, RequestStatus
 from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.core.step_plan import UNSAMPLED, ScheduledRequest, StepPlan
 from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.core.waiting_queue import WaitingQueue
 from labengine.events import RequestScheduled, TokensComputed
 from labengine.record.hooks import Hooks
 
@@ -38,9 +40,15 @@ class AsyncTokenBudgetScheduler(TokenBudgetScheduler):
     """
 
     def __init__(
-        self, config: EngineConfig, manager: KVCacheManager, connector: Connector | None, hooks: Hooks, journal: Journal
+        self,
+        config: EngineConfig,
+        manager: KVCacheManager,
+        external: ExternalLoads,
+        waiting: WaitingQueue,
+        hooks: Hooks,
+        journal: Journal,
     ) -> None:
-        super().__init__(config, manager, connector, hooks, journal)
+        super().__init__(config, manager, external, waiting, hooks, journal)
         self.unbooked: tuple[StepPlan, Sequence[int]] | None = None
         """The step that ran last, and what it sampled; None when all steps are booked."""
         self._ahead: dict[int, Unbooked] = {}
@@ -76,21 +84,6 @@ class AsyncTokenBudgetScheduler(TokenBudgetScheduler):
             )
             self._set_ahead(part.request_id, counted)
         return plan
-
-    def _schedule_running(self, chunk: int, preempted: list[int]) -> list[ScheduledRequest]:
-        budget, index = self.config.max_num_batched_tokens, 0
-        batch: list[ScheduledRequest] = []
-        while index < len(self.running) and budget:
-            request = self.running[index]
-            num_tokens = min(self.num_plannable(request), budget, chunk)
-            index += 1
-            if num_tokens <= 0:
-                continue
-            if not self.allocate_or_preempt(request, self.next_position(request) + num_tokens, batch, preempted):
-                break
-            batch.append(self.plan(request, num_tokens, RequestStatus.RUNNING))
-            budget -= num_tokens
-        return batch
 
     def num_plannable(self, request: Request) -> int:
         """Return how many tokens a step could compute: none once the token under way reaches max_tokens."""

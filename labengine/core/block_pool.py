@@ -57,9 +57,15 @@ class BlockPool:
         return block_ids
 
     def touch(self, block_ids: Sequence[int]) -> None:
-        """Add one reference to each of these cached blocks; a free one leaves the queue."""
+        """Add one reference to each of these cached blocks; a free one leaves the queue.
+
+        Raises IndexError for an id outside the pool.
+        """
         blocks, free_queue, record = self.blocks, self.free_queue, self._journal.record
+        num_blocks = len(blocks)
         for block_id in block_ids:
+            if not 0 <= block_id < num_blocks:
+                raise self._outside(block_id, "touched")
             block = blocks[block_id]
             before = None if block.ref_count else free_queue.remove(block_id)
             record((self._untouch, block, before))
@@ -77,23 +83,32 @@ class BlockPool:
         """Drop one reference of each, the first to be reused first. Returns the blocks now free, at the head and the
         tail.
 
-        Raises RuntimeError, before anything changes, for a block that is free already; ValueError for an override of
-        `reused_first` that returns other than some of these blocks.
+        Before anything changes, raises IndexError for an id outside the pool, and RuntimeError for a block that is free
+        already; ValueError for an override of `reused_first` that returns other than some of these blocks.
         """
         blocks = self.blocks
+        freed: list[int] = []
         self.num_losses += 1
         self._journal.record((self._unrelease, block_ids))
-        freed = []
-        for block_id in block_ids:
-            block = blocks[block_id]
-            block.ref_count = left = block.ref_count - 1
-            if left <= 0:
-                if left:
-                    self._journal.pop()
-                    for counted in block_ids[: block_ids.index(block_id) + 1]:
-                        blocks[counted].ref_count += 1
-                    raise RuntimeError(f"block {block_id} is freed twice: its ref_count is 0")
-                freed.append(block_id)
+        rest = iter(block_ids)
+        try:
+            for block_id in rest:
+                if block_id < 0:
+                    raise IndexError
+                block = blocks[block_id]
+                block.ref_count = left = block.ref_count - 1
+                if left <= 0:
+                    if left:
+                        block.ref_count = 0
+                        raise RuntimeError(f"block {block_id} is freed twice: its ref_count is 0")
+                    freed.append(block_id)
+        except (IndexError, RuntimeError) as error:
+            self._journal.pop()
+            for counted in block_ids[: len(block_ids) - len([*rest]) - 1]:
+                blocks[counted].ref_count += 1
+            if isinstance(error, IndexError):
+                raise self._outside(block_id, "freed") from None
+            raise
         if not freed:
             return freed, freed
         head = self.reused_first(freed)
@@ -142,19 +157,22 @@ class BlockPool:
         record((_restore_content, block, block.keys, block.token_ids, block.prefix))
         for key in block.keys:
             mapped = prefix_map.get(key, ())
-            if mapped == (block_id,):
-                record((prefix_map.__setitem__, key, mapped))
+            if block_id not in mapped:
+                continue
+            record((prefix_map.__setitem__, key, mapped))
+            if len(mapped) == 1:
                 del prefix_map[key]
-            elif block_id in mapped:
-                record((prefix_map.__setitem__, key, mapped))
+            else:
                 prefix_map[key] = tuple(i for i in mapped if i != block_id)
         block.keys, block.token_ids, block.prefix = (), (), None
         if BlockEvicted in self._hooks:
             self._hooks.emit(BlockEvicted(block_id, reason))
 
     def evict_cached(self, block_ids: Iterable[int], reason: EvictReason) -> None:
-        """Forget the content of the cached ones among these blocks."""
+        """Forget the content of the cached ones among these blocks. Raises IndexError for an id outside the pool."""
         for block_id in block_ids:
+            if not 0 <= block_id < len(self.blocks):
+                raise self._outside(block_id, "evicted")
             if self.blocks[block_id].keys:
                 self.evict(self.blocks[block_id], reason)
 
@@ -167,6 +185,11 @@ class BlockPool:
             elif inverse is _restore_content:
                 found.add(arguments[0].block_id)
         return found
+
+    def _outside(self, block_id: int, what: str) -> IndexError:
+        return IndexError(
+            f"block {block_id} is {what}, and is not in the pool: its ids are 0 to {len(self.blocks) - 1}"
+        )
 
     # -- inverses ------------------------------------------------------------------------------------------------------
 

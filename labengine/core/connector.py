@@ -139,8 +139,9 @@ class Connector(ABC):
     def _run_end(self, request: Request, group: KVCacheGroup, start: int, end: int) -> int:
         """Return where the tier's unbroken run of full blocks from `start` ends, at `end` at the latest."""
         size = group.block_size
-        for index in range(start // size, end // size):
-            if not self.has(group.index, group.block_hash(request, index)):
+        first = start // size
+        for index, block_hash in enumerate(group.tier_hashes(request, first, end // size), first):
+            if not self.has(group.index, block_hash):
                 return index * size
         return end
 

@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from labengine.config import ConfigError, shown
 from labengine.core.async_token_budget import AsyncSlidingWindowGroup, AsyncTokenBudgetScheduler
 from labengine.core.block_pool import BlockPool
+from labengine.core.external_loads import ExternalLoads
 from labengine.core.free_queue import FreeQueue
 from labengine.core.full_attention import FullAttentionGroup, PromptTailGroup
 from labengine.core.hash_chain import HashChain
@@ -22,9 +23,11 @@ from labengine.core.nano_vllm import (
 )
 from labengine.core.parts import Parts
 from labengine.core.prefill_first import PrefillFirstScheduler
+from labengine.core.prefix_lookup import PrefixLookup
 from labengine.core.request import ExtraKeys, Request
 from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.core.waiting_queue import WaitingQueue
 
 NANO_VLLM = Parts(
     name="nano-vllm",
@@ -36,6 +39,9 @@ NANO_VLLM = Parts(
     free_queue=FreeQueue,
     hash_chain=HashChain,
     merge_policy=MergePolicy,
+    prefix_lookup=PrefixLookup,
+    external_loads=ExternalLoads,
+    waiting_queue=WaitingQueue,
 )
 """nano-vLLM at commit bb823b3."""
 
@@ -61,6 +67,9 @@ LABENGINE = Parts(
     free_queue=FreeQueue,
     hash_chain=HashChain,
     merge_policy=LateMergeComparingPrefixes,
+    prefix_lookup=PrefixLookup,
+    external_loads=ExternalLoads,
+    waiting_queue=WaitingQueue,
 )
 """The default: vLLM's scheduling and queue order, with late merge."""
 

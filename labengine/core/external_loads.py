@@ -57,8 +57,11 @@ class ExternalLoads:
 
     def _needs_failed_key(self, request: Request) -> bool:
         """Return True when blocks of the request could not be loaded in this very step: it has to recompute."""
-        hashes = {block_hash for _, block_hash in self.failed_keys}
-        return not hashes.isdisjoint(request.block_hashes)
+        return bool(self.failed_keys) and any(
+            (group.index, block_hash) in self.failed_keys
+            for group in self._manager.groups
+            for block_hash in group.tier_hashes(request, 0, request.num_tokens // group.block_size)
+        )
 
     def load(self, request: Request, num_local: int, num_computed: int) -> None:
         """Load the request's fresh blocks for tokens [num_local, num_computed) in this step."""

@@ -28,7 +28,7 @@ class FreeQueue:
         return self._length
 
     def __contains__(self, block_id: int) -> bool:
-        return self._next[block_id] != _OUT
+        return 0 <= block_id < self._sentinel and self._next[block_id] != _OUT
 
     def __iter__(self) -> Iterator[int]:
         """Yield block ids, the next victim first.
@@ -97,9 +97,10 @@ class FreeQueue:
 
     def remove(self, block_id: int) -> int:
         """Remove a block from any place; return the id before it, which `insert_after` needs to undo this."""
-        before, after = self._prev[block_id], self._next[block_id]
+        after = self._next[block_id] if 0 <= block_id < self._sentinel else _OUT
         if after == _OUT:
             raise ValueError(f"block {block_id} is not in the free queue")
+        before = self._prev[block_id]
         self._next[before], self._prev[after] = after, before
         self._next[block_id] = self._prev[block_id] = _OUT
         self._length -= 1

@@ -46,7 +46,7 @@ class PromptTailGroup(FullAttentionGroup):
     def register_tail(self, request: Request, index: int, link: int) -> None:
         """Register a block that a prompt fills up to this link: it counts as cached, and is freed to the tail."""
         block = self._pool.blocks[request.block_tables[self.index][index]]
-        key = (self.index, request.block_hashes[link])
+        key = (self.index, request.block_hashes[link])  # of a link inside the block, which ends no block
         if key in block.keys:
             return
         if block.prefix is not None and block.prefix.num_links <= link:

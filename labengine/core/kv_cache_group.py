@@ -24,6 +24,16 @@ from labengine.events import (
     QueueEnd,
 )
 from labengine.record.hooks import Hooks
+from labengine.record.wording import counted
+
+
+class NotGrantedError(RuntimeError):
+    """A request takes more blocks than are free: a method that counts or grants blocks promised too much."""
+
+    def __init__(self, request_id: int, why: str) -> None:
+        super().__init__(why)
+        self.request_id = request_id
+
 
 GroupHit = list[list[int]]
 """Hit blocks of several groups of one kind, in table order, equally many each; null outside the window."""
@@ -88,10 +98,11 @@ class KVCacheGroup:
     def cached_run(self, request: Request, num_blocks: int) -> list[int]:
         """Return the cached blocks of the request's first num_blocks blocks, up to the first that is not cached."""
         run: list[int] = []
-        hashes, ratio, group = request.block_hashes, self._hash_ratio, self.index
+        ratio, group = self._hash_ratio, self.index
         mapped_to, blocks, is_equal = self._pool.prefix_map.get, self._pool.blocks, self._merge_policy.is_equal
-        for link in range(ratio - 1, num_blocks * ratio, ratio):
-            mapped = mapped_to((group, hashes[link]))
+        links = range(ratio - 1, num_blocks * ratio, ratio)
+        for link, block_hash in zip(links, self.block_hashes(request, 0, num_blocks), strict=False):
+            mapped = mapped_to((group, block_hash))
             if mapped is None or not is_equal(blocks[mapped[0]], request, link):
                 break
             run.append(mapped[0])
@@ -99,12 +110,21 @@ class KVCacheGroup:
 
     def cached_block(self, request: Request, index: int) -> int | None:
         """Return the block that the cache serves for the request's full block `index`; None for a miss."""
-        link = (index + 1) * self._hash_ratio - 1
-        mapped = self._pool.prefix_map.get((self.index, request.block_hashes[link]))
+        mapped = self._pool.prefix_map.get((self.index, self.block_hashes(request, index, index + 1)[0]))
         if mapped is None:
             return None
-        block = self._pool.blocks[mapped[0]]
+        block, link = self._pool.blocks[mapped[0]], (index + 1) * self._hash_ratio - 1
         return mapped[0] if self._merge_policy.is_equal(block, request, link) else None
+
+    def block_hashes(self, request: Request, first: int, end: int) -> Sequence[bytes]:
+        """Return the hashes that name the request's full blocks [first, end): the chain's at the end of each block."""
+        if (ratio := self._hash_ratio) == 1:
+            return request.block_hashes[first:end]
+        return request.block_hashes[(first + 1) * ratio - 1 : end * ratio : ratio]
+
+    def tier_hashes(self, request: Request, first: int, end: int) -> Sequence[bytes]:
+        """Return the hashes under which the external tier files the request's full blocks [first, end): the same."""
+        return self.block_hashes(request, first, end)
 
     # -- counting ------------------------------------------------------------------------------------------------------
 
@@ -165,16 +185,28 @@ class KVCacheGroup:
             self.extend(request, num_tokens)
 
     def extend(self, request: Request, num_tokens: int) -> None:
-        """Append fresh blocks until the table holds num_tokens tokens. The caller makes sure that enough are free."""
+        """Append fresh blocks until the table holds num_tokens tokens. The caller makes sure that enough are free.
+
+        Raises NotGrantedError where it has not.
+        """
         missing = self.num_missing_blocks(request, num_tokens)
         if missing <= 0:
             return
         table = request.block_tables[self.index]
-        block_ids = self._pool.take(missing)
+        block_ids = self._take(request, missing)
         self._extend_table(table, block_ids)
         if BlockAllocated in self._hooks:
             for index, block_id in enumerate(block_ids, len(table) - missing):
                 self._hooks.emit(BlockAllocated(block_id, request.request_id, self.index, index))
+
+    def _take(self, request: Request, num_blocks: int) -> list[int]:
+        if num_blocks > (num_free := self._pool.num_free):
+            raise NotGrantedError(
+                request.request_id,
+                f"request {request.request_id} takes {counted(num_blocks, 'block')}, and {num_free} "
+                f"{'is' if num_free == 1 else 'are'} free: too few were counted when it was admitted or allocated to",
+            )
+        return self._pool.take(num_blocks)
 
     def drop_skipped(self, request: Request, num_computed_tokens: int) -> None:
         """Free the blocks that left the window; their entries become null."""
@@ -252,10 +284,10 @@ class KVCacheGroup:
     def copy(self, request: Request, index: int) -> BlockCopy:
         """Put a fresh block in the place of a shared one; return what to copy. The caller makes sure that one is free.
 
-        The table is repointed before the reference is dropped.
+        The table is repointed before the reference is dropped. Raises NotGrantedError where no block is free.
         """
         table = request.block_tables[self.index]
-        block_id, (into_block_id,) = table[index], self._pool.take(1)
+        block_id, (into_block_id,) = table[index], self._take(request, 1)
         self._journal.record((table.__setitem__, index, block_id))
         table[index] = into_block_id
         copied = BlockCopy(self.index, block_id, into_block_id, request.request_id, index)
@@ -274,14 +306,11 @@ class KVCacheGroup:
         if last <= first:
             return
         table, null_block = request.block_tables[self.index], self._pool.null_block
+        caches_every_block = self.caches_every_block
         for index in range(first, last):
-            if table[index] != null_block and (self.caches_every_block or self.is_worth_caching(request, index)):
+            if table[index] != null_block and (caches_every_block or self.is_worth_caching(request, index)):
                 self.register_block(request, index)
         self._set_registered(request, last)
-
-    def block_hash(self, request: Request, index: int) -> bytes:
-        """Return the hash of the request's full block `index`: the chain's hash at the block's end."""
-        return request.block_hashes[(index + 1) * self._hash_ratio - 1]
 
     def register_block(self, request: Request, index: int) -> None:
         """Merge a full block into an equal one if the policy names one.
@@ -289,7 +318,7 @@ class KVCacheGroup:
         Otherwise register its hash, so that it is found.
         """
         link = (index + 1) * self._hash_ratio - 1
-        key = (self.index, request.block_hashes[link])
+        key = (self.index, self.block_hashes(request, index, index + 1)[0])
         block = self._pool.blocks[request.block_tables[self.index][index]]
         mapped = self._pool.prefix_map.get(key, ())
         if mapped:

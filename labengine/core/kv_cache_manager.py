@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from labengine.config import EngineConfig
@@ -36,6 +37,7 @@ class KVCacheManager:
         config: EngineConfig,
         pool: BlockPool,
         groups: tuple[KVCacheGroup, ...],
+        prefix_lookup: PrefixLookup,
         hash_chain: HashChain,
         hooks: Hooks,
         journal: Journal,
@@ -45,7 +47,7 @@ class KVCacheManager:
         self.copies: list[BlockCopy] = []
         """Blocks to copy before the next forward pass."""
         self._config = config
-        self._lookup = PrefixLookup(groups)
+        self._prefix_lookup = prefix_lookup
         self._hash_chain = hash_chain
         self._hooks = hooks
         self._journal = journal
@@ -62,19 +64,25 @@ class KVCacheManager:
 
     def longest_hit(self, request: Request, max_tokens: int) -> Hit:
         """Return the longest hit, of at most max_tokens tokens, that all groups have: no group skips a token alone."""
-        return self._lookup.longest_hit(request, max_tokens)
+        return self._prefix_lookup.longest_hit(request, max_tokens)
 
     def can_admit(self, request: Request, hit: Hit, num_external: int = 0, num_spare: int = 0) -> bool:
         """Return True when the whole request fits now and leaves num_spare blocks free.
 
         A window group counts for what it holds at any one time, not for the whole request (vLLM issue 39734).
         """
-        num_computed, num_tokens = hit.num_tokens + num_external, request.num_tokens
-        needed = sum(
-            group.num_blocks_to_admit(ids, num_computed, group.max_blocks_held(num_tokens))
-            for group, ids in zip(self.groups, hit.block_ids, strict=True)
-        )
-        return needed + num_spare <= self.pool.num_free
+        held = [group.max_blocks_held(request.num_tokens) for group in self.groups]
+        return self.has_room(hit, num_external, held, num_spare)
+
+    def has_room(self, hit: Hit, num_external: int, num_blocks: Sequence[int], num_spare: int) -> bool:
+        """Return True when enough blocks are free for tables that begin with a hit, and num_spare stay free.
+
+        num_blocks: blocks per group, the hit's included.
+        """
+        num_computed, needed = hit.num_tokens + num_external, num_spare
+        for group, block_ids, wanted in zip(self.groups, hit.block_ids, num_blocks, strict=True):
+            needed += group.num_blocks_to_admit(block_ids, num_computed, wanted)
+        return needed <= self.pool.num_free
 
     # -- allocating ----------------------------------------------------------------------------------------------------
 
@@ -85,13 +93,9 @@ class KVCacheManager:
         num_external: tokens after the hit that the external tier is about to fill.
         """
         request.shared_prefix_boundary = hit.shared_prefix_boundary
-        num_computed = hit.num_tokens + num_external
-        needed = sum(
-            group.num_blocks_to_admit(ids, num_computed, -(-num_tokens // group.block_size))
-            for group, ids in zip(self.groups, hit.block_ids, strict=True)
-        )
-        if needed + num_spare > self.pool.num_free:
+        if not self.has_room(hit, num_external, [-(-num_tokens // g.block_size) for g in self.groups], num_spare):
             return False
+        num_computed = hit.num_tokens + num_external
         if PrefixHit in self._hooks:
             self._hooks.emit(PrefixHit(request.request_id, hit.num_tokens, hit.block_ids))
         if num_external and ExternalHit in self._hooks:
@@ -250,18 +254,21 @@ class KVCacheManager:
 
     def local_hits(self, request: Request, num_local: int) -> list[LocalHit]:
         """Return the table entries of the request's first num_local tokens, and whether each block is still intact."""
-        return [
-            LocalHit(transfer, transfer.key in self.pool.blocks[transfer.block_id].keys)
-            for group in self.groups
-            for transfer in self.transfers(request, group, 0, num_local // group.block_size)
-        ]
+        hits = []
+        for group in self.groups:
+            num_blocks = num_local // group.block_size
+            block_hashes = group.block_hashes(request, 0, num_blocks)
+            for transfer in self.transfers(request, group, 0, num_blocks):
+                keys = self.pool.blocks[transfer.block_id].keys
+                hits.append(LocalHit(transfer, (group.index, block_hashes[transfer.index]) in keys))
+        return hits
 
     def transfers(self, request: Request, group: KVCacheGroup, first: int, last: int) -> list[BlockTransfer]:
         """Return the request's full blocks [first, last) of one group as transfers."""
         table = request.block_tables[group.index]
         return [
-            BlockTransfer(request.request_id, group.index, index, table[index], group.block_hash(request, index))
-            for index in range(first, last)
+            BlockTransfer(request.request_id, group.index, index, table[index], block_hash)
+            for index, block_hash in enumerate(group.tier_hashes(request, first, last), first)
             if table[index] != self.pool.null_block
         ]
 

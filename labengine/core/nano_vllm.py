@@ -73,7 +73,7 @@ class UnchunkedScheduler(PrefillFirstScheduler):
         hit = self.manager.find_prefix(request)
         if not self.manager.can_admit(request, hit):
             return NOT_ADMITTED
-        self.manager.admit(request, hit, request.num_tokens)
+        self._give_blocks(request, hit)
         return request.num_tokens - hit.num_tokens
 
 
@@ -154,11 +154,11 @@ class OwnTokensGroup(FullAttentionGroup):
 
     def cached_block(self, request: Request, index: int) -> int | None:
         """Return the block served, also by a stale entry, if the block's own tokens are equal."""
-        link = self._link(index)
-        block_id = self._pool.stale.get((self.index, request.block_hashes[link]))
+        block_id = self._pool.stale.get((self.index, self.block_hashes(request, index, index + 1)[0]))
         if block_id is None:
             return super().cached_block(request, index)
-        return block_id if self._merge_policy.is_equal(self._pool.blocks[block_id], request, link) else None
+        block = self._pool.blocks[block_id]
+        return block_id if self._merge_policy.is_equal(block, request, self._link(index)) else None
 
     def add_hit(self, request: Request, hit: Sequence[int], num_computed_tokens: int) -> None:
         """Add the hit, and register each block under the request's hash."""
@@ -168,7 +168,8 @@ class OwnTokensGroup(FullAttentionGroup):
 
     def _name_anew(self, request: Request, index: int, block: Block) -> None:
         link, table_entry = self._link(index), (block.block_id, request.request_id, self.index, index)
-        key, token_ids, mapped = (self.index, request.block_hashes[link]), block.token_ids, (block.block_id,)
+        key = (self.index, self.block_hashes(request, index, index + 1)[0])
+        token_ids, mapped = block.token_ids, (block.block_id,)
         if block.keys == (key,):
             return
         self._pool.evict(block, "replaced")

@@ -10,6 +10,7 @@ from typing import Any, get_args, get_type_hints
 from labengine.config import ConfigError, EngineConfig
 from labengine.core.block_pool import BlockPool
 from labengine.core.connector import Connector
+from labengine.core.external_loads import ExternalLoads
 from labengine.core.free_queue import FreeQueue
 from labengine.core.hash_chain import HashChain
 from labengine.core.journal import Journal
@@ -17,7 +18,9 @@ from labengine.core.kv_cache_group import KVCacheGroup
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.merge_policy import MergePolicy
 from labengine.core.overrides import refuse_wrong_overrides
+from labengine.core.prefix_lookup import PrefixLookup
 from labengine.core.scheduler import Scheduler
+from labengine.core.waiting_queue import WaitingQueue
 from labengine.record.hooks import Hooks
 
 _AS_EDITION: Any = None  # a default for fields whose type is a class
@@ -40,6 +43,9 @@ class Parts:
     free_queue: type[FreeQueue] = _AS_EDITION
     hash_chain: type[HashChain] = _AS_EDITION
     merge_policy: type[MergePolicy] = _AS_EDITION
+    prefix_lookup: type[PrefixLookup] = _AS_EDITION
+    external_loads: type[ExternalLoads] = _AS_EDITION
+    waiting_queue: type[WaitingQueue] = _AS_EDITION
 
     def __new__(cls, *unnamed: object, **replaced: object) -> Parts:
         """Refuse unknown fields with a helpful message, before the dataclass's own __init__ raises TypeError."""
@@ -86,8 +92,10 @@ class Parts:
             kinds[spec.kind](index, config, pool, merge_policy, hooks, journal)
             for index, spec in enumerate(config.groups)
         )
-        manager = self.kv_cache_manager(config, pool, groups, self.hash_chain(), hooks, journal)
-        return self.scheduler(config, manager, connector, hooks, journal)
+        lookup = self.prefix_lookup(groups)
+        manager = self.kv_cache_manager(config, pool, groups, lookup, self.hash_chain(), hooks, journal)
+        external = self.external_loads(connector, manager, config.scheduler_block_size, journal)
+        return self.scheduler(config, manager, external, self.waiting_queue(), hooks, journal)
 
 
 @cache

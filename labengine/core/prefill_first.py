@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from labengine.config import ConfigError, EngineConfig
 from labengine.core.connector import Connector
+from labengine.core.kv_cache_group import NotGrantedError
+from labengine.core.part_methods import class_name, definers
+from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request, RequestStatus
 from labengine.core.scheduler import NOT_ADMITTED, Admission, Scheduler
 from labengine.core.step_plan import ScheduledRequest, StepPlan
+
+_CHECKS = ("can_admit", "admit")
 
 
 class PrefillFirstScheduler(Scheduler):
@@ -67,8 +72,17 @@ class PrefillFirstScheduler(Scheduler):
         if missing > limit and not is_first:
             return NOT_ADMITTED
         if hit is not None:
-            self.manager.admit(request, hit, request.num_tokens)
+            self._give_blocks(request, hit)
         return min(missing, limit)
+
+    def _give_blocks(self, request: Request, hit: Hit) -> None:
+        """Give a request that can_admit lets in its blocks. Raises NotGrantedError if admit finds too few free."""
+        if not self.manager.admit(request, hit, request.num_tokens):
+            can_admit, admit = (f"{class_name(definers(type(self.manager), name)[0])}.{name}" for name in _CHECKS)
+            raise NotGrantedError(
+                request.request_id,
+                f"{can_admit} lets request {request.request_id} in, and {admit} finds too few free blocks for it",
+            )
 
     def _schedule_decode(self) -> StepPlan:
         batch: list[ScheduledRequest] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
 
@@ -10,10 +10,12 @@ from labengine.config import ConfigError, EngineConfig, shown
 from labengine.core.connector import Connector
 from labengine.core.external_loads import ExternalLoads
 from labengine.core.journal import Journal
+from labengine.core.kv_cache_group import NotGrantedError
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.request import FinishReason, Request, RequestStatus
 from labengine.core.siblings import Siblings
 from labengine.core.step_plan import UNSAMPLED, ScheduledRequest, SlotRun, StepPlan, scheduled_request
+from labengine.core.waiting_queue import WaitingQueue
 from labengine.events import (
     RequestAdded,
     RequestFinished,
@@ -24,6 +26,7 @@ from labengine.events import (
     TokensComputed,
 )
 from labengine.record.hooks import Hooks
+from labengine.record.wording import group_suffix
 
 NOT_ADMITTED: Final = None
 Admission = int | None
@@ -40,14 +43,20 @@ class Scheduler:
     """
 
     def __init__(
-        self, config: EngineConfig, manager: KVCacheManager, connector: Connector | None, hooks: Hooks, journal: Journal
+        self,
+        config: EngineConfig,
+        manager: KVCacheManager,
+        external: ExternalLoads,
+        waiting: WaitingQueue,
+        hooks: Hooks,
+        journal: Journal,
     ) -> None:
-        self.refuse_what_it_lacks(config, connector)
+        self.refuse_what_it_lacks(config, external.connector)
         self.config = config
         self.manager = manager
-        self.external = ExternalLoads(connector, manager, config.scheduler_block_size, journal)
+        self.external = external
         self.siblings = Siblings(journal)
-        self.waiting: deque[Request] = deque()
+        self.waiting = waiting
         self.running: list[Request] = []
         self.requests: dict[int, Request] = {}
         self.finished: OrderedDict[int, None] = OrderedDict()
@@ -75,8 +84,8 @@ class Scheduler:
     def add(self, request: Request) -> None:
         """Queue a request at the back."""
         self._accept(request)
-        self._journal.record((self.waiting.pop,))
-        self.waiting.append(request)
+        self._journal.record((self.waiting.remove_request, request))
+        self.waiting.add_request(request)
 
     def _accept(self, request: Request, leader: Request | None = None) -> None:
         self._journal.record((self.requests.pop, request.request_id))
@@ -91,13 +100,13 @@ class Scheduler:
 
     def abort(self, request: Request) -> None:
         """End a request, whether it waits, runs or loads. Those that wait for its tokens go on without it."""
-        place = self.waiting.index(request) if request in self.waiting else 0
+        place = 0
         if request in self.external.loading:
             self.finish(request, "abort")
             self.external.drop(request)
         else:
             if request in self.waiting:
-                self._remove_waiting(request)
+                place = self._remove_waiting(request)
             elif not self.siblings.leave(request):
                 self._remove_running(request)
             self.finish(request, "abort")
@@ -174,8 +183,8 @@ class Scheduler:
         """Queue the first of a leader's siblings in its place; the others wait for this one."""
         first, *others = self.siblings.take(leader) or (None,)
         if first is not None:
-            self._journal.record((self.waiting.remove, first))
-            self.waiting.insert(place, first)
+            self._journal.record((self.waiting.remove_request, first))
+            self.waiting.put_back_request(first, place)
             for other in others:
                 self.siblings.join(other, first)
 
@@ -301,8 +310,12 @@ class Scheduler:
         tables, slot_runs = tuple(map(tuple, request.block_tables)), []
         if tables != request.planned_tables:
             request.planned_tables = tables
-        for group in self.manager.groups:
-            slot_runs.append(self.manager.slot_runs(request, start, end, group))
+        try:
+            for group in self.manager.groups:
+                slot_runs.append(self.manager.slot_runs(request, start, end, group))
+        except IndexError:
+            self._refuse_short_table(request, end)
+            raise
         return scheduled_request(
             request.request_id,
             (token_ids[start],) if num_tokens == 1 else tuple(token_ids[start:end]),
@@ -314,6 +327,17 @@ class Scheduler:
             request.sampling,
             request.seed,
         )
+
+    def _refuse_short_table(self, request: Request, end: int) -> None:
+        """Raise NotGrantedError if a table of the request ends before token `end`."""
+        for group in self.manager.groups:
+            num_slots = len(request.block_tables[group.index]) * group.block_size
+            if num_slots < end:
+                raise NotGrantedError(
+                    request.request_id,
+                    f"request {request.request_id} is scheduled up to token {end}, and the blocks of its "
+                    f"table{group_suffix(group.index)} hold {num_slots}",
+                ) from None
 
     def allocate_or_preempt(
         self, request: Request, num_tokens: int, batch: list[ScheduledRequest], preempted: list[int]
@@ -383,8 +407,8 @@ class Scheduler:
             self._hooks.emit(RequestPreempted(victim.request_id))
 
     def _queue_first(self, request: Request) -> None:
-        self._journal.record((self.waiting.popleft,))
-        self.waiting.appendleft(request)
+        self._journal.record((self.waiting.remove_request, request))
+        self.waiting.prepend_request(request)
 
     def _start_running(self, request: Request) -> None:
         """Move a waiting request to the running ones."""
@@ -420,10 +444,10 @@ class Scheduler:
         num_generated = len(request.token_ids) - request.num_prompt_tokens
         return "length" if num_generated == request.sampling.max_tokens else None
 
-    def _remove_waiting(self, request: Request) -> None:
-        index = self.waiting.index(request)
-        self._journal.record((self.waiting.insert, index, request))
-        del self.waiting[index]
+    def _remove_waiting(self, request: Request) -> int:
+        place = self.waiting.remove_request(request)
+        self._journal.record((self.waiting.put_back_request, request, place))
+        return place
 
     def _remove_running(self, request: Request) -> None:
         index = self.running.index(request)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from labengine.core.external_loads import ExternalLoads
 from labengine.core.part_methods import class_name, definers, is_custom
 from labengine.core.parts import Parts
-from labengine.core.prefix_lookup import PrefixLookup
 from labengine.events import EVENT_KINDS, Event, entry_of
 
 DECIDED_BY = {
@@ -37,10 +35,14 @@ class Decider(NamedTuple):
 def decider(parts: Parts, event: Event | str) -> Decider | None:
     """Return the method that decides an event (or a kind: "BlockFreed", "BlockFreed:merged") in these parts.
 
-    The first of its table entry whose class is not one of labengine's own, else the first of them. None where no part
-    decides: the engine or the checks do.
+    None where no part decides: the engine or the checks do.
     """
-    found = list(_deciders(parts, event))
+    return decider_among(parts, deciding_methods(event))
+
+
+def decider_among(parts: Parts, methods: Iterable[str]) -> Decider | None:
+    """Return the first of these methods whose class is not one of labengine's own, else the first that there is."""
+    found = list(_deciders(parts, methods))
     return next((one for one in found if is_custom(one.owner)), found[0] if found else None)
 
 
@@ -55,15 +57,16 @@ def owners(parts: Parts) -> dict[str, tuple[type, ...]]:
         "FreeQueue": (parts.free_queue,),
         "HashChain": (parts.hash_chain,),
         "MergePolicy": (parts.merge_policy,),
-        "PrefixLookup": (PrefixLookup,),
-        "ExternalLoads": (ExternalLoads,),
+        "PrefixLookup": (parts.prefix_lookup,),
+        "ExternalLoads": (parts.external_loads,),
+        "WaitingQueue": (parts.waiting_queue,),
         "Parts": (type(parts),),
     }
 
 
-def _deciders(parts: Parts, event: Event | str) -> Iterator[Decider]:
+def _deciders(parts: Parts, methods: Iterable[str]) -> Iterator[Decider]:
     classes = owners(parts)
-    for name in deciding_methods(event):
+    for name in methods:
         part, _, method = name.partition(".")
         for cls in classes.get(part, ()):
             if defined := definers(cls, method):

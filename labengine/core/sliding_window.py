@@ -52,20 +52,25 @@ class SlidingWindowGroup(KVCacheGroup):
 
     def find_hit(self, request: Request, max_tokens: int, siblings: Sequence[KVCacheGroup]) -> GroupHit:
         """Return, from the right, the first run of cached blocks that is long enough; else the run at the start."""
-        aligned_every = self._aligned_every
-        end = length = 0
+        run: list[list[int]] = []  # the last block first, one id per sibling
         for index in range(max_tokens // self.block_size - 1, -1, -1):
-            if any(group.cached_block(request, index) is None for group in siblings):
-                length = 0
-                continue
-            if not length:
-                if (index + 1) % aligned_every:
-                    continue
-                end = index + 1
-            length += 1
-            if length >= self.num_blocks_for_hit:
-                return self._hits(request, index, end, siblings)
-        return self._hits(request, 0, length - length % aligned_every, siblings)
+            found = self._cached_in_all(request, index, siblings)
+            if found is None:
+                run.clear()
+            elif run or not (index + 1) % self._aligned_every:
+                run.append(found)
+                if len(run) >= self.num_blocks_for_hit:
+                    return self._hits(index, run, siblings)
+        return self._hits(0, run, siblings)
+
+    def _cached_in_all(self, request: Request, index: int, siblings: Sequence[KVCacheGroup]) -> list[int] | None:
+        found: list[int] = []
+        for group in siblings:
+            block_id = group.cached_block(request, index)
+            if block_id is None:
+                return None
+            found.append(block_id)
+        return found
 
     def is_worth_caching(self, request: Request, index: int) -> bool:
         """Return True for the blocks before an end at which all groups can agree: no other is needed by a hit.
@@ -86,12 +91,6 @@ class SlidingWindowGroup(KVCacheGroup):
         last = end // self.block_size
         return last - self.num_blocks_for_hit <= index < last
 
-    def _hits(self, request: Request, first: int, end: int, siblings: Sequence[KVCacheGroup]) -> GroupHit:
+    def _hits(self, first: int, run: list[list[int]], siblings: Sequence[KVCacheGroup]) -> GroupHit:
         null_blocks = [self._pool.null_block] * first
-        return [
-            [
-                *null_blocks,
-                *(block_id for i in range(first, end) if (block_id := group.cached_block(request, i)) is not None),
-            ]
-            for group in siblings
-        ]
+        return [[*null_blocks, *(found[number] for found in reversed(run))] for number in range(len(siblings))]

@@ -34,19 +34,33 @@ class TokenBudgetScheduler(Scheduler):
         return StepPlan(tuple(batch), tuple(preempted), self.external.take_loads(), saves, copies, forks)
 
     def _schedule_running(self, chunk: int, preempted: list[int]) -> list[ScheduledRequest]:
-        budget = self.config.max_num_batched_tokens
+        budget, place, num_preempted = self.config.max_num_batched_tokens, 0, 0
         batch: list[ScheduledRequest] = []
-        while len(batch) < len(self.running) and budget:
-            request = self.running[len(batch)]
-            num_computed = request.num_computed_tokens
-            num_tokens = len(request.token_ids) - num_computed
+        while place < len(self.running) and budget:
+            request = self.running[place]
+            num_tokens = self.num_plannable(request)
             if num_tokens > 1:
                 num_tokens = min(num_tokens, budget, chunk)
-            if not self.allocate_or_preempt(request, num_computed + num_tokens, batch, preempted):
+            elif num_tokens <= 0:
+                place += 1
+                continue
+            if not self.allocate_or_preempt(request, self.next_position(request) + num_tokens, batch, preempted):
                 break
+            if len(preempted) > num_preempted:  # a victim may have stood at any place, and in the batch or not
+                num_preempted, place = len(preempted), self.running.index(request)
+                budget = self.config.max_num_batched_tokens - sum(part.num_tokens for part in batch)
             batch.append(self.plan(request, num_tokens, RequestStatus.RUNNING))
             budget -= num_tokens
+            place += 1
         return batch
+
+    def num_plannable(self, request: Request) -> int:
+        """Return how many tokens of a running request a step could compute: all that it has; 0 leaves it out."""
+        return len(request.token_ids) - request.num_computed_tokens
+
+    def next_position(self, request: Request) -> int:
+        """Return the first position of a request that no step has been planned for: the first without KV."""
+        return request.num_computed_tokens
 
     def _admit_waiting(self, chunk: int, batch: list[ScheduledRequest]) -> None:
         budget = self.config.max_num_batched_tokens - sum(scheduled.num_tokens for scheduled in batch)

@@ -118,7 +118,7 @@ class SimulatedModel(LoadedModel):
         self._tokenizer = WordTokenizer()
 
     @property
-    def tokenizer(self) -> WordTokenizer:
+    def tokenizer(self) -> Tokenizer:
         """Words as tokens."""
         return self._tokenizer
 

@@ -32,14 +32,18 @@ from labengine.finder.repeats import RepeatError
 from labengine.finder.report import SearchReport
 from labengine.finder.sandbox import Kind
 from labengine.finder.search import Found
-from labengine.finder.suspects import base_connector, base_of, changed_in_place, maker_text
+from labengine.finder.suspects import base_of, changed_in_place
 from labengine.lab import Lab
 from labengine.record.files.file_access import replace_file
 from labengine.record.wording import counted, listed
 from labengine.scenarios.by_hand import HandMadeScenario
 from labengine.session.compare.comparison import Comparison
-from labengine.session.saved.code import External, to_code, to_definitions, to_test
+from labengine.session.saved.assertion import Asserting, Assertion, assertion_of
+from labengine.session.saved.code import to_code, to_definitions
+from labengine.session.saved.definitions import External
 from labengine.session.saved.facts import facts_of
+from labengine.session.saved.regression import NO_RULE, RegressionTest
+from labengine.session.saved.tier import base_connector, maker_text
 
 MORE_STEPS = 20
 """Steps that show a run without an end."""
@@ -220,18 +224,40 @@ class Counterexample:
                 external = self._external
             return to_code(facts_of(lab.session), body=self._body(), external=external)
 
-    def to_test(self) -> str:
-        """Return a file for pytest, with the overrides: red with them, green with production's classes."""
+    def to_test(self, asserting: Asserting | None = None) -> str:
+        """Return a file for pytest, with the overrides: it was seen red with them, and green with production's classes.
+
+        asserting: what it asserts in place of what was found; see Lab.to_test. Raises ConfigError for what a test
+        cannot carry, and where it would not catch what was found.
+        """
         self._refuse_what_no_test_carries()
+        right, right_name = self._right
         with self._recorded() as lab:
-            return to_test(
+            return RegressionTest(
                 facts_of(lab.session),
-                self._assertions(),
-                name=re.sub(r"\W+", "_", self.parts.name).strip("_").lower() or "parts",
                 says=f"{self._who}: {self.message}.",
+                assertion=self._assertion(asserting),
+                name=re.sub(r"\W+", "_", self.parts.name).strip("_").lower() or "parts",
                 external=self._external,
                 body=self._body(is_asserted=self._is_left_to_the_test),
-            )
+                right=right,
+                right_name=right_name,
+            ).seen_both_ways()
+
+    @property
+    def _right(self) -> tuple[dict[str, Any] | None, str]:
+        """Return what the test is green with, None where nothing is known to be right, and its name."""
+        suspects, maker = self._judgement.suspects, self._judgement.suspects.make_connector
+        if maker is not None:
+            tier = base_connector(maker if isinstance(maker, type) else type(maker()))
+            return (None, "") if tier is None else ({_name_of(maker): tier}, tier.__name__)
+        if suspects.module is not None:
+            return None, f"{suspects.module.__name__} as it should be"
+        is_held_against = self._runs_to_the_end or suspects.base is None
+        if is_held_against and suspects.reference is not suspects.base:
+            is_itself = suspects.reference is suspects.parts
+            return (None if is_itself else {"PARTS": suspects.reference}), f"the parts of {suspects.reference.name}"
+        return {"PARTS": None}, "production's classes"
 
     def to_notebook(self, path: str | PathLike[str]) -> Path:
         """Write a notebook of the counterexample: the parts' source, both engines, the point of no return, the test.
@@ -323,10 +349,11 @@ class Counterexample:
         return self.kind == "raises" or self.rule in ("endless", EXIT, LOST)
 
     def _body(self, *, is_asserted: bool = False) -> list[str] | None:
-        """Return the workload as lines; None where the lab's inputs are enough: no forks and rewinds."""
+        """Return the workload as lines; None where the lab's inputs are enough: no forks and rewinds, no run."""
         workload = self._case.workload[:-1] if is_asserted else self._case.workload
         has_repeats = any(isinstance(operation, Repeat) for operation in self._case.workload)
-        if not has_repeats and (is_asserted or self.rule not in (EXIT, LOST)):
+        is_of_inputs = not has_repeats and not self._runs_to_the_end
+        if is_of_inputs and (is_asserted or self.rule not in (EXIT, LOST)):
             return None
         return [*map(str, workload), *(["lab.run()"] if self._runs_to_the_end else [])]
 
@@ -339,29 +366,45 @@ class Counterexample:
             operation.play(lab)
         return lab
 
-    def _assertions(self) -> list[str]:
+    def _assertion(self, asserting: Asserting | None) -> Assertion:
+        """Return what the test asserts: what its user says, or what goes wrong."""
+        lines = self._last_operation
+        if asserting is not None:
+            asserted = assertion_of(asserting)
+            return Assertion((*lines, *asserted.lines), asserted.text)
+        if not self.ends_process:
+            lines = (*lines, *self._expected)
+        return NO_RULE if self.kind == "rule" else Assertion(lines)
+
+    @property
+    def _last_operation(self) -> tuple[str, ...]:
+        """The last operation as lines, where it is left to the test."""
         if self.ends_process:
             act = self.operations[-1] if self.operations else "None"
-            return [f'assert ending_of(lambda: {act}) == ""']
+            return (f'assert ending_of(lambda: {act}) == ""',)
         if self.rule == "endless":
-            return ["with ends_soon():", f"    {self.operations[-1]}", "assert lab.violations == []"]
-        if self.kind == "liveness":
-            return ['assert all(request.status == "finished" for request in lab.snapshot().requests.values())']
-        if self.kind == "raises":
-            return [self.operations[-1], "assert lab.violations == []"]
-        if self.kind == "rule":
-            return ["assert lab.violations == []"]
+            return ("with ends_soon():", f"    {self.operations[-1]}")
+        return (self.operations[-1],) if self.kind == "raises" else ()
+
+    @property
+    def _expected(self) -> tuple[str, ...]:
+        """What is asserted of the lab in the end."""
+        if self.kind == "liveness" and self.rule != "endless":
+            return ('assert all(request.status == "finished" for request in lab.snapshot().requests.values())',)
+        if not self._runs_to_the_end:
+            return ("assert lab.check() == []",)
         sandbox = self._judgement.sandbox(self._case.scope, self._judgement.suspects.reference)
         sandbox.run(self._case.workload)
         drain(sandbox)
         if self.kind == "differs":
-            return [f"assert decisions(lab) == {sandbox.tally.decisions!r}"]
+            return (f"assert decisions(lab) == {sandbox.tally.decisions!r}",)
         cost = sandbox.tally.cost()
-        return [
+        return (
             f"assert cost(lab).hit_tokens >= {cost.hit_tokens}",
             f"assert cost(lab).computed_tokens <= {cost.computed_tokens}",
             f"assert cost(lab).peak_used_blocks <= {cost.peak_used_blocks}",
-        ]
+            f"assert cost(lab).num_steps <= {cost.num_steps}",
+        )
 
     # -- telling it ----------------------------------------------------------------------------------------------------
 

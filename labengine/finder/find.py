@@ -22,7 +22,7 @@ from labengine.finder.judgement import KINDS, Judgement
 from labengine.finder.limits import SearchEndedError, can_fork
 from labengine.finder.report import SearchReport
 from labengine.finder.sandbox import Kind
-from labengine.finder.scopes import ADAPTERS, Scope, large_scopes, small_scopes
+from labengine.finder.scopes import KEYS, Scope, large_scopes, small_scopes
 from labengine.finder.search import Found, SearchCounts, Task
 from labengine.finder.suspects import suspects_of
 from labengine.finder.workers import NOT_ENDED, Message, in_executor, in_processes, in_this_process
@@ -84,7 +84,8 @@ def find(
         checked_int("max_workloads", max_workloads, 0)
     bounds = _checked_settings(settings)
     if scopes is None:
-        small, large = small_scopes(**bounds), large_scopes(_checked_keys(extra_keys), **bounds)
+        tenants = _checked_keys(extra_keys)
+        small, large = small_scopes(tenants, **bounds), large_scopes(tenants, **bounds)
     else:
         small = large = _checked_scopes(scopes)
     if not set(judgement.kinds) & set(GRAVE):
@@ -158,7 +159,7 @@ def _checked_scopes(scopes: Sequence[Scope]) -> tuple[Scope, ...]:
 
 def _checked_keys(extra_keys: Sequence[Mapping[str, str]] | None) -> tuple[ExtraKeys, ...]:
     if extra_keys is None:
-        return ADAPTERS
+        return KEYS
     if not isinstance(extra_keys, (list, tuple)) or not all(isinstance(one, Mapping) for one in extra_keys):
         raise ConfigError(f'extra_keys must be a list such as [{{"lora": "s"}}], got {shown(extra_keys)}')
     return ((), *(tuple(one.items()) for one in extra_keys))

@@ -79,11 +79,14 @@ class Judgement:
             return raised(error), case
 
     def _is_of_the_base(self, finding: Finding, case: Case) -> bool:
-        """Return True if the edition that the parts replace decisions of goes wrong in the same way."""
-        base = self.suspects.base
-        if base is None:
+        """Return True if what excuses the parts goes wrong in the same way: their edition, or a user's reference."""
+        return any(self._goes_wrong(finding, case, parts) for parts in self.suspects.excusing)
+
+    def _goes_wrong(self, finding: Finding, case: Case, parts: Parts) -> bool:
+        try:
+            found = _run(self.sandbox(case.scope, parts), case)
+        except ConfigError:  # a scope that these parts do not support
             return False
-        found = _run(self.sandbox(case.scope, base), case)
         return found is not None and found[0] is not None and found[0].kind == finding.kind
 
     def _held_against(self, sandbox: Sandbox, case: Case) -> tuple[Finding, Case] | None:
@@ -103,7 +106,7 @@ class Judgement:
             return Finding("worse", f"it {more} with {name}"), case
         different = first_difference(sandbox.tally, other.tally)
         if different and "differs" in self.kinds:
-            return Finding("differs", f"{different[0]}; with {name}, {different[1]}"), case
+            return Finding("differs", f"{sandbox.breach}{different[0]}; with {name}, {different[1]}"), case
         return None
 
 

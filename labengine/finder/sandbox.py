@@ -14,7 +14,7 @@ from labengine.core.connector import Connector
 from labengine.core.editions import EDITIONS
 from labengine.core.journal import Journal
 from labengine.core.parts import Parts
-from labengine.core.request import Request
+from labengine.core.request import ExtraKeys, Request
 from labengine.engine.engine import Engine, StepReport
 from labengine.engine.simulated import SimulatedRunner
 from labengine.finder.endings import OF_THE_USER, num_copies, refusing_copies, said_of
@@ -227,7 +227,7 @@ class Sandbox:
     def _unadd(self, request: Request) -> None:
         scheduler = self.engine.scheduler
         if request in scheduler.waiting:
-            scheduler.waiting.remove(request)
+            scheduler.waiting.remove_request(request)
         del scheduler.requests[request.request_id]
 
     def _raised(self, error: BaseException) -> Finding:
@@ -238,7 +238,23 @@ class Sandbox:
         if not violations:
             return None
         first = violations[0]
-        return Finding("rule", first.message, first.rule)
+        return Finding("rule", f"{self.breach}{first.message}", first.rule)
+
+    @property
+    def breach(self) -> str:
+        """Who has found whose blocks, where their extra keys differ, to begin a message; empty where nobody has."""
+        requests = self.engine.requests
+        for finder, owner in self.tally.sharing:
+            if finder in requests and owner in requests:
+                one, other = requests[finder].extra_keys, requests[owner].extra_keys
+                if one != other:
+                    whose = f"request {finder} ({_tenant(one)}) finds blocks of request {owner} ({_tenant(other)})"
+                    return f"a breach between tenants: {whose}; "
+        return ""
+
+
+def _tenant(keys: ExtraKeys) -> str:
+    return ", ".join(f"{name}={value}" for name, value in keys) or "without keys"
 
 
 @cache

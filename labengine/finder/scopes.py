@@ -30,8 +30,8 @@ from labengine.finder.operations import (
 )
 from labengine.record.hooks import Hooks
 
-ADAPTERS: tuple[ExtraKeys, ...] = ((), (("lora", "s"),), (("lora", "t"),))
-"""Extra keys of a search: no adapter, and two adapters; one is called as a salt is."""
+KEYS: tuple[ExtraKeys, ...] = ((), (("lora", "s"),), (("lora", "t"),), (("mm_hash", "s"),))
+"""Extra keys of a search: none, two adapters, and a picture; names are as a salt's, so that only the kind differs."""
 
 TIER_BLOCKS = 6
 """Blocks that a tier holds at most."""
@@ -195,8 +195,24 @@ ENDS = (*INTERRUPTS, *RAISES)
 LATE_AND_FULL = Tier(FullStore, 1)
 
 
-def small_scopes(**settings: Any) -> tuple[Scope, ...]:
-    """Return scopes that can be searched completely, the smallest first. settings: of EngineConfig, for all of them."""
+def of_different_tenants(keys: tuple[ExtraKeys, ...]) -> tuple[Add, ...]:
+    """Return requests of one content, shorter and longer than a block of two, under each of the keys and under a salt.
+
+    A key that is lost shows in two of them: the longer one continues as the shorter one's answer does.
+    """
+    content = tuple(default_next_token(0, position) for position in range(3))
+    tenants = [*((None, key) for key in keys), ("s", ())]
+    return tuple(
+        Add(content[:length], max_tokens, salt, key) for length, max_tokens in ((1, 2), (3, 1)) for salt, key in tenants
+    )
+
+
+def small_scopes(keys: tuple[ExtraKeys, ...] = KEYS, **settings: Any) -> tuple[Scope, ...]:
+    """Return scopes that can be searched completely, the smallest first.
+
+    keys: extra keys that requests may have; settings: of EngineConfig, for all scopes.
+    """
+    tenants = of_different_tenants(keys)
     few: dict[str, Any] = {"max_requests": 2, "num_prompt_blocks": 1, "broken": ()}
     return (
         Scope("two requests", _config(3, **settings), max_operations=10, max_tokens=(1, 2), **few),
@@ -208,6 +224,7 @@ def small_scopes(**settings: Any) -> tuple[Scope, ...]:
             max_operations=4,
             ends=(*INTERRUPTS, RAISES[0]),
         ),
+        Scope("different tenants", _config(4, **settings), **few, only=tenants, max_operations=5),
         Scope("two requests in chunks", _config(3, budget=2, **settings), max_operations=12, max_tokens=(1, 2), **few),
         Scope("prompts from a late tier", _config(4, **settings), **few, only=TO_LOAD, tier=LATE_AND_FULL),
         Scope("a window", _config(6, window=3, **settings), max_tokens=(1, 3), **few),
@@ -217,7 +234,7 @@ def small_scopes(**settings: Any) -> tuple[Scope, ...]:
     )
 
 
-def large_scopes(keys: tuple[ExtraKeys, ...] = ADAPTERS, **settings: Any) -> tuple[Scope, ...]:
+def large_scopes(keys: tuple[ExtraKeys, ...] = KEYS, **settings: Any) -> tuple[Scope, ...]:
     """Return the scopes of a random search: groups, chunks, salts and tiers in different combinations.
 
     keys: extra keys that requests may have where they have salts.

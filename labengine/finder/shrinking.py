@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import combinations
 
 from labengine.finder.judgement import Case
 from labengine.finder.operations import Abort, Add, BreakOffAt, Operation, TakeStep, Workload
@@ -47,6 +48,10 @@ def _smaller(case: Case) -> Iterator[Case]:
     for length in (8, 4, 2, 1):
         for start in range(len(workload) - length, -1, -1):
             yield Case(scope, _without(workload, start, start + length))
+    for first, second in combinations(range(len(workload)), 2):
+        if second > first + 1:
+            yield Case(scope, _without(_without(workload, second, second + 1), first, first + 1))
+    yield Case(scope, tuple(_without_keys(operation) for operation in workload))
     for place, operation in enumerate(workload):
         if isinstance(operation, Add):
             for smaller in _smaller_adds(operation, scope.config.scheduler_block_size):
@@ -59,6 +64,11 @@ def _smaller(case: Case) -> Iterator[Case]:
     config = scope.config
     for num_blocks in range(2, config.num_blocks):
         yield Case(replace(scope, config=replace(config, num_blocks=num_blocks)), workload)
+
+
+def _without_keys(operation: Operation) -> Operation:
+    """Return a request without salt and keys: those of all are left out together, or they would no longer be alike."""
+    return replace(operation, salt=None, keys=()) if isinstance(operation, Add) else operation
 
 
 def _simpler(operation: Operation) -> Iterator[Operation]:

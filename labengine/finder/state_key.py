@@ -59,6 +59,9 @@ def parts_of(scheduler: Scheduler) -> tuple[object, ...]:
         manager.pool.free_queue,
         *policies.values(),
         *manager.groups,
+        manager._prefix_lookup,
+        scheduler.external,
+        scheduler.waiting,
     )
 
 

@@ -14,7 +14,6 @@ from labengine.core.connector import Connector
 from labengine.core.editions import EDITIONS, LABENGINE, edition
 from labengine.core.parts import Parts
 from labengine.session.patch.override import parts_with
-from labengine.session.source_text import ClassText, class_text, function_text
 
 
 @dataclass(frozen=True)
@@ -30,6 +29,12 @@ class Suspects:
     make_connector: Callable[[], Connector] | None = None
     module: ModuleType | None = None
     """A module that was patched in place."""
+
+    @property
+    def excusing(self) -> tuple[Parts, ...]:
+        """Parts whose faults are none of the suspects': their edition, and a reference that is a user's own."""
+        is_own = self.reference is not self.parts and base_of(self.reference) is not None
+        return tuple(one for one in (self.base, self.reference if is_own else None) if one is not None)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the module out, which cannot be sent."""
@@ -62,28 +67,6 @@ def suspects_of(wanted: object, against: str | Parts) -> Suspects:
             f"module; got {shown(wanted)}"
         )
     return Suspects(parts, base_of(parts), reference)
-
-
-def base_connector(maker: Callable[[], Connector] | None) -> type[Connector] | None:
-    """Return labengine's class that a connector's class is made from; None for a function or a class without one."""
-    bases = maker.__mro__[1:] if isinstance(maker, type) else ()
-    made = (base for base in bases if base.__module__.startswith("labengine.") and not inspect.isabstract(base))
-    return next(made, None)
-
-
-def maker_text(maker: Callable[[], Connector]) -> ClassText:
-    """Return the text of a connector's class, or of a function that makes one. Raises ConfigError without any."""
-    text: ClassText | None = None
-    if isinstance(maker, type):
-        text = class_text(maker)
-    elif isinstance(maker, FunctionType):
-        text = function_text(maker)
-    if text is None or text["missing"]:
-        raise ConfigError(
-            f"{shown(maker)} cannot be written down as Python: give find() the connector's class, or a function made "
-            f"by def, that uses nothing but what can be imported"
-        )
-    return text
 
 
 def changed_in_place(module: ModuleType) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ class Cost:
     hit_tokens: int
     computed_tokens: int
     peak_used_blocks: int
+    num_steps: int
 
 
 class Tally:
@@ -25,13 +26,18 @@ class Tally:
 
     def __init__(self, hooks: Hooks) -> None:
         self.decisions: list[str] = []
-        self._counter, self._peak = Counter(), 0
+        self.sharing: list[tuple[int, int]] = []
+        """Requests that hit a block, each with the request that has registered it."""
+        self._counter, self._peak, self._num_steps = Counter(), 0, 0
+        self._registered_by: dict[int, int] = {}
         self._subscriptions = [
             self._counter.subscribe(hooks, ev.PrefixHit, ev.ForwardRan),
             hooks.subscribe(self._note_hit, ev.PrefixHit),
             hooks.subscribe(self._note_scheduled, ev.RequestScheduled),
             hooks.subscribe(self._note_end, ev.RequestPreempted, ev.RequestFinished),
             hooks.subscribe(self._note_merge, ev.BlockMerged),
+            hooks.subscribe(self._note_registered, ev.BlockCached),
+            hooks.subscribe(self._note_ended, ev.StepEnded),
         ]
 
     def close(self) -> None:
@@ -46,10 +52,18 @@ class Tally:
     def cost(self, peak_used_blocks: int = 0) -> Cost:
         """Return the costs so far; a peak that was counted elsewhere counts too."""
         figures = self._counter.figures
-        return Cost(figures.num_hit, figures.num_computed, max(self._peak, peak_used_blocks))
+        return Cost(figures.num_hit, figures.num_computed, max(self._peak, peak_used_blocks), self._num_steps)
 
     def _note_hit(self, event: ev.PrefixHit) -> None:
         self.decisions.append(f"request {event.request_id} finds {event.num_tokens} tokens in the cache")
+        hits = (block_id for block_ids in event.block_ids for block_id in block_ids)
+        self.sharing += [(event.request_id, self._registered_by[i]) for i in hits if i in self._registered_by]
+
+    def _note_registered(self, event: ev.BlockCached) -> None:
+        self._registered_by[event.block_id] = event.request_id
+
+    def _note_ended(self, _: ev.StepEnded) -> None:
+        self._num_steps += 1
 
     def _note_scheduled(self, event: ev.RequestScheduled) -> None:
         self.decisions.append(f"request {event.request_id} computes {event.num_tokens} tokens from {event.start} on")
@@ -77,4 +91,6 @@ def worse(one: Cost, other: Cost, margin: int) -> str:
         said.append(f"computes {one.computed_tokens} tokens instead of {other.computed_tokens}")
     if one.peak_used_blocks - other.peak_used_blocks >= margin:
         said.append(f"uses {one.peak_used_blocks} blocks at its peak instead of {other.peak_used_blocks}")
+    if one.num_steps - other.num_steps >= margin:
+        said.append(f"takes {one.num_steps} steps to the end instead of {other.num_steps}")
     return ", ".join(said)

@@ -7,17 +7,20 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
+from labengine.config import ConfigError
 from labengine.engine.wasm.memory import Kernels
 from labengine.engine.wasm.model import load_in_page
 from labengine.lab import Lab
 from labengine.live_page.page_view import PageView, Send
 from labengine.live_page.permalink import permalink_of
 from labengine.live_page.session import OpenSession, open_session
+from labengine.live_page.sliders import SessionSliders
 from labengine.record.files.codec import dumps
 from labengine.record.wording import readable
 from labengine.session.compare.comparison import Comparison
 from labengine_widgets.browser import COMPARE, DASHBOARD
 from labengine_widgets.compare.link import FOLLOW_UP, PairLink
+from labengine_widgets.compare.varied import checked_changes, send_run, varied_message
 from labengine_widgets.feed.feed import Feed, feed_of
 
 MAX_REFUSAL = 4_000
@@ -34,6 +37,7 @@ class LivePage:
         self._post = post
         self._session: OpenSession | None = None
         self._view: PageView | PagePair | None = None
+        self._sliders: SessionSliders | None = None
 
     def open(self, query: str) -> None:
         """Open the session that an address names, and close the one before; a refusal leaves that as it is."""
@@ -47,6 +51,7 @@ class LivePage:
         self._view = _view_of(session, self._send)
         kind = DASHBOARD if isinstance(session.shown, Lab) else COMPARE
         self._say("opened", {"arrangement": kind, "query": session.permalink().query()})
+        self._offer_sliders()
 
     def load_model(self, kernels: Kernels, at: int, num_bytes: int, name: str, digest: str) -> str:
         """Load a model whose GGUF lies in the kernels' memory; return why that is impossible, or an empty text."""
@@ -62,17 +67,59 @@ class LivePage:
         if content["type"] == "open":
             self.open(content["query"])
         elif content["type"] == "permalink":
-            if self._session is not None:
-                self._say("permalink", {"query": self._session.permalink().query()})
+            self._say_link()
+            self._offer_sliders()
+        elif content["type"] == "vary":
+            self._vary(content["changes"])
         elif self._view is not None:
             self._view.receive(content)
 
     def close(self) -> None:
-        """Close the session."""
+        """Close the session, and the one whose workload the sliders change."""
+        self._close_shown()
+        if self._sliders is not None:
+            self._sliders.of.shown.close()
+        self._sliders = None
+
+    def _close_shown(self) -> None:
         if self._session is not None and self._view is not None:
             self._view.close()
-            self._session.shown.close()
+            if self._sliders is None or self._sliders.of is not self._session:
+                self._session.shown.close()
         self._session = self._view = None
+
+    # -- sliders: another session takes the place of this one, in the same picture -------------------------------------
+
+    def _vary(self, changes: object) -> None:
+        if self._sliders is None:
+            return
+        try:
+            session = self._sliders.changed(checked_changes(changes))
+        except Exception as error:  # figures that are impossible
+            self._send(varied_message(self._sliders.to_dict(), readable(str(error), MAX_REFUSAL)), [])
+            return
+        self._close_shown()
+        self._session = session
+        self._view = _view_of(session, self._send)
+        send_run(self._view)
+        self._send(varied_message(self._sliders.to_dict()), [])
+        self._say_link()
+
+    def _offer_sliders(self) -> None:
+        """Have the page show sliders over the workload of the session, as it is now."""
+        if self._session is None or (self._sliders is not None and self._sliders.is_of(self._session)):
+            return
+        if self._sliders is not None and self._sliders.of is not self._session:
+            self._sliders.of.shown.close()
+        try:
+            self._sliders = SessionSliders(self._session)
+        except ConfigError:  # there is no workload, or none that can be run again
+            self._sliders = None
+        self._send(varied_message(None if self._sliders is None else self._sliders.to_dict()), [])
+
+    def _say_link(self) -> None:
+        if self._session is not None:
+            self._say("permalink", {"query": self._session.permalink().query()})
 
     def _say(self, kind: str, content: dict[str, Any]) -> None:
         self._post(kind, dumps(content).decode(), [])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 from urllib.parse import parse_qsl, quote_plus
 
@@ -93,7 +93,8 @@ SessionAct = PromptAct | StepsAct | AbortAct
 class Permalink:
     """A session: a scenario by its id, or a model, an edition (two to compare) and a pool; and the acts after that.
 
-    follow_up: the scenario's later cost has been shown, before the acts.
+    follow_up: the scenario's later cost has been shown, before the acts. changes: num_blocks, block_size and copies of
+    a scenario's workload that are not its own.
     """
 
     bug: str = ""
@@ -102,6 +103,7 @@ class Permalink:
     num_blocks: int = NUM_BLOCKS
     block_size: int = BLOCK_SIZE
     follow_up: bool = False
+    changes: dict[str, int] = field(default_factory=dict)
     acts: tuple[SessionAct, ...] = field(default=())
 
     def query(self) -> str:
@@ -113,6 +115,7 @@ class Permalink:
             yield "bug", self.bug
             if self.follow_up:
                 yield "follow_up", 1
+            yield from ((name.removeprefix("num_"), value) for name, value in self.changes.items())
         else:
             if self.model != SIMULATED:
                 yield "model", self.model
@@ -144,7 +147,7 @@ class _LinkReader:
         self.bug = ""
         self.model = SIMULATED
         self.editions: tuple[str, ...] = ("labengine",)
-        self.num_blocks, self.block_size = NUM_BLOCKS, BLOCK_SIZE
+        self.changes: dict[str, int] = {}
         self.follow_up = False
         self.acts: list[SessionAct] = []
 
@@ -156,9 +159,11 @@ class _LinkReader:
             raise ConfigError(f"a link may have {MAX_ACTS} acts and {most:,} steps: this one has more")
         if self.bug and self.model != SIMULATED:
             raise ConfigError("a scenario in this page runs on the simulated model: leave out bug, or model")
-        return Permalink(
-            self.bug, self.model, self.editions, self.num_blocks, self.block_size, self.follow_up, tuple(self.acts)
-        )
+        link = Permalink(self.bug, self.model, self.editions, follow_up=self.follow_up, acts=tuple(self.acts))
+        if self.bug:
+            return replace(link, changes=self.changes)
+        pool = {"num_blocks": NUM_BLOCKS, "block_size": BLOCK_SIZE} | self.changes
+        return replace(link, num_blocks=pool["num_blocks"], block_size=pool["block_size"])
 
     def read_model(self, value: str) -> None:
         """Read the model's name."""
@@ -184,6 +189,9 @@ class _LinkReader:
     def change_prompt(self, name: str, copies: int | None = None, max_tokens: int | None = None) -> None:
         """Change the prompt that was read last."""
         last = self.acts[-1] if self.acts else None
+        if last is None and self.bug and copies:
+            self.changes["copies"] = copies
+            return
         if not isinstance(last, PromptAct):
             raise ConfigError(f"{name} comes right after its prompt")
         self.acts[-1] = PromptAct(last.text, copies or last.copies, max_tokens or last.max_tokens)
@@ -206,8 +214,10 @@ _READ: dict[str, Callable[[_LinkReader, str], object]] = {
     "model": _LinkReader.read_model,
     "edition": _LinkReader.read_editions,
     "compare": _LinkReader.read_editions,
-    "blocks": lambda reader, value: setattr(reader, "num_blocks", _number("blocks", value, 1, MAX_BLOCKS)),
-    "block_size": lambda reader, value: setattr(reader, "block_size", _number("block_size", value, 1, MAX_BLOCK_SIZE)),
+    "blocks": lambda reader, value: reader.changes.update(num_blocks=_number("blocks", value, 1, MAX_BLOCKS)),
+    "block_size": lambda reader, value: reader.changes.update(
+        block_size=_number("block_size", value, 1, MAX_BLOCK_SIZE)
+    ),
     "follow_up": lambda reader, value: setattr(reader, "follow_up", value == "1"),
     "prompt": _LinkReader.read_prompt,
     "copies": lambda reader, value: reader.change_prompt("copies", copies=_number("copies", value, 1, MAX_COPIES)),

@@ -16,6 +16,7 @@ from labengine.live_page.permalink import MAX_COPIES, SIMULATED, AbortAct, Perma
 from labengine.scenarios import bug
 from labengine.session.compare.comparing import compare
 from labengine.session.compare.comparison import Comparison
+from labengine.session.compare.variation import Variation
 from labengine.session.history.inputs import AbortInput, AddInput, BranchInput, Input
 
 WHOLE_PROMPT = 512
@@ -61,7 +62,7 @@ def open_session(link: Permalink) -> OpenSession:
     try:
         session = OpenSession(replace(link, acts=(), follow_up=False), shown)
         session.begin_here()
-        if link.follow_up and isinstance(shown, Comparison):
+        if link.follow_up and isinstance(shown, Comparison) and shown.has_follow_up:
             shown.follow_up()
             session.note_follow_up()
         for act in link.acts:
@@ -74,13 +75,22 @@ def open_session(link: Permalink) -> OpenSession:
 
 def _made(link: Permalink) -> Lab | Comparison:
     if link.bug:
-        return bug(link.bug).compare()
+        return _varied(bug(link.bug).compare(), link.changes)
     if link.model != SIMULATED and not is_provided(link.model):
         raise ConfigError(f"this link runs {link.model}, whose weights are not in this page yet: {HOW_TO_LOAD}")
     settings: dict[str, Any] = {"num_blocks": link.num_blocks, "block_size": link.block_size, **_budget(link)}
     if len(link.editions) > 1:
         return compare(*link.editions, model=link.model, **settings)
     return Lab(link.model, edition=link.editions[0], **settings)
+
+
+def _varied(scenario: Comparison, changes: dict[str, int]) -> Comparison:
+    """Return a scenario as it is, or its workload run with changed figures: without a guide and a follow-up."""
+    if not changes:
+        return scenario
+    with scenario:
+        done: Comparison = Variation(scenario).run(**changes)
+    return done
 
 
 def _budget(link: Permalink) -> dict[str, int]:

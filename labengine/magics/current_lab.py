@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from IPython.core.error import UsageError
 
 from labengine.engine.engine import StepReport
+from labengine.engine.loaded_model import is_provided
 from labengine.engine.sources import model_path
 from labengine.lab import Lab
 from labengine.session.compare.comparison import Comparison
@@ -200,5 +201,5 @@ def _rehearse(model: str = "smollm2", **settings: Any) -> None:
     if model != "simulated":  # which has no attention, and no KV whose blocks have to fit into memory
         settings = {name: value for name, value in settings.items() if name != "attention" and value != "auto"}
     Lab("simulated", **settings).close()
-    if model != "simulated":
+    if model != "simulated" and not is_provided(model):
         model_path(model)

@@ -64,7 +64,7 @@ def select(current: CurrentLab, subject: Sequence[str] = ()) -> None:
     argument(
         "--about",
         metavar="WHAT",
-        offers=("ref_count", "lost", "free", "queue", "hit", "preempted", "waiting"),
+        offers=("ref_count", "lost", "free", "queue", "hit", "preempted", "waiting", "token"),
         help="which property of it",
     ),
 )

@@ -16,7 +16,9 @@ RULES = {
     "write": "a step writes only to blocks that no other request relies on",
     "read": "a request reads the KV of its own tokens, and of no others",
     "said": "the core holds what the events say it holds",
-    "progress": "a step computes at least one token of each request that it schedules",
+    "progress": "a step computes a token or more of each request that it schedules, and counts them as computed",
+    "idle": "a running request gets a token while the step's budget lasts and the blocks of that token are free",
+    "granted": "a scheduled request has the blocks of the tokens that the step computes",
     "watch": "the check itself runs",
 }
 """Rules that must hold, by name."""

@@ -149,7 +149,7 @@ class StaleCount(SecondPrompt, Scenario):
     )
     kind = "boundary"
     breaks = "A request with a prefix hit is to compute tokens behind its own end, and the step raises IndexError."
-    why_unseen = "The step raises before it has a plan to judge, and is rolled back: the exception tells it."
+    seen_by = ("granted",)
     question = "B begins with A's block: which positions does its first step compute?"
     settings = settings(num_blocks=8, block_size=4)
     num_shared, num_tokens = 4, 9

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from labengine.config import EngineConfig
-from labengine.core.connector import Connector
 from labengine.core.editions import VLLM
+from labengine.core.external_loads import ExternalLoads
 from labengine.core.journal import Journal
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.parts import Parts
 from labengine.core.request import FinishReason, Request, RequestStatus
 from labengine.core.step_plan import ScheduledRequest, StepPlan
 from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.core.waiting_queue import WaitingQueue
 from labengine.record.hooks import Hooks
 
 
@@ -85,9 +86,15 @@ class FencedScheduler(TokenBudgetScheduler):
     """Two steps in flight: a victim that the last step computes keeps its blocks until the next step is scheduled."""
 
     def __init__(
-        self, config: EngineConfig, manager: KVCacheManager, connector: Connector | None, hooks: Hooks, journal: Journal
+        self,
+        config: EngineConfig,
+        manager: KVCacheManager,
+        external: ExternalLoads,
+        waiting: WaitingQueue,
+        hooks: Hooks,
+        journal: Journal,
     ) -> None:
-        super().__init__(config, manager, connector, hooks, journal)
+        super().__init__(config, manager, external, waiting, hooks, journal)
         self.in_flight: frozenset[int] = frozenset()
         """Requests that the last step computes; its output is not processed yet."""
 

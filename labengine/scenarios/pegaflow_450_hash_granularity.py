@@ -5,7 +5,7 @@ The engine hashes every 128 tokens, its blocks have 1536. The connector took has
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from labengine.config import GroupSpec
 from labengine.core.editions import VLLM
@@ -22,9 +22,9 @@ from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sen
 class OneHashPerBlock(PromptTailGroup):
     """The connector's reading of the hash list."""
 
-    def block_hash(self, request: Request, index: int) -> bytes:
-        """Return hash number `index`: the one that closes a link of the chain, not the block."""
-        return request.block_hashes[index]
+    def tier_hashes(self, request: Request, first: int, end: int) -> Sequence[bytes]:
+        """Return the hashes of these numbers: those that close a link of the chain, not a block."""
+        return request.block_hashes[first:end]
 
 
 BROKEN = Column(

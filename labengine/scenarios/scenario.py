@@ -24,6 +24,7 @@ from labengine.scenarios.verdict import FirstWrong as FirstWrong
 from labengine.scenarios.verdict import Table as Table
 from labengine.scenarios.verdict import Verdict as Verdict
 from labengine.session.compare.comparison import Comparison
+from labengine.session.saved.assertion import Asserting
 
 E = TypeVar("E", bound=Event)
 
@@ -231,6 +232,11 @@ class Scenario(Experiment):
         if first is not None:
             dashboard.open_at(first.moment)
         return dashboard
+
+    def to_test(self, asserting: Asserting | None = None) -> str:
+        """Return a file for pytest that repeats the broken lab's session; see Lab.to_test."""
+        with self.broken() as lab:
+            return lab.to_test(asserting)
 
 
 def wrong_at(lab: Lab, moment: int, sentence: str) -> FirstWrong:

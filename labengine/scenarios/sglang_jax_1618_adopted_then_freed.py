@@ -23,7 +23,8 @@ class FreesWhatWasAdopted(FullAttentionGroup):
 
     def register_block(self, request: Request, index: int) -> None:
         """Register the block; if its hash was in the map, free the request's block as a duplicate, adopted or not."""
-        table, key = request.block_tables[self.index], (self.index, self.block_hash(request, index))
+        table, (block_hash,) = request.block_tables[self.index], self.block_hashes(request, index, index + 1)
+        key = (self.index, block_hash)
         block_id, was_there = table[index], key in self._pool.prefix_map
         super().register_block(request, index)
         if was_there and table[index] == block_id:

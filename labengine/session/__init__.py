@@ -8,7 +8,7 @@ session        the engine and the parts beside it:
 inspection, outputs, requests, runs, stats      each knows the stepper, and parts to its right at most
 history/breakpoints, inputs, crash              listeners, which know the hooks
 stepper, background, fair_lock                  one lock, at most one open step, the background thread
-settings, reasons, source_text                      the keywords of Lab; the method behind each event
+settings, reasons, source_text, carried_text        the keywords of Lab; the method behind each event; source
 """
 
 from labengine.system.code_roles import Role, plays

@@ -35,6 +35,8 @@ class Looking:
         at: the moment to show, as for `goto`: 2 is the end of step 2, (2, 5) is after event 5 of step 2, "crash" is
         where a part has raised. Such a view stays there, whatever the lab does later; the reader can go back in it,
         and on to the end of that step.
+        view("pool", plain=True) draws the blocks for somebody who sees them for the first time: words and users, and
+        nothing to count; ← and → go event by event.
         Two are figures of plotly, each alone: "charts" (without plotly, the charts of the dashboard), and "xray"
         (request=0, position=None), the attention of a token in a real model. Raises ConfigError for an unknown name,
         listing the known ones, and for a moment that is not recorded.

@@ -8,7 +8,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
-from labengine.config import ConfigError
+from labengine.config import ConfigError, checked_bool
 from labengine.session.settings import refuse_unknown
 from labengine.system.extras import require_extra
 
@@ -69,8 +69,7 @@ def view_of(
         _require_known(name)
     if not names:
         raise ConfigError(f'which view? lab.view("pool"), or several of {", ".join(VIEW_NAMES)}')
-    known_by = MakeXRay.__call__ if names == ("xray",) else _no_settings
-    refuse_unknown(f"view({', '.join(map(repr, names))})", settings, known_by)
+    refuse_unknown(f"view({', '.join(map(repr, names))})", settings, _SETTINGS.get(names, _no_settings))
     if names == ("xray",):
         if xray is None:
             raise ConfigError("the attention X-ray computes with the model: a recording has none")
@@ -81,7 +80,8 @@ def view_of(
     figures = [name for name in names if name in _FIGURES]
     if figures:
         raise ConfigError(f"{figures[0]!r} is a figure of its own: lab.view({figures[0]!r})")
-    return lambda: _view(feed(), names)
+    is_plain = checked_bool("plain", settings.get("plain", False))
+    return lambda: _view(feed(), names, is_plain)
 
 
 def _charts(source: ViewSource, feed: Callable[[], Feed]) -> Closeable:
@@ -93,10 +93,10 @@ def _charts(source: ViewSource, feed: Callable[[], Feed]) -> Closeable:
     return charts(source)
 
 
-def _view(feed: Feed, names: tuple[str, ...]) -> Closeable:
+def _view(feed: Feed, names: tuple[str, ...], is_plain: bool = False) -> Closeable:
     from labengine_widgets.view import View
 
-    return View(feed, {"kind": "view", "views": [*names]})
+    return View(feed, {"kind": "view", "views": [*names]} | ({"is_plain": True} if is_plain else {}))
 
 
 def _require_known(name: object) -> None:
@@ -109,5 +109,16 @@ def _require_known(name: object) -> None:
         raise ConfigError(f"there is no view {name!r}; {hint}")
 
 
+def _pool_settings(*, plain: bool = False) -> None:
+    """plain: for somebody who sees blocks for the first time."""
+
+
 def _no_settings() -> None:
     """The settings of most views."""
+
+
+_SETTINGS: dict[tuple[str, ...], Callable[..., object]] = {
+    ("xray",): MakeXRay.__call__,
+    ("pool",): _pool_settings,
+}
+"""The settings of a view that has some."""

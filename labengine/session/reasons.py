@@ -152,7 +152,8 @@ def _attribute_docstring(owner: type, name: str) -> str | None:
 Seam = dict[str, Any]
 """JSON-able: seam "MergePolicy.merge_target", class (the one that decides), module, line, reason, source, base (what it
 overrides: {class, source, reason}, or None), is_custom (the class is not one of labengine's own core or engine), and
-methods: others that take part, in the same shape, the one that emits the event last ("is_emitter")."""
+methods: others that take part, in the same shape, the one that emits the event last ("is_emitter"; "emits_at": the line
+of its source, from 0, that emits it, where there is one such line in all of them)."""
 
 
 def seams_of(parts: Parts, runner: type | None = None) -> dict[str, Seam]:
@@ -165,7 +166,7 @@ def seams_of(parts: Parts, runner: type | None = None) -> dict[str, Seam]:
     classes = _classes(parts)
     below = [] if runner is None else list(_overrides_of(runner))
     found = {
-        kind: _seam([*(below if kind in _OF_THE_RUNNER else ()), *_methods(names, classes)])
+        kind: _seam(kind, [*(below if kind in _OF_THE_RUNNER else ()), *_methods(names, classes)])
         for kind, names in DECIDED_BY.items()
     }
     return {kind: seam for kind, seam in found.items() if seam is not None}
@@ -204,10 +205,33 @@ def _replaces(method: Method, first: Method | None) -> bool:
     return is_custom(method.owner) and (first is None or method.owner is not first.owner)
 
 
-def _seam(methods: list[Method]) -> Seam | None:
+def _seam(kind: str, methods: list[Method]) -> Seam | None:
     if not methods:
         return None
     found = [method.to_dict() for method in methods]
     found[-1]["is_emitter"] = True
+    lines = [(method, line) for method in found for line in emitting_lines(method["source"], kind.partition(":")[0])]
+    if len(lines) == 1 and lines[0][0] is found[-1]:  # of several lines it is not known which one ran
+        found[-1]["emits_at"] = lines[0][1]
     found.sort(key=lambda method: not method["is_custom"])  # the user's methods come first
     return found[0] | {"methods": found[1:]}
+
+
+@lru_cache(maxsize=1024)
+def emitting_lines(source: str, kind: str) -> tuple[int, ...]:
+    """Return the lines of a method's text, counted from 0, that emit an event of a kind built there."""
+    try:
+        calls = [node for node in ast.walk(tree_of(source)) if isinstance(node, ast.Call)]
+    except SyntaxError:  # a class's lines that set an attribute
+        return ()
+    emitted = [call for call in calls if _name_of(call) == "emit" and any(_builds(one, kind) for one in call.args)]
+    return tuple(call.lineno - 1 for call in emitted)
+
+
+def _builds(value: ast.expr, kind: str) -> bool:
+    return isinstance(value, ast.Call) and _name_of(value) == kind
+
+
+def _name_of(call: ast.Call) -> str:
+    """Return the last name of what is called: "emit" of self.hooks.emit."""
+    return str(getattr(call.func, "attr", None) or getattr(call.func, "id", ""))

@@ -1,25 +1,21 @@
-"""Python source as text: read by one thread at a time, and written for scripts: plain values and users' classes.
+"""Python source as text: read by one thread at a time, and plain values and names as they are written for scripts.
 
 CPython counts the depth of the tree that it builds in one place for all threads: two that parse at once get a
 SystemError ("AST constructor recursion depth mismatch", 3.11 and 3.12). `inspect` parses, too, to find a class.
 """
 
 from __future__ import annotations
-import __future__ as future
 
 import ast
 import inspect
-import linecache
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import lru_cache
-from importlib.util import find_spec
 from math import isinf, isnan
 from symtable import SymbolTable, symtable
 from textwrap import dedent
 from threading import RLock
-from types import FunctionType, ModuleType
+from types import FunctionType
 from typing import Any, TypeVar
 
 from labengine.record.wording import hidden_character
@@ -54,6 +50,14 @@ def source_lines(owner: type) -> tuple[list[str], int]:
     Kept, because inspect parses the whole file for each class. Raises OSError where Python keeps no text.
     """
     return _alone(lambda: inspect.getsourcelines(owner))
+
+
+def function_source(function: FunctionType) -> str | None:
+    """Return the text of a function, moved to the left margin; None where Python keeps none."""
+    try:
+        return dedent(_alone(lambda: inspect.getsource(function))).rstrip()
+    except (OSError, TypeError):
+        return None
 
 
 def _alone(call: Callable[[], T]) -> T:
@@ -129,131 +133,10 @@ def _number(value: float) -> str:
     return repr(value).replace("inf", "1e999") if isinf(value) else repr(value)
 
 
-# -- the source of a class, with the imports and values that it needs --------------------------------------------------
+# -- the names that a text uses, and the text at another depth ---------------------------------------------------------
 
 
 FUTURE_ANNOTATIONS = "from __future__ import annotations"
-
-ClassText = dict[str, Any]
-"""JSON types. name: the class's. imports: lines. constants: plain values that its source uses, by name, as literals.
-definitions: sources of classes, bases first; empty when it is imported. missing: names that its source uses, that
-cannot be imported and that are no plain values."""
-
-
-def class_text(cls: type) -> ClassText:
-    """Return the text by which a script gets a class: its import, or its source."""
-    found: ClassText = {"name": cls.__name__, "imports": [], "constants": {}, "definitions": [], "missing": []}
-    _add_class(cls, found, set())
-    return found
-
-
-def function_text(function: FunctionType) -> ClassText:
-    """Return the text by which a script gets a function: its import, or its source; it is in `missing` without one."""
-    name = function.__name__
-    found: ClassText = {"name": name, "imports": [], "constants": {}, "definitions": [], "missing": []}
-    if (line := _import_line(name, function)) is not None:
-        found["imports"].append(line)
-        return found
-    try:
-        text = dedent(_alone(lambda: inspect.getsource(function))).rstrip()
-    except (OSError, TypeError):
-        text = ""
-    if not name.isidentifier() or not text.startswith("def "):
-        found["missing"].append(name)
-        return found
-    known = {**function.__globals__, **_enclosed(function)}
-    for used in outside_names(text):
-        if used in known:
-            _add_global(used, known[used], found, set())
-    found["definitions"].append(text)
-    return found
-
-
-def _add_class(cls: type, found: ClassText, seen: set[type]) -> None:
-    if cls in seen:
-        return
-    seen.add(cls)
-    if (line := _import_line(cls.__name__, cls)) is not None:
-        _note(found["imports"], line)
-        return
-    text = _source(cls)
-    if text is None:
-        _note(found["missing"], cls.__name__)
-        return
-    if leaves_annotations(cls):
-        _note(found["imports"], FUTURE_ANNOTATIONS)
-    used = used_globals(cls, text)
-    subclasses = {name: value for name, value in used.items() if isinstance(value, type) and issubclass(value, cls)}
-    for name in [name for name in used if name not in subclasses]:
-        _add_global(name, used[name], found, seen)
-    _note(found["definitions"], text)
-    for name, value in subclasses.items():
-        _add_global(name, value, found, seen)
-
-
-def _add_global(name: str, value: object, found: ClassText, seen: set[type]) -> None:
-    """Add something that a class's source uses: its import, its definition, its present value, or its name."""
-    if (line := _import_line(name, value)) is not None:
-        _note(found["imports"], line)
-    elif isinstance(value, type):
-        _add_class(value, found, seen)
-    elif (written := literal(value)) is not None and found["constants"].setdefault(name, written) == written:
-        return
-    else:
-        _note(found["missing"], name)
-
-
-def _note(lines: list[str], line: str) -> None:
-    if line not in lines:
-        lines.append(line)
-
-
-def _import_line(name: str, value: object) -> str | None:
-    """Return the line that imports a value under a name. None for a value from a notebook, a script or a function."""
-    if isinstance(value, ModuleType):
-        return f"import {value.__name__}" + ("" if value.__name__ == name else f" as {name}")
-    module, own_name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
-    if module in (None, "__main__") or not _is_importable(module):
-        return None
-    if own_name is None or getattr(sys.modules.get(module), own_name, None) is not value:
-        return None
-    return f"from {module} import {own_name}" + ("" if own_name == name else f" as {name}")
-
-
-def _is_importable(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except (ImportError, ValueError):
-        return False
-
-
-def _source(cls: type) -> str | None:
-    """Return the class's source. Python finds it in a file; in a notebook's cells a method leads to it."""
-    try:
-        return dedent("".join(source_lines(cls)[0])).rstrip()
-    except (OSError, TypeError):
-        return _source_by_method(cls)
-
-
-def _source_by_method(cls: type) -> str | None:
-    for method in vars(cls).values():
-        if isinstance(method, FunctionType):
-            lines = linecache.getlines(method.__code__.co_filename)
-            text = _enclosing_class("".join(lines), cls.__name__, method.__code__.co_firstlineno)
-            return _written_class(cls, method) if text is None else text
-    return None
-
-
-def _written_class(cls: type, function: FunctionType) -> str | None:
-    """Return the text of a class that was made around a function, which has a text of its own; None for another one."""
-    if [name for name in vars(cls) if not name.startswith("__")] != [function.__name__]:
-        return None
-    try:
-        text = dedent(_alone(lambda: inspect.getsource(function)))
-    except (OSError, TypeError):
-        return None
-    bases = ", ".join(base.__name__ for base in cls.__bases__)
-    return f"class {cls.__name__}({bases}):\n{indented(text)}".rstrip()
 
 
 def indented(text: str) -> str:
@@ -272,57 +155,6 @@ def _lines_inside(node: ast.AST) -> range:
     return range(0)
 
 
-def _enclosing_class(text: str, name: str, line: int) -> str | None:
-    try:
-        nodes = list(ast.walk(tree_of(text)))
-    except SyntaxError:  # a cell with magics in it
-        return None
-    for node in nodes:
-        if isinstance(node, ast.ClassDef) and node.name == name and node.lineno <= line <= (node.end_lineno or 0):
-            return ast.get_source_segment(text, node)
-    return None
-
-
-# -- the global names that a class's text uses -------------------------------------------------------------------------
-
-
-def used_globals(cls: type, text: str) -> dict[str, Any]:
-    """Return the global names in a class's source, with their values in its module or in the function around it."""
-    known = {base.__name__: base for base in cls.__bases__}
-    known |= dict(vars(sys.modules[cls.__module__])) if cls.__module__ in sys.modules else {}
-    for function in _functions(cls):
-        known |= _enclosed(function)
-    future = f"{FUTURE_ANNOTATIONS}\n" if leaves_annotations(cls) else ""
-    return {name: known[name] for name in dict.fromkeys(_names(symtable(future + text, cls.__name__, "exec")))
-            if name in known}  # fmt: skip
-
-
-def leaves_annotations(cls: type) -> bool:
-    """True where annotations are not evaluated, so that the names in them need not exist."""
-    return any(function.__code__.co_flags & future.annotations.compiler_flag for function in _functions(cls))
-
-
-def _functions(cls: type) -> Iterator[FunctionType]:
-    for value in vars(cls).values():
-        for function in (value, getattr(value, "__func__", None), getattr(value, "fget", None)):
-            if isinstance(function, FunctionType) and function.__module__ == cls.__module__:
-                yield function
-
-
-def _enclosed(function: FunctionType) -> dict[str, Any]:
-    """Return the values of a function's closure, by name."""
-    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    return {name: cell.cell_contents for name, cell in cells if _is_filled(cell)}
-
-
-def _is_filled(cell: Any) -> bool:
-    try:
-        _ = cell.cell_contents
-    except ValueError:
-        return False
-    return True
-
-
 def outside_names(text: str) -> list[str]:
     """Return the names that a source text uses and does not define, builtins among them, in order of appearance.
 
@@ -330,10 +162,10 @@ def outside_names(text: str) -> list[str]:
     """
     table = symtable(f"{FUTURE_ANNOTATIONS}\n{text}", "text", "exec")
     own = {known.get_name() for known in table.get_symbols() if known.is_assigned() or known.is_imported()}
-    return [name for name in dict.fromkeys(_names(table)) if name not in own]
+    return [name for name in dict.fromkeys(global_names(table)) if name not in own]
 
 
-def _names(table: SymbolTable) -> Iterator[str]:
+def global_names(table: SymbolTable) -> Iterator[str]:
     """Yield the names that are looked up among the module's; not those in annotations that stay text."""
     if table.get_name() == "_annotation":
         return
@@ -342,4 +174,4 @@ def _names(table: SymbolTable) -> Iterator[str]:
         if symbol.is_referenced() and is_from_outside:
             yield symbol.get_name()
     for inner in table.get_children():
-        yield from _names(inner)
+        yield from global_names(inner)

@@ -2,44 +2,42 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, BrowserContext, Page
 
 from browser.chromium import new_context
 from browser.page_watch import PageWatch
 from browser.static_server import served
 from labengine.scenarios import bug
-from tools.site import lite, live_page
-from tools.site.lite_notebooks import NOTEBOOKS, cannot_run, changed
+from tools.site import lite, live_page, real_model
+from tools.site.lite_notebooks import NOTEBOOKS
 
 pytestmark = pytest.mark.sweep
 
 
-def runs_here(path: Path) -> bool:
-    """True unless most cells need weights: tests/site/test_lite_notebooks.py names the notebooks that do."""
-    notebook = json.loads(path.read_text(encoding="utf-8"))
-    return not cannot_run(changed(path.stem, notebook, {})["cells"])
-
-
-RUN_COMPLETELY = [path.stem for path in sorted(NOTEBOOKS.glob("*.ipynb")) if runs_here(path)]
+NAMES = [path.stem for path in sorted(NOTEBOOKS.glob("*.ipynb"))]
+WITH_MODEL = [name for name in NAMES if name[:2] in {"00", "02", "03", "04", "06"}]
+"""Notebooks that compute with SmolLM2 in the page; 01 is the one that fetches it."""
 
 IS_READY = "window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
 OUTPUTS = """() => jupyterapp.shell.currentWidget.content.widgets
   .filter((cell) => cell.model.type === "code" && cell.model.sharedModel.source.trim())
   .map((cell) => ({ id: cell.model.id, count: cell.model.executionCount, outputs: cell.model.outputs.toJSON() }))"""
 
+NEEDING = """() => jupyterapp.shell.currentWidget.content.widgets
+  .filter(({ model }) => model.type === "code" && model.sharedModel.source.startsWith("%%needs "))
+  .map(({ model }) => model.id)"""
+
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of JupyterLite in a site with one scenario."""
+    """The address of JupyterLite in a site with one scenario and the real model, which is fetched once: 200 MB."""
     site = tmp_path_factory.mktemp("site") / "site"
-    live_page.build(site, [bug("nano-vllm-219")])
+    live_page.build(site, [bug("nano-vllm-219")], real_model.write)
     lite.build(site)
     with served(site) as address:
         yield f"{address}lite/"
@@ -47,17 +45,27 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @contextmanager
 def opened(browser: Browser, address: str, name: str) -> Iterator[Page]:
-    """A notebook in a profile of its own, its kernel ready; at the end the page has asked only the server.
+    """A notebook in a profile of its own, its kernel ready; at the end the page has asked only the server."""
+    with (
+        new_context(browser, viewport={"width": 1280, "height": 1000}) as context,
+        opened_in(context, address, name) as page,
+    ):
+        yield page
+
+
+@contextmanager
+def opened_in(context: BrowserContext, address: str, name: str) -> Iterator[Page]:
+    """The same in a profile that may have the weights.
 
     JupyterLab looks for a picture beside the page first, and then beside the notebook: that is no complaint.
     """
-    with new_context(browser, viewport={"width": 1280, "height": 1000}) as context:
-        page = context.new_page()
-        watch = PageWatch(page, address)
-        page.goto(f"{address}notebooks/index.html?path={name}.ipynb")
-        page.wait_for_function(IS_READY)
-        yield page
-        assert [one for one in watch.complaints() if "/notebooks/pictures/" not in one] == []
+    page = context.new_page()
+    watch = PageWatch(page, address)
+    page.goto(f"{address}notebooks/index.html?path={name}.ipynb")
+    page.wait_for_function(IS_READY)
+    yield page
+    assert [one for one in watch.complaints() if "/notebooks/pictures/" not in one] == []
+    page.close()
 
 
 def run_all(page: Page) -> list[dict[str, Any]]:
@@ -72,12 +80,36 @@ def errors(cells: list[dict[str, Any]]) -> list[str]:
     return [f"{name}: {output['evalue']}" for name, output in outputs if output["output_type"] == "error"]
 
 
-@pytest.mark.parametrize("name", RUN_COMPLETELY)
+def printed(cells: list[dict[str, Any]], name: str) -> str:
+    """What the cell of an id has printed and displayed, as one text."""
+    [outputs] = [cell["outputs"] for cell in cells if cell["id"] == name]
+    return str(outputs)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_notebook_runs_to_its_end(name: str, browser: Browser, address: str) -> None:
     with opened(browser, address, name) as page:
+        needing = page.evaluate(NEEDING)
         cells = run_all(page)
         assert errors(cells) == []
         assert [cell["count"] for cell in cells] == list(range(1, len(cells) + 1))
+        for one in needing:
+            assert "This cell needs " in printed(cells, one) and "no output" not in printed(cells, one)
+
+
+def test_the_real_model_is_fetched_by_a_click_and_then_all_notebooks_have_it(browser: Browser, address: str) -> None:
+    with new_context(browser, viewport={"width": 1280, "height": 1000}) as context:
+        with opened_in(context, address, "01_first_light") as page:
+            assert "computed 1 tokens of C's" in printed(run_all(page), "third"), "a word is a token"
+            page.get_by_role("button", name="Fetch SmolLM2 (98 MB, once)").first.click()
+            page.get_by_text("SmolLM2 is in this page: run the notebook's cells again").first.wait_for()
+            cells = run_all(page)
+            assert errors(cells) == [] and "computed 2 tokens of C's" in printed(cells, "third")
+        for name in WITH_MODEL:
+            with opened_in(context, address, name) as page:
+                cells = run_all(page)
+                assert errors(cells) == []
+                assert "Fetch SmolLM2" not in str(cells) and "SmolLM2's weights" not in str(cells)
 
 
 def test_the_dashboard_follows_a_run_in_the_background(browser: Browser, address: str) -> None:
@@ -88,12 +120,6 @@ def test_the_dashboard_follows_a_run_in_the_background(browser: Browser, address
         dashboard = page.locator(".labengine-dashboard").first
         dashboard.get_by_role("button", name="Run", exact=True).click()
         page.locator('.labengine-dashboard[data-step="8"]').first.wait_for()
-
-
-def test_a_notebook_with_weights_says_so_and_so_do_its_cells(browser: Browser, address: str) -> None:
-    with opened(browser, address, "00_why_blocks") as page:
-        page.get_by_role("blockquote").get_by_text("weights, which are not in this page").wait_for()
-        assert "needs torch" in errors(run_all(page))[0]  # of the first cell: the others are not run after it
 
 
 def run_cell(page: Page, source: str) -> dict[str, Any]:

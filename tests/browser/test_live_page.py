@@ -292,3 +292,36 @@ def test_scenario_and_edition_are_selected_in_the_page(browser: Browser, address
         page.get_by_label("Scenario").select_option("nano-vllm-219")
         page.wait_for_url("**/?bug=nano-vllm-219")
         page.get_by_role("button", name="Next").wait_for()
+
+
+def slide(page: Page, label: str, value: int) -> None:
+    """Put a slider to a figure, as a drag does that ends there."""
+    page.get_by_label(label).evaluate(
+        "(range, value) => { range.value = value; range.dispatchEvent(new Event('input')); }", value
+    )
+
+
+def test_sliders_run_the_same_workload_with_other_figures(browser: Browser, address: str) -> None:
+    """One engine, then a scenario beside its fix; the picture follows, and so does the address."""
+    with opened(browser, f"{address}?edition=labengine&prompt=What+do+cats+dream+of&copies=2&step=1") as page:
+        until_live(page)
+        until(page, used="3")
+        page.evaluate("() => { document.querySelector('.labengine').isTheSame = true; }")
+        slide(page, "copies of A", 3)
+        until(page, used="4")
+        slide(page, "tokens in a block", 2)
+        until(page, used="5")
+        assert page.evaluate("() => document.querySelector('.labengine').isTheSame"), "the same picture"
+        page.wait_for_function("() => location.search.includes('block_size=2')")
+        assert "copies=3" in page.url
+        slide(page, "blocks in the pool", 1)
+        page.wait_for_function("() => document.querySelector('.le-vary-message').textContent.includes('needs')")
+        assert facts(page)["used"] == "5"
+        assert unfit_on_a_phone(page) == []
+        page.get_by_role("button", name="Step", exact=True).click()
+        until(page, step="2")
+        page.goto(f"{address}{BUG}")
+        until_live(page)
+        slide(page, "blocks in the pool", 20)
+        page.wait_for_function("() => location.search.includes('blocks=20')")
+        page.wait_for_function("() => document.querySelector('.le-pair-used').textContent.includes('of 20')")

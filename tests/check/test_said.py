@@ -154,7 +154,7 @@ class HitsAll(as_parts("labengine").kv_cache_manager):  # type: ignore[misc]
 
     def find_prefix(self, request: Request) -> Any:
         self.extend_hashes(request, request.num_tokens)
-        return self._lookup.longest_hit(request, request.num_tokens)
+        return self._prefix_lookup.longest_hit(request, request.num_tokens)
 
 
 @pytest.mark.parametrize("part", [{"scheduler": AdmitsForNothing}, {"kv_cache_manager": HitsAll}])

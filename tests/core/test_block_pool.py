@@ -96,6 +96,33 @@ def test_a_release_with_a_free_block_in_it_changes_nothing() -> None:
     assert state(pool) == before
 
 
+@pytest.mark.parametrize("block_id", [-1, 4, -4])
+def test_ids_outside_the_pool_are_refused_with_words(block_id: int) -> None:
+    pool = make_pool()
+    pool.take(2)
+    before = state(pool)
+    text = f"block {block_id} is {{}}, and is not in the pool: its ids are 0 to 3"
+    with pytest.raises(IndexError, match=text.format("touched")):
+        pool.touch([block_id])
+    with pytest.raises(IndexError, match=text.format("freed")):
+        pool.release([0, 1, block_id])
+    with pytest.raises(IndexError, match=text.format("evicted")):
+        pool.evict_cached([block_id], "distrusted")
+    with pytest.raises(ValueError, match=f"block {block_id} is not in the free queue"):
+        pool.free_queue.remove(block_id)
+    assert block_id not in pool.free_queue
+    assert state(pool) == before and pool.free_queue.fault() is None
+
+
+def test_a_block_that_one_release_names_too_often_changes_nothing() -> None:
+    pool = make_pool()
+    pool.take(2)
+    before = state(pool)
+    with pytest.raises(RuntimeError, match="block 1 is freed twice"):
+        pool.release([0, 1, 1])
+    assert state(pool) == before
+
+
 def test_a_free_cached_block_stays_known_until_it_is_taken() -> None:
     pool = make_pool(1)
     evicted: list[BlockEvicted] = []

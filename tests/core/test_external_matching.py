@@ -20,9 +20,9 @@ def tier_with(core: Workbench, request: Request, *missing: tuple[int, int]) -> F
     tier = FakeTier()
     core.manager.extend_hashes(request, request.num_tokens)
     for group in core.manager.groups:
-        for index in range(request.num_tokens // group.block_size):
+        for index, block_hash in enumerate(group.tier_hashes(request, 0, request.num_tokens // group.block_size)):
             if (group.index, index) not in missing:
-                tier.blocks[group.index, group.block_hash(request, index)] = None
+                tier.blocks[group.index, block_hash] = None
     return tier
 
 
@@ -135,5 +135,5 @@ def longest_by_the_rules(core: Workbench, request: Request, tier: FakeTier, num_
 def _can_supply(core: Workbench, request: Request, tier: FakeTier, group: int, num_local: int, end: int) -> bool:
     spec, manager = core.config.groups[group], core.manager.groups[group]
     first_read = 0 if spec.window is None else max(0, end - spec.window + 1)
-    blocks = range(max(num_local, first_read) // spec.block_size, end // spec.block_size)
-    return all(tier.has(group, manager.block_hash(request, index)) for index in blocks)
+    blocks = max(num_local, first_read) // spec.block_size, end // spec.block_size
+    return all(tier.has(group, block_hash) for block_hash in manager.tier_hashes(request, *blocks))

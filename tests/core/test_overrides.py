@@ -16,13 +16,16 @@ from labengine.core.block import Block
 from labengine.core.block_pool import BlockPool
 from labengine.core.connector import BlockTransfer
 from labengine.core.editions import EDITIONS, LABENGINE
+from labengine.core.external_loads import ExternalLoads
 from labengine.core.free_queue import FreeQueue
 from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.merge_policy import KeepDuplicates, LateMerge
 from labengine.core.prefill_first import PrefillFirstScheduler
+from labengine.core.prefix_lookup import PrefixLookup
 from labengine.core.request import Request
 from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.core.waiting_queue import WaitingQueue
 
 
 def refusal(**fields: Any) -> str:
@@ -55,6 +58,9 @@ def plain(self: Any, *arguments: Any) -> None:
         ("scheduler", TokenBudgetScheduler, "_longest_chunk", "longest_chunk"),
         ("kv_cache_manager", KVCacheManager, "slot_run", "slot_runs"),
         ("free_queue", FreeQueue, "prependd", "prepend"),
+        ("prefix_lookup", PrefixLookup, "longest_hits", "longest_hit"),
+        ("external_loads", ExternalLoads, "mach", "match"),
+        ("waiting_queue", WaitingQueue, "preprend_request", "prepend_request"),
     ],
 )
 def test_a_misspelt_seam_names_the_nearest(field: str, base: type, misspelt: str, meant: str) -> None:
@@ -322,7 +328,7 @@ def test_a_connector_is_held_against_its_contract() -> None:
 def test_an_unknown_field_names_the_nearest(make: Callable[..., Parts]) -> None:
     with pytest.raises(ConfigError, match=r"^Parts has no field 'merge_polcy'; did you mean 'merge_policy'\?$"):
         make(merge_polcy=LateMerge)
-    with pytest.raises(ConfigError, match=r"no field 'xyz'; there are name, scheduler, .*free_queue.*merge_policy$"):
+    with pytest.raises(ConfigError, match=r"no field 'xyz'; there are name, scheduler, .*free_queue.*waiting_queue$"):
         make(xyz=LateMerge)
 
 

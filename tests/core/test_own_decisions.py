@@ -11,14 +11,18 @@ import pytest
 
 from driving import LiveFold, assert_drained, assert_sound, difference
 from grounds import Ground
-from labengine import Parts
+from labengine import Lab, Parts
 from labengine.core.editions import EDITIONS
+from labengine.core.external_loads import ExternalLoads
 from labengine.core.free_queue import FreeQueue
 from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.prefill_first import PrefillFirstScheduler
+from labengine.core.prefix_lookup import Hit, PrefixLookup
 from labengine.core.request import Request
 from labengine.core.scheduler import Scheduler
 from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.core.waiting_queue import WaitingQueue
+from labengine.events import ExternalHit
 from labengine.record.hooks import Hooks
 
 # -- other policies ----------------------------------------------------------------------------------------------------
@@ -65,6 +69,23 @@ class NewestFirst(FreeQueue):
 
     def put_back(self, block_ids: Sequence[int]) -> None:
         self.append(block_ids[::-1])
+
+
+class FewestTokensFirst(WaitingQueue):
+    """Keeps the requests in order of their tokens, preempted ones too."""
+
+    def add_request(self, request: Request) -> None:
+        place = next((i for i, other in enumerate(self) if other.num_tokens > request.num_tokens), len(self))
+        self.put_back_request(request, place)
+
+    prepend_request = add_request
+
+
+class FindsHalf(PrefixLookup):
+    """Accepts half of each hit, as a cache does that wants fresh blocks."""
+
+    def longest_hit(self, request: Request, max_tokens: int) -> Hit:
+        return super().longest_hit(request, super().longest_hit(request, max_tokens).num_tokens // 2)
 
 
 class ListQueue:
@@ -130,6 +151,8 @@ POLICIES: dict[str, tuple[str, dict[str, Any]]] = {
         "head freed first": {"full_attention_group": HeadFirst},
         "newest block first": {"free_queue": NewestFirst},
         "a list": {"free_queue": ListQueue},
+        "fewest tokens wait first": {"waiting_queue": FewestTokensFirst},
+        "half of each hit": {"prefix_lookup": FindsHalf},
     }.items()
 }
 
@@ -155,6 +178,24 @@ def test_the_policies_decide_otherwise() -> None:
         parts = Parts(**overrides).overriding(EDITIONS[edition])
         differs = any(events_of(edition, seed, parts) != usual_events(edition, seed) for seed in range(8))
         assert differs == (not name.startswith("a list")), name
+
+
+def test_what_is_asked_of_the_tier_can_be_replaced() -> None:
+    class AsksForNothing(ExternalLoads):
+        """Finds nothing in the tier."""
+
+        def match(self, request: Request, hit: Hit) -> int:
+            return 0
+
+    found = []
+    for parts in (Parts(), Parts(external_loads=AsksForNothing)):
+        with Lab("simulated", num_blocks=12, block_size=4, external="host", parts=parts) as lab:
+            for _ in range(2):
+                lab.generate([range(9)], max_tokens=1)
+                lab.reset_prefix_cache()
+            assert not lab.check() and lab.timeline is not None
+            found.append([event.num_tokens for event in lab.timeline.events() if isinstance(event, ExternalHit)])
+    assert found == [[8], []]
 
 
 @cache

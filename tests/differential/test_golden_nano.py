@@ -80,7 +80,7 @@ class KeepsTheFirstHasher(MergePolicy):
 
 class RequeuesAtTheBack(PrefillFirstScheduler):
     def requeue(self, request: Request) -> None:
-        self.waiting.append(request)
+        self.waiting.add_request(request)
 
 
 MUTANTS = {

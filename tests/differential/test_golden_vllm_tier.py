@@ -79,8 +79,8 @@ class LandedLoadsLast(AsksAgain):
     """A request whose load has landed waits behind all others."""
 
     def requeue(self, request: Request) -> None:
-        self._journal.record((self.waiting.pop,))
-        self.waiting.append(request)
+        self._journal.record((self.waiting.remove_request, request))
+        self.waiting.add_request(request)
 
 
 @pytest.mark.parametrize("scheduler", [StopsAtASkippedRequest, LandedLoadsLast])

@@ -22,6 +22,7 @@ from labengine.finder.find import GRAVE, find
 from labengine.finder.find_command import find_from_file
 from labengine.finder.scopes import TO_LOAD, Scope, small_scopes
 from labengine.finder.suspects import changed_in_place
+from labengine.session.saved.regression import NoTestError
 
 FOUR_BLOCKS = replace(small_scopes()[0].config, num_blocks=4)
 WITH_LOADS = (Scope("loads", FOUR_BLOCKS, only=(TO_LOAD[1], TO_LOAD[3])),)
@@ -84,7 +85,7 @@ def test_what_has_no_text_makes_no_test(maker: object) -> None:
 def test_a_connectors_class_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from labengine.finder import find as find_module
 
-    monkeypatch.setattr(find_module, "small_scopes", lambda **settings: WITH_LOADS)
+    monkeypatch.setattr(find_module, "small_scopes", lambda keys, **settings: WITH_LOADS)
     monkeypatch.setattr(find_module, "large_scopes", lambda keys, **settings: WITH_LOADS)
     file, made = tmp_path / "own_tier.py", tmp_path / "test_own_tier.py"
     file.write_text(
@@ -121,7 +122,8 @@ def test_a_patched_module_is_searched_and_makes_no_test_that_is_green(monkeypatc
     with pytest.raises(ConfigError, match=r"BlockPool.touch is not as in labengine.core.block_pool's file"):
         one.to_test()
     monkeypatch.undo()
-    assert outcome(one.to_test(), production=False) is None
+    with pytest.raises(NoTestError, match=r"^the assertion holds with what you gave too"):
+        one.to_test()
 
 
 def test_a_module_that_was_not_patched_goes_right() -> None:

@@ -181,3 +181,64 @@ def test_what_an_address_says_is_echoed_in_part_and_visibly(name: str) -> None:
         posted.page.close()
 
     asyncio.run(scenario())
+
+
+class TestSliders:
+    def varied(self, posted: Posted) -> dict[str, Any]:
+        return posted.answers("varied")[-1]
+
+    def slide(self, posted: Posted, **changes: int) -> dict[str, Any]:
+        posted.page.receive(json.dumps({"type": "vary", "view": "v", "changes": changes}))
+        return self.varied(posted)
+
+    def test_another_session_takes_the_place_and_has_its_link(self) -> None:
+        posted = Posted()
+        posted.open(f"{TWO}&step=1")
+        first = posted.state
+        assert [one["value"] for one in self.varied(posted)["varied"]["figures"]] == [24, 4, 2]
+        found = self.slide(posted, block_size=8, copies=3)
+        assert found["error"] == ""
+        assert found["varied"]["outcome"][0]["figures"]["steps"] == first.step == 1
+        assert [one["type"] for one in posted.of("message")][-2:] == ["full", "varied"]
+        query = posted.of("permalink")[-1]["query"]
+        assert "block_size=8" in query
+        assert "copies=3" in query
+        varied = posted.state
+        posted.open(query)
+        assert posted.state == varied
+
+    def test_the_workload_stays_the_recorded_one_until_something_is_added(self) -> None:
+        posted = Posted()
+        posted.open(f"{TWO}&step=1")
+        self.slide(posted, copies=8)
+        found = self.slide(posted, copies=1)
+        assert [one["most"] for one in found["varied"]["figures"]] == [48, 16, 16], "of the session that was opened"
+        posted.link()
+        assert [one["most"] for one in self.varied(posted)["varied"]["figures"]] == [48, 16, 16]
+        asyncio.run(posted.command("step"))
+        posted.link()
+        assert self.varied(posted)["varied"]["outcome"][0]["figures"]["steps"] == 2
+
+    def test_an_impossible_figure_changes_nothing(self) -> None:
+        posted = Posted()
+        posted.open(f"{TWO}&step=1")
+        before = posted.state
+        assert "needs" in self.slide(posted, num_blocks=1)["error"]
+        assert self.slide(posted, num_blocks="1")["error"] == "the sliders send whole numbers"  # type: ignore[arg-type]
+        assert posted.state == before
+
+    def test_a_scenario_is_named_with_its_figures(self) -> None:
+        posted = Posted()
+        posted.open("bug=nano-vllm-219")
+        assert self.slide(posted, num_blocks=20, block_size=2)["error"] == ""
+        query = posted.of("permalink")[-1]["query"]
+        assert query == "bug=nano-vllm-219&blocks=20&block_size=2&copies=1"
+        varied = posted.state
+        assert (posted.open(query), posted.state) == (query, varied)
+
+    def test_without_a_workload_there_are_none(self) -> None:
+        posted = Posted()
+        for query in ("edition=labengine", "bug=vllm-44409"):
+            posted.open(query)
+            assert self.varied(posted)["varied"] is None
+        assert self.varied(posted) == self.slide(posted, copies=2), "nothing is said"

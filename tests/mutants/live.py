@@ -70,7 +70,8 @@ def _try(mutant: Mutant | None, num_labs: int) -> dict[str, Any]:
 def _work(seed: int, seen: dict[str, Any]) -> None:
     """A short random session: prompts that share prefixes, aborts, resets, interrupts, steps that are broken off."""
     rng, lab = Random(seed), _lab(seed)
-    acts = (_add, _add, _add, _step, _step, _step, _abort, _break_off, _interrupt, _drain_and_reset)
+    adds, steps = [add_request] * 3, [take_step] * 3
+    acts = (*adds, *steps, abort_request, break_step_off, interrupt_step, drain_and_reset)
     for _ in range(NUM_ACTS):
         try:
             rng.choice(acts)(lab, rng)
@@ -102,7 +103,7 @@ def _lab(seed: int) -> Any:
     )
 
 
-def _add(lab: Any, rng: Random) -> None:
+def add_request(lab: Any, rng: Random) -> None:
     from labengine.config import ConfigError
 
     length, start = rng.choice((3, 4, 5, 8, 9, 12, 13, 16, 17, 21, 29, 33)), rng.choice((0, 0, 0, 100, 200))
@@ -115,16 +116,16 @@ def _add(lab: Any, rng: Random) -> None:
         )
 
 
-def _step(lab: Any, rng: Random) -> None:
+def take_step(lab: Any, rng: Random) -> None:
     lab.step()
 
 
-def _abort(lab: Any, rng: Random) -> None:
+def abort_request(lab: Any, rng: Random) -> None:
     if requests := list(lab.snapshot().requests):
         lab.abort(rng.choice(requests))
 
 
-def _break_off(lab: Any, rng: Random) -> None:
+def break_step_off(lab: Any, rng: Random) -> None:
     """A step is rolled back from the middle; at times the waiting requests are then aborted."""
     from labengine.scripts import break_off
 
@@ -135,7 +136,7 @@ def _break_off(lab: Any, rng: Random) -> None:
                 lab.abort(request_id)
 
 
-def _interrupt(lab: Any, rng: Random) -> None:
+def interrupt_step(lab: Any, rng: Random) -> None:
     """Ctrl-C while a token is booked: the complete step is rolled back from its end."""
     from labengine.events import TokenSampled
 
@@ -145,7 +146,7 @@ def _interrupt(lab: Any, rng: Random) -> None:
     listener.close()
 
 
-def _drain_and_reset(lab: Any, rng: Random) -> None:
+def drain_and_reset(lab: Any, rng: Random) -> None:
     """All requests end, and the pool forgets: what comes again comes from the tier, where there is one."""
     lab.run()
     lab.reset_prefix_cache()

@@ -79,15 +79,15 @@ MUTANTS = (
         "release keeps a reference",
         "state",
         POOL,
-        "            block.ref_count = left = block.ref_count - 1\n            if left <= 0:",
-        "            left = block.ref_count - 1\n            block.ref_count = max(left, 1)\n            if left <= 0:",
+        "                block.ref_count = left = block.ref_count - 1\n",
+        "                left = block.ref_count - 1\n                block.ref_count = max(left, 1)\n",
     ),
     Mutant(
         "release queues a block that others hold",
         "state",
         POOL,
-        "            if left <= 0:\n                if left:",
-        "            if left <= 1:\n                if left < 0:",
+        "                if left <= 0:\n                    if left:",
+        "                if left <= 1:\n                    if left < 0:",
     ),
     Mutant(
         "release forgets the tail",
@@ -107,7 +107,7 @@ MUTANTS = (
         "evict leaves the map",
         "state",
         POOL,
-        "                record((prefix_map.__setitem__, key, mapped))\n                del prefix_map[key]",
+        "                del prefix_map[key]",
         "                pass",
     ),
     Mutant(
@@ -282,8 +282,8 @@ MUTANTS = (
         "a block is cached under its neighbour's hash",
         "reads",
         GROUP,
-        "        key = (self.index, request.block_hashes[link])\n        block =",
-        "        key = (self.index, request.block_hashes[max(0, link - self._hash_ratio)])\n        block =",
+        "        key = (self.index, self.block_hashes(request, index, index + 1)[0])\n        block =",
+        "        key = (self.index, self.block_hashes(request, max(0, index - 1), index + 1)[0])\n        block =",
     ),
     Mutant(
         "a cached block is told under another hash",
@@ -511,8 +511,8 @@ MUTANTS = (
         "a step ignores its budget by one",
         "policy",
         BUDGET,
-        "            budget -= num_tokens\n        return batch",
-        "            budget -= num_tokens - 1\n        return batch",
+        "            budget -= num_tokens\n            place += 1",
+        "            budget -= num_tokens - 1\n            place += 1",
     ),
     # -- the journal ---------------------------------------------------------------------------------------------------
     Mutant(
@@ -530,8 +530,8 @@ MUTANTS = (
         "release is not journalled",
         "journal",
         POOL,
-        "        self._journal.record((self._unrelease, block_ids))\n        freed",
-        "        freed",
+        "        self._journal.record((self._unrelease, block_ids))\n        rest",
+        "        rest",
     ),
     Mutant(
         "register is not journalled",
@@ -594,8 +594,8 @@ MUTANTS = (
         "saves come from the neighbour's hash",
         "tier",
         MANAGER,
-        "BlockTransfer(request.request_id, group.index, index, table[index], group.block_hash(request, index))",
-        "BlockTransfer(request.request_id, group.index, index, table[index], group.block_hash(request, max(0, index - 1)))",
+        "enumerate(group.tier_hashes(request, first, last), first)",
+        "enumerate(group.tier_hashes(request, max(0, first - 1), last), first)",
     ),
     Mutant(
         "a load goes to the block before",

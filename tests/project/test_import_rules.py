@@ -30,6 +30,7 @@ Inside the widgets:
     feed        base, words, why
     view        base, words, feed, pictures
     compare     base, words, why, feed, pictures, view
+    vary        base, feed, view, compare
     pages       base, words, why, feed, pictures, compare
 
 The base is browser, selection and view_source.

@@ -1,4 +1,4 @@
-"""docs/your_bug.md: its cells run in a notebook, one after the other, and show what the page says."""
+"""Pages whose cells run in a notebook, one after the other, and show what the page says."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from checkout import ROOT
 from labengine.lab import Lab
 from labengine.session.compare.comparison import Comparison
 
-PAGE = (ROOT / "docs" / "your_bug.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+PAGES = {"your_bug.md": 4, "regression_tests.md": 2}
+"""Pages, and on how many places they show what is printed."""
 MAX_WORDS = 650
 
 
@@ -31,9 +31,12 @@ def shell(jupyter_dirs: dict[str, str]) -> Iterator[Any]:
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_the_cells_run_and_print_what_the_page_says(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("page", PAGES)
+def test_the_cells_run_and_print_what_the_page_says(page: str, shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text_of(page), re.DOTALL | re.MULTILINE)
+    shell.run_cell("import labengine")
     printed = ""
-    for language, text in BLOCKS:
+    for language, text in blocks:
         if language:
             capsys.readouterr()
             shell.run_cell(text).raise_error()
@@ -41,8 +44,13 @@ def test_the_cells_run_and_print_what_the_page_says(shell: Any, capsys: pytest.C
         else:
             for line in text.splitlines():
                 assert line in printed
-    assert [language for language, _ in BLOCKS].count("") == 4, "lines of output are compared"
+    assert [language for language, _ in blocks].count("") == PAGES[page], "lines of output are compared"
 
 
-def test_it_is_one_page() -> None:
-    assert len(PAGE.split()) < MAX_WORDS
+@pytest.mark.parametrize("page", PAGES)
+def test_it_is_one_page(page: str) -> None:
+    assert len(text_of(page).split()) < MAX_WORDS
+
+
+def text_of(page: str) -> str:
+    return (ROOT / "docs" / page).read_text(encoding="utf-8")

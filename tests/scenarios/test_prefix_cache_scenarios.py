@@ -54,6 +54,8 @@ FIGURES = {
         "tokens that A finds when it comes back": (12, 8, 8, 0),
         "requests that misread": (1, 0, 0, 0),
     },
+    # A's first block, of three prompt tokens and one of the answer.
+    ("tokenspeed-976", ""): {"tokens that B finds": (4, 0), "requests that misread": (1, 0)},
     # The first block alone, as the scheduler of vLLM 0.30.0 finds it.
     ("vllm-44701", ""): {
         "tokens that B finds": (4, 0),

@@ -9,6 +9,7 @@ from labengine import bug
 from labengine.config import EngineConfig, GroupSpec, SamplingParams
 from labengine.core.editions import VLLM
 from labengine.core.journal import Journal
+from labengine.core.kv_cache_group import NotGrantedError
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.parts import Parts
 from labengine.core.prefix_lookup import Hit
@@ -208,7 +209,7 @@ def test_a_bulk_touch_counts_on_blocks_that_admission_did_not_count() -> None:
         return request.block_tables
 
     assert tables(VLLM) == [[1, 2, 3, 4, 7], [0, 0, 5, 6, 8]]
-    with pytest.raises(IndexError, match="1 blocks asked for, 0 are free"):
+    with pytest.raises(NotGrantedError, match="takes 1 block, and 0 are free"):
         tables(BULK_TOUCH)
 
 

@@ -11,15 +11,19 @@ from typing import Any
 import pytest
 
 from checkout import ROOT
+from labengine.config import GroupSpec
 from labengine.core.block import Block
 from labengine.core.editions import EDITIONS, LABENGINE, NANO_VLLM_243, VLLM
+from labengine.core.kv_cache_group import KVCacheGroup
 from labengine.core.merge_policy import LateMerge, MergePolicy
 from labengine.core.parts import Parts
 from labengine.core.seams import DECIDED_BY
-from labengine.events import EVENT_KINDS
+from labengine.events import EVENT_KINDS, BlockAllocated
+from labengine.lab import Lab
+from labengine.record.hooks import Hooks
 from labengine.scenarios.nano_vllm_219_duplicate_blocks import NoAliveCheck
 from labengine.scenarios.vllm_44409_columns import InterleavedKVCacheManager
-from labengine.session.reasons import seams_of
+from labengine.session.reasons import Seam, seams_of
 
 CORE_PAGE = ROOT / "docs" / "core.md"
 
@@ -145,3 +149,66 @@ def test_seams_load_no_torch() -> None:
     code = "import sys; from labengine.session.reasons import seams_of; from labengine.core.editions import VLLM; "
     code += "seams_of(VLLM); print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def emitted_places(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, tuple[str, int]]]:
+    """Return a list that gets, of each event that is emitted from now on, its kind, and file and line of the call."""
+    places: list[tuple[str, tuple[str, int]]] = []
+    emit = Hooks.emit
+
+    def traced(hooks: Hooks, event: Any) -> None:
+        frame = sys._getframe(1)
+        places.append((type(event).__name__, (frame.f_code.co_filename, frame.f_lineno)))
+        emit(hooks, event)
+
+    monkeypatch.setattr(Hooks, "emit", traced)
+    return places
+
+
+def line_that_emits(seam: Seam) -> tuple[str, int] | None:
+    """Return the file and the line that the Code tab lights; None for none."""
+    for method in (seam, *seam["methods"]):
+        if "emits_at" in method:
+            return str(sys.modules[method["module"]].__file__), method["line"] + method["emits_at"]
+    return None
+
+
+def test_the_line_that_is_lit_has_emitted_the_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    places = emitted_places(monkeypatch)
+    groups = [GroupSpec(4), GroupSpec(4, "sliding_window", 8)]
+    with Lab("simulated", num_blocks=26, block_size=4, groups=groups, external="host", keep_finished=2) as lab:
+        for _ in range(2):
+            for _ in range(2):
+                lab.add(token_ids=range(30), max_tokens=6)
+            lab.run()
+        lab.add(token_ids=range(90, 100), max_tokens=2)
+        lab.abort(4)
+        lab.reset_prefix_cache()
+        seams = seams_of(lab.parts)
+    lit = {kind: line_that_emits(seam) for kind, seam in seams.items()}
+    unlit = {kind for kind, _ in places if lit.get(kind) is None}
+    wrong = [(kind, place) for kind, place in places if kind not in unlit and lit[kind] != place]
+    assert wrong == []
+    assert unlit <= {"BlocksLoaded", "BlocksSaved", "LoadFailed"}, (
+        "their method builds them elsewhere, or in two places"
+    )
+    assert len({kind for kind, _ in places} - unlit) >= 19
+
+
+def test_an_override_that_emits_has_its_own_line_and_one_that_leaves_it_to_another_has_none() -> None:
+    class Own(KVCacheGroup):
+        def extend(self, request: Any, *rest: Any) -> Any:
+            self.hooks.emit(
+                BlockAllocated(0, 0, 0, 0),
+            )
+
+    class Quiet(KVCacheGroup):
+        def extend(self, request: Any, *rest: Any) -> Any:
+            return super().extend(request, *rest)
+
+    own, quiet = (
+        seams_of(Parts(full_attention_group=cls).overriding(LABENGINE))["BlockAllocated"] for cls in (Own, Quiet)
+    )
+    assert own["source"].splitlines()[own["emits_at"]].strip() == "self.hooks.emit("
+    assert line_that_emits(own) is not None
+    assert line_that_emits(quiet) is None

@@ -14,7 +14,7 @@ from typing import Any
 from tools.install import install_extra
 from tools.site import lite_notebooks, python_packages
 from tools.site.live_page import ROOT
-from tools.site.python_packages import Package
+from tools.site.python_packages import IN_A_BROWSER, Package
 
 TOOLS = Path(sys.prefix, "jupyterlite")
 """JupyterLite's own packages. They are kept out of this environment, whose JupyterLab would load the kernel."""
@@ -28,6 +28,8 @@ SUBSTITUTES = ("jedi", "micropip", "piplite")
 FROM_THE_KERNEL = ("ipykernel", "pyodide_kernel")
 PROGRESS = "/drive/progress_in_the_course.json"
 """The browser keeps the files of /drive."""
+START = f"/lib/python{IN_A_BROWSER['python_version']}/site-packages/labengine/live_page/notebook_start.py"
+"""What IPython executes before the first cell."""
 SETTINGS = {
     "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
     "@jupyterlab/apputils-extension:themes": {"adaptive-theme": True},
@@ -43,12 +45,13 @@ def build(site: Path) -> Path:
     with TemporaryDirectory() as place:
         source = Path(place)
         names = python_packages.write(source / "python", packages())
-        lite_notebooks.write(source / "notebooks")
+        recorded = lite_notebooks.write(source / "notebooks")
         (source / "jupyter-lite.json").write_text(json.dumps(_page(names)), encoding="utf-8")
         (source / "overrides.json").write_text(json.dumps(SETTINGS), encoding="utf-8")
         (source / "jupyter_lite_config.json").write_text(json.dumps(_build(source, folder)), encoding="utf-8")
         _run_jupyterlite(source)
         (source / "python").rename(folder / "python")
+        (folder / "recorded.json").write_text(json.dumps(recorded), encoding="utf-8")
     return folder / "index.html"
 
 
@@ -64,7 +67,8 @@ def packages() -> Iterator[Package]:
 
 def _page(names: list[str]) -> dict[str, Any]:
     """Return what the page reads: Pyodide beside it, and these packages at the start, in place of any index."""
-    pyodide = {"lockFileURL": "./python/pyodide-lock.json", "packages": names, "env": {"LABENGINE_PROGRESS": PROGRESS}}
+    environment = {"LABENGINE_PROGRESS": PROGRESS, "PYTHONSTARTUP": START}
+    pyodide = {"lockFileURL": "./python/pyodide-lock.json", "packages": names, "env": environment}
     kernel = {
         "pyodideUrl": "./../pyodide/pyodide.mjs",
         "disablePyPIFallback": True,

@@ -1,40 +1,28 @@
-"""The course's notebooks for a page without weights: as they are, with a change or two, or only to be read."""
+"""The course's notebooks for a web page: as they are, with recorded outputs for the cells that may not run there."""
 
 from __future__ import annotations
 
 import json
-import re
 import shutil
-from base64 import b64encode
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from labengine.live_page.model_offer import MEGABYTES
+from labengine.live_page.model_offer import NAME as MODEL_NAME
+from labengine.live_page.recorded_cells import Recorded, code_digest
+from tools.site.cell_needs import cell_needs
 from tools.site.figure_svg import figure_svg
-from tools.site.notebook_runs import NOTEBOOKS, Output, has_weights, run_of
-
-NOT_IN_PAGE = re.compile(r"smollm2|gemma3-270m|model_path\(|_frame\(|\b(import|from) (torch|plotly|pandas|numpy)\b")
-"""Code that cannot run in the page: a model with weights, or a package that has no build for Pyodide there."""
+from tools.site.notebook_runs import NOTEBOOKS, Output, run_of
 
 NOTE = """\
 > **In this page**, Python runs in your browser: nothing is installed, nothing is sent. *Run > Run All Cells* works."""
-RECORDED = """\
-> **This notebook computes with a model's weights, which are not in this page.** What you see below its cells \
-is recorded; a cell that you run here says what to install. On your machine, `make lab` opens and runs all of it."""
-LEFT_OUT = """\
-*This cell needs what is not in this page. On a machine with all of labengine it runs:*"""
-
-WORDS = """\
-The same words three times; C was allowed only four tokens. And there are more merges than the three you watched: \
-the requests went on alike, so the blocks that their answers filled were equal too, and were merged as soon as they \
-were full."""
-NUMBERS = """\
-Three different texts: the simulated model's tokens depend on the request, so there are no merges after the three that \
-you watched. A model with weights writes the same words three times, and the blocks that the requests fill while \
-writing are merged too."""
-
-ONE_CELL = " One cell needs a model's weights, and is only shown."
+BUTTON = " Below the first cell that asks for SmolLM2, a button fetches its weights ({megabytes} MB, once)."
+SIMULATED = """\
+ Until then a simulated model takes its place: each word of a prompt is a token, and some numbers in the text are the \
+real one's."""
+NEEDS = " A cell that begins with `%%needs` shows its recorded output where the page lacks what the cell needs."
 
 PLAYED = "(a view that plays: the course's page of this notebook has it)"
 SHOWN = {"image/svg+xml", "image/png", "text/html", "text/plain"}
@@ -49,111 +37,107 @@ Cell = dict[str, Any]
 class Twin:
     """How a notebook differs in the page.
 
-    note: a sentence at the top. edits: (cell id, old text, new text). shown: ids of cells that are only read.
+    edits: (cell id, old text, new text). needs: by cell id, what a cell needs though its code does not say so.
     """
 
-    note: str = ""
     edits: tuple[tuple[str, str, str], ...] = ()
-    shown: tuple[str, ...] = ()
+    needs: Mapping[str, str] = field(default_factory=dict)
 
 
+TORCH_AT_START = """\
+import math
+import os
+
+import torch
+
+import labengine
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # for the kernel at the end: without a GPU, Python runs it
+"""
 TWINS = {
-    "01_first_light": Twin(
-        note=" The model is the simulated one: scheduler, pool and prefix cache are the same, each word of a prompt "
-        "is a token, and the tokens that it writes mean nothing.",
-        edits=(
-            ("start-about", "One line starts a real model", "One line starts an engine"),
-            ("start-about", " (The very first start fetches and converts the model, which takes about a minute.)", ""),
-            ("start", "--model smollm2", "--model simulated"),
-            ("predict", "Fourteen tokens make", "Thirteen tokens make"),
-            ("not-saved", "only its last two tokens are left", "only its last token is left"),
-            ("end-read", WORDS, NUMBERS),
-            ("try-1", "2 tokens to compute where the others had 14", "1 token to compute where the others had 13"),
-            ("try-2", "14 tokens do not fill", "13 tokens do not fill"),
-        ),
-        shown=("copies",),
+    "00_why_blocks": Twin(needs={"one-block": MODEL_NAME}),
+    "01_first_light": Twin(needs={"copies": "torch"}),
+    "02_paged_attention_by_hand": Twin(
+        edits=(("start", TORCH_AT_START, "import math\n\nimport labengine\n"),), needs={"table": MODEL_NAME}
     ),
-    "03_continuous_batching": Twin(
-        note=" Two cells need a chart's package or a model's weights, and are only shown.", shown=("chart", "real")
-    ),
-    "04_prefix_caching": Twin(note=ONE_CELL, shown=("real",)),
-    "06_the_off_by_one_that_was_none": Twin(note=ONE_CELL, shown=("outputs",)),
-    "08_two_phase_allocation": Twin(note=ONE_CELL, shown=("real",)),
-    "10_reading_a_run": Twin(note=" One cell needs pandas, and is only shown.", shown=("frame",)),
+    "03_continuous_batching": Twin(needs={"real": MODEL_NAME}),
+    "04_prefix_caching": Twin(needs={"real": MODEL_NAME}),
+    "06_the_off_by_one_that_was_none": Twin(needs={"outputs": MODEL_NAME}),
 }
 
 
-def write(folder: Path) -> None:
-    """Write the notebooks and their pictures into a folder."""
+def write(folder: Path) -> Recorded:
+    """Write the notebooks and their pictures into a folder; return the outputs of the cells that a page may not run."""
     shutil.copytree(NOTEBOOKS / "pictures", folder / "pictures")
+    recorded: dict[str, list[dict[str, Any]]] = {}
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):
-        notebook = json.loads(path.read_text(encoding="utf-8"))
-        in_page = changed(path.stem, notebook, recorded(path))
-        (folder / path.name).write_text(json.dumps(in_page, ensure_ascii=False, indent=1), encoding="utf-8")
+        cells = changed(path)
+        needs = cell_needs(cells, twin_of(path).needs)
+        outputs = recorded_outputs(path) if needs else {}
+        recorded |= {
+            code_digest(one["source"]): outputs[one["id"]]
+            for one in cells
+            if one["id"] in needs.keys() & outputs.keys()
+        }
+        notebook = json.loads(path.read_text(encoding="utf-8")) | {"cells": in_page(cells, needs, outputs)}
+        (folder / path.name).write_text(json.dumps(notebook, ensure_ascii=False, indent=1), encoding="utf-8")
+    return recorded
 
 
-def recorded(path: Path) -> dict[str, list[Output]]:
-    """Return the outputs of a run that was recorded, by cell id; empty where the page runs all, or nothing is kept."""
-    cells = [cell for cell in json.loads(path.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
-    run = run_of(path) if has_weights(path) else None
-    return {} if run is None else {cell["id"]: outputs for cell, outputs in zip(cells, run.outputs, strict=True)}
+def in_page(cells: list[Cell], needs: Mapping[str, str], outputs: Recorded) -> list[Cell]:
+    """Return cells as the page has them. needs and outputs: by the ids of the cells that it may not run."""
+    asks = any(MODEL_NAME in one["source"] for one in cells if one["cell_type"] == "code" and one["id"] not in needs)
+    button = BUTTON.format(megabytes=MEGABYTES) if asks or MODEL_NAME in needs.values() else ""
+    note = NOTE + button + (SIMULATED if asks else "") + (NEEDS if needs else "")
+    shown = [
+        cell | {"source": f"%%needs {needs[cell['id']]}\n{cell['source']}", "outputs": outputs.get(cell["id"], [])}
+        if cell["id"] in needs
+        else cell
+        for cell in cells
+    ]
+    return [shown[0] | {"source": with_note(shown[0]["source"], note)}, *shown[1:]]
 
 
-def changed(name: str, notebook: dict[str, Any], outputs: Mapping[str, list[Output]]) -> dict[str, Any]:
-    """Return a notebook as the page has it; outputs: recorded ones by cell id.
+def twin_of(path: Path) -> Twin:
+    """Return how a notebook differs in the page."""
+    return TWINS.get(path.stem, Twin())
 
-    Raises LookupError if a change has lost its place in the notebook.
-    """
-    twin = TWINS.get(name, Twin())
-    cells: list[Cell] = [{**cell, "source": "".join(cell["source"])} for cell in notebook["cells"]]
-    places = {cell["id"]: number for number, cell in enumerate(cells)}
-    for cell_id, old, new in twin.edits:
-        cell = cells[places[cell_id]]
+
+def changed(path: Path) -> list[Cell]:
+    """Return a notebook's cells with the page's edits. Raises LookupError if one has lost its place."""
+    cells: list[Cell] = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    edits = {cell_id: (old, new) for cell_id, old, new in twin_of(path).edits}
+    for cell in cells:
+        cell["source"] = "".join(cell["source"])
+        old, new = edits.pop(cell["id"], ("", ""))
         if old not in cell["source"]:
-            raise LookupError(
-                f"{name}: the text of cell {cell_id!r} has changed, and with it what the page must change"
-            )
-        cell["source"] = cell["source"].replace(old, new)
-    for cell_id in twin.shown:
-        cells[places[cell_id]] = only_shown(cells[places[cell_id]], outputs.get(cell_id, []))
-    note = RECORDED if cannot_run(cells) else NOTE + twin.note
-    if cannot_run(cells):
-        for cell in cells:
-            if cell["cell_type"] == "code":
-                cell["outputs"] = [shown_output(one) for one in outputs.get(cell["id"], [])]
-    cells[0]["source"] = with_note(cells[0]["source"], note)
-    return {**notebook, "cells": cells}
+            raise LookupError(f"{path.stem}: cell {cell['id']!r} has changed, and with it what the page must change")
+        cell["source"] = cell["source"].replace(old, new) if old else cell["source"]
+    if lost := [*edits, *twin_of(path).needs.keys() - {cell["id"] for cell in cells}]:
+        raise LookupError(f"{path.stem} has no cell {', '.join(map(repr, lost))}")
+    return cells
 
 
-def cannot_run(cells: Iterable[Cell]) -> bool:
-    """Return True if a cell cannot run in the page."""
-    return any(cell["cell_type"] == "code" and NOT_IN_PAGE.search(cell["source"]) for cell in cells)
+def recorded_outputs(path: Path) -> dict[str, list[dict[str, Any]]]:
+    """Return the outputs of a notebook's run, by cell id; empty if no run of its code is kept."""
+    ids = [cell["id"] for cell in json.loads(path.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
+    run = run_of(path)
+    return {} if run is None else dict(zip(ids, map(shown_outputs, run.outputs), strict=True))
 
 
-def only_shown(cell: Cell, outputs: list[Output]) -> Cell:
-    """Return a code cell as text, with its recorded outputs."""
-    code = f"```python\n{cell['source']}\n```"
-    return {
-        "cell_type": "markdown",
-        "id": cell["id"],
-        "metadata": {},
-        "source": "\n\n".join([LEFT_OUT, code, *filter(None, map(as_markdown, outputs))]),
-    }
-
-
-def as_markdown(output: Output) -> str:
-    """Return an output as a part of a text cell; empty for a picture that is not a chart."""
-    if output["kind"] == FIGURE:
-        picture = b64encode(figure_svg(output["data"]).encode()).decode()
-        return f"![the chart that this cell draws](data:image/svg+xml;base64,{picture})"
-    if output["kind"] == "text/html":
-        return str(output["data"])
-    text = output["text"] if output["kind"] == "stream" else output["data"] if output["kind"] == "text/plain" else ""
-    return f"```text\n{text.rstrip()}\n```" if text else ""
+def shown_outputs(outputs: list[Output]) -> list[dict[str, Any]]:
+    """Return recorded outputs as a notebook file has them; of a view that plays, its picture."""
+    pictures = [number for number, output in enumerate(outputs) if output["kind"] == "image/svg+xml"]
+    return [
+        shown_output(output)
+        for number, output in enumerate(outputs)
+        if output["kind"] != "view" or number - 1 not in pictures
+    ]
 
 
 def shown_output(output: Output) -> dict[str, Any]:
-    """Return a recorded output as a notebook file has it. A view that plays is in the course's page of the notebook."""
+    """Return a recorded output as a notebook file has it. A view without a picture is in the course's page."""
     if output["kind"] == "stream":
         return {"output_type": "stream", "name": output["name"], "text": output["text"]}
     if output["kind"] == FIGURE:

@@ -84,7 +84,7 @@ def _shown(page: NotebookPage, run: Run | None, outputs: list[Output]) -> Iterat
         if kind == "image/svg+xml":
             picture = _image(output)
         elif kind == "view":
-            yield block(_view(page, view, picture) if view else picture)
+            yield block(_view(page, _opened(view, output.get("at", [])), picture) if view else picture)
             picture = ""
         else:
             yield from map(block, filter(None, (picture, _markup(output))))
@@ -137,6 +137,17 @@ def _view(page: NotebookPage, view: dict[str, Any], picture: str) -> str:
         f'src="run.html?of={file}"></iframe>'
         f"<noscript>{picture}</noscript>"
     )
+
+
+def _opened(view: dict[str, Any], at: list[int]) -> dict[str, Any]:
+    """Return a view that opens where it was after its cell, if its lab went on after that."""
+    if "figure" in view:
+        return view
+    sides = [
+        one | {"shown": moment} if one["shown"] is None and moment < one["start"] + len(one["events"]) else one
+        for one, moment in zip(view["recordings"], at, strict=False)
+    ]
+    return view | {"recordings": [*sides, *view["recordings"][len(sides) :]]}
 
 
 def _figure(figure: dict[str, Any]) -> str:

@@ -43,7 +43,10 @@ Output = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A notebook's run. code: digest of its code cells; outputs: of each code cell; views: by their widgets' ids."""
+    """A notebook's run. code: digest of its code cells; outputs: of each code cell; views: by their widgets' ids.
+
+    An output of kind "view" says where the view was after the cell ("at": the moment of each side).
+    """
 
     code: str
     outputs: list[list[Output]]
@@ -104,16 +107,35 @@ def executed(path: Path) -> Run:
     with TemporaryDirectory() as folder:
         views = Path(folder, "views.json")
         last = f"from tools.site import recorder\nrecorder.write({str(views)!r})"
+        notebook.cells.insert(0, nbformat.v4.new_code_cell("from tools.site import recorder\nrecorder.begin()"))
         notebook.cells.append(nbformat.v4.new_code_cell(last))
         client = NotebookClient(
             notebook, timeout=900, kernel_name="python3", resources={"metadata": {"path": str(path.parent)}}
         )
         client.execute(env=_environment(Path(folder)))
         described = json.loads(views.read_text(encoding="utf-8"))
-    cells = [cell for cell in notebook.cells[:-1] if cell.cell_type == "code"]
+    cells = [cell for cell in notebook.cells[1:-1] if cell.cell_type == "code"]
     outputs = [_joined([kept for output in cell.outputs if (kept := _kept(output))]) for cell in cells]
+    _place(outputs, [described["moments"].get(str(cell.execution_count), {}) for cell in cells])
     shown = {one.get("view") for cell in outputs for one in cell}
-    return Run(digest(path), outputs, {name: view for name, view in described.items() if name in shown})
+    return Run(digest(path), outputs, {name: view for name, view in described["views"].items() if name in shown})
+
+
+def _place(outputs: list[list[Output]], moments: list[dict[str, list[int]]]) -> None:
+    """Have each view opened where it was after its cell; a cell that only steps a shown lab shows its view again.
+
+    (Not a comparison's view: that opens at the first difference in any case.)
+    """
+    shown: dict[str, list[int]] = {}
+    for cell, ends in zip(outputs, moments, strict=True):
+        moved = [name for name, end in shown.items() if len(end) == 1 and ends.get(name, end) != end]
+        if moved and all(output["kind"] == "text/plain" for output in cell):
+            cell.append({"kind": "view", "view": moved[-1]})
+        for output in cell:
+            if output["kind"] == "view":
+                output["at"] = ends.get(output["view"], [])
+        displayed = [output["view"] for output in cell if output["kind"] == "view"]
+        shown = {name: ends[name] for name in dict.fromkeys([*shown, *displayed]) if name in ends}
 
 
 def all_runs(paths: Sequence[Path]) -> list[Run | None]:

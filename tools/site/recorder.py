@@ -1,4 +1,4 @@
-"""Runs in a notebook's kernel, after its last cell: what every view shows by now, for a page without a kernel."""
+"""Runs in a notebook's kernel: where every view was after each cell, and what it shows at the end, for a page."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from IPython.core.getipython import get_ipython
 from ipywidgets.widgets.widget import _instances
 
 from labengine_widgets.compare.view import CompareView
@@ -13,11 +14,25 @@ from labengine_widgets.pages.export import pair_payloads
 from labengine_widgets.pages.whole_recording import recording_payload
 from labengine_widgets.view import View
 
+_moments: dict[int, dict[str, list[int]]] = {}
+"""By cell number and view: the newest moment of each side."""
+
+
+def begin() -> None:
+    """Note after each cell where the views are."""
+    get_ipython().events.register("post_run_cell", _note)  # type: ignore[union-attr]
+
+
+def _note(result: Any) -> None:
+    views = {name: widget for name, widget in _instances.items() if isinstance(widget, View)}
+    ends = {name: [feed.timeline.end for feed in view.feeds if feed.timeline] for name, view in views.items()}
+    _moments[result.execution_count] = ends
+
 
 def write(path: str) -> None:
-    """Write each open view by the id of its widget: its layout and recordings, or its figure."""
+    """Write each open view by the id of its widget, its layout and recordings or its figure; and the moments."""
     found = {name: described for name, widget in _instances.items() if (described := describe(widget))}
-    Path(path).write_text(json.dumps(found), encoding="utf-8")
+    Path(path).write_text(json.dumps({"views": found, "moments": _moments}), encoding="utf-8")
 
 
 def describe(widget: Any) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ SUBJECTS = {
         "Lab",
         "simulate",
         "compare",
+        "vary",
         "open",
         "attach",
         "attach_ranks",

@@ -2,6 +2,7 @@
 
 import { element } from "./look/element.ts";
 import { counted, joined, listed, readable } from "./model/names.ts";
+import type { Varied } from "./model/payloads.ts";
 import { phrase, statePhrase } from "./model/phrases.ts";
 import { Recording } from "./model/recording.ts";
 import { textOf } from "./model/sentence.ts";
@@ -14,6 +15,7 @@ import { MODES } from "./stage/mode.ts";
 import { PLAY_STATES } from "./stage/player.ts";
 import { hidePicture } from "./stage/saved_picture.ts";
 import { ServedPage } from "./stage/served.ts";
+import { offerSliders } from "./stage/sliders.ts";
 import { Stage } from "./stage/stage.ts";
 import type { Source, WireBuffer } from "./stage/wire.ts";
 import { bytesOf } from "./stage/wire.ts";
@@ -50,6 +52,7 @@ export interface Arrangement {
   kind: keyof typeof LAYOUTS;
   views: string[];
   is_plain?: boolean; // in plain terms: for somebody who sees it for the first time
+  varied?: Varied; // sliders above
 }
 
 // The part of anywidget's model that is used here.
@@ -89,7 +92,7 @@ export function render({ model, el }: { model: WidgetModel; el: HTMLElement }) {
   const arrangement = model.get("arrangement") || DASHBOARD,
     root = makeRoot(el, arrangement);
   const stage = new Stage(root, sourceOf(model), arrangement.kind === "compare" ? 2 : 1);
-  LAYOUTS[arrangement.kind](stage, root, arrangement);
+  lay(stage, root, arrangement);
   const showPicture = hidePicture(model.get("picture"));
   const onConnection = () => stage.resync(true);
   model.on("comm_live_update", onConnection);
@@ -112,7 +115,7 @@ export async function mount(
 ) {
   const root = makeRoot(el, arrangement),
     stage = new Stage(root, source, arrangement.kind === "compare" ? 2 : 1);
-  LAYOUTS[arrangement.kind](stage, root, arrangement);
+  lay(stage, root, arrangement);
   beginAll(stage, Array.isArray(recording) ? recording : [recording]);
   await stage.wire.queue;
   return stage;
@@ -137,6 +140,11 @@ export async function serve(el: HTMLElement) {
 function beginAll({ wire, sides }: Stage, saved: WireBuffer[]) {
   for (const [i, buffer] of saved.entries())
     if (bytesOf(buffer).length) wire.take(i < sides.length ? { type: "full", side: i } : { type: "compare" }, [buffer]);
+}
+
+function lay(stage: Stage, root: HTMLElement, arrangement: Arrangement) {
+  LAYOUTS[arrangement.kind](stage, root, arrangement);
+  offerSliders(stage, arrangement.varied);
 }
 
 // The arrangements by name.

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 Arrangement = dict[str, Any]
-"""The layout to show: {"kind": "dashboard", "view" or "compare", "views": [names]}."""
+"""The layout to show: {"kind": "dashboard", "view" or "compare", "views": [names]}, with "varied" for sliders above."""
 
 DASHBOARD: Arrangement = {"kind": "dashboard", "views": []}
+POOL: Arrangement = {"kind": "view", "views": ["pool"]}
 COMPARE: Arrangement = {"kind": "compare", "views": []}
 
 _STATIC = Path(__file__).parent / "static"

@@ -1,4 +1,5 @@
 // The real model in the page: its button, what is said of its coming, and the sessions that wait for it.
+import { refusal } from "./fetched.ts";
 
 // What the worker posts of it. absent: its weights are not kept here, and nobody has asked for them yet.
 export type ModelNews =
@@ -8,18 +9,13 @@ export type ModelNews =
 
 export const MODEL = "smollm2";
 
-const MIN_GB = 4,
-  // Two equal prompts of real words: their blocks merge.
+const // Two equal prompts of real words: their blocks merge.
   FIRST = new URLSearchParams({
     model: MODEL,
     edition: "labengine",
     prompt: "Two people ask the very same question at the very same moment. The",
     copies: "2",
-  }),
-  // A module with one 128-bit vector.
-  SIMD = [
-    0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 10, 1, 8, 0, 65, 0, 253, 15, 253, 98, 11,
-  ];
+  });
 
 interface Acts {
   open(query: string): void;
@@ -54,10 +50,10 @@ export class RealModel {
   // Opens a session when the weights are there. isAsked: the reader wants them; else only those are taken that the
   // browser has kept, and without them the page's front is shown.
   openWhenLoaded(query: string, isAsked: boolean) {
-    const refusal = this.refusal();
+    const reason = refusal();
     this.wanted = query;
     if (this.button.hidden) this.showFront("This site has no real model: the page's front is shown.");
-    else if (refusal) this.hear({ state: "failed", message: refusal });
+    else if (reason) this.hear({ state: "failed", message: reason });
     else this.load(isAsked);
   }
 
@@ -82,10 +78,10 @@ export class RealModel {
   }
 
   press() {
-    const refusal = this.refusal();
+    const reason = refusal();
     if (isReal(this.query)) this.acts.open(simulated(this.query));
     else if (this.state === "loaded") this.acts.open(real(this.query));
-    else if (refusal) this.say(`The lab stays simulated: ${refusal}.`, true);
+    else if (reason) this.say(`The lab stays simulated: ${reason}.`, true);
     else this.load(true);
   }
 
@@ -116,16 +112,6 @@ export class RealModel {
     if (this.wanted) this.acts.open(simulated(this.wanted));
     this.wanted = "";
     this.say(`The real model did not load, and the lab stays simulated: ${message}.`, true);
-  }
-
-  // Why this browser cannot have it, or an empty text.
-  refusal() {
-    if (!globalThis.WebAssembly?.validate(new Uint8Array(SIMD)))
-      return "this browser has no WebAssembly SIMD, with which the model computes";
-    const { deviceMemory = MIN_GB } = navigator as { deviceMemory?: number }; // some browsers do not tell it
-    if (deviceMemory < MIN_GB)
-      return `this device has ${deviceMemory} GB of memory, and the model is only tried with ${MIN_GB} or more`;
-    return isSecureContext ? "" : "a page keeps and checks weights only if it comes by https";
   }
 
   label() {

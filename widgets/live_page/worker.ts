@@ -1,9 +1,10 @@
 // Python in a worker: it loads what lies beside this script, and nothing from anywhere else.
 import type { Posted } from "./connection.ts";
-import { Kernels } from "./kernels.ts";
+import { fetched } from "./fetched.ts";
+import type { Kernels } from "./kernels.ts";
 import type { ModelNews } from "./real_model.ts";
 import type { Files } from "./weights.ts";
-import { areKept, intact, listed, removeOthers, sizeOf } from "./weights.ts";
+import { areKept, listed } from "./weights.ts";
 
 // The parts of Pyodide that are used here. (Its own declarations need those of Node.)
 interface Python {
@@ -18,15 +19,14 @@ interface Page {
 type Post = (kind: Posted["kind"], content: string, buffers: { toJs(): Uint8Array<ArrayBuffer>[] }) => void;
 
 const HERE = new URL(".", import.meta.url),
-  PACKAGES = "/lib/labengine",
-  NEWS_MS = 250;
+  PACKAGES = "/lib/labengine";
 
 function post(kind: Posted["kind"], content: Record<string, unknown>, buffers: Uint8Array<ArrayBuffer>[] = []) {
   const posted: Posted = { kind, content, buffers };
   self.postMessage(posted, { transfer: buffers.map(({ buffer }) => buffer) });
 }
 
-async function fetched(name: string) {
+async function content(name: string) {
   const answer = await fetch(new URL(name, HERE));
   if (!answer.ok) throw new Error(`${name}: ${answer.status} ${answer.statusText}`);
   return answer.arrayBuffer();
@@ -35,7 +35,7 @@ async function fetched(name: string) {
 async function python(): Promise<Python> {
   const { loadPyodide } = await import(new URL("pyodide/pyodide.mjs", HERE).href),
     indexURL = new URL("pyodide/", HERE).href;
-  const [py, packages] = await Promise.all([loadPyodide({ indexURL }), fetched("labengine.zip")]);
+  const [py, packages] = await Promise.all([loadPyodide({ indexURL }), content("labengine.zip")]);
   py.unpackArchive(packages, "zip", { extractDir: PACKAGES });
   py.runPython(`import sys; sys.path.insert(0, "${PACKAGES}")`);
   return py;
@@ -52,7 +52,6 @@ async function loadModel(page: Page, isAsked: boolean) {
     if (isAsked || (await areKept(files))) {
       await fill(page, files);
       tell({ state: "loaded" });
-      await removeOthers(files).catch(() => {}); // nothing that the reader has to know
     } else tell({ state: "absent" });
   } catch (error) {
     tell({ state: "failed", message: (error as Error).message });
@@ -60,24 +59,8 @@ async function loadModel(page: Page, isAsked: boolean) {
 }
 
 async function fill(page: Page, files: Files) {
-  const kernels = await Kernels.of(await intact(files.kernels)),
-    total = sizeOf(files),
-    at = kernels.take(total);
-  let arrived = 0,
-    filled = 0,
-    told = 0;
-  const count = (more: number) => {
-    arrived += more;
-    if (arrived < total && performance.now() - told < NEWS_MS) return;
-    told = performance.now();
-    tell({ state: "loading", arrived, total });
-  };
-  for (const part of files.parts) {
-    const content = await intact(part, count);
-    kernels.bytes(at + filled, content.length).set(content);
-    filled += content.length;
-  }
-  const refusal = page.load_model(kernels, at, total, files.name, files.digest);
+  const { kernels, at, total } = await fetched(files, (arrived, total) => tell({ state: "loading", arrived, total })),
+    refusal = page.load_model(kernels, at, total, files.name, files.digest);
   if (refusal) throw new Error(refusal);
 }
 

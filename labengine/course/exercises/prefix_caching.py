@@ -6,6 +6,7 @@ import hashlib
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
+from typing import Any
 
 from labengine.core.block_pool import BlockPool
 from labengine.core.hash_chain import HashChain
@@ -362,6 +363,83 @@ def first_wrong() -> Exercise:
     )
 
 
+def num_shareable(one: dict[str, Any], other: dict[str, Any], block_size: int) -> int:
+    """Return the full blocks up to the first position at which words or pictures differ; 0 under unequal keys."""
+    if (one["adapter"], one["salt"]) != (other["adapter"], other["salt"]):
+        return 0
+    length = 0
+    for position, (word, same) in enumerate(zip(one["words"], other["words"], strict=False)):
+        if word != same or one["pictures"].get(position) != other["pictures"].get(position):
+            break
+        length += 1
+    return length // block_size
+
+
+def _words_alone(one: dict[str, Any], other: dict[str, Any], block_size: int) -> int:
+    return num_shareable({**one, "pictures": {}}, {**other, "pictures": {}}, block_size)
+
+
+def _without_salts(one: dict[str, Any], other: dict[str, Any], block_size: int) -> int:
+    return num_shareable({**one, "salt": ""}, {**other, "salt": ""}, block_size)
+
+
+def _without_adapters(one: dict[str, Any], other: dict[str, Any], block_size: int) -> int:
+    return num_shareable({**one, "adapter": ""}, {**other, "adapter": ""}, block_size)
+
+
+def _any_picture(one: dict[str, Any], other: dict[str, Any], block_size: int) -> int:
+    return num_shareable(one, other, block_size) if one["pictures"] == other["pictures"] else 0
+
+
+def _asked(words: str, adapter: str = "", salt: str = "", **pictures: str) -> dict[str, Any]:
+    """Return a request; pictures: by name, the positions of their placeholders, "2 3"."""
+    placed = {int(position): name for name, positions in pictures.items() for position in positions.split()}
+    return {"words": words.split(), "adapter": adapter, "salt": salt, "pictures": placed}
+
+
+def shareable() -> Exercise:
+    """Fill in: how many blocks two requests may share, where more than words counts."""
+    look = "look at ▢ ▢ and tell me what"
+    return exercise(
+        "prefix-caching/shareable",
+        "How many full blocks may two requests share? Each is a dict: its `words`; the `adapter` that it is computed "
+        "with, and its `salt` (an empty text for none); and its `pictures`, a dict: the word ▢ stands for a picture, "
+        "and `pictures` says which one, by position. Two pictures have the same word, and not the same keys and "
+        "values.",
+        solution=num_shareable,
+        cases=[
+            (_asked(look, cat="2 3"), _asked(look, cat="2 3"), 4),
+            (_asked(look, cat="2 3"), _asked(look, dog="2 3"), 2),
+            (_asked("one two three four", salt="me"), _asked("one two three four"), 2),
+            (_asked("one two three four", adapter="legal"), _asked("one two three four", adapter="drafts"), 2),
+            (_asked("one two three four five", adapter="x"), _asked("one two six four five", adapter="x"), 2),
+            (_asked(look + " you ▢", cat="2 3", dog="9"), _asked(look + " you ▢", cat="2 3 9"), 4),
+            (_asked("one two three"), _asked("one two three"), 4),
+            (_asked(look, adapter="x", salt="me", cat="2 3"), _asked(look, adapter="x", salt="me", cat="2 3"), 3),
+        ],
+        num_shown=3,
+        num_lines=8,
+        hints=[
+            "Under another adapter everything is computed with other weights, and a salt is there to keep requests "
+            "apart: then they share nothing.",
+            "Else go from position to position, until a word differs or a picture does. Only the full blocks before it "
+            "count.",
+        ],
+        mistakes=[
+            (
+                _words_alone,
+                "▢ is the same word for every picture. What is computed there, and behind it, depends on the picture.",
+            ),
+            (
+                _without_salts,
+                "A salt keeps requests apart that could share: nobody can measure what others have asked.",
+            ),
+            (_without_adapters, "Another adapter is other weights: the same words have other keys and values."),
+            (_any_picture, "Another picture counts from where it stands. The blocks before it may be shared."),
+        ],
+    )
+
+
 EXERCISES: Mapping[str, Callable[[], Exercise]] = {
     **GUESSES,
     "prefix-caching/chain": hash_chain,
@@ -369,4 +447,5 @@ EXERCISES: Mapping[str, Callable[[], Exercise]] = {
     "prefix-caching/evicted": evicted,
     "prefix-caching/first-wrong": first_wrong,
     "prefix-caching/in-the-way": in_the_way,
+    "prefix-caching/shareable": shareable,
 }

@@ -24,6 +24,10 @@ class Floats:
         """Bytes of the numbers."""
         return len(self.content)
 
+    def element_size(self) -> int:
+        """Return the bytes of a number."""
+        return 4
+
     def tolist(self) -> list[Any]:
         """Return the numbers as nested lists."""
         return self._view.tolist()

@@ -25,10 +25,12 @@ from labengine.session.compare.lockstep import Act, FollowUps
 from labengine.session.compare.pair import Ends, SidePair
 from labengine.session.compare.pair_runs import PairRuns
 from labengine.session.compare.repeat import PairRepeat
-from labengine.session.compare.sides import RecordedSide, checked_names, names_of, refuse_incomparable
+from labengine.session.compare.sides import LiveSide, RecordedSide, checked_names, names_of, refuse_incomparable
 from labengine.session.compare.view_source import ComparisonViewSource
 from labengine.session.history.breakpoints import BreakpointHit
 from labengine.session.requests import Requests
+from labengine.session.saved.assertion import Asserting
+from labengine.session.saved.regression import session_test
 from labengine.session.view_source import Command
 
 if TYPE_CHECKING:  # widgets are imported for views only
@@ -332,6 +334,17 @@ class Comparison:
             )
         return why_of(self.sides, self.names)
 
+    def to_test(self, asserting: Asserting | None = None) -> str:
+        """Return a file for pytest that repeats the session of the side that goes wrong; see Lab.to_test.
+
+        That is the side whose rules are broken or whose part raises, or else the one with overrides, or the right one.
+        Without overrides the test is green with the parts of the other side. ConfigError for opened traces.
+        """
+        right, left = reversed(self._pair.labs)
+        wrong = left if _wrongness(left) > _wrongness(right) else right
+        other = right if wrong is left else left
+        return session_test(wrong.session, asserting, other.session.parts)
+
     # -- views ---------------------------------------------------------------------------------------------------------
 
     def show(self) -> CompareView:
@@ -451,3 +464,8 @@ class Comparison:
 
     def _ipython_display_(self) -> None:
         self.show()._ipython_display_()
+
+
+def _wrongness(lab: LiveSide) -> tuple[bool, bool]:
+    """Return whether a lab goes wrong, and whether it has overrides."""
+    return bool(lab.session.inspection.violations or lab.crash), lab.session.settings.parts is not None

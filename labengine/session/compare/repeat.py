@@ -41,11 +41,14 @@ class PairRepeat:
                 self._step_to(due.num_steps, advance)
                 self._do(due)
             self._step_to(num_steps, advance)
-        left, right = self._pair.labs
-        if _is_idle(left):
-            for _ in range(_MORE_STEPS + 2 * num_steps):
-                if _is_idle(right) or not self._step():
-                    return
+        if _is_idle(self._pair.labs[0]):
+            self.finish(_MORE_STEPS + 2 * num_steps)
+
+    def finish(self, most: int) -> None:
+        """Step both until neither has work left or gets on, `most` times at most."""
+        for _ in range(most):
+            if all(map(_is_idle, self._pair.labs)) or not self._step():
+                return
 
     def play(self, play: Callable[[Any], object]) -> None:
         """Have each side be played by itself, from its beginning; a step in which a part raises does nothing.

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from labengine.config import ConfigError, as_int
 from labengine.core.parts import Parts
-from labengine.engine.loaded_model import LoadedModel
+from labengine.engine.loaded_model import LoadedModel, SimulatedModel
+from labengine.engine.recorded_model import RecordedModel, RecordedRequest
 from labengine.session.history.inputs import AddInput, BrokenStep, Input
 from labengine.session.history.repeating import rerun
 from labengine.session.session import Session
 from labengine.session.settings import LabSettings, refuse_unknown
 from labengine.session.violation_warnings import stacklevel_of_caller
 
+_NO_TIER = {"vary": "make a lab with external='host', or without a tier"}
+"""What a call that takes no external= advises where a tier cannot be emptied."""
 _OF_THE_WEIGHTS = ("model", "dtype", "device", "attention", "cuda_graphs", "runner")
 """Settings that belong to the loaded weights, which a fork shares."""
 
@@ -83,6 +87,24 @@ class History:
             model = self._sibling_model(changed)
         return _session(changed, model)
 
+    def varied_fork(self, recorded: Callable[[int], RecordedRequest] | None, **settings: Any) -> Session:
+        """Return a second session without inputs, whose requests sample what was recorded; None: on the same model.
+
+        A closed session's weights are released: only one without weights, or recorded tokens, need none.
+        """
+        model = self._session.model
+        with self._stepper.reading():
+            changed = self._changed_settings("vary", None, None, settings)
+            if recorded is not None:
+                return _session(changed, RecordedModel(model, changed.engine_config(), recorded))
+            if not isinstance(model, SimulatedModel):
+                self._stepper.refuse_if_closed()
+            return _session(changed, self._sibling_model(changed))
+
+    def refuse_lasting_tier(self, call: str) -> None:
+        """Raise ConfigError, advising what to do instead of the call, for a tier that does not begin empty again."""
+        self._refuse_lasting_tier(call, _NO_TIER.get(call, f"give the {call} external=None, or external='host'"))
+
     @property
     def past(self) -> tuple[tuple[Input, ...], int]:
         """The inputs since the session was made or reset, and the number of steps that were finished with them."""
@@ -101,7 +123,7 @@ class History:
                     f"{call}() shares this lab's loaded weights, and {name} goes with them: make a new Lab"
                 )
         if "external" not in changes:
-            self._refuse_lasting_tier(call, f"give the {call} external=None, or external='host'")
+            self.refuse_lasting_tier(call)
         if not isinstance(parts, Parts | None):
             raise ConfigError(f"parts must be a labengine.Parts, got {parts!r}")
         own: dict[str, Any] = {"num_blocks": self._session.config.num_blocks}

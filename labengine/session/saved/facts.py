@@ -11,11 +11,11 @@ from labengine.config import ConfigError, GroupSpec
 from labengine.core.editions import edition
 from labengine.events import StepFailed
 from labengine.record.files.file import save
+from labengine.session.carried_text import class_text
 from labengine.session.history.inputs import AbortInput, AddInput, BranchInput, BrokenStep, FillInput, Input, ResetInput
 from labengine.session.reasons import seams_of
 from labengine.session.session import Session
 from labengine.session.settings import LabSettings
-from labengine.session.source_text import class_text
 
 Facts = dict[str, Any]
 """A saved session's facts about its lab, by name; JSON values."""

@@ -14,9 +14,9 @@ from labengine.config import ConfigError
 from labengine.core.block_pool import BlockPool
 from labengine.core.editions import EDITIONS, LABENGINE, VLLM
 from labengine.core.parts import Parts
+from labengine.session.carried_text import class_text
 from labengine.session.patch.cell import cell_text, parts_from_cell
 from labengine.session.patch.seams import find_seam, seams_in_use
-from labengine.session.source_text import class_text
 
 BOTH = ("full", "sliding_window")
 

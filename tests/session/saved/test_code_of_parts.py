@@ -114,7 +114,7 @@ def test_a_name_of_its_own_is_not_taken_for_the_notebooks(cell: Cell) -> None:
 
 
 def test_what_cannot_be_written_is_asked_for_before_anything_else(cell: Cell) -> None:
-    code = code_of(cell(POLICY.format(before="K = object()\ndef asked(): pass", asks="asked(); self.seen = K")))
+    code = code_of(cell(POLICY.format(before="K, asked = object(), print.__call__", asks="asked(); self.seen = K")))
     for name in ("K", "asked"):
         assert f"# {name} is needed here; it is not known where it can be imported from: define it above" in code
     with pytest.raises(NameError, match=r"^define K, asked above: it could not be saved$"):
@@ -122,6 +122,12 @@ def test_what_cannot_be_written_is_asked_for_before_anything_else(cell: Cell) ->
     with pytest.raises(NameError, match=r"^define asked above"):
         ran(code, K=3)
     assert ran(code, K=3, asked=lambda: None)["lab"].snapshot().step == 3
+
+
+def test_a_function_of_the_cell_comes_along(cell: Cell) -> None:
+    code = code_of(cell(POLICY.format(before="K = 3\ndef asked(): return K", asks="assert asked() == 3")))
+    assert "needed here" not in code and code.index("def asked") < code.index("class Mine")
+    ran(code)
 
 
 def test_a_class_without_text_is_asked_for_too() -> None:

@@ -90,7 +90,7 @@ class ComparePage:
         It plays fast, as nobody watches: a test of the play itself sets the speed.
         """
         arrangement = self.widget.arrangement
-        self.page.evaluate(MOUNT, [_texts(saved), arrangement, self.has_kernel, list(early)])
+        self.page.evaluate(MOUNT, [texts_of_bytes(saved), arrangement, self.has_kernel, list(early)])
         root = self.page.locator(".labengine")
         self.until("the comparison", lambda: self.data("position") is not None and root.evaluate(HAS_CAPTIONS))
         root.evaluate(PLAY_FAST)
@@ -105,7 +105,7 @@ class ComparePage:
             self.widget._receive(self.widget, message, [])
         while self.widget.outbox:
             content, buffers = self.widget.outbox.popleft()
-            self.carried.append((content, _texts(buffers)))
+            self.carried.append((content, texts_of_bytes(buffers)))
             self.page.evaluate(EMIT, list(self.carried[-1]))
 
     def until(self, what: str, holds: Callable[[], object]) -> None:
@@ -172,7 +172,7 @@ class ComparePage:
             self.dress("light")
 
 
-def _texts(parts: Sequence[bytes]) -> list[str]:
+def texts_of_bytes(parts: Sequence[bytes]) -> list[str]:
     return [base64.b64encode(part).decode() for part in parts]
 
 

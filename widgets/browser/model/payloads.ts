@@ -12,6 +12,7 @@ export interface SeamMethod {
   reason: string;
   is_custom?: boolean;
   is_emitter?: boolean;
+  emits_at?: number; // the line of the source, from 0, that emits the event
   base?: { class: string; source: string } | null;
 }
 
@@ -206,6 +207,28 @@ export interface ComparePayload {
   captioned?: number | null;
 }
 
+// A number of a workload that a slider changes, from 1 to `most`.
+export interface VariedFigure {
+  name: string;
+  label: string;
+  value: number;
+  most: number;
+}
+
+// What a run has come to; wrong: the rules that it broke, and its error.
+export interface Outcome {
+  name: string;
+  figures: Record<"peak" | "used" | "lost" | "computed" | "found" | "preemptions" | "steps", number>;
+  wrong: string;
+}
+
+// A workload that can be run again, and its newest run.
+export interface Varied {
+  figures: VariedFigure[];
+  outcome: Outcome[];
+  note: string;
+}
+
 // The envelope of a message; its document travels beside it.
 export interface WireContent {
   type: string;
@@ -224,6 +247,7 @@ export interface WireContent {
   position?: number | null;
   message?: string;
   action?: string;
+  varied?: Varied | null;
 }
 
 // The reader's selection; for an event in a comparison, with its side.

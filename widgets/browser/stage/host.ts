@@ -18,6 +18,7 @@ export interface StageEvents {
   command: [action: string];
   answer: [content: WireContent];
   position: [content: WireContent];
+  varied: [content: WireContent];
   failure: [message: string];
   gone: [];
   silence: [];

@@ -288,5 +288,6 @@ const MESSAGES: Record<string, Act<never>> = {
     inbox.show(content.moment ?? null);
   },
   position: ({ stage }, content) => stage.emit("position", content),
+  varied: ({ stage }, content) => stage.emit("varied", content),
   failure: ({ stage }, { message = "" }) => stage.emit("failure", message),
 };

@@ -68,9 +68,10 @@ class PairLink(BrowserLink):
         """As BrowserLink.receive; the captions are sent again, too, where a browser half asks for everything."""
         super().receive(content)
         if isinstance(content, dict) and content.get("type") == "resync":
-            self.feeds[1].post(lambda: self._send_all(str(content.get("view"))))
+            self.feeds[1].post(lambda: self.send_all(str(content.get("view"))))
 
-    def _send_all(self, view: str) -> None:
+    def send_all(self, view: str | None = None) -> None:
+        """Send all captions to the browser half of this id; None: to every one."""
         with self._guard:
             if not self.compared.is_going_back:
                 self.document.grow()

@@ -19,6 +19,7 @@ from labengine_widgets.why.past import Past, Recording, Seams
 from labengine_widgets.why.references import why_ref_count
 from labengine_widgets.why.requests import why_finished, why_preempted, why_request
 from labengine_widgets.why.subjects import Subject, known_block, known_event, known_request, parsed
+from labengine_widgets.why.tokens import is_left_out, why_no_token
 from labengine_widgets.why.waiting import why_waiting
 
 MAX_FOUND = 3
@@ -76,6 +77,7 @@ _ABOUT_REQUEST: dict[str | None, Callable[[Past, int], Why]] = {
     "preempted": why_preempted,
     "waiting": why_waiting,
     "finished": why_finished,
+    "token": why_no_token,
 }
 
 
@@ -192,6 +194,8 @@ def _answers(past: Past) -> Iterator[tuple[str, int | str, str, Why]]:
             yield "request", request_id, "preempted", why_preempted(past, request_id)
         elif request.status == "waiting":
             yield "request", request_id, "waiting", why_request(past, request_id)
+        elif is_left_out(past, request_id):
+            yield "request", request_id, "token", why_no_token(past, request_id)
     for block_id in islice(_used_or_cached(past), MAX_BLOCKS):
         if past.state.ref_counts[block_id]:
             yield "block", block_id, "ref_count", why_ref_count(past, block_id)

@@ -9,6 +9,7 @@ from labengine.record.wording import block_names, counted, listed, readable, req
 from labengine_widgets.why.answer import Link, Why
 from labengine_widgets.why.hits import why_hit
 from labengine_widgets.why.past import Past
+from labengine_widgets.why.tokens import is_left_out, why_no_token
 from labengine_widgets.why.waiting import why_waiting
 
 
@@ -21,6 +22,8 @@ def why_request(past: Past, request_id: int) -> Why:
         return why_finished(past, request_id)
     if status == "waiting" and not any(past.state.requests[request_id].block_tables):
         return why_waiting(past, request_id)
+    if status == "running" and is_left_out(past, request_id):
+        return why_no_token(past, request_id)
     return why_hit(past, request_id)
 
 

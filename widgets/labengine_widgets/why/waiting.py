@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from labengine import events as ev
 from labengine.record.fold import Fold
-from labengine.record.wording import counted, listed, request_name
+from labengine.record.wording import counted, listed, readable, request_name
 from labengine_widgets.why.answer import Link, Why
-from labengine_widgets.why.past import Numbered, Past
+from labengine_widgets.why.past import Past
+from labengine_widgets.why.steps import Step, newest_step, rolled_back_since
 
 
 def why_waiting(past: Past, request_id: int) -> Why:
@@ -16,21 +17,27 @@ def why_waiting(past: Past, request_id: int) -> Why:
     if request.status not in ("waiting", "preempted"):
         return Why(question, f"It is not waiting: it is {request.status}.")
     joined = _joined(past, request_id)
+    step = newest_step(past)
+    failed = None if step is None else step.failed
+    if step is not None and failed is not None and (step.concerns(request_id) or not is_loading(past, request_id)):
+        return Why(question, step.failure(request_id), _links(past, joined, step, failed[0]))
     if (leader := _leader(past, joined)) is not None:
-        return Why(question, _beside(past, name, leader), _links(past, joined, _last_scheduled(past, leader)))
+        numbers = (joined, _last_scheduled(past, leader))
+        return Why(question, _beside(past, name, leader), tuple(past.link(n) for n in numbers if n is not None))
     if is_loading(past, request_id):
         return _loading(past, request_id, question)
     if (landed := _landed(past, request_id)) is not None:
         text = f"Its load has ended, and it holds its blocks: the next step that has room for {name} takes it up."
         return Why(question, text, (past.link(landed),))
-    if any(request.block_tables):
+    if any(request.block_tables) and (last := _last_scheduled(past, request_id)) is not None:
         text = f"{name} has its blocks and {counted(request.num_computed_tokens, 'token')} computed so far: "
         text += "a long prompt is computed in chunks, and the request stays in the waiting queue until the last."
-        return Why(question, text, _links(past, joined, _last_scheduled(past, request_id)))
-    step = _last_schedule(past, joined)
-    if not step:
+        return Why(question, text, tuple(past.link(n) for n in (joined, last) if n is not None))
+    if step is None or _is_before(past, step, joined):
         links = () if joined is None else (past.link(joined),)
         return Why(question, _no_step(past, request.status, joined), links)
+    if not step.is_decided:
+        return Why(question, step.so_far(), _links(past, joined, step, *(n for n, _ in step.scheduled[-6:])))
     return _not_taken_in(past, request_id, question, joined, step)
 
 
@@ -48,14 +55,19 @@ def _beside(past: Past, name: str, leader: int) -> str:
     return f"{text} {name} forks from it then, and shares its blocks."
 
 
-def _links(past: Past, *numbers: int | None) -> tuple[Link, ...]:
-    return tuple(past.link(number) for number in numbers if number is not None)
+def _is_before(past: Past, step: Step, joined: int | None) -> bool:
+    """Return True for a step that began before the request joined the queue; a preemption joins it within a step."""
+    return joined is not None and step.begin < joined and not isinstance(past.event(joined), ev.RequestPreempted)
 
 
 def _no_step(past: Past, status: str, joined: int | None) -> str:
     if joined is None and not past.is_complete:
         return f"It is {status} since a time {past.before}; no step has begun after that."
-    return f"No step has begun since it {'joined the waiting queue' if status == 'waiting' else 'was preempted'}."
+    since = f"since it {'joined the waiting queue' if status == 'waiting' else 'was preempted'}"
+    rolled_back = next(rolled_back_since(past, past.first if joined is None else joined), None)
+    if rolled_back is not None:
+        return f"No step has ended {since}: step {rolled_back.step} was rolled back ({readable(rolled_back.reason)})."
+    return f"No step has begun {since}."
 
 
 def _joined(past: Past, request_id: int) -> int | None:
@@ -103,47 +115,21 @@ def _loading(past: Past, request_id: int, question: str) -> Why:
     return Why(question, "It waits for the external tier.")
 
 
-def _last_schedule(past: Past, joined: int | None) -> list[Numbered]:
-    """Return the events of the newest step since the request joined, up to its forward pass."""
-    found: list[Numbered] = []
-    for number, event in past.backwards():
-        if joined is not None and number < joined and not isinstance(past.event(joined), ev.RequestPreempted):
-            return []
-        found.append((number, event))
-        if isinstance(event, ev.StepStarted):
-            found.reverse()
-            return _up_to_forward(found)
-    return []
+def _links(past: Past, joined: int | None, step: Step, *numbers: int) -> tuple[Link, ...]:
+    found = {number for number in (joined, step.begin, *numbers) if number is not None}
+    return tuple(past.link(number) for number in sorted(found))
 
 
-def _up_to_forward(step: list[Numbered]) -> list[Numbered]:
-    end = next((i for i, (_, e) in enumerate(step) if isinstance(e, (ev.SlotsWritten, ev.ForwardRan))), len(step))
-    return step[:end]
+def _not_taken_in(past: Past, request_id: int, question: str, joined: int | None, step: Step) -> Why:
+    numbers = [*(n for n, _ in step.scheduled[-6:]), *(n for n, _ in step.preempted)]
+    text = _cause(request_id, past.at(step.end), step)
+    return Why(question, text, _links(past, joined, step, *numbers))
 
 
-def _not_taken_in(past: Past, request_id: int, question: str, joined: int | None, step: list[Numbered]) -> Why:
-    scheduled = [(n, e) for n, e in step if isinstance(e, ev.RequestScheduled)]
-    preempted = [(n, e) for n, e in step if isinstance(e, ev.RequestPreempted)]
-    state = past.at(step[-1][0] + 1)
-    text = _cause(past, request_id, state, scheduled, preempted)
-    numbers = [
-        n for n in (joined, step[0][0], *(n for n, _ in scheduled[-6:]), *(n for n, _ in preempted)) if n is not None
-    ]
-    return Why(question, text, tuple(past.link(number) for number in sorted(set(numbers))))
-
-
-def _cause(
-    past: Past,
-    request_id: int,
-    state: Fold,
-    scheduled: list[tuple[int, ev.RequestScheduled]],
-    preempted: list[tuple[int, ev.RequestPreempted]],
-) -> str:
-    name, free = request_name(request_id), len(state.free_queue)
+def _cause(request_id: int, state: Fold, step: Step) -> str:
+    name, free, spent, scheduled = request_name(request_id), len(state.free_queue), step.spent(), step.scheduled
     needed = sum(-(-len(state.requests[request_id].token_ids) // group.block_size) for group in state.groups)
-    computed = sum(event.num_tokens for _, event in scheduled)
-    spent = f"Step {state.step} computed {counted(computed, 'token')} of {_who(scheduled)}"
-    spent = spent if scheduled else f"In step {state.step}, no request was scheduled"
+    preempted = step.preempted
     if preempted:
         return f"{spent}, and {_names(preempted)} had to be preempted for blocks: no new request is admitted then."
     if ahead := _ahead(state, request_id):
@@ -174,10 +160,6 @@ def _ahead(state: Fold, request_id: int) -> list[int]:
     line = [i for i, r in state.requests.items() if r.status in ("waiting", "preempted") and not any(r.block_tables)]
     line.sort(key=lambda i: (state.requests[i].status != "preempted", i))
     return line[: line.index(request_id)] if request_id in line else []
-
-
-def _who(scheduled: list[tuple[int, ev.RequestScheduled]]) -> str:
-    return listed(request_name(event.request_id) for _, event in scheduled)
 
 
 def _names(preempted: list[tuple[int, ev.RequestPreempted]]) -> str:

@@ -333,3 +333,25 @@ def test_hostile_source_stays_text() -> None:
         assert mounted.page.evaluate("() => window.pwned") is None
 
     show_view(check, "code", MERGED)
+
+
+def test_the_line_that_emits_is_lit_from_event_to_event() -> None:
+    def lit(mounted: MountedView) -> list[str]:
+        return mounted.texts(".le-code-lit .le-code-words")
+
+    def check(mounted: MountedView) -> None:
+        armed(mounted, MERGED, NANO_VLLM_243)
+        mounted.at(moment_after(MERGED, ev.BlockMerged))
+        assert lit(mounted) == [], "the method that decides emits nothing"
+        mounted.page.get_by_role("tab", name="KVCacheGroup.merge").click()
+        (line,) = lit(mounted)
+        assert "emit(BlockMerged(" in line
+        assert mounted.page.locator(".le-code-lit").get_attribute("aria-current") == "true"
+        mounted.picture("code-lit")
+        mounted.picture("code-lit", "dark")
+        mounted.dress("light")
+        mounted.at(moment_after(MERGED, ev.BlockCached))
+        assert mounted.text(".le-code-tab[aria-selected='true'] code") == "KVCacheGroup.register_block"
+        assert "BlockCached(" in lit(mounted)[0]
+
+    show_view(check, "code", MERGED)

@@ -39,6 +39,7 @@ class Code {
   shown?: string;
   selected = 0;
   isFullText = false;
+  isAtEmitter = false; // the reader follows the lines that emit, from event to event
   element = element("section", "le-code");
   head = element("p", "le-code-head");
   reason = element("p", "le-code-reason");
@@ -113,7 +114,7 @@ class Code {
     this.shown = signature;
     if (seam !== this.seam) {
       this.seam = seam;
-      this.selected = 0;
+      this.selected = this.isAtEmitter ? Math.max(0, this.all.findIndex(emits)) : 0;
     }
     this.describe(recording, event, seam, hasCode);
     if (seam !== this.drawn) this.draw();
@@ -161,8 +162,17 @@ class Code {
     this.sheet.replaceChildren(
       ...(method.base && !this.isFullText ? differenceOf(method, method.base) : textOf(method)),
     );
-    this.sheet.scrollTop = 0;
+    this.scrollToLit();
     this.sheet.setAttribute("aria-label", `Source of ${nameOf(method)}`);
+  }
+
+  scrollToLit() {
+    const { sheet } = this,
+      lit = sheet.querySelector(".le-code-lit");
+    sheet.scrollTop = 0;
+    if (!lit) return;
+    const below = lit.getBoundingClientRect().bottom - sheet.getBoundingClientRect().top;
+    if (below > sheet.clientHeight) sheet.scrollTop = below - sheet.clientHeight / 2;
   }
 
   tab(method: SeamMethod, i: number) {
@@ -194,6 +204,7 @@ class Code {
 
   choose(i: number) {
     this.selected = i;
+    this.isAtEmitter = emits(this.all[i]);
     this.draw();
   }
 
@@ -201,6 +212,10 @@ class Code {
     this.isFullText = !this.isFullText;
     this.draw();
   }
+}
+
+function emits(method: SeamMethod) {
+  return Boolean(method.is_emitter);
 }
 
 function nameOf(method: { class: string; seam: string }) {
@@ -213,7 +228,8 @@ function* textOf(method: SeamMethod) {
   yield caption(`${method.module}${method.line ? `, line ${method.line}` : ""}`);
   const lines = method.source.split("\n"),
     coloured = pieces(lines);
-  for (let i = 0; i < lines.length; i++) yield lineOf(" ", method.line ? method.line + i : "", coloured[i], "");
+  for (let i = 0; i < lines.length; i++)
+    yield lineOf(" ", method.line ? method.line + i : "", coloured[i], litOf(method, i));
 }
 
 function* differenceOf(method: SeamMethod, base: NonNullable<SeamMethod["base"]>) {
@@ -231,9 +247,14 @@ function* differenceOf(method: SeamMethod, base: NonNullable<SeamMethod["base"]>
       isOld ? "−" : row.sign,
       number,
       (isOld ? old[row.old ?? 0] : fresh[row.new ?? 0]) ?? [],
-      { "-": "le-code-was", "+": "le-code-is", " ": "" }[row.sign],
+      `${{ "-": "le-code-was", "+": "le-code-is", " ": "" }[row.sign]} ${litOf(method, row.new)}`,
     );
   }
+}
+
+// The line that emits the shown event.
+function litOf({ emits_at }: SeamMethod, line: number | null) {
+  return line !== null && line === emits_at ? "le-code-lit" : "";
 }
 
 function caption(text: string, className = "") {
@@ -243,6 +264,7 @@ function caption(text: string, className = "") {
 function lineOf(sign: string, number: string | number, coloured: PythonPiece[], className: string) {
   const made = element("span", `le-code-line ${className}`),
     words = element("span", "le-code-words");
+  if (className.includes("le-code-lit")) made.setAttribute("aria-current", "true");
   made.append(element("span", "le-code-number", number), element("span", "le-code-sign", sign), words);
   for (const [text, kind] of coloured) words.append(kind ? element("span", `le-py-${kind}`, text) : seen(text));
   return made;

@@ -29,7 +29,7 @@ export function scaled(grid: Grid, ratio: number): Grid {
 
 // Of a card, and of a card in plain terms.
 const LARGEST = { width: 152, height: 126 },
-  LARGEST_PLAIN = { width: 230, height: 160 };
+  LARGEST_PLAIN = { width: Number.POSITIVE_INFINITY, height: 160 }; // they fill the width
 
 export function largestGrid(numBlocks: number, width: number, height: number, isPlain = false): Grid {
   const most = isPlain ? LARGEST_PLAIN : LARGEST;

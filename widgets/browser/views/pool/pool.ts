@@ -10,6 +10,7 @@ import type { Block, Scene } from "../../model/scene.ts";
 import type { Changes } from "../../model/scene_state.ts";
 import type { Side } from "../../model/side.ts";
 import type { CsvRow, PaintMoment, Point, Subject, ViewHost } from "../view.ts";
+import { drawCard } from "./card.ts";
 import type { CellPainter, CellRect } from "./cell.ts";
 import { Dots } from "./dots.ts";
 import type { Grid } from "./grid.ts";
@@ -92,7 +93,8 @@ class Pool {
     this.canvas.height = Math.round(height * ratio);
     const { isPlain } = this.stage;
     this.grid = largestGrid(numBlocks, width, height, isPlain);
-    this.painter = isPlain ? drawPlain : painterFor(this.grid);
+    this.painter = painterFor(this.grid);
+    if (isPlain && this.painter === drawCard) this.painter = drawPlain; // many blocks are too small for words
     if (!this.painter) this.dots.begin(this.canvas.width, this.canvas.height, scaled(this.grid, ratio), theme);
     return true;
   }

@@ -85,6 +85,8 @@ function ofRequest(subjectId: number | string, { scene }: Side) {
     questions.push(question(`Why was ${name} preempted?`, "request", id, "preempted"));
   if (isWaiting) questions.push(question(`Why is ${name} waiting?`, "request", id, "waiting"));
   if (request.status === "finished") questions.push(question(`Why is ${name} finished?`, "request", id, "finished"));
+  if (request.status === "running" && !request.scheduled)
+    questions.push(question(`Why does ${name} get no token?`, "request", id, "token"));
   questions.push(question(`Why did ${name} hit or miss?`, "request", id, "hit"));
   if (request.numPreempted && request.status !== "preempted")
     questions.push(question(`Why was ${name} preempted?`, "request", id, "preempted"));

@@ -1,0 +1,99 @@
+"""The rule `idle`: who runs and fits, advances."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from labengine import events as ev
+from labengine.check.blame import Blamed
+from labengine.check.stream import Stream
+from labengine.core.async_token_budget import AsyncTokenBudgetScheduler
+from labengine.core.parts import Parts
+from labengine.core.prefill_first import PrefillFirstScheduler
+from labengine.core.request import Request, RequestStatus
+from labengine.core.scheduler import Scheduler
+from labengine.core.seams import decider_among
+from labengine.core.step_plan import StepPlan
+from labengine.record.violation import Violation
+from labengine.record.wording import counted
+
+SELECTING = tuple(
+    f"Scheduler.{name}"
+    for name in (
+        *("_schedule_running", "_schedule_decode", "num_plannable", "schedule"),
+        *("allocate_or_preempt", "choose_victim", "preempt"),
+    )
+)
+"""Methods that select the running requests of a step."""
+
+
+def judge_idle(plan: StepPlan, stream: Stream, scheduler: Scheduler, parts: Parts) -> Iterator[Blamed]:
+    """Yield running requests that get no token, though the step's budget and the free blocks have room for one.
+
+    stream: the events up to the plan.
+    """
+    passed_over = stream.running.difference([part.request_id for part in plan.scheduled])
+    num_left = scheduler.config.max_num_batched_tokens - plan.num_tokens
+    if not passed_over or num_left <= 0 or not _serves_all(plan, stream, scheduler) or _has_preempted_itself(stream):
+        return
+    num_free = scheduler.manager.pool.num_free
+    for request_id in sorted(passed_over):
+        request = scheduler.requests.get(request_id)
+        if request is None or request.status is not RequestStatus.RUNNING:
+            continue
+        needed = _blocks_of_next_token(request, scheduler)
+        if request.num_computed_tokens < request.num_tokens and needed <= num_free:
+            yield _idle(request, num_left, needed, num_free, _overtaken_at(request, stream, scheduler), parts)
+
+
+def _serves_all(plan: StepPlan, stream: Stream, scheduler: Scheduler) -> bool:
+    """Return whether every running request that fits has to be served by this step.
+
+    Not in nano-vLLM's prefill steps, nor in its decode steps of max_num_seqs requests; nor where a step is planned
+    before the last one is booked, for then a request may have nothing to compute.
+    """
+    if isinstance(scheduler, PrefillFirstScheduler):
+        is_decode = stream.running.issuperset([part.request_id for part in plan.scheduled])
+        return is_decode and len(plan.scheduled) < scheduler.config.max_num_seqs
+    return not isinstance(scheduler, AsyncTokenBudgetScheduler)
+
+
+def _has_preempted_itself(stream: Stream) -> bool:
+    """Return True if the schedule ends with a preemption: the request that lacked a block was the victim.
+
+    vLLM schedules no request after that, and labengine neither.
+    """
+    kinds = (ev.RequestScheduled, ev.RequestPreempted)
+    newest = next((one.event for one in reversed(stream.under_way()) if isinstance(one.event, kinds)), None)
+    return isinstance(newest, ev.RequestPreempted)
+
+
+def _blocks_of_next_token(request: Request, scheduler: Scheduler) -> int:
+    """Return how many blocks the request's tables lack for one more token."""
+    end = request.num_computed_tokens + 1
+    groups = zip(scheduler.manager.groups, request.block_tables, strict=True)
+    return sum(max(0, -(-end // group.block_size) - len(table)) for group, table in groups)
+
+
+def _overtaken_at(request: Request, stream: Stream, scheduler: Scheduler) -> int:
+    """Return the first event that schedules a request behind this one; else the newest that schedules any."""
+    running = [one.request_id for one in scheduler.running]
+    place = running.index(request.request_id) if request.request_id in running else len(running)
+    before = stream.running.difference(running[place:])
+    number = stream.last_number
+    for one in stream.under_way():
+        if isinstance(one.event, ev.RequestScheduled):
+            number = one.number
+            if one.event.request_id not in before:
+                break
+    return number
+
+
+def _idle(request: Request, num_left: int, needed: int, num_free: int, number: int, parts: Parts) -> Blamed:
+    are_left = "token of the step's budget is left" if num_left == 1 else "tokens of the step's budget are left"
+    fits = f"needs {counted(needed, 'block')}, of {num_free} that are free" if needed else "fits into its blocks"
+    text = (
+        f"request {request.request_id} runs and gets no token: {num_left} {are_left}, and its next token {fits} "
+        f"({decider_among(parts, SELECTING)})"
+    )
+    return Blamed(Violation("idle", text, (request.request_id,)), number)

@@ -1,0 +1,63 @@
+"""A model in place of another one: its requests sample the tokens that were recorded, so that no weights are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from labengine.config import EngineConfig
+from labengine.core.step_plan import StepPlan
+from labengine.engine.loaded_model import LoadedModel, ModelOptions, SimulatedModel, Tokenizer
+from labengine.engine.simulated import SimulatedRunner
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRequest:
+    """The tokens of a request, the first `num_prompt_tokens` of them its prompt."""
+
+    token_ids: Sequence[int]
+    num_prompt_tokens: int
+
+    def token(self, position: int) -> int:
+        """Return the token at a position; past the recorded ones, the answer is made up by repeating it."""
+        if position < len(self.token_ids):
+            return self.token_ids[position]
+        answer = self.token_ids[self.num_prompt_tokens :] or self.token_ids[-1:]
+        return answer[(position - self.num_prompt_tokens) % len(answer)]
+
+
+class RecordedRunner(SimulatedRunner):
+    """Computes nothing, and samples what was recorded. recorded: the request that an id stands for."""
+
+    def __init__(self, recorded: Callable[[int], RecordedRequest]) -> None:
+        super().__init__()
+        self._recorded = recorded
+
+    def sample(self, plan: StepPlan, logits: None) -> list[int]:
+        """Return one token per sampling request."""
+        return [self._recorded(request.request_id).token(request.end) for request in plan.sampling]
+
+
+class RecordedModel(SimulatedModel):
+    """A simulated model with the words, the groups and the ends of text of another one, and its recorded tokens."""
+
+    def __init__(self, model: LoadedModel, config: EngineConfig, recorded: Callable[[int], RecordedRequest]) -> None:
+        """config: pool and limits; its first group's block size is that of all the model's groups."""
+        size = config.groups[0].block_size
+        groups = tuple(replace(group, block_size=size) for group in model.config.groups)
+        super().__init__(replace(config, groups=groups, eos_token_ids=model.config.eos_token_ids), model.max_model_len)
+        self._of, self._recorded = model, recorded
+        self.name, self.runner = f"{model.name}, recorded", RecordedRunner(recorded)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The other model's."""
+        return self._of.tokenizer
+
+    def sibling(self, config: EngineConfig, options: ModelOptions) -> RecordedModel:
+        """Return a model with the same recorded tokens."""
+        return RecordedModel(self._of, config, self._recorded)
+
+    def describe(self) -> dict[str, str]:
+        """Return one line."""
+        return {"model": f"{self._of.name}, by its recorded tokens: no weights, the real scheduler and core"}

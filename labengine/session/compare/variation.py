@@ -1,0 +1,182 @@
+"""labengine.vary: a recorded workload run again, as often as one likes, with other blocks and other copies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from labengine.config import ConfigError, checked_int, shown
+from labengine.engine.interrupts import interrupts_deferred
+from labengine.record.wording import request_name
+from labengine.session.compare.comparison import Comparison
+from labengine.session.compare.outcome import outcome_of
+from labengine.session.compare.sides import session_of, timeline_of
+from labengine.session.compare.varied_side import VariedSide
+from labengine.session.settings import refuse_unknown
+
+if TYPE_CHECKING:  # widgets are imported for views only
+    from labengine_widgets.vary import VaryView
+    from labengine_widgets.view_source import PairViewSource, ViewSource
+
+_MOST_STEPS = 2_000
+"""Steps of a run that goes on until nothing is left to do: parts that never finish a request do not go on for ever."""
+_LEAST_RANGE = 16
+"""A slider reaches as far, or to twice the recorded figure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number of the workload that can be changed. recorded: as it was; most: as far as a slider goes (from 1)."""
+
+    name: str
+    label: str
+    recorded: int
+
+    @property
+    def most(self) -> int:
+        """As far as its slider goes."""
+        return max(_LEAST_RANGE, 2 * self.recorded)
+
+
+class Variation:
+    """Sliders for blocks, block size and copies over the workload of a lab, or of a comparison of two labs.
+
+    Displayed, it shows pool and figures; each move of a slider runs the recorded inputs and steps again from the
+    beginning, on new labs. on_weights: a real model computes each run anew; by default its requests sample the tokens
+    that they had, and past these made-up ones, so that no weights are needed.
+    Raises ConfigError for what cannot be run again: a recording alone, no requests, a tier that cannot be emptied.
+    """
+
+    def __init__(self, of: object, *, on_weights: bool = False) -> None:
+        self._comparison = of if isinstance(of, Comparison) else None
+        self._sides = [
+            VariedSide(_lab(side), on_weights) for side in (of.sides if isinstance(of, Comparison) else [of])
+        ]
+        session, self._workload = self._sides[0].session, self._sides[0].workload
+        copied = self._workload.copied
+        self.figures = (
+            Figure("num_blocks", "blocks in the pool", session.config.num_blocks),
+            Figure("block_size", "tokens in a block", session.config.groups[0].block_size),
+            Figure("copies", f"copies of {request_name(copied.start)}", len(copied)),
+        )
+        self.values = {figure.name: figure.recorded for figure in self.figures}
+        """The figures of the run that is shown, by name."""
+        self._outcome: list[dict[str, Any]] = []
+        self._view: VaryView | None = None
+
+    def run(self, num_blocks: int | None = None, block_size: int | None = None, copies: int | None = None) -> Any:
+        """Return a new lab, or comparison, that has done the workload with these figures; close it when done.
+
+        None is as recorded. Raises ConfigError, naming the reason, for figures with which the workload cannot be run.
+        """
+        asked = {"num_blocks": num_blocks, "block_size": block_size, "copies": copies}
+        values = {one.name: _checked(one, asked[one.name]) for one in self.figures}
+        with ExitStack() as made:
+            labs = [side.empty_lab(**values) for side in self._sides]
+            for lab in labs:
+                made.callback(lab.close)
+            done = labs[0] if self._comparison is None else _beside(self._comparison, labs)
+            self._play(done, values["copies"])
+            made.pop_all()
+        return done
+
+    def _play(self, done: Any, copies: int) -> None:
+        inputs, first = tuple(self._workload.inputs_with(copies)), self._sides[0]
+        most = _MOST_STEPS if all(side.was_idle for side in self._sides) else first.num_steps
+        if not isinstance(done, Comparison):
+            return first.play(done.session, inputs, most)
+        done.repetition.repeat(inputs, first.num_steps)
+        if most > first.num_steps:
+            done.repetition.finish(most)
+        return None
+
+    # -- the widget ----------------------------------------------------------------------------------------------------
+
+    def change(self, changes: Mapping[str, int]) -> ViewSource | PairViewSource:
+        """Run the workload with these figures, and return the run to show, closed. After an error nothing has changed.
+
+        Raises ConfigError and TypeError as run() does.
+        """
+        done = self.changed(changes)
+        done.close()
+        source: ViewSource | PairViewSource = done.view_source()
+        return source
+
+    def changed(self, changes: Mapping[str, int]) -> Any:
+        """As run(), with the figures of the newest run where `changes` names none; its outcome is the one to show."""
+        refuse_unknown("vary", changes, self.run)
+        values = {**self.values, **changes}
+        done = self.run(**values)
+        self.values = values
+        self.note_outcome(done)
+        return done
+
+    def note_outcome(self, done: Any) -> None:
+        """Take the figures to show from a lab, or a comparison, that has done the workload."""
+        sides = zip(done.names, done.sides, strict=True) if isinstance(done, Comparison) else [(done.parts.name, done)]
+        self._outcome = [outcome_of(name, side) for name, side in sides]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return figures, values, outcome and a note as JSON types, for the browser."""
+        return {
+            "figures": [
+                {"name": one.name, "label": one.label, "value": self.values[one.name], "most": one.most}
+                for one in self.figures
+            ],
+            "outcome": self._outcome,
+            "note": self._sides[0].note,
+        }
+
+    def show(self) -> VaryView:
+        """Return the widget, always the same one."""
+        with interrupts_deferred():
+            from labengine_widgets.vary import view_of
+
+            if self._view is None:
+                self._view = view_of(self)
+        return self._view
+
+    def close(self) -> None:
+        """Remove the widget."""
+        if self._view is not None:
+            self._view.close()
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={value}" for name, value in self.values.items())
+        return f"<sliders over {len(self._workload.inputs)} inputs of {self._sides[0].session.lab_id}: {values}>"
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        return self.show()._repr_mimebundle_(**options)
+
+    def _ipython_display_(self) -> None:
+        self.show()._ipython_display_()
+
+
+def vary(of: object) -> Variation:
+    """Return sliders for block size, pool and copies over what a lab, or a comparison of two labs, was given so far.
+
+    The lab is left as it is; what it is given later is not part of the workload. See Variation.
+    """
+    return Variation(of)
+
+
+def _checked(figure: Figure, value: object) -> int:
+    return figure.recorded if value is None else checked_int(figure.name, value, 1)
+
+
+def _lab(side: Any) -> Any:
+    """Return a lab that has a recorded workload. ConfigError for anything else."""
+    if session_of(side) is None:
+        raise ConfigError(
+            f"sliders run a workload again: give a lab, or a comparison of two labs; a recording alone has no engine. "
+            f"Got {shown(side)}"
+        )
+    timeline_of(side)
+    return side
+
+
+def _beside(recorded: Comparison, labs: Sequence[Any]) -> Comparison:
+    left, right = labs
+    return Comparison(left, right, names=recorded.names, roles=recorded.roles, title=recorded.title)

@@ -1,0 +1,221 @@
+"""A session as a test for pytest, which is seen red and green before anybody gets it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from os import PathLike
+from typing import Any
+
+from labengine.config import ConfigError
+from labengine.core.connector import Connector
+from labengine.core.editions import LABENGINE, edition
+from labengine.core.parts import Parts
+from labengine.record.wording import listed
+from labengine.session.saved.assertion import Asserting, Assertion, assertion_of
+from labengine.session.saved.definitions import (
+    External,
+    checked_source,
+    definition_lines,
+    import_lines,
+    lab_arguments,
+    missing_names,
+    parts_text,
+    texts_of,
+)
+from labengine.session.saved.facts import facts_of
+from labengine.session.saved.input_lines import input_lines, refuse_dropped
+from labengine.session.saved.layout import call_lines, in_a_line
+from labengine.session.saved.observed import observed, telling
+from labengine.session.saved.played import Played, Script
+from labengine.session.saved.stand_in import StandIn, stand_in_of
+from labengine.session.saved.tier import right_tier, tier_of
+from labengine.session.session import Session
+from labengine.session.settings import LabSettings
+from labengine.session.source_text import checked_name
+
+NO_RULE = Assertion(("assert lab.crash is None", "assert lab.check() == []"))
+"""What a test asserts by itself: no step raises, and no rule is broken."""
+
+_NOT_IN_A_TEST = ("check", "record")
+"""Keywords of Lab that a test leaves at their defaults: without checks and a recording it would see less."""
+
+
+class NoTestError(ConfigError):
+    """Raised where a test would catch nothing, or would catch what is right. The message says what to do.
+
+    suggestion: an assertion that tells the run from the right one, for `to_test(asserting=...)`; empty without one.
+    """
+
+    def __init__(self, message: str, suggestion: str = "") -> None:
+        super().__init__(message)
+        self.suggestion = suggestion
+
+
+@dataclass(frozen=True)
+class RegressionTest:
+    """A test that repeats a session and then asserts. facts: see labengine.session.saved.facts.
+
+    says: the file's first sentence. external and body: as in to_code. right: names of the file that have other values
+    where the test is green, PARTS = None by default; None where nothing is known to be right. stand_in: what is run in
+    place of a session with weights.
+    """
+
+    facts: Mapping[str, Any]
+    says: str
+    assertion: Assertion = NO_RULE
+    name: str = "session"
+    external: External | None = None
+    body: Sequence[str] | None = None
+    right: Mapping[str, Any] | None = field(default_factory=lambda: {"PARTS": None})
+    right_name: str = "production's classes"
+    stand_in: StandIn | None = None
+
+    @property
+    def function(self) -> str:
+        """The name of the test's function."""
+        return f"test_{self.name}"
+
+    def text(self) -> str:
+        """Return the file. Raises ConfigError for what it cannot carry: without that, it would be a test of less."""
+        settings = {name: value for name, value in self.facts["settings"].items() if name not in _NOT_IN_A_TEST}
+        comments, arguments = lab_arguments({**self.facts, "settings": settings}, self.external)
+        texts = [*texts_of(self.facts, self.external), *([self.assertion.text] if self.assertion.text else [])]
+        if missing := missing_names(texts):
+            raise ConfigError(
+                f"a test cannot carry {listed(missing)}: what the classes use has to be a plain value, a function or a "
+                "class with a text, or be imported; move it into a module or into the class"
+            )
+        if comments:
+            raise ConfigError(f"a test cannot carry {'; '.join(one.removeprefix('# ') for one in comments)}")
+        body = [*(input_lines(self.facts, None) if self.body is None else self.body), *self.assertion.lines]
+        lines = [
+            f'"""{in_a_line(self.says).replace(chr(92), "").replace(chr(34), chr(39))}"""',
+            "",
+            *import_lines(texts, body, self.external),
+            *definition_lines(texts),
+            self._comment,
+            f"PARTS = {parts_text(self.facts['parts'])}",
+            "",
+            "",
+            f"def {self.function}():",
+            *(f"    {line}" for line in call_lines("with labengine.Lab", [*arguments, "parts=PARTS"], " as lab:")),
+            *(f"        {line}" for line in body),
+        ]
+        return checked_source("\n".join(lines) + "\n")
+
+    @property
+    def _comment(self) -> str:
+        if self.facts["parts"] is not None and self.right is not None and self.right.get("PARTS", "") is None:
+            return "# With PARTS = None, the production classes, the test is green."
+        if self.external is not None and self.external.text is not None:
+            return f"# The test is green when {checked_name(self.external.text['name'])} is right."
+        return f"# The test is green with {in_a_line(self.right_name)}."
+
+    def seen_both_ways(self) -> str:
+        """Return the file, once it was red as it is and green with what is right.
+
+        Raises NoTestError where it is not, or cannot be seen.
+        """
+        red = self._played({})
+        if red.ending == "lost":
+            raise NoTestError(
+                f"a test of this session would not come to its end: {red.said}. labengine.find(...).to_test() writes "
+                "tests that limit each step"
+            )
+        if red.ending == "passed":
+            raise self._not_red()
+        if self.right is not None and (green := self._played(self.right)).ending != "passed":
+            raise self._not_green(green)
+        return self.text()
+
+    def _played(self, right: Mapping[str, Any], **known: Any) -> Played:
+        """Run the test where these names have other values."""
+        stand_in = self.stand_in
+
+        def prepare(names: dict[str, Any]) -> None:
+            names.update(right)
+            if stand_in is not None:
+                names["labengine"] = stand_in.on_tokens(names["labengine"])
+
+        run = self if stand_in is None else replace(self, facts=stand_in.facts)
+        return Script(run.text(), self.function, prepare, known).played()
+
+    def _not_red(self) -> NoTestError:
+        suggestion = self._suggestion()
+        what = "nothing here goes wrong by a rule"
+        if self.assertion is not NO_RULE:
+            what = f"the assertion holds with what you gave too ({in_a_line(' '.join(self.assertion.lines))})"
+        if suggestion:
+            return NoTestError(f"{what}: give an assertion, such as to_test(asserting={suggestion!r})", suggestion)
+        alike = "" if suggestion is None else f", and with {self.right_name} these requests are decided alike"
+        return NoTestError(
+            f"{what}{alike}: the test would be green, whatever it was to catch. Add requests on which it matters "
+            "(labengine.find searches for them), or give an assertion, to_test(asserting=...)"
+        )
+
+    def _not_green(self, green: Played) -> NoTestError:
+        suggestion = self._suggestion() or ""
+        hint = f", such as to_test(asserting={suggestion!r})" if suggestion else ", to_test(asserting=...)"
+        return NoTestError(
+            f"the test is red with {self.right_name} too: {green.said}. Give an assertion that holds there{hint}",
+            suggestion,
+        )
+
+    def _suggestion(self) -> str | None:
+        """Return an assertion that tells the run from the right one; empty where they are alike, None if not known."""
+        if self.right is None:
+            return None
+        looking = replace(self, assertion=Assertion(("SEEN.append(observed(lab))",)))
+        runs = [looking._played(names, observed=observed) for names in ({}, self.right)]
+        return telling(*(one.seen[0] for one in runs)) if all(one.seen for one in runs) else None
+
+
+def session_test(session: Session, asserting: Asserting | None, other: Parts | None = None) -> str:
+    """Return a test of a lab's session, seen both ways; see Lab.to_test.
+
+    other: parts that go right where the lab has no overrides; by default those of labengine's own edition.
+    """
+    settings, facts = session.settings, facts_of(session)
+    refuse_dropped(facts)
+    _refuse_what_no_test_repeats(settings)
+    connector = settings.external if isinstance(settings.external, Connector) else None
+    right, right_name = _right(facts, connector, other or LABENGINE)
+    expected = "no rule is broken, and no step raises" if asserting is None else "as asserted"
+    return RegressionTest(
+        facts,
+        says=f"{session.inspection.title}: {expected}.",
+        assertion=NO_RULE if asserting is None else assertion_of(asserting),
+        external=None if connector is None else tier_of(connector),
+        right=right,
+        right_name=right_name,
+        stand_in=stand_in_of(session, facts),
+    ).seen_both_ways()
+
+
+def _refuse_what_no_test_repeats(settings: LabSettings) -> None:
+    if settings.runner is not None:
+        raise NoTestError(
+            "a runner computes tensors, and a test of decisions does not see them: compare what it computes with "
+            "lab.rerun, or make the lab without runner="
+        )
+    if isinstance(settings.external, (str, PathLike)) and settings.external != "host":
+        raise NoTestError(
+            "a tier on disk holds what earlier runs have left there, and a test would not repeat this one: make the "
+            'lab with external="host"'
+        )
+
+
+def _right(facts: Mapping[str, Any], connector: Connector | None, other: Parts) -> tuple[dict[str, Any] | None, str]:
+    """Return what a test is green with, and its name. Raises NoTestError for a lab in which nothing is replaced."""
+    tier = right_tier(connector)
+    if facts["parts"] is not None:
+        return {"PARTS": None, **tier}, "production's classes"
+    if connector is not None and not type(connector).__module__.startswith("labengine."):
+        return tier or None, " and ".join(cls.__name__ for cls in tier.values())
+    if other is not edition(facts["settings"].get("edition", LABENGINE.name)):
+        return {"PARTS": other}, f"the parts of {other.name}"
+    raise NoTestError(
+        "this lab has production's own classes, with which a test is green: there is nothing that it could catch. "
+        "Lay your class over it, lab.rerun(YourClass).right.to_test(), or make the lab with parts="
+    )

@@ -1,0 +1,100 @@
+"""What public reports have taught the finder: tenants, lost work, faults of a reference, and smaller workloads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from finder.test_find import ONE_SCOPE, TINY, found
+from finder.wrong_parts import RaisesOnTouch
+from labengine.core.block_pool import BlockPool
+from labengine.core.hash_chain import HashChain
+from labengine.core.parts import Parts
+from labengine.core.request import ExtraKeys
+from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.finder.find import GRAVE, find
+from labengine.finder.judgement import Case, Judgement
+from labengine.finder.operations import Add, TakeStep
+from labengine.finder.scopes import small_scopes
+from labengine.finder.shrinking import shrunk
+from labengine.finder.suspects import suspects_of
+from reported import ForgetsAdapter
+
+TENANTS = tuple(scope for scope in small_scopes() if scope.name == "different tenants")
+
+
+def losing(name: str) -> type[HashChain]:
+    """A hash chain without one kind of key."""
+
+    class Loses(HashChain):
+        """Leaves out one kind of key."""
+
+        def root(self, extra_keys: ExtraKeys) -> bytes:
+            return super().root(tuple(pair for pair in extra_keys if pair[0] != name))
+
+    return Loses
+
+
+@pytest.mark.parametrize("name", ["lora", "mm_hash"])
+def test_a_key_that_is_lost_is_a_breach_between_tenants(name: str) -> None:
+    one = found(losing(name), against="vllm", scopes=TENANTS, kinds=GRAVE, max_workloads=0)
+    assert (one.kind, one.rule) == ("rule", "read") and one.is_shortest
+    assert one.message.startswith("a breach between tenants: request 1 (") and f"{name}=s" in one.message
+
+
+def test_a_salt_that_is_lost_is_one_too() -> None:
+    """No KV depends on it, so that no rule is broken."""
+    one = found(losing("cache_salt"), against="vllm", scopes=TENANTS, kinds=("differs",), max_workloads=400)
+    assert "a breach between tenants: request 1 (" in one.message and "cache_salt=s" in one.message
+    assert "2 tokens in the cache; with vllm, " in one.message
+
+
+def test_tokenspeed_976_is_found_in_the_small_scopes() -> None:
+    """A chain that begins at decode, behind a prompt shorter than a block, begins without the adapter."""
+    one = found(ForgetsAdapter, against="vllm", scopes=TENANTS, kinds=GRAVE, max_workloads=0)
+    assert len(one.operations) == 5 and "finds blocks of request 0 (lora=" in one.message
+
+
+def test_equal_tenants_are_no_breach() -> None:
+    one = found(RaisesOnTouch, scopes=ONE_SCOPE, kinds=GRAVE, max_workloads=0)
+    assert "breach" not in one.message
+
+
+class OneTokenAStep(TokenBudgetScheduler):
+    """Computes no more than a token of a request in a step."""
+
+    def longest_chunk(self) -> int:
+        return 1
+
+
+def test_lost_steps_are_worse() -> None:
+    one = found(OneTokenAStep, kinds=("worse",), scopes=ONE_SCOPE, max_workloads=40)
+    assert one.message == "it takes 2 steps to the end instead of 1 with labengine"
+    assert "assert cost(lab).num_steps <= 1" in one.to_test()
+
+
+class RaisesMore(RaisesOnTouch):
+    """Raises where its base does, and nowhere else."""
+
+    def reused_first(self, block_ids: list[int]) -> list[int]:
+        return super().reused_first(block_ids)
+
+
+def test_what_the_reference_does_wrong_too_is_discounted() -> None:
+    settings: dict[str, Any] = {"scopes": TINY, "kinds": GRAVE, "max_workloads": 0, "workers": 0}
+    settings |= {"seconds": 600, "show_progress": False}
+    assert find(RaisesMore, **settings)
+    assert not find(Parts(block_pool=RaisesMore), against=Parts(block_pool=RaisesOnTouch), **settings)
+    assert find(Parts(block_pool=RaisesMore), against=Parts(block_pool=BlockPool), **settings), "it is an edition's own"
+
+
+def test_requests_that_are_alike_lose_their_keys_together() -> None:
+    """Each without its own would no longer hit the other's blocks."""
+    judgement = Judgement(suspects_of(RaisesOnTouch, "labengine"), GRAVE)
+    one = Add((0, 4687, 9374), 1, None, (("lora", "s"),))
+    workload = (one, TakeStep(), replace(one, token_ids=(0, 4687, 5)), TakeStep())
+    finding, case = judgement.of(Case(ONE_SCOPE[0], workload)) or pytest.fail("it raises at the hit")
+    smaller, _ = shrunk(case, finding, judgement.of)
+    assert [add.keys for add in smaller.workload if isinstance(add, Add)] == [(), ()]

@@ -1,0 +1,56 @@
+"""What cells of a notebook need that a page lacks: by their own code, or by an earlier cell whose names they use."""
+
+from __future__ import annotations
+
+import re
+import symtable
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from IPython.core.inputtransformer2 import TransformerManager
+
+OWN_NEEDS = {
+    "torch": re.compile(r"\b(torch|transformers|triton|xray)\b"),
+    "plotly": re.compile(r"\bplotly\b"),
+    "pandas": re.compile(r"\b\w+_frame\("),
+    "gemma3-270m": re.compile(r"gemma3-270m"),
+}
+"""What code needs that says this, the need that can least be met first."""
+
+
+def cell_needs(cells: Sequence[dict[str, Any]], told: Mapping[str, str]) -> dict[str, str]:
+    """Return the needs of code cells, by cell id; cells that run everywhere are left out.
+
+    told: needs that the code does not say. A cell that uses what only such a cell has assigned needs the same. (Imports
+    are no reason: the page does those of a cell that it does not run.)
+    """
+    needs: dict[str, str] = {}
+    missing: dict[str, str] = {}
+    for cell in cells:
+        if cell["cell_type"] != "code":
+            continue
+        assigned, used = names_of(cell["source"])
+        found = [need for need, pattern in OWN_NEEDS.items() if pattern.search(cell["source"])]
+        found += [told[cell["id"]]] if cell["id"] in told else []
+        found += [missing[name] for name in sorted(used) if name in missing]
+        for name in assigned:
+            missing.pop(name, None)
+        if found:
+            order = [*OWN_NEEDS, *found]
+            needs[cell["id"]] = min(found, key=order.index)
+            missing |= dict.fromkeys(assigned, needs[cell["id"]])
+    return needs
+
+
+def names_of(source: str) -> tuple[set[str], set[str]]:
+    """Return the names that a cell assigns, and those that it uses without assigning them; imports are neither."""
+    table = symtable.symtable(TransformerManager().transform_cell(source), "cell", "exec")
+    bound = {one.get_name() for one in table.get_symbols() if one.is_assigned() or one.is_imported()}
+    assigned = {one.get_name() for one in table.get_symbols() if one.is_assigned()}
+    return assigned, _used(table) - bound
+
+
+def _used(table: symtable.SymbolTable) -> set[str]:
+    is_cell = table.get_type() == "module"
+    used = {one.get_name() for one in table.get_symbols() if one.is_referenced() and (is_cell or one.is_global())}
+    return used.union(*map(_used, table.get_children()))
