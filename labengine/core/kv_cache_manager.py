@@ -132,11 +132,12 @@ class KVCacheManager:
             group.drop_skipped(request, request.num_computed_tokens)
             if (lacking := group.num_missing_blocks(request, num_tokens)) > 0:
                 missing += lacking
-        to_copy = self._entries_to_copy(request, num_tokens) if self._has_forked else ()
-        if missing or to_copy:
-            if missing + len(to_copy) > self.pool.num_free:
+        if self._has_forked:
+            missing += len(to_copy := self._entries_to_copy(request, num_tokens))
+        if missing:
+            if missing > self.pool.num_free:
                 return False
-            for group, index in to_copy:
+            for group, index in to_copy if self._has_forked else ():
                 self.copy(group, request, index)
             for group in self.groups:
                 group.extend(request, num_tokens)

@@ -190,10 +190,12 @@ class Scheduler:
 
     def forks_of(self, batch: Sequence[ScheduledRequest]) -> tuple[tuple[int, ScheduledRequest], ...]:
         """Return the requests that fork once this batch is computed: a leader's last token is in it."""
-        leaders = [part for part in batch if part.samples] if self.siblings else []
+        if not self.siblings:
+            return ()
         return tuple(
             (part.request_id, _without_tokens(part, sibling))
-            for part in leaders
+            for part in batch
+            if part.samples
             for sibling in self.siblings.of(self.requests[part.request_id])
         )
 
@@ -216,18 +218,21 @@ class Scheduler:
                 if plan.forks:  # before the request may end, and give its blocks back
                     for sibling in self.siblings.take(request):
                         self.fork(sibling, request)
-                self._book_token(request, next(tokens), finished)
+                self.append_token(request, next(tokens))
+                reason = self.finish_reason(request)
+                if reason is not None:
+                    finished.append(self._end_running(request, reason))
         for _, fork in plan.forks:
-            self._book_token(self.requests[fork.request_id], next(tokens), finished)
+            request = self.requests[fork.request_id]
+            self.append_token(request, next(tokens))
+            if (reason := self.finish_reason(request)) is not None:
+                finished.append(self._end_running(request, reason))
         return tuple(finished)
 
-    def _book_token(self, request: Request, token_id: int, finished: list[int]) -> None:
-        self.append_token(request, token_id)
-        reason = self.finish_reason(request)
-        if reason is not None:
-            self._remove_running(request)
-            self.finish(request, reason)
-            finished.append(request.request_id)
+    def _end_running(self, request: Request, reason: FinishReason) -> int:
+        self._remove_running(request)
+        self.finish(request, reason)
+        return request.request_id
 
     def fill_in(self, plan: StepPlan, sampled: Sequence[int]) -> bool:
         """Put sampled tokens in the places of UNSAMPLED ones, after an update that assumed that none is an eos.

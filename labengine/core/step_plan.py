@@ -142,7 +142,9 @@ class StepPlan:
 
     def __post_init__(self) -> None:
         sampling = [request for request in self.scheduled if request.samples]
-        object.__setattr__(self, "sampling", (*sampling, *[request for _, request in self.forks]))
+        if self.forks:
+            sampling += [request for _, request in self.forks]
+        object.__setattr__(self, "sampling", tuple(sampling))
 
     @property
     def logits_rows(self) -> list[int]:
