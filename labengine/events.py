@@ -158,7 +158,7 @@ class RequestAdded(Event):
     """The request whose tokens it continues. It waits until they are computed, and forks then."""
 
     topic = "request"
-    decided_by = {"": ("Scheduler.add",)}
+    decided_by = {"": ("Scheduler.add", "Scheduler.join", "Scheduler.branch", "Scheduler.accept")}
     in_vllm = {"": InVllm("scheduler", "add_request", "A request joins the waiting queue.")}
 
 
@@ -489,7 +489,9 @@ class BlocksSkipped(Event):
     num_blocks: int
 
     topic = "block"
-    decided_by = {"": ("SlidingWindowGroup.num_skipped_tokens", "KVCacheGroup.add_hit")}
+    decided_by = {
+        "": ("SlidingWindowGroup.num_skipped_tokens", "KVCacheGroup.add_hit", "KVCacheGroup.start_table"),
+    }
     in_vllm = {"": InVllm("group", "add_local_computed_blocks", "Blocks that lie outside the window are not needed.")}
 
 
@@ -508,8 +510,20 @@ class BlockTouched(Event):
 
     topic = "block"
     decided_by = {
-        "": ("KVCacheManager.allocate_computed", "BlockPool.touch", "FreeQueue.remove", "KVCacheGroup.add_hit"),
-        "fork": ("KVCacheGroup.num_shared_tokens", "KVCacheManager.fork", "BlockPool.touch", "KVCacheGroup.share"),
+        "": (
+            "KVCacheManager.allocate_computed",
+            "BlockPool.touch",
+            "FreeQueue.remove",
+            "KVCacheGroup.add_hit",
+            "KVCacheGroup.start_table",
+        ),
+        "fork": (
+            "KVCacheGroup.num_shared_tokens",
+            "KVCacheManager.fork",
+            "BlockPool.touch",
+            "KVCacheGroup.add_shared",
+            "KVCacheGroup.start_table",
+        ),
     }
     in_vllm = {"": InVllm("pool", "touch", "A cached block is shared; a free one leaves the free queue.")}
 

@@ -157,13 +157,11 @@ class KVCacheGroup:
         Blocks that lie outside the window once num_computed_tokens tokens are computed stay untouched.
         """
         num_skipped = self.num_skipped_tokens(num_computed_tokens) // self.block_size
-        self._start_table(request, hit[num_skipped:], num_skipped)
+        self.start_table(request, hit[num_skipped:], num_skipped)
         self._set_registered(request, len(request.block_tables[self.index]))
 
-    def _start_table(
-        self, request: Request, touched: Sequence[int], num_skipped: int, *, is_fork: bool = False
-    ) -> None:
-        """Start a table with null entries and blocks that are there already."""
+    def start_table(self, request: Request, touched: Sequence[int], num_skipped: int, *, is_fork: bool = False) -> None:
+        """Start a table with null entries and blocks that are there already, each touched."""
         self._pool.touch(touched)
         table = request.block_tables[self.index]
         if num_skipped and BlocksSkipped in self._hooks:
@@ -255,10 +253,10 @@ class KVCacheGroup:
         """
         return num_computed_tokens
 
-    def share(self, request: Request, parent: Request, num_tokens: int) -> None:
+    def add_shared(self, request: Request, parent: Request, num_tokens: int) -> None:
         """Start a fork's table with the parent's blocks of its first num_tokens tokens, each with a reference more."""
         num_skipped = self.num_skipped_tokens(num_tokens) // self.block_size
-        self._start_table(request, self.shared_blocks(parent, num_tokens)[num_skipped:], num_skipped, is_fork=True)
+        self.start_table(request, self.shared_blocks(parent, num_tokens)[num_skipped:], num_skipped, is_fork=True)
         registered = parent.num_registered_blocks[self.index]
         self._set_registered(request, min(registered, num_tokens // self.block_size))
 

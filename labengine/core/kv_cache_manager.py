@@ -165,7 +165,7 @@ class KVCacheManager:
         self._set_computed(request, num_tokens)
         request.continue_chain(parent, num_tokens // self._config.hash_block_size)
         for group in self.groups:
-            group.share(request, parent, num_tokens)
+            group.add_shared(request, parent, num_tokens)
         self._has_forked = True
 
     def copy(self, group: KVCacheGroup, request: Request, index: int) -> None:

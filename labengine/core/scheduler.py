@@ -83,11 +83,12 @@ class Scheduler:
 
     def add(self, request: Request) -> None:
         """Queue a request at the back."""
-        self._accept(request)
+        self.accept(request)
         self._journal.record((self.waiting.remove_request, request))
         self.waiting.add_request(request)
 
-    def _accept(self, request: Request, leader: Request | None = None) -> None:
+    def accept(self, request: Request, leader: Request | None = None) -> None:
+        """Keep a new request by its id. leader: the one for whose tokens it waits."""
         self._journal.record((self.requests.pop, request.request_id))
         self.requests[request.request_id] = request
         if RequestAdded in self._hooks:
@@ -138,7 +139,7 @@ class Scheduler:
 
         So the prompt is computed once, and all take their first token from the same logits.
         """
-        self._accept(request, leader)
+        self.accept(request, leader)
         self.siblings.join(request, leader)
 
     def branch(self, request: Request, parent: Request) -> None:
@@ -150,7 +151,7 @@ class Scheduler:
         is_decoding = parent in self.running and parent.num_computed_tokens == parent.num_tokens - 1
         leader = self.siblings.leader_of(parent, self.requests)
         if is_decoding and self.has_seats(request):
-            self._accept(request)
+            self.accept(request)
             self.fork(request, parent)
         elif not is_decoding and request.token_ids == parent.token_ids and self._can_join(request, leader):
             self.join(request, leader)

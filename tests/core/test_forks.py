@@ -254,8 +254,8 @@ def test_a_copying_step_that_ends_at_any_of_its_events_never_happened(num_blocks
 
 def test_a_fork_whose_part_raises_never_happened() -> None:
     class Raises(FullAttentionGroup):
-        def share(self, request: Request, parent: Request, num_tokens: int) -> None:
-            super().share(request, parent, num_tokens)
+        def add_shared(self, request: Request, parent: Request, num_tokens: int) -> None:
+            super().add_shared(request, parent, num_tokens)
             raise ValueError("too late")
 
     setup = watched(edition=variant(Raises))

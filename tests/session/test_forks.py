@@ -146,6 +146,15 @@ def test_why_knows_forks_and_copies() -> None:
         assert "is about to write to #1, which others share" in freed.answer
 
 
+def test_who_waits_beside_a_leader_is_before_nobody() -> None:
+    with small(num_blocks=4, max_num_batched_tokens=4) as lab:
+        lab.add(token_ids=PROMPT, n=3, max_tokens=2)
+        last = lab.add(token_ids=[*range(20, 33)], max_tokens=1)
+        lab.step()
+        answer = lab.why(request=last).answer
+        assert "before it in the waiting queue" not in answer and "needs up to 4 blocks" in answer
+
+
 def test_a_permalink_refuses_them() -> None:
     for branch in (False, True):
         with small() as lab:
