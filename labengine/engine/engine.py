@@ -125,22 +125,24 @@ class Engine:
         return request.request_id
 
     def branch(self, request_id: int, seed: int | None = None, token_id: int | None = None) -> int:
-        """Queue another continuation of a request from where it stands; return its id. Raises KeyError.
-
-        seed: None for one of its own. token_id: in place of the newest token, which has no KV yet.
-        Raises ConfigError, before anything changes, for a request that has finished, or that is to lose a prompt's
-        token; for a token that ends the branch; and where there are no forks.
-        """
+        """Queue another continuation of a request from where it stands; return its id. Arguments as of `new_branch`."""
         self._refuse_while_busy("branch()")
-        parent = self.requests[request_id]
-        request = self._new_branch(parent, replace(parent.sampling, seed=seed), token_id)
+        request = self.new_branch(request_id, seed, token_id)
         with self._atomic_change():
-            self.scheduler.branch(request, parent)
+            self.scheduler.branch(request, self.requests[request_id])
             self.num_added += 1
         return request.request_id
 
-    def _new_branch(self, parent: Request, sampling: SamplingParams, token_id: int | None) -> Request:
+    def new_branch(self, request_id: int, seed: int | None = None, token_id: int | None = None) -> Request:
+        """Return a request that goes on where another one stands, not queued yet. Raises KeyError.
+
+        seed: None for one of its own. token_id: in place of the newest token, which has no KV yet.
+        Raises ConfigError for a request that has finished, or that is to lose a prompt's token; for a token that ends
+        the branch; and where there are no forks.
+        """
         self.scheduler.refuse_forks()
+        parent = self.requests[request_id]
+        sampling = replace(parent.sampling, seed=seed)
         if parent.status is RequestStatus.FINISHED:
             raise ConfigError(
                 f"request {parent.request_id} has finished, and holds no blocks: add its tokens as a prompt"

@@ -115,6 +115,13 @@ class Requests:
             ids = [leader_id, *(self._queue(replace(one, leader_id=leader_id)).request_id for one in others)]
         return leader_id if n is None else ids
 
+    def check_branch(self, name: int | str, seed: int | None, token_id: int | None) -> None:
+        """Raise what `branch` would raise."""
+        if token_id is not None:
+            self._model.checked_ids([token_id])
+        with self._stepper.between_steps():
+            self._stepper.engine.new_branch(self.named(name).request_id, seed, token_id)
+
     def branch(self, name: int | str, seed: int | None = None, token_id: int | None = None) -> int:
         """Queue another continuation of a request from where it stands; return its id. See Lab.branch."""
         if token_id is not None:

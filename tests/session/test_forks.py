@@ -129,6 +129,17 @@ def test_side_by_side_with_vllm_the_cost_is_seen() -> None:
         assert [side.check() for side in (both.left, both.right)] == [[], []]
 
 
+def test_both_sides_take_a_branch_or_neither() -> None:
+    with labengine.compare("labengine", "nano-vllm", num_blocks=24, block_size=4) as both:
+        both.add(token_ids=PROMPT, max_tokens=6)
+        both.step()
+        for ask in (lambda: both.branch("A"), lambda: both.add(token_ids=PROMPT, n=2, max_tokens=2)):
+            with pytest.raises(ConfigError, match="this edition has no forks"):
+                ask()
+        both.run()
+        assert [len(side.snapshot().requests) for side in (both.left, both.right)] == [1, 1]
+
+
 def test_why_knows_forks_and_copies() -> None:
     with small() as lab:
         lab.add(token_ids=PROMPT, n=3, max_tokens=6)

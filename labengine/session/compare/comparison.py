@@ -126,7 +126,12 @@ class Comparison:
         return queued[1]
 
     def branch(self, request_id: int | str, *, seed: int | None = None, token: int | None = None) -> int:
-        """Queue another continuation of a request on both sides, as Lab.branch does; return its id."""
+        """Queue another continuation of a request on both sides, as Lab.branch does; return its id.
+
+        Either both sides accept it or neither.
+        """
+        for lab in self._pair.labs:
+            lab.session.requests.check_branch(request_id, seed, token)
         branched = self._pair.do(lambda lab: lab.session.requests.branch(request_id, seed, token))
         return int(branched[1])
 
