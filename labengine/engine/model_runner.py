@@ -328,7 +328,7 @@ class ModelRunner:
         with interrupts_allowed(), self._device_made_current(), AdviceWhenFull(self.kv_tensors):
             if early is not None and early.plan is plan and early.logits is logits:
                 return read(early.coming.awaited(), plan.sampling, logits)
-            return sample(logits, plan.sampling, self._argmax(plan, logits))
+            return sample(logits, plan.sampling, self._forward.argmax(logits))
 
     @torch.inference_mode()
     def _sampled_early(self, plan: StepPlan, logits: Tensor) -> SampledEarly | None:
@@ -344,13 +344,8 @@ class ModelRunner:
         batch = self._sampling_of(plan)
         if asks_the_host(batch, logits):
             return None
-        tokens = sample_on_device(logits, plan.sampling, self._argmax(plan, logits), batch)
+        tokens = sample_on_device(logits, plan.sampling, self._forward.argmax(logits), batch)
         return SampledEarly(plan, logits, batch, tokens, ComingBack(tokens))
-
-    def _argmax(self, plan: StepPlan, logits: Tensor) -> Tensor | None:
-        """Return a result of greedy_on_device for these logits, where the forward pass has computed it."""
-        found = self._forward.argmax(logits)
-        return found[:, plan.logits_rows] if found is not None and plan.forks else found
 
     def _sampling_of(self, plan: StepPlan) -> BatchSampling:
         if not self._batch.serves(plan.sampling):

@@ -72,23 +72,28 @@ def test_sampled_first_tokens_come_from_one_row_of_logits() -> None:
     """Each is what the request alone would draw with that seed."""
     sampling = {"temperature": 1.5, "top_k": 50, "max_tokens": 2, "ignore_eos": True}
     with Lab(num_blocks=40, block_size=4, dtype="float32") as lab:
+        lab.add("The capital of France", seed=9, **sampling)
         lab.add(STORY, n=4, seed=3, **sampling)
         report = lab.step()
-        assert len(report.scheduled) == 1 and len(set(report.sampled.values())) > 1
+        assert len(report.scheduled) == 2 and len(set(report.sampled.values())) > 2
         for number in range(4):
             with Lab(num_blocks=40, block_size=4, dtype="float32") as other:
                 other.add(STORY, seed=3 + number, **sampling)
-                assert other.step().sampled[0] == report.sampled[number]
+                assert other.step().sampled[0] == report.sampled[1 + number]
 
 
-def test_with_a_graph_of_a_one_token_prompt_each_has_its_row(smollm2: Path) -> None:
-    """One token: the step is a decode, whose rows are the batch's requests."""
+def test_a_prompt_of_one_token_beside_a_decode_has_its_row_of_the_batch() -> None:
+    """The step computes one token of each request, and samples more tokens than it has rows."""
     with Lab(num_blocks=20, block_size=4, dtype="float32") as lab:
-        lab.add(token_ids=[504], n=3, max_tokens=3, ignore_eos=True)
         lab.add(token_ids=[260], max_tokens=3, ignore_eos=True)
+        lab.step()
+        lab.add(token_ids=[504], n=3, max_tokens=3, ignore_eos=True)
+        report = lab.step()
+        assert report.scheduled == {0: 1, 1: 1} and [*report.sampled] == [0, 1, 2, 3]
+        assert report.sampled[0] != report.sampled[1]
         lab.run()
-        assert lab.output(0).token_ids == lab.output(2).token_ids == tuple(alone(lab, [504], 3))
-        assert lab.output(3).token_ids == tuple(alone(lab, [260], 3))
+        assert lab.output(0).token_ids == tuple(alone(lab, [260], 3))
+        assert lab.output(1).token_ids == lab.output(3).token_ids == tuple(alone(lab, [504], 3))
 
 
 def test_a_copy_is_bit_by_bit(smollm2: Path) -> None:
