@@ -50,6 +50,7 @@ def without_oracle(lab: Lab) -> Lab:
     """A checked lab, its attention reads unjudged."""
     assert lab.session.watch is not None and lab.session.watch._judge is not None
     lab.session.watch._judge.oracle = NoOracle()
+    lab.session.watch._claims = None  # it asks the oracle what blocks hold
     return lab
 
 

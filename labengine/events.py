@@ -142,7 +142,16 @@ class StepRolledBack(Event):
 
     topic = "trouble"
     phase = "none"
-    decided_by = {"": ("Scheduler.forget_written", "Engine._roll_back")}
+    decided_by = {
+        "": (
+            "Scheduler.forget_written",
+            "BlockPool.blocks_to_give_back",
+            "FreeQueue.put_back",
+            "FreeQueue.insert_after",
+            "WaitingQueue.put_back_request",
+            "Engine._roll_back",
+        )
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +167,15 @@ class RequestAdded(Event):
     """The request whose tokens it continues. It waits until they are computed, and forks then."""
 
     topic = "request"
-    decided_by = {"": ("Scheduler.add", "Scheduler.join", "Scheduler.branch", "Scheduler.accept")}
+    decided_by = {
+        "": (
+            "WaitingQueue.add_request",
+            "Scheduler.add",
+            "Scheduler.join",
+            "Scheduler.branch",
+            "Scheduler.accept",
+        )
+    }
     in_vllm = {"": InVllm("scheduler", "add_request", "A request joins the waiting queue.")}
 
 
@@ -182,9 +199,14 @@ class PrefixHit(Event):
             "KVCacheManager.find_prefix",
             "KVCacheGroup.cached_run",
             "KVCacheGroup.cached_block",
+            "KVCacheGroup.has_every_shorter_hit",
+            "SlidingWindowGroup.num_blocks_for_hit",
+            "SlidingWindowGroup.window",
+            "KVCacheGroup.block_hashes",
             "MergePolicy.is_equal",
             "HashChain.root",
             "HashChain.link",
+            "KVCacheManager.extend_hashes",
             "KVCacheManager.admit",
         )
     }
@@ -239,8 +261,20 @@ class RequestScheduled(Event):
             "Scheduler.schedule",
             "Scheduler.next_waiting",
             "Scheduler.skips",
+            "Scheduler.longest_chunk",
             "Scheduler.admit",
+            "WaitingQueue.remove_request",
             "KVCacheManager.can_admit",
+            "KVCacheManager.has_room",
+            "KVCacheGroup.num_blocks_to_admit",
+            "KVCacheGroup.max_blocks_held",
+            "SlidingWindowGroup.num_steps_in_flight",
+            "KVCacheManager.num_blocks_needed",
+            "KVCacheManager.needs_tokens_to_allocate",
+            "BlockPool.num_free",
+            "Scheduler.num_plannable",
+            "Scheduler.ahead_of",
+            "Scheduler.next_position",
             "Scheduler.plan",
         )
     }
@@ -266,6 +300,8 @@ class RequestPreempted(Event):
             "Scheduler.allocate_or_preempt",
             "Scheduler.preempt",
             "Scheduler.requeue",
+            "WaitingQueue.prepend_request",
+            "ExternalLoads.give_up",
             "KVCacheManager.free",
             "KVCacheGroup.freeing_order",
             "KVCacheGroup.free",
@@ -302,6 +338,7 @@ class RequestFinished(Event):
         ),
         "abort": (
             "Scheduler.abort",
+            "ExternalLoads.drop",
             "KVCacheManager.free",
             "KVCacheGroup.freeing_order",
             "KVCacheGroup.free",
@@ -351,7 +388,18 @@ class ExternalHit(Event):
     is_loading: bool = False
 
     topic = "external tier"
-    decided_by = {"": ("Scheduler.match_external", "ExternalLoads.match", "KVCacheManager.admit")}
+    decided_by = {
+        "": (
+            "Scheduler.match_external",
+            "ExternalLoads.match",
+            "ExternalLoads.is_async",
+            "Connector.get_num_new_matched_tokens",
+            "Connector.has",
+            "Connector.loads_are_async",
+            "KVCacheGroup.tier_hashes",
+            "KVCacheManager.admit",
+        )
+    }
     in_vllm = {
         "": InVllm(
             "manager",
@@ -370,7 +418,23 @@ class BlocksLoaded(Event):
 
     topic = "external tier"
     decided_by = {
-        "": ("KVCacheManager.external_blocks", "ExternalLoads.load", "Scheduler.take_arrived", "Transfers.load")
+        "": (
+            "KVCacheManager.external_blocks",
+            "KVCacheManager.local_hits",
+            "KVCacheManager.transfers",
+            "KVCacheGroup.tier_hashes",
+            "ExternalLoads.load",
+            "ExternalLoads.wait_for",
+            "ExternalLoads.take_loads",
+            "ExternalLoads.blocks_of",
+            "Connector.update_state_after_alloc",
+            "Connector.start_load_kv",
+            "Connector.get_finished",
+            "Connector.wait",
+            "Connector.cancel",
+            "Scheduler.take_arrived",
+            "Transfers.load",
+        )
     }
     in_vllm = {
         "": InVllm(
@@ -388,7 +452,17 @@ class BlocksSaved(Event):
 
     topic = "external tier"
     phase = "any"
-    decided_by = {"": ("Scheduler.choose_saves", "ExternalLoads.saves", "Transfers.save")}
+    decided_by = {
+        "": (
+            "Scheduler.choose_saves",
+            "ExternalLoads.saves",
+            "KVCacheManager.transfers",
+            "KVCacheGroup.tier_hashes",
+            "Connector.has",
+            "Connector.save_kv",
+            "Transfers.save",
+        )
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,7 +473,16 @@ class LoadFailed(Event):
     reason: str
 
     topic = "trouble"
-    decided_by = {"": ("Transfers.forget", "Scheduler.take_arrived")}
+    decided_by = {
+        "": (
+            "Transfers.forget",
+            "Connector.start_load_kv",
+            "Connector.get_finished",
+            "Connector.forget",
+            "ExternalLoads.last_failure",
+            "Scheduler.take_arrived",
+        )
+    }
     in_vllm = {
         "": InVllm(
             "scheduler", "_handle_invalid_blocks", "The connector's worker reports blocks that it could not load."
@@ -423,7 +506,7 @@ class TierChanged(Event):
 
     topic = "external tier"
     phase = "any"
-    decided_by = {"": ("Transfers._emit_changes",)}
+    decided_by = {"": ("Connector.take_changes", "Transfers._emit_changes")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,8 +533,13 @@ class BlockEvicted(Event):
     decided_by = {
         "": ("BlockPool.take", "FreeQueue.take", "BlockPool.evict"),
         "replaced": ("KVCacheGroup.register_block", "BlockPool.evict"),
-        "reset": ("KVCacheManager.reset_prefix_cache", "BlockPool.evict"),
-        "distrusted": ("Scheduler.forget_written", "BlockPool.evict"),
+        "reset": (
+            "KVCacheManager.reset_prefix_cache",
+            "BlockPool.num_used",
+            "BlockPool.evict_cached",
+            "BlockPool.evict",
+        ),
+        "distrusted": ("Scheduler.forget_written", "BlockPool.evict_cached", "BlockPool.evict"),
     }
     in_vllm = {"": InVllm("pool", "_maybe_evict_cached_block", "A block that is given away forgets its content.")}
 
@@ -471,9 +559,11 @@ class BlockAllocated(Event):
             "KVCacheGroup.num_missing_blocks",
             "KVCacheManager.allocate_computed",
             "KVCacheManager.allocate",
+            "BlockPool.num_free",
             "BlockPool.take",
             "FreeQueue.take",
             "BlockPool.evict",
+            "KVCacheGroup.add_external",
             "KVCacheGroup.extend",
         )
     }
@@ -490,7 +580,12 @@ class BlocksSkipped(Event):
 
     topic = "block"
     decided_by = {
-        "": ("SlidingWindowGroup.num_skipped_tokens", "KVCacheGroup.add_hit", "KVCacheGroup.start_table"),
+        "": (
+            "SlidingWindowGroup.num_skipped_tokens",
+            "SlidingWindowGroup.window",
+            "KVCacheGroup.add_hit",
+            "KVCacheGroup.start_table",
+        )
     }
     in_vllm = {"": InVllm("group", "add_local_computed_blocks", "Blocks that lie outside the window are not needed.")}
 
@@ -553,7 +648,11 @@ class BlockCached(Event):
             "MergePolicy.merge_target",
             "KVCacheManager.num_registrable_tokens",
             "SlidingWindowGroup.is_worth_caching",
+            "KVCacheGroup.caches_every_block",
+            "KVCacheGroup.block_hashes",
+            "HashChain.root",
             "HashChain.link",
+            "KVCacheManager.extend_hashes",
             "KVCacheManager.register",
             "KVCacheGroup.register",
             "BlockPool.register",
@@ -661,6 +760,7 @@ class BlockFreed(Event):
         ),
         "window": (
             "SlidingWindowGroup.num_skipped_tokens",
+            "SlidingWindowGroup.window",
             "BlockPool.reused_first",
             "KVCacheGroup.freeing_order",
             "KVCacheGroup.drop_skipped",
@@ -828,7 +928,9 @@ class TokenSampled(Event):
 
     topic = "model"
     phase = "sample"
-    decided_by = {"": ("Scheduler.update", "Scheduler.plan", "Scheduler.append_token")}
+    decided_by = {
+        "": ("Scheduler.update", "Scheduler.book", "Scheduler.fill_in", "Scheduler.plan", "Scheduler.append_token")
+    }
     in_vllm = {"": InVllm("scheduler", "_update_request_with_output", "The step's output is appended to the request.")}
 
 
@@ -854,6 +956,28 @@ class ViolationFound(Event):
     topic = "trouble"
     phase = "any"
     decided_by = {"": ("Watch._report",)}
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionDiffered(Event):
+    """An override decided otherwise than the method that it replaces, which was asked on the same state.
+
+    Emitted for the first disagreement of each override, right after the decision; for a look-up once more per request
+    that finds less. Nothing changes by it.
+    """
+
+    method: str
+    """Class and method of the override: "Mine.choose_victim"."""
+    replaces: str
+    """Class and method that were asked beside it: "TokenBudgetScheduler.choose_victim"."""
+    decided: str
+    instead_of: str
+    """What the two have returned, in short: "request 0"; or that the second one has raised an error."""
+    request_id: int
+    """The request that was decided about; -1 for none."""
+
+    topic = "trouble"
+    decided_by = {"": ("Watch.note_difference",)}
 
 
 EVENT_KINDS: tuple[type[Event], ...] = tuple(

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from labengine import events as ev
 from labengine.check.contradictions import Contradiction
-from labengine.core.part_methods import is_custom
+from labengine.core.connector import Connector
 from labengine.core.parts import Parts
-from labengine.core.seams import decider
+from labengine.core.seams import decider_among, deciding_methods, is_in_table, override_of, overrides
 from labengine.record.violation import Violation
 
 
@@ -22,6 +22,13 @@ class NumberedEvent(NamedTuple):
     num_changes: int
 
 
+class Suspects(NamedTuple):
+    """The classes that decide in one engine."""
+
+    parts: Parts
+    connector: type[Connector]
+
+
 class Blamed(NamedTuple):
     """A violation, and the number of the event that caused it."""
 
@@ -29,32 +36,34 @@ class Blamed(NamedTuple):
     first_event: int
 
 
-def blame(one: Contradiction, recent: Sequence[NumberedEvent], parts: Parts) -> Blamed | None:
+def blame(one: Contradiction, recent: Sequence[NumberedEvent], suspects: Suspects) -> Blamed | None:
     """Blame the newest of these events that changed the contradicted fact. Returns None when none did."""
     numbered = last_about(one, recent)
     if numbered is None:
         return None
-    text = f"event {numbered.number} ({kind_of(numbered)}) says that {one.claimed}; {one.actual}{_by(numbered, parts)}"
+    by = _by(numbered, suspects)
+    text = f"event {numbered.number} ({kind_of(numbered)}) says that {one.claimed}; {one.actual}{by}"
     return _blamed(one, text, numbered.number)
 
 
-def without_blame(one: Contradiction, number: int, parts: Parts) -> Blamed:
+def without_blame(one: Contradiction, number: int, suspects: Suspects) -> Blamed:
     """Return a violation for a change of the core without an event."""
-    text = f"by all events {one.claimed}; {one.actual}, and no event says so{_overrides(parts)}"
+    text = f"by all events {one.claimed}; {one.actual}, and no event says so{_overrides(suspects)}"
     return _blamed(one, text, number)
 
 
-def blame_journal(one: Contradiction, recent: Sequence[NumberedEvent], number: int, parts: Parts) -> Blamed:
+def blame_journal(one: Contradiction, recent: Sequence[NumberedEvent], number: int, suspects: Suspects) -> Blamed:
     """Return a violation for a fact that a rollback did not restore. `recent`: the events of the rolled-back step."""
     numbered = last_about(one, recent)
-    by = _overrides(parts) if numbered is None else _by(numbered, parts)
+    by = _overrides(suspects) if numbered is None else _by(numbered, suspects)
     return _blamed(one, f"the step was rolled back, so that {one.claimed}; {one.actual}{by}", number)
 
 
-def blame_order(numbered: NumberedEvent, parts: Parts) -> Blamed:
+def blame_order(numbered: NumberedEvent, suspects: Suspects) -> Blamed:
     """Return a violation for an event that cannot follow those before it."""
     request_id, block_id = getattr(numbered.event, "request_id", None), getattr(numbered.event, "block_id", None)
-    text = f"event {numbered.number} ({kind_of(numbered)}) cannot follow the events before it{_by(numbered, parts)}"
+    by = _by(numbered, suspects)
+    text = f"event {numbered.number} ({kind_of(numbered)}) cannot follow the events before it{by}"
     return Blamed(_violation(text, request_id, block_id), numbered.number)
 
 
@@ -79,18 +88,26 @@ def _violation(text: str, request_id: int | None, block_id: int | None) -> Viola
     return Violation("said", text, request_ids, () if block_id is None else (block_id,))
 
 
-def _by(numbered: NumberedEvent, parts: Parts) -> str:
-    """Return the override that decided the event; without one, all overrides in use are suspects."""
-    decides = decider(parts, numbered.event)
-    if decides is not None and is_custom(decides.owner):
-        return f" ({decides})"
-    return _overrides(parts) or ("" if decides is None else f" ({decides})")
+def override_words(methods: Sequence[str], suspects: Suspects) -> str:
+    """Return the first override among these methods. If there is none, or one that no table knows may have, all."""
+    override = override_of(suspects.parts, methods, suspects.connector)
+    return _overrides(suspects) if override is None or _unknown(suspects) else f" ({override})"
 
 
-def _overrides(parts: Parts) -> str:
-    deciders = (decider(parts, kind.__name__) for kind in ev.EVENT_KINDS)
-    names = dict.fromkeys(str(one) for one in deciders if one is not None and is_custom(one.owner))
-    return f" (overridden: {', '.join(names)})" if names else ""
+def _by(numbered: NumberedEvent, suspects: Suspects) -> str:
+    methods = deciding_methods(numbered.event)
+    decides = decider_among(suspects.parts, methods, suspects.connector)
+    return override_words(methods, suspects) or ("" if decides is None else f" ({decides})")
+
+
+def _unknown(suspects: Suspects) -> bool:
+    """Return True if an override is of a method that the table of deciding methods does not have."""
+    return any(not is_in_table(one.method) for one in overrides(*suspects))
+
+
+def _overrides(suspects: Suspects) -> str:
+    names = ", ".join(map(str, overrides(*suspects)))
+    return f" (overridden: {names})" if names else ""
 
 
 # -- the events that change each kind of fact --------------------------------------------------------------------------

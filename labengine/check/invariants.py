@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from labengine.check.state import Entry, FoldState, RequestView, State
 from labengine.core.block import Key
-from labengine.record.snapshot import GroupState, Snapshot, map_key
+from labengine.record.snapshot import BlockState, GroupState, Snapshot, map_key
 from labengine.record.timeline import Fold
 from labengine.record.violation import Violation as Violation
 
@@ -25,6 +25,25 @@ def check_invariants(snapshot: Snapshot, *, merges: bool = False) -> list[Violat
         *judge_requests(state, snapshot.requests),
     )
     return list(dict.fromkeys(found))
+
+
+def judge_contents(snapshot: Snapshot) -> Iterator[Violation]:
+    """Yield keys under which two blocks hold other tokens: what a snapshot alone shows of the rule `named`.
+
+    For editions that trust hashes. Blocks known by several keys, such as the tail of a prompt, are left out.
+    """
+    first: dict[tuple[int, str], BlockState] = {}
+    for block in snapshot.blocks:
+        if len(block.grouped_hashes) != 1:
+            continue
+        [key] = block.grouped_hashes
+        other = first.setdefault(key, block)
+        if len(other.token_ids) == len(block.token_ids) and other.token_ids != block.token_ids:
+            name = f"{key[0]}:{key[1]}"[:12]
+            text = (
+                f"{name} names two contents: the tokens of block {other.block_id} and those of block {block.block_id}"
+            )
+            yield Violation("named", text, (), (other.block_id, block.block_id))
 
 
 def judge_blocks(state: State, block_ids: Iterable[int], *, merges: bool) -> Iterator[Violation]:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from labengine import events as ev
-from labengine.check.contents import NamedContents
 from labengine.check.first_event import BrokenState, Suspicion, WrongRead, WrongWrite
 from labengine.check.invariants import judge_blocks, judge_keys, judge_requests
 from labengine.check.oracle import Oracle
@@ -58,7 +57,6 @@ class Judge:
         self._is_torn = False
         identities = PrefixIdentities(self.requests)
         self.oracle = Oracle(self._state.groups, self._state.null_block, identities, saved)
-        self._contents = NamedContents()
 
     # -- what to judge -------------------------------------------------------------------------------------------------
 
@@ -66,11 +64,6 @@ class Judge:
         """Note the block and the request that an event names."""
         self._blocks.add(event.block_id)
         self._changed_requests.add(event.request_id)
-
-    def note_name(self, event: ev.BlockCached) -> None:
-        """Note what the hash of a full block stands for: the tokens of the request that registers it."""
-        if event.is_full:
-            self._contents.learn((event.group, event.block_hash), self.oracle.claimed(event))
 
     def note_replaced(self, event: ev.BlockMerged | ev.BlockCopied) -> None:
         """Note both blocks of a merge or a copy, and its request."""
@@ -80,6 +73,12 @@ class Judge:
     def note_eviction(self, event: ev.BlockEvicted) -> None:
         """Note a block that lost its hashes."""
         self._blocks.add(event.block_id)
+
+    def note_contradicted(self, violations: Iterable[Violation]) -> None:
+        """Note the blocks and requests of contradictions: the core may have changed them without an event."""
+        for violation in violations:
+            self._blocks.update(violation.block_ids)
+            self._changed_requests.update(i for i in violation.request_ids if i in self.requests)
 
     def note_release(self, event: ev.RequestFinished | ev.RequestPreempted) -> None:
         """Note a request that gave its blocks back."""
@@ -118,19 +117,6 @@ class Judge:
     def judge_reads(self, plan: StepPlan) -> list[Suspicion]:
         """Judge the reads of the forward pass, after it."""
         return [WrongRead(misread) for misread in self.oracle.after_forward(plan)]
-
-    def misnamed(self, violation: Violation) -> tuple[tuple[int, int, bytes, bytes], ...]:
-        """Return the blocks of a wrong read whose KV is not what their hash stands for; see ViolationFound.misnamed."""
-        if violation.rule != "read":
-            return ()
-        found = []
-        for block_id in violation.block_ids:
-            page = self.oracle.memory.page(block_id)
-            for key in self._manager.pool.blocks[block_id].keys:
-                held = self._contents.other_than(key, page)
-                if held is not None:
-                    found.append((block_id, *key, held))
-        return tuple(found)
 
     def judge_changes(self, likely: Iterable[int] = ()) -> list[Suspicion]:
         """Judge the invariants of everything noted since the last call.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from labengine.check.differences import kv_unlike
 from labengine.check.slot_memory import CopiedKV, PrefixIdentities, SavedBlocks, SlotMemory
 from labengine.core.connector import BlockKV
 from labengine.core.step_plan import ScheduledRequest, StepPlan
@@ -118,7 +119,7 @@ class Oracle:
                 self._delivered.remove(block_id)
                 self.memory.claim(block_id, request_id)
                 continue
-            start, end = self._span(group, index)
+            start, end = self.span(group, index)
             claimed = self._identities.up_to(request_id, end)[start:end]
             self.memory.load((group, block_hash), block_id, claimed, request_id)
             self._disturb(block_id)
@@ -127,7 +128,7 @@ class Oracle:
         """Record a request's own KV at positions [start, end) of one block, which a load has filled."""
         content = self._identities.up_to(request_id, end)[start:end]
         self.memory.write(
-            block_id, group, start - self._span(group, start // self._groups[group].block_size)[0], content, request_id
+            block_id, group, start - self.span(group, start // self._groups[group].block_size)[0], content, request_id
         )
         self._disturb(block_id)
 
@@ -142,7 +143,7 @@ class Oracle:
 
     def claimed(self, event: BlockCached) -> Sequence[int]:
         """Return the identities of the tokens for which a block was registered."""
-        start, end = self._span(event.group, event.index)
+        start, end = self.span(event.group, event.index)
         return self._identities.up_to(event.request_id, end)[start:end]
 
     def saved(self, transfers: Iterable[Transfer]) -> None:
@@ -220,7 +221,7 @@ class Oracle:
         self, part: ScheduledRequest, group: int, index: int, first: int, identities: Sequence[int]
     ) -> Misread | None:
         """Compare the positions [first, part.end) of one table entry."""
-        start, end = self._span(group, index)
+        start, end = self.span(group, index)
         low, high = max(start, first), min(end, part.end)
         table = part.block_tables[group]
         block_id = table[index] if index < len(table) else None
@@ -231,19 +232,35 @@ class Oracle:
         if own == found:
             return None
         wrong = next((i for i, known in enumerate(found) if known != own[i]), len(found))
-        finding = f"block {block_id} {self._content(block_id, group, found[wrong : wrong + 1])}"
-        return Misread(part.request_id, group, index, block_id, False, low + wrong, finding)
+        finding = self.content_unlike(block_id, group, part.request_id, low + wrong)
+        return Misread(part.request_id, group, index, block_id, False, low + wrong, f"block {block_id} {finding}")
 
-    def _content(self, block_id: int, group: int, found: Sequence[int | None]) -> str:
+    def content_unlike_claim(self, block_id: int, group: int, request_id: int, index: int) -> str:
+        """Return what a block holds in place of the KV of a request's table entry: "holds KV of ..."."""
+        start, end = self.span(group, index)
+        found = self.memory.read(block_id, group, 0, end - start)
+        if 0 < (num_filled := len(found) - found.count(None)) < end - start:
+            return f"holds KV of {num_filled} tokens"
+        try:
+            own = self._identities.up_to(request_id, end)[start:end]
+        except LookupError:  # forgotten by now
+            return "holds KV of other tokens"
+        wrong = next((i for i, known in enumerate(found) if known != own[i]), 0)
+        return self.content_unlike(block_id, group, request_id, start + wrong)
+
+    def content_unlike(self, block_id: int, group: int, request_id: int, position: int) -> str:
+        """Return what a block holds where the request's own KV of a position is not: "holds KV of ..."."""
         page = self.memory.page(block_id)
         if page is None:
             return "holds nothing that is known"
         writer = "by a load that no request waits for" if page.writer is None else f"for request {page.writer}"
         if page.group != group:
             return f"holds KV of group {page.group}, written {writer}"
-        if not found or found[0] is None:
+        found = page.slots[position % self._groups[group].block_size]
+        if found is None:
             return "holds nothing at that slot"
-        return f"holds KV of other tokens there, written last {writer}"
+        what = kv_unlike(self._identities, request_id, position, page.writer, found)
+        return f"holds KV of {what} there, written last {writer}"
 
     def _stale_entries(self, view: _View, first: int, begin: int) -> list[int]:
         """Return the entries below `begin` to be compared again; those outside the window never are."""
@@ -269,6 +286,7 @@ class Oracle:
             reader = self._readers[request_id] = _Reader(identities, tuple(_View() for _ in self._groups))
         return reader
 
-    def _span(self, group: int, index: int) -> tuple[int, int]:
+    def span(self, group: int, index: int) -> tuple[int, int]:
+        """Return the positions [start, end) of a table entry."""
         size = self._groups[group].block_size
         return index * size, (index + 1) * size

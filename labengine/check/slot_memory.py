@@ -34,7 +34,7 @@ class PrefixIdentities:
     """
 
     def __init__(self, requests: RequestsById) -> None:
-        self._requests = requests
+        self.requests = requests
         self._known: dict[int, list[int]] = {}
 
     def up_to(self, request_id: int, end: int) -> list[int]:
@@ -46,7 +46,7 @@ class PrefixIdentities:
         if known is None:
             known = self._known[request_id] = []
         if len(known) < end:
-            request = self._requests[request_id]
+            request = self.requests[request_id]
             identity = known[-1] if known else _root(request)
             for token_id in request.token_ids[len(known) : end]:
                 identity = hash((identity, token_id))
@@ -58,12 +58,16 @@ class PrefixIdentities:
         self._known.pop(request_id, None)
 
 
-def _root(request: Identified) -> int:
-    """Hash the extra keys that change KV.
+def changing_keys(request: Identified) -> ExtraKeys:
+    """Return the extra keys that change KV.
 
     (A cache salt separates requests without changing it. An adapter changes it, and not the number that it has.)
     """
-    changing = tuple(pair for pair in request.extra_keys if pair[0] not in ("cache_salt", "lora_int_id"))
+    return tuple(pair for pair in request.extra_keys if pair[0] not in ("cache_salt", "lora_int_id"))
+
+
+def _root(request: Identified) -> int:
+    changing = changing_keys(request)
     return hash(changing) if changing else 0
 
 

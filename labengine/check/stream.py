@@ -6,17 +6,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from labengine import events as ev
-from labengine.check.blame import Blamed, NumberedEvent, blame, blame_journal, blame_order, without_blame
+from labengine.check.blame import Blamed, NumberedEvent, Suspects, blame, blame_journal, blame_order, without_blame
 from labengine.check.contradictions import Contradiction, all_contradictions, contradictions
 from labengine.core.block import Block
 from labengine.core.block_pool import BlockPool
 from labengine.core.journal import Journal
-from labengine.core.parts import Parts
 from labengine.core.request import Request, RequestStatus
 from labengine.record.fold import FINISHED, Fold
 
 CREDIT_PER_STEP = 1024
 """Facts per step that a complete comparison may cost on average: a small pool is compared completely each step."""
+
+_CHANGE_NOTHING = (ev.StepFailed, ev.DecisionDiffered)
 
 MAX_BLAMED = 50
 """Contradictions that one comparison reports: where everything is wrong, the first ones suffice."""
@@ -35,7 +36,7 @@ class Stream:
         number: int,
         pool: BlockPool,
         requests: Mapping[int, Request],
-        parts: Parts,
+        suspects: Suspects,
         journal: Journal,
     ) -> None:
         """state: makes a fold of the core's present state; number: the next event's number in the recording."""
@@ -43,7 +44,7 @@ class Stream:
         self._fold = fold = state()
         self._is_at_start = False
         """True while the fold is the state at the open step's start; False also where an interrupt left it torn."""
-        self._pool, self._requests, self._parts, self._journal = pool, requests, parts, journal
+        self._pool, self._requests, self._suspects, self._journal = pool, requests, suspects, journal
         self._next_number = number
         self._waiting: list[NumberedEvent] = []
         self._recent: list[NumberedEvent] = []
@@ -105,7 +106,7 @@ class Stream:
         found = all_contradictions(ahead, self._pool, self._requests, ahead.requests)
         unreported = Unreported.of(self._journal[self._num_reported_changes() :])
         reported = [one for one in _distinct(found) if not unreported.concerns(one, self._requests)]
-        return [*impossible, *_sorted(filter(None, (blame(one, self._recent, self._parts) for one in reported)))]
+        return [*impossible, *_sorted(filter(None, (blame(one, self._recent, self._suspects) for one in reported)))]
 
     def take_back(self) -> list[Blamed]:
         """Compare after a rollback, whose event is the newest: the core has to equal the fold again."""
@@ -115,8 +116,8 @@ class Stream:
             self._fold = self._state()
             return []
         found = all_contradictions(self._fold, self._pool, self._requests, self._open)
-        number, recent, parts = rolled_back.number, self._recent, self._parts
-        return [blame_journal(one, recent, number, parts) for one in _distinct(found)]
+        number, recent, suspects = rolled_back.number, self._recent, self._suspects
+        return [blame_journal(one, recent, number, suspects) for one in _distinct(found)]
 
     # -- following -----------------------------------------------------------------------------------------------------
 
@@ -126,7 +127,7 @@ class Stream:
             before = fold.num_impossible
             fold.apply(numbered.event)
             if fold.num_impossible > before:
-                yield blame_order(numbered, self._parts)
+                yield blame_order(numbered, self._suspects)
 
     def _follow(self, request_ids: Iterable[int]) -> None:
         for request_id in request_ids:
@@ -151,10 +152,10 @@ class Stream:
 
     def _blame(self, one: Contradiction) -> Blamed:
         number = self._recent[0].number if self._recent else self.last_number
-        return blame(one, self._recent, self._parts) or without_blame(one, number, self._parts)
+        return blame(one, self._recent, self._suspects) or without_blame(one, number, self._suspects)
 
     def _num_reported_changes(self) -> int:
-        reported = (one for one in reversed(self._recent) if type(one.event) is not ev.StepFailed)
+        reported = (one for one in reversed(self._recent) if type(one.event) not in _CHANGE_NOTHING)
         return next((one.num_changes for one in reported), 0)
 
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, get_args
 
 from labengine import events as ev
-from labengine.check.blame import Blamed
+from labengine.check.blame import Blamed, Suspects
+from labengine.check.claims import Claims, Noted
 from labengine.check.first_event import BrokenState, NearestEvents, Suspicion, first_events
 from labengine.check.granted import judge_failure, judge_granted
 from labengine.check.idle import judge_idle
 from labengine.check.invariants import check_invariants
 from labengine.check.judge import Judge, WatchedEngine
 from labengine.check.plan_rules import judge_booked, judge_progress
+from labengine.check.shadow import Difference, Shadow
 from labengine.check.slot_memory import SavedBlocks, SlotMemory
 from labengine.check.stream import Stream
+from labengine.check.tier import TierContent
 from labengine.core.connector import BlockKV
+from labengine.core.seams import tier_class
 from labengine.core.step_plan import Logits, StepPlan
 from labengine.record.fold import Fold
 from labengine.record.hooks import Hooks, Subscription
@@ -114,9 +118,12 @@ class Watch:
         self._reported: set[Subject] = set()
         self._suspicions: list[Suspicion] = []
         self._saved = SavedBlocks()
+        self._tier = TierContent()
         self._judge: Judge | None = None
+        self._claims: Claims | None = None
         self._stream: Stream | None = None
         self._engine: WatchedEngine | None = None
+        self._shadow: Shadow | None = None
         self._blamed: list[Blamed] = []
         self._step = 0
         self._is_open = False
@@ -142,13 +149,15 @@ class Watch:
         self._judge = judge = Judge(engine, self._saved)
         if memory is not None:
             judge.oracle.memory = memory
-        self._stream = stream = self._stream_of(engine)
+        suspects = Suspects(engine.parts, tier_class(engine.scheduler.external.connector))
+        self._claims = Claims(engine.scheduler, engine.requests, suspects, judge.oracle, self._tier)
+        self._stream = stream = self._stream_of(engine, suspects)
+        self._shadow = Shadow(engine.scheduler, self._hooks, engine.journal, self.note_difference, self._stop)
         subscribe = self._hooks.subscribe
         self._subscriptions = [
             subscribe(stream.note),
             subscribe(self._note_step, ev.StepStarted),
             subscribe(judge.note_block, ev.BlockAllocated, ev.BlockTouched, ev.BlockCached, ev.BlockFreed),
-            subscribe(judge.note_name, ev.BlockCached),
             subscribe(judge.note_replaced, ev.BlockMerged, ev.BlockCopied),
             subscribe(judge.note_eviction, ev.BlockEvicted),
             subscribe(judge.note_release, ev.RequestFinished, ev.RequestPreempted),
@@ -156,14 +165,15 @@ class Watch:
             subscribe(judge.note_load, ev.BlocksLoaded),
             subscribe(judge.note_save, ev.BlocksSaved),
             subscribe(judge.note_rollback, ev.StepRolledBack),
+            subscribe(self._note_claim, *get_args(Noted)),
             subscribe(self._note_failure, ev.StepFailed),
             subscribe(self._note_end, ev.ForwardRan, ev.StepRolledBack, ev.StepEnded),
         ]
 
-    def _stream_of(self, engine: WatchedEngine) -> Stream:
+    def _stream_of(self, engine: WatchedEngine, suspects: Suspects) -> Stream:
         number = 1 if self._timeline is None else self._timeline.end
         pool = engine.scheduler.manager.pool
-        return Stream(lambda: Fold.of(engine.snapshot()), number, pool, engine.requests, engine.parts, engine.journal)
+        return Stream(lambda: Fold.of(engine.snapshot()), number, pool, engine.requests, suspects, engine.journal)
 
     @property
     def memory(self) -> SlotMemory:
@@ -175,7 +185,15 @@ class Watch:
         """Stop watching; the violations stay. A second call has no effect."""
         for subscription in self._subscriptions:
             subscription.close()
+        if self._shadow is not None:
+            self._shadow.close()
         self._subscriptions, self._judge, self._stream, self._engine = [], None, None, None
+        self._claims = None
+
+    @property
+    def overrides(self) -> Mapping[str, bool | None]:
+        """The overridden methods: True if one has decided otherwise than production, None if nothing has called it."""
+        return {} if self._shadow is None else {**dict.fromkeys(self._shadow.never_called), **self._shadow.called}
 
     def check(self, snapshot: Snapshot) -> list[Violation]:
         """Return everything found so far, and every invariant judged now on the complete state."""
@@ -196,6 +214,7 @@ class Watch:
             self._compare(lambda stream: stream.look_ahead())
         self._report()
         self._ask(lambda judge: judge.judge_writes(plan))
+        self._ask_claims(lambda claims, stream: claims.note_plan(plan))
 
     def _judge_plan(self, plan: StepPlan, stream: Stream) -> list[Blamed]:
         """Return violations of the rules on what a schedule has to do for its requests."""
@@ -220,6 +239,7 @@ class Watch:
         """Note that a load writes to a block."""
         if self._judge is not None:
             self._judge.oracle.overwritten(block_id)
+        self._ask_claims(lambda claims, stream: claims.note_overwritten(block_id))
 
     def block_delivered(self, group: int, block_id: int, kv: BlockKV | None) -> None:
         """Note what a load has written to a block."""
@@ -234,6 +254,28 @@ class Watch:
     def copy_of(self, group: int, block_id: int, kv: BlockKV | None) -> BlockKV | None:
         """Return a block's KV with the identities of its content, for the external tier."""
         return kv if self._judge is None else self._judge.oracle.memory.copy(group, block_id, kv)
+
+    # -- called by the shadow ------------------------------------------------------------------------------------------
+
+    def note_difference(self, one: Difference) -> None:
+        """Emit an override's decision that differs from production's; a look-up that finds less breaks a rule."""
+        stream = self._stream
+        number = 0 if stream is None else stream.last_number + 1
+        if ev.DecisionDiffered in self._hooks:
+            about = (
+                one.method,
+                one.replaces,
+                one.decided,
+                one.instead_of,
+                -1 if one.request_id is None else one.request_id,
+            )
+            self._hooks.emit(ev.DecisionDiffered(*about))
+        if one.num_found is not None:
+            less, more = one.num_found
+            subject = "" if one.request_id is None else f" for request {one.request_id}"
+            text = f"{one.method} finds {less} tokens{subject}, and {one.replaces} finds {more} on the same state"
+            request_ids = () if one.request_id is None else (one.request_id,)
+            self._blamed.append(Blamed(Violation("longest", text, request_ids), number))
 
     # -- reporting -----------------------------------------------------------------------------------------------------
 
@@ -252,11 +294,17 @@ class Watch:
         self._compare(lambda stream: stream.look_ahead())
         self._report()
 
+    def _note_claim(self, event: Noted) -> None:
+        self._ask_claims(lambda claims, stream: claims.note(event, stream.last_number))
+
     def _note_end(self, event: ev.ForwardRan | ev.StepRolledBack | ev.StepEnded) -> None:
         if type(event) is ev.StepEnded:
             self._compare(self._judge_booked)
             self._compare(lambda stream: stream.settle())
+            self._ask_claims(Claims.judge_names)
             self._ask(Judge.judge_changes)
+            if self._shadow is not None:
+                self._shadow.settle()
         elif type(event) is ev.StepRolledBack:
             self._compare(lambda stream: stream.take_back())
         self._report()
@@ -284,9 +332,18 @@ class Watch:
         if self._stream is None:
             return
         try:
-            self._blamed += question(self._stream)
+            blamed = question(self._stream)
+            self._blamed += blamed
+            if blamed and self._judge is not None:
+                self._judge.note_contradicted(one.violation for one in blamed)
         except Exception as error:
             self._stop(error)
+
+    def _ask_claims(self, question: Callable[[Claims, Stream], list[Blamed]]) -> None:
+        """Collect violations of what events claim. A failure here must not disturb the engine."""
+        claims = self._claims
+        if claims is not None:
+            self._compare(lambda stream: question(claims, stream))
 
     def _stop(self, error: Exception) -> None:
         self.close()
@@ -331,7 +388,7 @@ class Watch:
         return found
 
     def _keep(self, violation: Violation, first_event: int | None) -> None:
-        misnamed = () if self._judge is None else self._judge.misnamed(violation)
+        misnamed = () if self._claims is None else self._claims.misnamed(violation)
         v = replace(violation, step=self._step, first_event=first_event, misnamed=misnamed)
         self._reported |= v.subjects
         self.violations.append(v)

@@ -213,6 +213,13 @@ class Connector(ABC):
     def forget(self, transfers: Sequence[BlockTransfer]) -> None:
         """Drop the keys of transfers that could not be loaded. Unknown ones are ignored."""
 
+    def num_kept(self) -> int | None:
+        """Return the number of blocks that save_kv has kept since the tier was empty.
+
+        None where others may change its content: then the checks do not know what it has.
+        """
+        return None
+
     @abstractmethod
     def describe(self) -> str:
         """Return one readable line: kind, entries, bytes, cap."""

@@ -72,6 +72,9 @@ class KVCacheGroup:
     caches_every_block = True
     """True when every full block is worth caching."""
 
+    finds_longest = True
+    """False declares a policy that may leave cached blocks unused: the rule `longest` is not judged on it."""
+
     # -- what a kind of attention decides ------------------------------------------------------------------------------
 
     def find_hit(self, request: Request, max_tokens: int, siblings: Sequence[KVCacheGroup]) -> GroupHit:

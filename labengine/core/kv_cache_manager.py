@@ -32,6 +32,9 @@ class KVCacheManager:
     """True when allocating hashes the new tokens: no step can then be scheduled while tokens of the step before are
     still to be sampled."""
 
+    finds_longest = True
+    """False declares a policy that may leave cached blocks unused: the rule `longest` is not judged on it."""
+
     def __init__(
         self,
         config: EngineConfig,

@@ -104,6 +104,16 @@ def base_classes() -> dict[str, type]:
     return {name: get_args(hint)[0] for name, hint in get_type_hints(Parts).items() if get_args(hint)}
 
 
+def parts_of(scheduler: Scheduler) -> tuple[Any, ...]:
+    """Return the objects of a core that take decisions. A class of one's own may keep some of them to itself."""
+    manager = scheduler.manager
+    policies = [getattr(group, "_merge_policy", None) for group in manager.groups]
+    inner = getattr(manager, "_hash_chain", None), getattr(manager, "_prefix_lookup", None)
+    outer = scheduler, scheduler.external, scheduler.waiting
+    found = (*outer, manager, *inner, manager.pool, manager.pool.free_queue, *policies, *manager.groups)
+    return tuple({id(part): part for part in found if part is not None}.values())
+
+
 def _missing_methods(part: type, base: type) -> list[str]:
     """Return the base's public methods that this class neither has nor forwards."""
     if issubclass(part, base) or hasattr(part, "__getattr__"):

@@ -13,7 +13,7 @@ from labengine.core.parts import Parts
 from labengine.course.alone import MEMORY, begin_run
 from labengine.course.odd_values import odd_value
 from labengine.engine.failure import raising_method
-from labengine.events import EngineStarted, Event, ViolationFound, entry_of
+from labengine.events import DecisionDiffered, EngineStarted, Event, ViolationFound, entry_of
 from labengine.finder.endings import OF_THE_USER, named
 from labengine.finder.limits import EndlessOperationError, ends_soon
 from labengine.lab import Lab
@@ -85,7 +85,7 @@ class Trial:
     def behaviour(self) -> tuple[object, ...]:
         """How it ended, and its events without those that name parts or are a check's report."""
         assert self.lab.timeline is not None
-        left_out = (EngineStarted, ViolationFound)
+        left_out = (EngineStarted, ViolationFound, DecisionDiffered)
         events = self.lab.timeline.events() if self.ending != "endless" else []
         return (self.ending, *(event for event in events if not isinstance(event, left_out)))
 

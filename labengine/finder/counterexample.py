@@ -433,7 +433,10 @@ class Counterexample:
     def __repr__(self) -> str:
         settings = ", ".join(f"{name}={value!r}" for name, value in self._shown_settings().items())
         workload = indent("\n".join(self.operations), "    ")
-        return f"{self.headline}\n{self.message}\n\n    Lab('simulated', {settings})\n{workload}\n\n{self._how_found}"
+        first = self._finding.differed
+        differed = f"\nThe first decision that differs: {first}." if first else ""
+        lab = f"    Lab('simulated', {settings})\n{workload}"
+        return f"{self.headline}\n{self.message}{differed}\n\n{lab}\n\n{self._how_found}"
 
     @property
     def _how_found(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from labengine.config import ConfigError
 from labengine.core.connector import Connector
@@ -41,12 +41,14 @@ class Judgement:
     margin: int = 1
     notes: list[Callable[[Case], object]] = field(default_factory=list, compare=False)
     """Called with each case before it is run: a process that is lost in one leaves it behind."""
+    overrides: dict[str, bool | None] = field(default_factory=dict, compare=False)
+    """What the suspects' overrides have come to so far, as Watch.overrides."""
 
     def sandbox(self, scope: Scope, parts: Parts | None = None) -> Sandbox:
         """Return an empty sandbox of the suspects, or of other parts."""
         if parts is None:
             maker = self.suspects.make_connector or _maker(scope)
-            return Sandbox(scope.config, self.suspects.parts, maker, repeats=scope.repeats)
+            return Sandbox(scope.config, self.suspects.parts, maker, repeats=scope.repeats, overrides=self.overrides)
         return Sandbox(scope.config, parts, _maker(scope), repeats=scope.repeats)
 
     def of(self, case: Case, sandbox: Sandbox | None = None) -> tuple[Finding, Case] | None:
@@ -54,6 +56,10 @@ class Judgement:
         for note in self.notes:
             note(case)
         sandbox = sandbox or self.sandbox(case.scope)
+        found = self._found(sandbox, case)
+        return None if found is None else (replace(found[0], differed=sandbox.differed), found[1])
+
+    def _found(self, sandbox: Sandbox, case: Case) -> tuple[Finding, Case] | None:
         found = _run(sandbox, case)
         if found is None:
             return None

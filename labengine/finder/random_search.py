@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from random import Random
 
-from labengine.events import Event, RequestAdded, StepStarted
+from labengine.events import DecisionDiffered, Event, RequestAdded, StepStarted
 from labengine.finder.judgement import Case, Judgement
 from labengine.finder.operations import Abort, Add, BreakOff, Fork, Operation, Reset, Rewind, TakeStep, Workload
 from labengine.finder.sandbox import Finding
@@ -125,6 +125,8 @@ class EventPairs:
         self._before: object = None
 
     def note(self, event: Event) -> None:
+        if isinstance(event, DecisionDiffered):  # it says nothing of the state
+            return
         now = (type(event), getattr(event, "reason", None))
         self.seen.add((self._before, now))
         self._before = now

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from html import escape
 from typing import get_args
 
@@ -12,6 +13,7 @@ from labengine.finder.sandbox import Kind
 from labengine.finder.search import SearchCounts, Unfinished
 from labengine.finder.suspects import Suspects
 from labengine.record.wording import counted, listed
+from labengine.session.overrides_in_use import merged, override_notes
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ class SearchReport:
     """Scopes whose states fill a process's memory; random workloads went on in them."""
     operations: tuple[str, ...] = ()
     """Kinds of operations that were tried."""
+    overrides: tuple[str, ...] = ()
+    """Sentences on overrides that were never called, or have decided otherwise than production."""
     remarks: tuple[str, ...] = ()
     """Processes that were lost, a sentence each."""
     is_cut: bool = False
@@ -59,6 +63,7 @@ class SearchReport:
             seed,
             tuple(dict.fromkeys(scope for one in counts for scope in one.unfinished)),
             tuple(kind.what for kind in get_args(EngineOperation | Repeat) if kind.what in tried),
+            tuple(override_notes(reduce(merged, (one.overrides for one in counts), {}), "nothing went wrong by it")),
             tuple(dict.fromkeys(remark for one in counts for remark in one.remarks)),
             any(one.is_cut for one in counts),
         )
@@ -89,7 +94,7 @@ class SearchReport:
             f"{counted(one.depth, 'operation')} were tried."
             for one in self.unfinished
         ]
-        return "\n".join([*lines, *self.remarks])
+        return "\n".join([*lines, *self.overrides, *self.remarks])
 
     def _repr_html_(self) -> str:
         return "".join(f"<p>{escape(line)}</p>" for line in repr(self).splitlines())

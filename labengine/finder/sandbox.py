@@ -13,20 +13,22 @@ from labengine.config import ConfigError, EngineConfig
 from labengine.core.connector import Connector
 from labengine.core.editions import EDITIONS
 from labengine.core.journal import Journal
-from labengine.core.parts import Parts
+from labengine.core.parts import Parts, parts_of
 from labengine.core.request import ExtraKeys, Request
 from labengine.engine.engine import Engine, StepReport
 from labengine.engine.simulated import SimulatedRunner
+from labengine.events import DecisionDiffered
 from labengine.finder.endings import OF_THE_USER, num_copies, refusing_copies, said_of
 from labengine.finder.limits import NUM_STEPS, EndlessOperationError, refuse_alarm, restart_clock
 from labengine.finder.operation_log import OperationLog, Past
 from labengine.finder.operations import Add, Fork, Operation, Repeat, Rewind, TakeStep, Workload, is_possible
 from labengine.finder.repeats import RepeatError, refuse_difference
-from labengine.finder.state_key import attributes_of, parts_of, state_key
+from labengine.finder.state_key import attributes_of, state_key
 from labengine.finder.tally import Tally
 from labengine.record.hooks import Hooks
 from labengine.record.snapshot import Snapshot
 from labengine.record.violation import Violation
+from labengine.session.overrides_in_use import merged
 
 Kind = Literal["rule", "raises", "liveness", "differs", "worse"]
 
@@ -41,6 +43,8 @@ class Finding:
     """The broken rule, or the name of the exception."""
     ends_process: bool = False
     """True if it ends the process that plays it."""
+    differed: str = ""
+    """The first decision of an override that was another one than production's."""
 
 
 class UndoableJournal(Journal):
@@ -98,10 +102,18 @@ class Sandbox:
         make_connector: Callable[[], Connector] | None = None,
         *,
         repeats: bool = False,
+        overrides: dict[str, bool | None] | None = None,
     ) -> None:
-        """repeats: forks and rewinds are possible; for these the states before its steps are kept."""
+        """repeats: forks and rewinds are possible; for these the states before its steps are kept.
+
+        overrides: takes what the parts' overrides come to, as Watch.overrides.
+        """
         self.hooks = Hooks()
         self.tally = Tally(self.hooks)
+        self.differed = ""
+        """The first decision of an override that was another one than production's, in words."""
+        self._overrides = {} if overrides is None else overrides
+        self.hooks.subscribe(self._note_difference, DecisionDiffered)
         self.watch = Watch(self.hooks)
         self._make, self._repeats = (config, parts, make_connector), repeats
         self._begin()
@@ -151,6 +163,7 @@ class Sandbox:
         else:
             self.watch.check(engine.snapshot())
             self.tally.note_step(engine)
+            self._overrides.update(merged(self._overrides, self.watch.overrides))
         return None
 
     def _repeat(self, operation: Repeat) -> Finding | None:
@@ -223,6 +236,11 @@ class Sandbox:
             del request.block_hashes[num_hashes:], request.links[num_links:], request.prefixes[num_prefixes:]
         self.watch.follow(self.engine, mark.memory.duplicate())
         return not self.journal.failures and self.engine.scheduler.external.connector is None and self.key() == mark.key
+
+    def _note_difference(self, event: DecisionDiffered) -> None:
+        about = "" if event.request_id < 0 else f" about request {event.request_id}"
+        answers = f"{event.decided} instead of {event.instead_of}"
+        self.differed = self.differed or f"{event.method} decides otherwise than {event.replaces}{about}: {answers}"
 
     def _unadd(self, request: Request) -> None:
         scheduler = self.engine.scheduler

@@ -16,6 +16,7 @@ from labengine.finder.random_search import RandomSearch
 from labengine.finder.sandbox import Finding, raised
 from labengine.finder.scopes import Scope
 from labengine.finder.shrinking import shrunk, size
+from labengine.session.overrides_in_use import merged
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,8 @@ class SearchCounts:
     unfinished: list[Unfinished] = field(default_factory=list)
     operations: set[str] = field(default_factory=set)
     """Kinds of operations that were tried."""
+    overrides: dict[str, bool | None] = field(default_factory=dict)
+    """What the suspects' overrides have come to, as Watch.overrides."""
     remarks: list[str] = field(default_factory=list)
     """What became of the searcher's process, where it did not come to its end by itself."""
     is_cut: bool = False
@@ -75,6 +78,7 @@ class SearchCounts:
             [*before.exhausted, *self.exhausted],
             [*before.unfinished, *self.unfinished],
             before.operations | self.operations,
+            merged(before.overrides, self.overrides),
             [*before.remarks, *self.remarks],
             before.is_cut or self.is_cut,
         )
@@ -101,7 +105,7 @@ def search(task: Task, deadline: float) -> Iterator[Found | SearchCounts]:
 
     Of each kind only the first finding is reported, as it is and then shrunk.
     """
-    counts, newest = SearchCounts(), _Newest()
+    counts, newest = SearchCounts(overrides=task.judgement.overrides), _Newest()
     judgement = replace(task.judgement, notes=[*task.judgement.notes, newest.keep])
     for found in newest.guarded(_raw(replace(task, judgement=judgement), counts)):
         if isinstance(found, Found):

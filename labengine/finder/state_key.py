@@ -8,6 +8,7 @@ from typing import Any
 
 from labengine.check.slot_memory import SlotMemory
 from labengine.core.block import Block, Prefix
+from labengine.core.parts import parts_of
 from labengine.core.request import Request, RequestStatus
 from labengine.core.scheduler import Scheduler
 
@@ -44,24 +45,6 @@ def state_key(scheduler: Scheduler, memory: SlotMemory, known: Mapping[type, fro
             _external(scheduler, numbers),
             tuple(own_state(part, known) for part in parts_of(scheduler)),
         )
-    )
-
-
-def parts_of(scheduler: Scheduler) -> tuple[object, ...]:
-    """Return the objects of a core that take decisions."""
-    manager = scheduler.manager
-    policies = {id(group._merge_policy): group._merge_policy for group in manager.groups}
-    return (
-        scheduler,
-        manager,
-        manager._hash_chain,
-        manager.pool,
-        manager.pool.free_queue,
-        *policies.values(),
-        *manager.groups,
-        manager._prefix_lookup,
-        scheduler.external,
-        scheduler.waiting,
     )
 
 

@@ -11,14 +11,15 @@ from textwrap import shorten
 from IPython.core.error import UsageError
 
 from labengine.core.editions import LABENGINE
+from labengine.core.part_methods import class_name
 from labengine.core.parts import Parts
-from labengine.core.seams import DECIDED_BY, deciding_methods
 from labengine.lab import Lab
 from labengine.magics.current_lab import CurrentLab
 from labengine.magics.table import argument, command
 from labengine.magics.words import acting_on, display, violation_line
 from labengine.record.wording import counted
 from labengine.session.compare.comparison import Comparison
+from labengine.session.overrides_in_use import override_notes
 from labengine.session.patch.cell import cell_text, parts_from_cell
 from labengine.session.patch.rerun_beside import ROLES
 from labengine.session.patch.seams import GROUP_FIELDS, PartSeam, find_seam, seams_in_use
@@ -38,8 +39,10 @@ def seams(current: CurrentLab, word: str = "") -> None:
     if not found:
         raise UsageError(f"no seam has {word!r} in its name; %lab seams lists all")
     width = max(len(str(seam)) for seam in found)
+    overrides = current.lab.session.inspection.overrides if current.has_lab else {}
     for seam in found:
-        print(f"{seam!s:<{width}}  {shorten(seam.method.reason, _WIDTH, placeholder=' ...')}  [{_place(seam)}]")
+        use = ", never called so far" if overrides.get(str(seam), False) is None else ""
+        print(f"{seam!s:<{width}}  {shorten(seam.method.reason, _WIDTH, placeholder=' ...')}  [{_place(seam)}{use}]")
 
 
 @command(argument("name", metavar="SEAM", offers=_NAMES, help="touch, or BlockPool.touch"))
@@ -127,18 +130,18 @@ def _outcome(comparison: Comparison, seam: PartSeam) -> list[str]:
     if _is_idle(left) and not _is_idle(right) and right.crash is None:
         steps = counted(right.snapshot().step, "step")
         lines.append(f"with your {seam.name}: after {steps} there are still requests to finish; %lab run goes on")
-    return [*lines, str(comparison.first_difference() or _no_difference(left, seam))]
+    return [*lines, str(comparison.first_difference() or _no_difference(right, seam))]
 
 
 def _is_idle(lab: Lab) -> bool:
     return lab.session.stepper.engine.scheduler.is_idle
 
 
-def _no_difference(lab: Lab, seam: PartSeam) -> str:
-    text = "No difference: on this workload both decide the same, event by event."
-    names = {f"{cls.__name__}.{seam.name}" for cls in seam.owner.__mro__}
-    is_decider = any(names.intersection(methods) for methods in DECIDED_BY.values())
-    events = () if lab.timeline is None else lab.timeline.events()
-    if is_decider and not any(names.intersection(deciding_methods(event)) for event in events):
-        text += f" None of its events is of a kind that {seam.name} decides."
-    return text
+def _no_difference(patched: Lab, seam: PartSeam) -> str:
+    names = {f"{class_name(getattr(patched.parts, field))}.{seam.name}" for field in seam.fields}
+    known = patched.session.inspection.overrides
+    if notes := override_notes({name: found for name, found in known.items() if name in names}):
+        return f"No difference: {' '.join(notes)}"
+    if patched.session.watch is None:
+        return f"No difference, event by event. Without checks it is not known whether {seam.name} was called."
+    return "No difference: on this workload both decide the same, event by event."

@@ -64,6 +64,7 @@ SCENARIOS: dict[str, str] = {
     "vllm-47235": "labengine.scenarios.vllm_47235_stored_once",
     "vllm-47728": "labengine.scenarios.vllm_47728_window_in_flight",
     "vllm-48481": "labengine.scenarios.vllm_48481_zeroed_after_load",
+    "vllm-49097": "labengine.scenarios.vllm_49097_skipped_request",
     "vllm-49674": "labengine.scenarios.vllm_49674_preemption_cascade",
     "vllm-57104": "labengine.scenarios.vllm_57104_loads_fill_the_pool",
     "vllm-57610": "labengine.scenarios.vllm_57610_sparse_retention",

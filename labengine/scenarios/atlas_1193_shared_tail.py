@@ -62,7 +62,7 @@ class SharedTail(Scenario):
     )
     kind = "partial tail"
     breaks = "Several requests write their own tokens to the same slots of one block."
-    seen_by = ("write", "read")
+    seen_by = ("write", "read", "named")
     question = "Four requests share six tokens, in blocks of 4: how many of them read their own KV?"
     roles = ("the bug: the tail is shared", "the fix: full blocks only")
     columns = (

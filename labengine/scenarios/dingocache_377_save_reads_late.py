@@ -94,7 +94,7 @@ class SaveReadsLate(Scenario):
     kind = "external tier"
     breaks = "The tier files another request's KV under a block's hash, and serves it to the next hit."
     wrong_figure = "blocks misread"
-    seen_by = ("read",)
+    seen_by = ("read", "named")
     question = "A's blocks are reused before their save has read them, and C has A's prompt: what does C load?"
     roles = ("the bug: copied later", "correct: copied before the block can be given away")
     columns = (

@@ -124,7 +124,7 @@ class UnpinnedTwice(Pinned, Scenario):
     kind = "external tier"
     breaks = "A page that another request is still loading loses its pin, and is evicted."
     wrong_figure = "blocks misread"
-    seen_by = ("read",)
+    seen_by = ("read", "named")
     question = "A and B load a shared block, and A's load ends first: what does B get?"
     roles = ("the bug: unpinned twice", "the fix: unpinned once")
     experiments: Mapping[str, Experiment] = {"alone": UnsharedChunks()}

@@ -129,7 +129,7 @@ class HitInFlight(TwoEqualPrompts, Scenario):
     kind = "hit in flight"
     breaks = "A request reads slots that a later step is going to write."
     wrong_figure = "requests that misread"
-    seen_by = ("read",)
+    seen_by = ("read", "named")
     question = "Two equal prompts of 9 tokens in one step, blocks of 4: what does B find, and read?"
     columns = (SEVERAL, FIXED, AS_IT_WAS, NOW)
     settings = settings(num_blocks=12, block_size=4)

@@ -213,7 +213,7 @@ class OffByOne(Grows, Scenario):
     kind = "boundary"
     breaks = "A token's KV goes to the block behind its own, and the block that is hashed has a hole."
     wrong_figure = "in a wrong slot"
-    seen_by = ("slot", "read")
+    seen_by = ("slot", "read", "named")
     question = "One request grows from 3 to 12 tokens in blocks of 4: where does its KV go?"
     roles = ("the bug: what pull request 71 proposes", "correct as it was")
     guide = (

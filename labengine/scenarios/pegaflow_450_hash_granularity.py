@@ -73,7 +73,7 @@ class HashGranularity(Scenario):
     )
     kind = "chain"
     breaks = "A request loads another session's KV from the external tier: fluent answers to another question."
-    seen_by = ("read",)
+    seen_by = ("read", "named")
     question = "Two prompts share their first 4 of 17 tokens: how much of A's KV does B load?"
     columns = (BROKEN, FIXED)
     settings = settings(num_blocks=8, groups=(GroupSpec(8),), hash_block_size=2, external="host")

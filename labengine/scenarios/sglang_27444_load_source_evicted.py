@@ -76,7 +76,7 @@ class LoadSourceEvicted(Scenario):
     kind = "external tier"
     breaks = "A load delivers the KV that another request has put into its source page."
     wrong_figure = "blocks misread"
-    seen_by = ("read",)
+    seen_by = ("read", "named")
     question = "A loads two pages of a tier that has two, and B is saved meanwhile: what does A get?"
     roles = ("the bug: pages are not pinned", "correct: read before anything is evicted")
     columns = (

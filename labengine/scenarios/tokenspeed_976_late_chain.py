@@ -89,7 +89,7 @@ class LateChain(Scenario):
     kind = "extra keys"
     breaks = "The base model reads KV that was computed with an adapter's weights."
     wrong_figure = "requests that misread"
-    seen_by = ("read",)
+    seen_by = ("scope", "read")
     question = "A prompt of 3 tokens with an adapter, blocks of 4: whose block is the first one, once it is full?"
     columns = (BROKEN, FIXED)
     settings = settings(num_blocks=8, block_size=4)

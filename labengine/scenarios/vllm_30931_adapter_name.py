@@ -154,7 +154,7 @@ class AdapterName(Scenario):
     kind = "extra keys"
     breaks = "An adapter answers from KV that was computed with the weights of another one."
     wrong_figure = "requests that misread"
-    seen_by = ("read",)
+    seen_by = ("scope", "read")
     question = "The same tokens with adapter 'sql' of id 1 and of id 2, from two folders: what does the second find?"
     columns = (BROKEN, FIXED, ID)
     settings = settings(num_blocks=12, block_size=4)

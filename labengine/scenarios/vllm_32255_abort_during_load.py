@@ -74,7 +74,7 @@ class AbortDuringLoad(Scenario):
     kind = "abort during load"
     breaks = "A transfer for a request that has ended overwrites the KV of the blocks' next owner."
     wrong_figure = "blocks misread"
-    seen_by = ("read",)
+    seen_by = ("read", "named")
     question = "A is aborted during its load, and C computes in the blocks that are free: what does C read?"
     roles = ("the bug: freed while the transfer runs", "labengine's way: the transfer is stopped")
     columns = (

@@ -23,15 +23,12 @@ from labengine.scenarios.counts import events_of, num_finished
 from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import (
     Column,
-    FirstWrong,
     GuideStop,
     Scenario,
     Table,
-    moment_of,
     sentences,
     settings,
     symptom,
-    wrong_at,
 )
 
 
@@ -117,10 +114,7 @@ class UnpinnedHit(Scenario):
     kind = "external tier"
     breaks = "A load is planned for blocks that the tier no longer has."
     wrong_figure = "attempts that failed"
-    why_unseen = (
-        "The tier refuses the load and the step is rolled back before anything is read: the error itself is the "
-        "symptom, and the state stays valid."
-    )
+    seen_by = ("tier",)
     question = "B's hit was counted before A's blocks were saved: can B be loaded?"
     roles = ("the bug: the first count is used", "labengine's way: counted when it is used")
     columns = (
@@ -181,13 +175,6 @@ class UnpinnedHit(Scenario):
             "attempts that failed": len(events_of(lab, StepRolledBack)),
             "requests finished": num_finished(lab),
         }
-
-    def first_wrong(self, lab: Lab) -> FirstWrong | None:
-        """Return the event that counts on the evicted blocks."""
-        moment = moment_of(lab, ExternalHit)
-        if moment is None:
-            return None
-        return wrong_at(lab, moment, "B is admitted with tokens that the tier has evicted since they were counted.")
 
     def error(self) -> str:
         """Return the error of B's first step."""

@@ -124,7 +124,7 @@ class UncommittedHash(Scenario):
     kind = "hit in flight"
     breaks = "A look-up finds a block whose KV no step has written, and the request goes on from there."
     wrong_figure = "requests that misread"
-    seen_by = ("read",)
+    seen_by = ("named", "read")
     question = "A's second chunk is scheduled, A is preempted in the same step, and comes back: what does it find?"
     columns = (EAGER, LATE, ROLLED_BACK, FIRST_COME)
     settings = settings(num_blocks=6, block_size=4, long_prefill_token_threshold=8)

@@ -103,7 +103,7 @@ class UntaggedExtraKeys(Scenario):
         "The base model reads KV that was computed with an adapter's weights, although the salt is there to isolate it."
     )
     wrong_figure = "requests that misread"
-    seen_by = ("read",)
+    seen_by = ("scope", "read")
     question = "The same tokens, with adapter 'tenant-7' and with salt 'tenant-7': who finds whose blocks?"
     columns = (BROKEN, FIXED)
     settings = settings(num_blocks=12, block_size=4)

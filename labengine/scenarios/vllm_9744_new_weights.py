@@ -141,7 +141,7 @@ class NewWeights(WithReset, Scenario):
     kind = "extra keys"
     breaks = "A request on new weights reads KV that was computed with the old ones."
     wrong_figure = "requests that misread"
-    seen_by = ("read",)
+    seen_by = ("scope", "read")
     question = "One prompt before and after the weights are replaced: what does the second request find?"
     is_reset = False
     roles = ("as vLLM, without a reset", "labengine's way: the version is in the hash")

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from labengine.check.invariants import check_invariants
+from labengine.check.invariants import check_invariants, judge_contents
 from labengine.check.watch import Watch
 from labengine.config import checked_int
 from labengine.core.connector import Connector
-from labengine.core.merge_policy import LateMerge
+from labengine.core.merge_policy import LateMerge, LateMergeComparingPrefixes
 from labengine.core.parts import Parts
 from labengine.engine.ahead import scheduling_line
 from labengine.engine.loaded_model import LoadedModel
 from labengine.record.snapshot import Snapshot
 from labengine.record.violation import Violation
+from labengine.session.overrides_in_use import Overrides, override_line
 from labengine.session.runs import Runs
 from labengine.session.stats import LabStats, StatsListener
 from labengine.session.stepper import Stepper
@@ -53,12 +54,19 @@ class Inspection:
             snapshot = self._stepper.engine.snapshot()
             if self._watch is not None:
                 return self._watch.check(snapshot)
-            return check_invariants(snapshot, merges=issubclass(self._parts.merge_policy, LateMerge))
+            policy = self._parts.merge_policy
+            contents = [] if issubclass(policy, LateMergeComparingPrefixes) else judge_contents(snapshot)
+            return [*check_invariants(snapshot, merges=issubclass(policy, LateMerge)), *contents]
 
     @property
     def violations(self) -> list[Violation]:
         """Violations that the checks have found so far, oldest first."""
         return [] if self._watch is None else list(self._watch.violations)
+
+    @property
+    def overrides(self) -> Overrides:
+        """What the parts' overrides have come to, as Watch.overrides; empty where nothing is checked."""
+        return {} if self._watch is None else self._watch.overrides
 
     def kv(self, block_id: int, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return K and V of one block in one layer, each [block_size, kv_heads, head_dim]."""
@@ -88,6 +96,7 @@ class Inspection:
             "pool": f"{engine.num_used_blocks} of {config.num_blocks} {self._block_sizes(' tokens')} in use",
             "requests": self._request_counts(),
             **({} if self._external is None else {"external": self._external.describe()}),
+            **({"overrides": override_line(overrides)} if (overrides := self.overrides) else {}),
             "violations": self._violation_count(),
             "scheduling": scheduling_line(engine, self._scheduling),
             "state": "closed" if self._stepper.is_closed else "running" if self._runs.is_running else "paused",

@@ -12,9 +12,10 @@ from types import FunctionType
 from typing import Any
 
 from labengine.check.watch import Watch
+from labengine.core.connector import Connector
 from labengine.core.part_methods import definers, is_custom
 from labengine.core.parts import Parts
-from labengine.core.seams import DECIDED_BY, owners
+from labengine.core.seams import DECIDED_BY, owners, tier_class
 from labengine.engine.engine import Engine
 from labengine.engine.transfers import Transfers
 from labengine.session.source_text import source_lines, tree_of
@@ -156,14 +157,15 @@ methods: others that take part, in the same shape, the one that emits the event 
 of its source, from 0, that emits it, where there is one such line in all of them)."""
 
 
-def seams_of(parts: Parts, runner: type | None = None) -> dict[str, Seam]:
+def seams_of(parts: Parts, runner: type | None = None, connector: Connector | None = None) -> dict[str, Seam]:
     """Return the seam of each kind of event with these parts: {"BlockMerged": seam, "BlockFreed:window": ...}.
 
     runner: a user's ModelRunner, whose overrides take part in each forward pass and so in each token.
+    connector: the external tier.
     A method that the parts do not have (an edition that never preempts this way) is left out, and so is a kind for
     which none is left. Source that Python keeps no text of is described in its place.
     """
-    classes = _classes(parts)
+    classes = owners(parts, tier_class(connector)) | {"Engine": (Engine,), "Transfers": (Transfers,), "Watch": (Watch,)}
     below = [] if runner is None else list(_overrides_of(runner))
     found = {
         kind: _seam(kind, [*(below if kind in _OF_THE_RUNNER else ()), *_methods(names, classes)])
@@ -185,10 +187,6 @@ def _overrides_of(runner: Any) -> Iterator[Method]:
             method = method_of(owner, name, part)
             if method is not None and method.base is not None:
                 yield method
-
-
-def _classes(parts: Parts) -> dict[str, tuple[type, ...]]:
-    return owners(parts) | {"Engine": (Engine,), "Transfers": (Transfers,), "Watch": (Watch,)}
 
 
 def _methods(names: tuple[str, ...], classes: dict[str, tuple[type, ...]]) -> Iterator[Method]:

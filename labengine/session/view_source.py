@@ -133,7 +133,7 @@ class LabViewSource:
 
     @cached_property
     def _seams(self) -> dict[str, Seam]:
-        return seams_of(self._session.parts, self._session.settings.runner)
+        return seams_of(self._session.parts, self._session.settings.runner, self._session.external)
 
     def post(self, action: str, **arguments: Any) -> Future[Any]:
         """Have the lab's own thread run a command; the Future carries its result or its error.

@@ -206,13 +206,13 @@ class KeylessChain(HashChain):
 
 
 @pytest.mark.parametrize("domain", ["adapter", "cache_salt"])
-def test_sharing_across_adapters_is_seen_and_across_salts_it_does_no_harm(domain: str) -> None:
+def test_sharing_across_adapters_and_salts_is_seen_and_across_salts_nothing_is_misread(domain: str) -> None:
     parts = Parts(hash_chain=KeylessChain, merge_policy=as_parts("vllm").merge_policy).overriding(as_parts("labengine"))
     setup = watched(edition=parts)
     for value in ("a", "b"):
         setup.add(*range(9), extra_keys=((domain, value),))
         setup.run()
-    assert setup.broken_rules() == ({"read"} if domain == "adapter" else set())
+    assert setup.broken_rules() == ({"scope", "read"} if domain == "adapter" else {"scope"})
 
 
 def test_labengine_compares_prefixes_and_stays_silent_on_a_six_bit_hash() -> None:

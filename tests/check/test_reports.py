@@ -22,8 +22,9 @@ from labengine.core.parts import Parts
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request, RequestStatus
 from labengine.core.seams import decider
-from labengine.core.step_plan import ScheduledRequest, SlotRun
+from labengine.core.step_plan import SlotRun
 from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.scenarios.vllm_49097_skipped_request import DefersPrefills, IndexNotLowered
 
 X, Y, Z = range(100, 104), range(200, 204), range(300, 304)
 MAX_STEPS = 30
@@ -104,36 +105,6 @@ def a_prompt_that_ends_with_a_block(parts: Parts) -> Watched:
 
 
 # -- vLLM 49097: a victim earlier in `running` and not in the batch ----------------------------------------------------
-
-
-class DefersPrefills(TokenBudgetScheduler):
-    """Computes no further chunk of a prompt while others decode, and preempts the oldest request."""
-
-    def num_plannable(self, request: Request) -> int:
-        is_deferred = 0 < request.num_computed_tokens < request.num_prompt_tokens and len(self.running) > 1
-        return 0 if is_deferred else super().num_plannable(request)
-
-    def choose_victim(self, request: Request) -> Request:
-        return self.running[0]
-
-
-class IndexNotLowered(DefersPrefills):
-    """Goes on at the next index, though the victim stood before it."""
-
-    def _schedule_running(self, chunk: int, preempted: list[int]) -> list[ScheduledRequest]:
-        budget, index = self.config.max_num_batched_tokens, 0
-        batch: list[ScheduledRequest] = []
-        while index < len(self.running) and budget:
-            request = self.running[index]
-            index += 1
-            num_tokens = min(self.num_plannable(request), budget, chunk)
-            if not num_tokens:
-                continue
-            if not self.allocate_or_preempt(request, request.num_computed_tokens + num_tokens, batch, preempted):
-                break
-            batch.append(self.plan(request, num_tokens, RequestStatus.RUNNING))
-            budget -= num_tokens
-        return batch
 
 
 def a_victim_that_was_deferred(parts: Parts) -> Watched:

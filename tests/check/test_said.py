@@ -55,6 +55,27 @@ def test_an_event_that_says_what_its_method_did_not_do() -> None:
     assert setup.watch.violations[0] is first, "the cause is told before what follows from it"
 
 
+class WrongTouchAndMore(WrongTouch):
+    """The same, and a method that no table of deciding methods has."""
+
+    def _untouch(self, *arguments: Any) -> None:
+        super()._untouch(*arguments)
+
+
+def test_beside_an_override_that_no_table_has_all_overrides_are_named() -> None:
+    class Deep(TokenBudgetScheduler):
+        def _schedule_running(self, chunk: int, preempted: list[int]) -> Any:
+            return super()._schedule_running(chunk, preempted)
+
+        def longest_chunk(self) -> int:
+            return super().longest_chunk()
+
+    setup = story(block_pool=WrongTouchAndMore, scheduler=Deep)
+    setup.steps(1)
+    names = "Deep._schedule_running, Deep.longest_chunk, WrongTouchAndMore._untouch, WrongTouch.touch"
+    assert said(setup)[0].message.endswith(f"(overridden: {names})")
+
+
 class SilentPool(BlockPool):
     """Frees one block more than it says."""
 

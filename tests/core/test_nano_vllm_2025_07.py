@@ -234,4 +234,7 @@ def test_the_oracle_sees_that_it_reads_another_requests_kv() -> None:
         for prompt in ([*x, *y], [*v, *w, *y, *x], [*x, *y, 9]):
             lab.add(token_ids=prompt, max_tokens=1)
             lab.run()
-        assert {(violation.rule, violation.request_ids) for violation in lab.violations} == {("read", (2,))}
+        assert {(violation.rule, violation.request_ids) for violation in lab.violations} == {
+            ("named", (2,)),
+            ("read", (2,)),
+        }

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from functools import cache
+from typing import Any
 
 import pytest
 
 from checkout import ROOT
 from labengine import events as ev
 from labengine.core.block_pool import BlockPool
-from labengine.core.editions import EDITIONS, LABENGINE
+from labengine.core.connector import Connector
+from labengine.core.editions import EDITIONS, LABENGINE, RECORDED_EDITIONS
 from labengine.core.part_methods import definers, is_custom
 from labengine.core.parts import Parts
-from labengine.core.seams import DECIDED_BY, decider, owners
+from labengine.core.request import Request
+from labengine.core.seams import DECIDED_BY, decider, overrides, owners, tier_class
 from labengine.core.sliding_window import SlidingWindowGroup
+from labengine.core.step_plan import ScheduledRequest
 from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.engine.external import Delayed, HostStore
 from labengine.scenarios.nano_vllm_219_duplicate_blocks import NoAliveCheck
+from labengine.session.patch.seams import seams_in_use
 from labengine.session.reasons import method_of, seams_of
 
 CORE_PAGE = ROOT / "docs" / "core.md"
+ALL = (*EDITIONS.values(), *RECORDED_EDITIONS.values())
 NOT_THE_CORES = ("Engine.", "Transfers.", "Watch.", "Parts.")
 
 
@@ -38,7 +46,7 @@ def reasons() -> dict[str, str]:
 def part_classes() -> dict[str, tuple[type, str]]:
     """Each class of an edition's parts, and its base classes, by name; and the name of the part that it plays."""
     found: dict[str, tuple[type, str]] = {}
-    for parts in EDITIONS.values():
+    for parts in ALL:
         for part, classes in owners(parts).items():
             for base in (base for cls in classes for base in cls.__mro__[:-1]):
                 found.setdefault(base.__name__, (base, part))
@@ -64,10 +72,81 @@ def test_a_seam_is_public_and_says_what_it_does(seam: str) -> None:
     cls, part = part_classes()[name]
     assert not method.startswith("_")
     assert hasattr(cls, method), f"{name} has no {method}"
-    owner = next(cls for parts in EDITIONS.values() for cls in owners(parts)[part] if definers(cls, method))
+    owner = next(cls for parts in ALL for cls in owners(parts)[part] if definers(cls, method))
     text = method_of(owner, method, part)
     assert text is not None and text.reason, f"{seam} has no docstring"
     assert len(reasons()[seam]) > 10
+
+
+DECIDES_NO_EVENT = {
+    "is_idle": "asked between steps",
+    "refuse_what_it_lacks": "what it refuses is never made",
+    "refuse_what_never_fits": "what it refuses is never added",
+    "fault": "asked by the checks alone",
+    "finds_longest": "declares a policy to the checks",
+    "bind": "names the tier's content",
+    "describe": "words",
+    "num_kept": "asked by the checks alone",
+    "note": "words",
+    "close": "after the last event",
+}
+
+
+def public_seams() -> Iterator[tuple[str, str]]:
+    """Each public seam of all editions' parts and of the connector, with its name alone."""
+    for parts in ALL:
+        yield from ((str(seam), seam.name) for seam in seams_in_use(parts, ("full", "sliding_window")))
+    yield from ((f"Connector.{name}", name) for name in vars(Connector) if not name.startswith("_"))
+
+
+def test_every_public_seam_decides_some_event_or_is_said_to_decide_none() -> None:
+    """The blame table is derived from no list: a new seam of a part is missed here until it is in `decided_by`."""
+    known = {name.partition(".")[2] for names in DECIDED_BY.values() for name in names}
+    seams = set(public_seams())
+    assert sorted(seam for seam, name in seams if name not in known | DECIDES_NO_EVENT.keys()) == []
+    assert not known & DECIDES_NO_EVENT.keys() and DECIDES_NO_EVENT.keys() <= {name for _, name in seams}
+
+
+@pytest.mark.parametrize("names", DECIDED_BY.values(), ids=DECIDED_BY)
+def test_what_the_table_names_is_there(names: tuple[str, ...]) -> None:
+    for part, method in (name.split(".") for name in names if not name.startswith(NOT_THE_CORES)):
+        assert any(hasattr(cls, method) for parts in ALL for cls in owners(parts)[part]), f"{part}.{method}"
+
+
+class OwnTier(HostStore):
+    """A tier that says it has everything."""
+
+    def has(self, group: int, block_hash: bytes) -> bool:
+        return True
+
+
+def test_a_tier_of_ones_own_is_the_decider_also_behind_another_one() -> None:
+    for tier in (OwnTier(8), Delayed(OwnTier(8))):
+        found = decider(LABENGINE, "ExternalHit", tier_class(tier))
+        assert str(found) == "OwnTier.has"
+        assert [str(one) for one in overrides(LABENGINE, tier_class(tier))] == ["OwnTier.has"]
+    assert tier_class(None) is Connector and overrides(LABENGINE) == []
+
+
+class Deep(TokenBudgetScheduler):
+    """A private method, a public one, and a helper that replaces nothing."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+
+    def _schedule_running(self, chunk: int, preempted: list[int]) -> list[ScheduledRequest]:
+        return super()._schedule_running(chunk, preempted)
+
+    def skips(self, request: Request, skipped: Sequence[Request]) -> bool:
+        return self._never()
+
+    def _never(self) -> bool:
+        return False
+
+
+def test_overrides_are_all_that_replaces_something_of_ours() -> None:
+    parts = Parts(scheduler=Deep).overriding(LABENGINE)
+    assert [str(one) for one in overrides(parts)] == ["Deep._schedule_running", "Deep.skips"]
 
 
 def test_a_part_of_ones_own_is_the_decider() -> None:

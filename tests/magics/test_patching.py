@@ -63,7 +63,7 @@ def test_a_seam_opens_in_a_cell_that_can_be_run_as_it_is(worked: Notebook) -> No
     )
     cell = worked.shell.rl_next_input
     assert cell.startswith("%%lab patch BlockPool.touch\ndef touch(self, block_ids: Sequence[int]) -> None:\n")
-    assert "No difference: on this workload both decide the same" in worked.printed(cell)
+    assert "No difference: PatchedBlockPool.touch was never called in this workload.\n" in worked.printed(cell)
     assert "did you mean BlockPool.touch?" in worked.refused("%lab seam tuch")
 
 
@@ -149,11 +149,36 @@ def test_a_bug_whose_tier_was_filled_by_hand_is_patched_back(notebook: Notebook)
 
 def test_a_workload_that_never_gets_to_the_method_is_said_to(worked: Notebook) -> None:
     printed = worked.printed(patch("choose_victim", "def choose_victim(self, request):\n    return self.running[0]\n"))
-    assert "No difference" in printed and "None of its events is of a kind that choose_victim decides." in printed
+    assert "No difference: PatchedTokenBudgetScheduler.choose_victim was never called in this workload." in printed
     printed = worked.printed(
         patch("finish_reason", "def finish_reason(self, request):\n    return super().finish_reason(request)")
     )
-    assert "No difference" in printed and "None of its events" not in printed
+    assert "No difference: on this workload both decide the same, event by event." in printed
+
+
+def test_a_decision_without_consequences_is_told_from_the_same_decision(worked: Notebook) -> None:
+    same = "def mapped_after(self, mapped, block_id):\n    return (block_id,)\n"
+    printed = worked.printed(patch("mapped_after", same))
+    assert "No difference: on this workload both decide the same, event by event." in printed
+    printed = worked.printed(patch("longest_chunk", "def longest_chunk(self):\n    return 999\n"))
+    assert "longest_chunk decided otherwise than production, and nothing came of it." in printed
+
+
+def test_a_method_behind_an_attribute_is_said_to_be_never_called(worked: Notebook) -> None:
+    """Where every block is worth caching, nothing asks which."""
+    method = "def is_worth_caching(self, request, index):\n    return False\n"
+    printed = worked.printed(patch("is_worth_caching", method))
+    assert "is_worth_caching was never called in this workload." in printed
+
+
+def test_without_checks_nothing_is_claimed(notebook: Notebook) -> None:
+    notebook.printed(
+        "import labengine\n"
+        "lab = labengine.Lab('simulated', num_blocks=8, block_size=4, check=False)\n"
+        "lab.add(token_ids=[1, 2], max_tokens=1); lab.run()"
+    )
+    printed = notebook.printed(patch("longest_chunk", "def longest_chunk(self):\n    return 999\n"))
+    assert "Without checks it is not known whether longest_chunk was called." in printed
 
 
 def test_a_right_side_that_does_not_end_is_said_to_have_work_left(worked: Notebook) -> None:
@@ -167,7 +192,7 @@ def test_a_class_of_the_notebook_can_be_patched(notebook: Notebook) -> None:
         "class Mine(labengine.BlockPool):\n    def reused_first(self, block_ids):\n        return []\n"
         "lab = labengine.Lab('simulated', num_blocks=8, block_size=4, parts=labengine.Parts(block_pool=Mine))"
     )
-    assert "[this notebook]" in notebook.printed("%lab seams reused_first")
+    assert "[this notebook, never called so far]" in notebook.printed("%lab seams reused_first")
     notebook.printed("%lab seam reused_first")
     assert (
         notebook.shell.rl_next_input

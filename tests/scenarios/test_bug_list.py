@@ -25,7 +25,7 @@ def test_the_text_says_what_breaks_and_how_it_is_seen() -> None:
     assert first == (
         "nano-vllm-71  The off-by-one that was none (boundary)\n"
         "    A token's KV goes to the block behind its own, and the block that is hashed has a hole.\n"
-        "    The checks report: slot, read."
+        "    The checks report: slot, read, named."
     )
     assert "    No check sees it. Each block is referenced" in second and max(map(len, second.splitlines())) <= 100
     assert str(BugList()) == "no scenarios"

@@ -47,7 +47,7 @@ def test_a_list_of_violations_is_printed_in_words() -> None:
         for num_tokens in (6, 5):
             lab.add(token_ids=range(num_tokens), max_tokens=1)
             lab.step()
-        [found] = lab.violations
+        [found] = [violation for violation in lab.violations if violation.rule == "read"]
     assert found.misnamed, "the browser needs these bytes"
     assert "request 1 reads position 2" in repr([found]) and "b'" not in repr([found]) and "\\x" not in repr([found])
 

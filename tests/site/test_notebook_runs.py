@@ -13,7 +13,7 @@ from tools.site.notebook_page import notebook_page
 from tools.site.notebook_runs import executed
 
 CELLS = (
-    'import labengine\nlab = labengine.Lab("simulated", num_blocks=8, block_size=4)\nlab.add("a b c")\nlab.show()',
+    'import labengine\nlab = labengine.Lab("simulated", num_blocks=8, block_size=4)\nlab.add("a b c", max_tokens=8)\nlab.show()',
     "print(1)",
     "lab.step()",
     "lab.step();",

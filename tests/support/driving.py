@@ -22,8 +22,21 @@ from labengine.record.snapshot import Snapshot
 from paged_memory import PagedMemoryRunner
 from workloads import Workload
 
-UNSOUND_EDITIONS = ("nano-vllm-2025-07",)
-"""Those that may let a request read another's KV; otherwise they keep all the rules."""
+_BY_OWN_TOKENS = (
+    "a stale map entry leads to a block of equal own tokens after any prefix (StaleMapPool, OwnTokensGroup)"
+)
+EDITION_FAULTS: dict[str, dict[str, str]] = {
+    "nano-vllm-2025-07": {
+        "read": _BY_OWN_TOKENS,
+        "scope": _BY_OWN_TOKENS,
+        "named": "such a hit is registered under the hash of the request that hits it",
+        "one_entry": "such hits may name one block twice in a table",
+        "progress": "a hit may cover the whole prompt, and nothing is left to compute (nano-vLLM issue 114)",
+    }
+}
+"""Rules that an edition breaks because it equals an engine that did, and why. All others keep every rule."""
+
+UNSOUND_EDITIONS = tuple(EDITION_FAULTS)
 
 ALL_EDITIONS = tuple(name for name in EDITIONS if name not in UNSOUND_EDITIONS)
 """The sound ones."""

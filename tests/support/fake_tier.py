@@ -52,7 +52,7 @@ class FakeTier(Connector):
         """What happened so far, and how often."""
         self.on_their_way: dict[int, Load] = {}
         self._luck, self._rng, self._delay = luck or Luck(), Random(seed), delay or 0
-        self._clock = 0
+        self._clock = self._num_kept = 0
 
     @property
     def hanging(self) -> list[int]:
@@ -116,12 +116,19 @@ class FakeTier(Connector):
         for transfer in kept:
             self.blocks[transfer.key] = kv.read_block(transfer.group, transfer.block_id)
         self.met["save"] += bool(kept)
+        self._num_kept += len(kept)
         return tuple(kept)
 
     def forget(self, transfers: Sequence[BlockTransfer]) -> None:
         """Drop these."""
         for transfer in transfers:
-            self.blocks.pop(transfer.key, None)
+            if transfer.key in self.blocks:
+                self.log.note_dropped(transfer.key)
+                del self.blocks[transfer.key]
+
+    def num_kept(self) -> int:
+        """Blocks saved so far: nobody else puts any there."""
+        return self._num_kept
 
     def describe(self) -> str:
         """How much it holds."""

@@ -23,7 +23,7 @@ SUBJECTS = {
         "GroupSpec",
     ),
     "Bugs and exercises": ("bug", "bugs", "scenario", "exercise", "progress"),
-    "Scheduler": ("Parts", "Scheduler", "TokenBudgetScheduler", "PrefillFirstScheduler"),
+    "Scheduler": ("Parts", "Scheduler", "TokenBudgetScheduler", "PrefillFirstScheduler", "WaitingQueue"),
     "Cache": (
         "KVCacheManager",
         "BlockPool",
@@ -32,11 +32,12 @@ SUBJECTS = {
         "FullAttentionGroup",
         "SlidingWindowGroup",
         "HashChain",
+        "PrefixLookup",
         "MergePolicy",
         "LateMerge",
         "KeepDuplicates",
     ),
-    "External tier": ("Connector", "HostStore", "DiskStore"),
+    "External tier": ("Connector", "ExternalLoads", "HostStore", "DiskStore"),
     "Runners": ("ModelRunner", "StaticRunner", "StaticStep", "StaticTorch"),
     "Errors and the notebook": ("ConfigError", "TraceError", "load_ipython_extension", "unload_ipython_extension"),
 }

@@ -21,6 +21,7 @@ export class Opening {
   verdict = byId("opening-verdict");
   after = byId("opening-after");
   inUse = byId("opening-in-use");
+  result = byId("opening-result"); // on a phone the question has left the screen by then
   own = byId<HTMLFormElement>("opening-own");
   answers = [...this.element.querySelectorAll<HTMLButtonElement>("[data-blocks]")];
   said: number | null = null; // what the reader has answered
@@ -94,6 +95,7 @@ export class Opening {
       button.classList.toggle("live-right", blocks === used);
       button.classList.toggle("live-other", blocks === said && said !== used);
     }
+    this.result.textContent = `The answer is ${used}.`;
     this.offerOwn(this.verdict.textContent);
     this.after.scrollIntoView({ block: "nearest" });
   }

@@ -40,6 +40,10 @@ class HostStore(KVStore):
         """Return whether the content is held."""
         return (group, block_hash) in self._index
 
+    def num_kept(self) -> int:
+        """Return the number of saves since it was opened: it is empty then, and all content comes from them."""
+        return self.num_saved
+
     def describe(self) -> str:
         """Return the blocks and bytes held, and their caps."""
         cap_blocks, cap_bytes = self._index.max_entries, self._index.max_bytes

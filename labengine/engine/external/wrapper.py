@@ -56,6 +56,10 @@ class ConnectorWrapper(Connector):
         """Have the inner connector forget the keys."""
         self.inner.forget(transfers)
 
+    def num_kept(self) -> int | None:
+        """Return the inner connector's count."""
+        return self.inner.num_kept()
+
     def describe(self) -> str:
         """Return the inner connector's line."""
         return self.inner.describe()

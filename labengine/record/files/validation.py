@@ -18,6 +18,7 @@ from labengine.record.fold import Fold
 
 _EVENT_FIELDS: dict[str, c.Check] = {
     **dict.fromkeys(("edition", "error", "message", "method", "reason", "rule"), c.texts),
+    **dict.fromkeys(("replaces", "decided", "instead_of"), c.texts),
     **dict.fromkeys(("request_id", "step", "start", "position", "max_tokens", "num_tokens", "num_requests"), c.numbers),
     **dict.fromkeys(("num_computed_tokens", "num_generated", "num_blocks", "index"), c.numbers),
     **dict.fromkeys(("is_prefill", "is_loading", "is_full", "is_fork", "is_pinned", "holds_blocks"), c.flags),
@@ -42,6 +43,7 @@ _EVENT_FIELDS: dict[str, c.Check] = {
     "runs": c.lists(c.records(c.blocks_or_null, c.numbers, c.numbers)),
     "request_ids": c.lists(c.ints(-c.MAX_EXACT, c.MAX_EXACT)),
     "first_event": c.optional(c.ints(-c.MAX_EXACT, c.MAX_EXACT)),
+    "DecisionDiffered.request_id": c.ints(-1, c.MAX_NUMBER),
     "FreeDeferred.block_ids": c.lists(c.blocks),
     "ViolationFound.block_ids": c.lists(c.ints(-c.MAX_EXACT, c.MAX_EXACT)),
 }

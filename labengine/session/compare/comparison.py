@@ -19,7 +19,7 @@ from labengine.events import Event
 from labengine.record.snapshot import Snapshot
 from labengine.record.timeline import Timeline
 from labengine.session.compare.cursor import Cursor, PairLook
-from labengine.session.compare.difference import Difference, difference_of, why_of
+from labengine.session.compare.difference import Difference, difference_of, notes_of, why_of
 from labengine.session.compare.history import PairBreakpoint, PairBreakpoints, PairHistory
 from labengine.session.compare.lockstep import Act, FollowUps
 from labengine.session.compare.pair import Ends, SidePair
@@ -461,7 +461,11 @@ class Comparison:
 
         maps = zip(self.names, map(block_map, self.snapshots, self.timelines), strict=True)
         found = self.first_difference()
-        difference = str(found) if found else " ".join(filter(None, [_SAME, self.configuration_difference]))
+        difference = (
+            str(found)
+            if found
+            else " ".join(filter(None, [_SAME, self.configuration_difference, *notes_of(self.sides)]))
+        )
         return "\n\n".join([*(f"{name}\n{drawn}" for name, drawn in maps), difference])
 
     def _repr_mimebundle_(self, **options: Any) -> Any:

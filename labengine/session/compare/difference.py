@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from labengine.events import Event, entry_of
 from labengine.session.compare.sides import RecordedSide, timeline_of
+from labengine.session.overrides_in_use import override_notes
+from labengine.session.session import Session
 
 if TYPE_CHECKING:  # widgets are imported for views only
     from labengine_widgets.why import Why
@@ -128,6 +130,12 @@ def _share(side: RecordedSide, at: int | None, events: Sequence[Event], span: tu
     return _Share(span[0] if at is None else at, event, sentence)
 
 
+def notes_of(sides: Sides) -> list[str]:
+    """Return sentences on overrides of the sides that make no difference: never called, or without consequences."""
+    sessions = [one for side in sides if isinstance(one := getattr(side, "session", None), Session)]
+    return override_notes({name: found for one in sessions for name, found in one.inspection.overrides.items()})
+
+
 def why_of(sides: Sides, names: tuple[str, str]) -> Why:
     """Return the answer with the causes of the first difference, or the answer that there is none."""
     from labengine_widgets.compare.first_difference import (
@@ -139,7 +147,7 @@ def why_of(sides: Sides, names: tuple[str, str]) -> Why:
     left, right = map(timeline_of, sides)
     found = find_first_difference(left, right)
     if found is None:
-        return why_not_different(left, right, names)
+        return why_not_different(left, right, names, notes_of(sides))
     one, other = (side.view_source().seams() for side in sides)
     return why_different(left, right, found[0].left, found[0].right, (one, other), names)
 

@@ -10,12 +10,20 @@ from labengine.config import ConfigError, checked_int, shown
 from labengine.engine.engine import Engine, Phase
 from labengine.engine.failure import RaisedOnPurposeError, RecordedFailureError, StepBrokenOffError
 from labengine.engine.runner import Runner
-from labengine.events import EVENT_KINDS, Event, StepEnded, StepFailed, StepRolledBack, ViolationFound
+from labengine.events import (
+    EVENT_KINDS,
+    DecisionDiffered,
+    Event,
+    StepEnded,
+    StepFailed,
+    StepRolledBack,
+    ViolationFound,
+)
 from labengine.session.history.inputs import BrokenStep
 from labengine.session.stepper import Stepper
 
 _REACHED = ("schedule", "forward", "sample")
-_AFTER = (StepEnded, StepFailed, StepRolledBack, ViolationFound)
+_AFTER = (StepEnded, StepFailed, StepRolledBack, ViolationFound, DecisionDiffered)
 _INSIDE = {kind.__name__: kind for kind in EVENT_KINDS if kind not in _AFTER}
 
 

@@ -49,7 +49,7 @@ def facts_of(session: Session) -> Facts:
         "num_violations": len(session.inspection.violations),
         "inputs": [_input(done) for done in inputs],
         "are_inputs_dropped": session.inputs.are_dropped,
-        "code": seams_of(session.parts, session.settings.runner),
+        "code": seams_of(session.parts, session.settings.runner, session.external),
     }
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 from labengine import events as ev
-from labengine.check.invariants import check_invariants
+from labengine.check.invariants import check_invariants, judge_contents
 from labengine.check.oracle import Oracle
 from labengine.check.plan_rules import judge_plan
 from labengine.check.slot_memory import PrefixIdentities
@@ -46,9 +46,14 @@ def _violations(piece: Piece) -> Iterator[Violation]:
         oracle.before_forward(plan)
         found += [misread.violation() for misread in oracle.after_forward(plan)]
         if number % every == 0:
-            found += check_invariants(fold.snapshot())
+            found += _of_state(fold)
         yield from (replace(one, step=fold.step) for one in found)
-    yield from (replace(one, step=end.step) for one in check_invariants(end.snapshot()))
+    yield from (replace(one, step=end.step) for one in _of_state(end))
+
+
+def _of_state(fold: Fold) -> list[Violation]:
+    snapshot = fold.snapshot()
+    return [*check_invariants(snapshot), *judge_contents(snapshot)]
 
 
 def _plans(timeline: Timeline, end: Fold, oracle: Oracle) -> Iterator[tuple[Fold, StepPlan]]:

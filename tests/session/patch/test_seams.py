@@ -38,7 +38,7 @@ def test_properties_and_class_attributes_are_seams_too_and_private_names_are_not
 def test_every_deciding_method_of_a_part_is_a_seam(parts: Parts) -> None:
     """What Why? names as the decider can be patched by that name, if the parts have it."""
     known = {seam.name for seam in seams_in_use(parts, BOTH)}
-    of_parts = {"Parts", "Engine", "Transfers", "Watch"} ^ owners(parts).keys()
+    of_parts = {"Connector", "Parts", "Engine", "Transfers", "Watch"} ^ owners(parts).keys()
     for names in DECIDED_BY.values():
         for part, _, name in (text.partition(".") for text in names):
             if part in of_parts and part in owners(parts) and any(hasattr(cls, name) for cls in owners(parts)[part]):

@@ -88,6 +88,20 @@ def test_what_only_one_side_does_is_alone() -> None:
     assert mirrored.right == tuple(extra)
 
 
+def test_that_a_decision_differs_from_productions_is_no_difference_of_two_runs() -> None:
+    """Wherever it stands: before, inside or behind a run that shares a caption, and behind the last step."""
+    differs = ev.DecisionDiffered("Mine.skips", "Scheduler.skips", "True", "False", 0)
+    for place in range(1, len(RIGHT) + 1):
+        with_it = [*RIGHT[:place], differs, *RIGHT[place:]]
+        found = list(aligned(RIGHT, with_it))
+        assert not any(pair.differs for pair in found) and found[-1].ends == (len(RIGHT), len(with_it))
+        beside = [pair for pair in aligned(LEFT, with_it) if pair.differs]
+        assert [pair.right for pair in beside] == [pair.right for pair in aligned(LEFT, RIGHT) if pair.differs]
+        plain, moved = (find_first_difference(recorded(LEFT), recorded(right)) for right in (RIGHT, with_it))
+        assert plain is not None and moved is not None and plain[0].right is not None and moved[0].right is not None
+        assert moved[0].left == plain[0].left and with_it[moved[0].right] == RIGHT[plain[0].right]
+
+
 def test_steps_are_matched_by_their_numbers() -> None:
     step_2 = [ev.StepStarted(2), ev.StepEnded(2)]
     step_3 = [ev.StepStarted(3), ev.StepEnded(3)]

@@ -82,6 +82,7 @@ EVENTS: list[ev.Event] = [
     *(ev.TokensComputed(0, n) for n in (1, 15)),
     *(ev.TokenSampled(1, token_id, 9) for token_id in (0, 7)),
     *(ev.ViolationFound("read", message, (0,), (1,), 1, None) for message in STRANGE),
+    *(ev.DecisionDiffered("Mine.skips", "Skips.skips", text, "False", n) for text, n in product(STRANGE, (-1, 1))),
 ]
 
 STATES: list[tuple[str, dict[str, Any]]] = [

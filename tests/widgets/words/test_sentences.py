@@ -189,6 +189,12 @@ def decoded(*last: ev.Event) -> list[ev.Event]:
             ev.ViolationFound("read", "A reads B's KV", (0,), (1,), 1, None),
             "Rule read is broken: A reads B's KV.",
         ),
+        (
+            AFTER,
+            ev.DecisionDiffered("Mine.choose_victim", "Scheduler.choose_victim", "request 0", "request 1", 1),
+            "Mine.choose_victim decides otherwise than Scheduler.choose_victim about B on the same state: request 0 "
+            "instead of request 1.",
+        ),
     ],
 )
 def test_every_kind_of_event_has_its_sentence(before: list[ev.Event], event: ev.Event, words: str) -> None:

@@ -38,6 +38,7 @@ export const FIELDS = {
   TokensComputed: ["request_id", "num_computed_tokens"],
   TokenSampled: ["request_id", "token_id", "position"],
   ViolationFound: ["rule", "message", "request_ids", "block_ids", "step", "first_event", "misnamed", "fact"],
+  DecisionDiffered: ["method", "replaces", "decided", "instead_of", "request_id"],
 } as const;
 
 // Values of fields that an older recording lacks.
@@ -96,6 +97,7 @@ export const TOPICS: Readonly<Record<keyof typeof FIELDS, number>> = {
   TokensComputed: 1,
   TokenSampled: 3,
   ViolationFound: 5,
+  DecisionDiffered: 5,
 };
 
 // The phase of a step that a kind begins; see labengine/record/phases.py.
@@ -303,6 +305,13 @@ export interface EventFields {
     misnamed: [number, number, string, string][];
     fact: string[];
   };
+  DecisionDiffered: {
+    method: string;
+    replaces: string;
+    decided: string;
+    instead_of: string;
+    request_id: number;
+  };
 }
 
 // Rows: the number of the kind, then the fields.
@@ -419,5 +428,13 @@ export interface EventRows {
     first_event: number | null,
     misnamed: [number, number, string, string][],
     fact: string[],
+  ];
+  DecisionDiffered: [
+    kind: number,
+    method: string,
+    replaces: string,
+    decided: string,
+    instead_of: string,
+    request_id: number,
   ];
 }

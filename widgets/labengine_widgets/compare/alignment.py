@@ -1,7 +1,8 @@
 """Two recordings beside one another: their events in pairs, and the first event at which they differ.
 
 Steps are matched by their numbers, phases by their names, and runs of events by what they are about: the fate of B's
-second full block is one subject, whether it was cached on one side or merged on the other.
+second full block is one subject, whether it was cached on one side or merged on the other. That an override decides
+otherwise than production is no difference of two runs: what comes of it is one.
 """
 
 from __future__ import annotations
@@ -38,20 +39,29 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Events of one step, or between two steps. key: (the current or last step's number, is inside, attempt)."""
+    """Events of one step, or between two steps. key: (the current or last step's number, is inside, attempt).
+
+    ends: the moment after each event.
+    """
 
     key: tuple[int, bool, int]
     start: int
     events: tuple[ev.Event, ...]
+    ends: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _PlacedRun:
-    """A run, the moment after it, and the phase it belongs to."""
+    """A run, the moment after each of its events, and the phase it belongs to."""
 
     run: Run
-    end: int
+    ends: tuple[int, ...]
     phase: str | None
+
+    @property
+    def end(self) -> int:
+        """The moment after the run."""
+        return self.ends[-1]
 
 
 def aligned(
@@ -66,6 +76,11 @@ def aligned(
         for pair in _pairs(one, other, shift):
             ends = (max(ends[0], pair.ends[0]), max(ends[1], pair.ends[1]))
             yield pair if pair.ends == ends else replace(pair, ends=ends)
+
+
+def compared(events: Sequence[ev.Event], start: int) -> list[tuple[int, ev.Event]]:
+    """Return the events that two runs can differ in, each with its number; start: the first event's."""
+    return [(n, event) for n, event in enumerate(events, start) if type(event) is not ev.DecisionDiffered]
 
 
 def first_differing(left: Sequence[ev.Event], right: Sequence[ev.Event], shift: int = 0) -> int | None:
@@ -110,9 +125,13 @@ def _spans(events: Sequence[ev.Event], start: int) -> list[_Span]:
 
     def cut(stop: int) -> None:
         nonlocal first
-        if stop > first:
+        if found := compared(events[first:stop], start + first):
             attempt = attempts[step, is_inside] = attempts.get((step, is_inside), -1) + 1
-            spans.append(_Span((step, is_inside, attempt), start + first, tuple(events[first:stop])))
+            numbers, kept = zip(*found, strict=True)
+            ends = (*(n + 1 for n in numbers[:-1]), start + stop)
+            spans.append(_Span((step, is_inside, attempt), start + first, kept, ends))
+        elif spans and stop > first:
+            spans[-1] = replace(spans[-1], ends=(*spans[-1].ends[:-1], start + stop))
         first = stop
 
     for i, event in enumerate(events):
@@ -174,13 +193,14 @@ def _pairs(left: _Span | None, right: _Span | None, shift: int) -> Iterator[Pair
 def _placed_runs(span: _Span | None) -> list[_PlacedRun]:
     if span is None:
         return []
-    found, end, phase = [], span.start, None
+    found, ends, phase = [], span.ends, None
     for run in runs(span.events):
-        end += len(run.events)
+        length = len(run.events)
         for event in run.events:
             phase = phase_after(event, phase)
         is_update = phase is None and span.key[1]
-        found.append(_PlacedRun(run, end, "update" if is_update else phase))
+        found.append(_PlacedRun(run, ends[:length], "update" if is_update else phase))
+        ends = ends[length:]
     return found
 
 
@@ -197,16 +217,17 @@ def _cut_like(rows: Sequence[_PlacedRun], others: Sequence[_PlacedRun]) -> list[
 
 def _cut(row: _PlacedRun, begin: Container[Hashable], single: Container[Hashable]) -> Iterator[_PlacedRun]:
     """Yield the parts of a row: one begins at each subject in `begin`, and one behind each in `single`."""
-    silent, end = row.run.silent, row.end - len(row.run.captioned)
+    silent, ends = row.run.silent, row.ends
     part: tuple[ev.Event, ...] = ()
     is_alone = False
     for piece in by_block(row.run.captioned):
         subject = about(piece)
         if part and (subject in begin or is_alone):
-            yield _PlacedRun(Run(silent, part), end, row.phase)
-            silent, part = (), ()
-        part, end, is_alone = part + piece, end + len(piece), subject in single
-    yield _PlacedRun(Run(silent, part), end, row.phase)
+            length = len(silent) + len(part)
+            yield _PlacedRun(Run(silent, part), ends[:length], row.phase)
+            silent, part, ends = (), (), ends[length:]
+        part, is_alone = part + piece, subject in single
+    yield _PlacedRun(Run(silent, part), ends, row.phase)
 
 
 def _phases(left: Sequence[_PlacedRun], right: Sequence[_PlacedRun]) -> list[str | None]:

@@ -9,7 +9,7 @@ from typing import Any
 from labengine import events as ev
 from labengine.record.timeline import Timeline
 from labengine.record.wording import counted, readable
-from labengine_widgets.compare.alignment import Ends, Pair, aligned, first_differing
+from labengine_widgets.compare.alignment import Ends, Pair, aligned, compared, first_differing
 from labengine_widgets.compare.configuration import configuration_difference, is_of_configuration, shift_of
 from labengine_widgets.why.answer import Why
 from labengine_widgets.why.past import Past, Recording, Seams
@@ -41,11 +41,10 @@ def place_of_difference(
     number: int, pair: Pair, before: Ends, timelines: Sequence[Timeline], shift: int = 0
 ) -> DifferencePlace:
     """Return the first events that differ in a pair; for a reported violation, the events that caused it."""
-    sides = [t.events(a, b) for t, a, b in zip(timelines, before, pair.ends, strict=True)]
-    common = first_differing(sides[0], sides[1], shift) or 0
-    left, right = (
-        start + common if common < len(events) else None for start, events in zip(before, sides, strict=True)
-    )
+    sides = _compared(timelines, before, pair.ends)
+    one, other = ([event for _, event in side] for side in sides)
+    common = first_differing(one, other, shift) or 0
+    left, right = (side[common][0] if common < len(side) else None for side in sides)
     return DifferencePlace(number, pair.ends, *blamed(timelines, (left, right), shift))
 
 
@@ -103,10 +102,16 @@ def _like(timelines: Sequence[Timeline], side: int, number: int, shift: int) -> 
     before = (left.num_dropped, right.num_dropped)
     for pair in aligned(left.events(), right.events(), before, shift):
         if number < pair.ends[side]:
-            like = before[1 - side] + number - before[side]
-            return like if like < pair.ends[1 - side] else None
+            sides = _compared(timelines, before, pair.ends)
+            place = sum(n < number for n, _ in sides[side])
+            return sides[1 - side][place][0] if place < len(sides[1 - side]) else None
         before = pair.ends
     return None
+
+
+def _compared(timelines: Sequence[Timeline], before: Ends, ends: Ends) -> list[list[tuple[int, ev.Event]]]:
+    """Return each side's events between two moments that it can differ in, with their numbers."""
+    return [compared(t.events(a, b), a) for t, a, b in zip(timelines, before, ends, strict=True)]
 
 
 Sentences = tuple[Sentence, Sentence]
@@ -178,12 +183,12 @@ def why_different(
     return Why(question, " ".join(filter(None, parts)), links)
 
 
-def why_not_different(left: Recording, right: Recording, names: Names) -> Why:
-    """Return the answer for two recordings whose decisions are equal so far."""
+def why_not_different(left: Recording, right: Recording, names: Names, notes: Sequence[str] = ()) -> Why:
+    """Return the answer for two recordings whose decisions are equal so far. notes: what else is known of the sides."""
     steps = max(left.state().step, right.state().step)
     text = f"They do not differ: both have done the same, event by event, {_until(steps)}."
     configurations = configuration_difference(left, right, names)
-    return Why(f"Why do {names[0]} and {names[1]} differ?", f"{text} {configurations}".strip())
+    return Why(f"Why do {names[0]} and {names[1]} differ?", " ".join(filter(None, (text, configurations, *notes))))
 
 
 def _until(steps: int) -> str:

@@ -223,6 +223,14 @@ def _violation(past: Past, number: int, event: ev.ViolationFound) -> int | None:
     return first if first is not None and past.first <= first < number else None
 
 
+def _differed(past: Past, number: int, event: ev.DecisionDiffered) -> int | None:
+    """Return the newest event about the request; for a decision about none, the step's start."""
+    if event.request_id < 0:
+        return _step(past, number, event)
+    kinds = (ev.RequestAdded, ev.RequestScheduled, ev.RequestPreempted, ev.TokensComputed, ev.TokenSampled)
+    return _last(past, number, *kinds, request_id=event.request_id)
+
+
 def _rolled_back(past: Past, number: int, event: ev.StepRolledBack) -> int | None:
     """Return the step's StepFailed; its StepStarted if the step was interrupted."""
     for before, earlier in past.everything_backwards(number):
@@ -263,4 +271,5 @@ _CAUSES: dict[type[ev.Event], Finder] = {
     ev.TokensComputed: _of_request(ev.SlotsWritten, ev.BlocksLoaded, ev.LoadFailed),
     ev.TokenSampled: _of_request(ev.SlotsWritten),
     ev.ViolationFound: _violation,
+    ev.DecisionDiffered: _differed,
 }

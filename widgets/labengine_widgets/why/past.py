@@ -175,6 +175,8 @@ class Past:
 
     def seam(self, event: ev.Event) -> tuple[str | None, str]:
         """Return the method that decided an event, and its reason; (None, "") where no seams are known."""
+        if isinstance(event, ev.DecisionDiffered):
+            return event.method, f"It replaces {event.replaces}, which was asked on the same state."
         seam = ev.entry_of(self.seams, event)
         if seam is None:
             return None, ""

@@ -110,7 +110,7 @@ export class Columns {
       const requests = new Set<number>();
       for (let i = Math.max(before[side], recording.start); i < Math.min(row[0][side], recording.end); i++) {
         const request = recording.field(i, "request_id");
-        if (request !== undefined) requests.add(request);
+        if (request !== undefined && request >= 0) requests.add(request);
       }
       this.columns[side].reveal([...requests]);
     });

@@ -45,7 +45,7 @@ export class CaptionLanes {
       const lanes = new Set<Lane>();
       for (let i = Math.max(before[side], recording.start); i < Math.min(row[0][side], recording.end); i++) {
         const request = recording.field(i, "request_id");
-        lanes.add(request === undefined || request === null ? POOL : request);
+        lanes.add(request === undefined || request === null || request < 0 ? POOL : request);
       }
       return lanes;
     });

@@ -123,7 +123,7 @@ class Log {
   words(i: number) {
     const { side } = this,
       request = side.recording.field(i, "request_id");
-    const id = typeof request === "number" ? idSuffix(request, shortId(side.engineId(request))) : "";
+    const id = typeof request === "number" && request >= 0 ? idSuffix(request, shortId(side.engineId(request))) : "";
     return textOf(phrase(side.recording, i, (token) => this.stage.text(side, token))) + id;
   }
 

@@ -1,0 +1,138 @@
+"""The rules on what is claimed: whose blocks a hit takes, what a key stands for, and what the external tier has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from labengine import events as ev
+from labengine.check.blame import Blamed, Suspects, override_words
+from labengine.check.named import Names
+from labengine.check.oracle import Oracle
+from labengine.check.registrations import Registrations
+from labengine.check.scope import Scope
+from labengine.check.stream import Stream
+from labengine.check.tier import TierContent, store_overrides
+from labengine.core.merge_policy import LateMergeComparingPrefixes
+from labengine.core.request import Request
+from labengine.core.scheduler import Scheduler
+from labengine.core.seams import deciding_methods, override_of
+from labengine.core.step_plan import StepPlan
+from labengine.record.violation import Violation
+
+Noted = (
+    ev.StepStarted
+    | ev.BlockCached
+    | ev.BlockAllocated
+    | ev.BlockEvicted
+    | ev.PrefixCacheReset
+    | ev.PrefixHit
+    | ev.ExternalHit
+    | ev.BlocksLoaded
+    | ev.BlocksSaved
+    | ev.TierChanged
+    | ev.StepRolledBack
+)
+"""The kinds of events that claim something."""
+
+
+_OF_TIER = (deciding_methods("ExternalHit"), deciding_methods("BlocksLoaded"))
+"""Methods of events that tell what the tier has, or what it has delivered."""
+
+
+class Claims:
+    """Notes the claims of one engine's events, and judges them: hits at once, names when a step ends.
+
+    tier: what the external tier has, which outlives the engine.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        requests: Mapping[int, Request],
+        suspects: Suspects,
+        oracle: Oracle,
+        tier: TierContent,
+    ) -> None:
+        parts = suspects.parts
+        self._requests = requests
+        self._groups = scheduler.manager.groups
+        self._suspects = suspects
+        self._registrations = Registrations()
+        self._scope = Scope(self._registrations, parts.hash_chain)
+        trusts_hashes = not issubclass(parts.merge_policy, LateMergeComparingPrefixes)
+        self._names = Names(oracle, scheduler.manager.pool.blocks, self._registrations, trusts_hashes=trusts_hashes)
+        self.misnamed = self._names.misnamed
+        self._connector = scheduler.external.connector
+        self._tier = tier
+        self._num_local = 0
+        """Tokens of the newest prefix hit: an external hit follows it."""
+        tier.begin(self._connector)
+
+    def note(self, event: Noted, number: int) -> list[Blamed]:
+        """Note an event with its number in the recording; return a hit's violations."""
+        match event:
+            case ev.BlockCached():
+                extra_keys = self._scope.keys_of(self._requests[event.request_id].extra_keys)
+                self._registrations.add(event, extra_keys, self._names.claim_of(event, number), number)
+            case ev.BlockAllocated():
+                self._registrations.give_away(event.block_id, number)
+            case ev.BlockEvicted():
+                self._registrations.evict(event.block_id)
+            case ev.PrefixCacheReset():
+                self._names.contents.reset()
+            case ev.PrefixHit():
+                self._num_local = event.num_tokens
+                return [
+                    *self._blamed(self._scope.judge(event, self._requests[event.request_id].extra_keys), event, number)
+                ]
+            case ev.ExternalHit():
+                return [*self._blamed(self._judge_external(event), event, number)]
+            case ev.BlocksLoaded():
+                self._names.note_written(block_id for _, _, block_id, _ in event.transfers)
+            case ev.BlocksSaved():
+                self._tier.note_saved(event)
+            case ev.TierChanged():
+                self._tier.note_changed(event)
+            case ev.StepStarted():
+                self._registrations.open_step()
+            case ev.StepRolledBack():
+                self._take_back()
+        return []
+
+    def note_plan(self, plan: StepPlan) -> list[Blamed]:
+        """Note the blocks that a step is about to write, and whether it saves."""
+        self._names.note_written([run[0] for part in plan.scheduled for runs in part.slot_runs for run in runs])
+        self._tier.note_plan(bool(plan.saves))
+        return []
+
+    def note_overwritten(self, block_id: int) -> list[Blamed]:
+        """Note a block that a load is about to overwrite, whether or not a request waits for it."""
+        self._names.note_written((block_id,))
+        return []
+
+    def judge_names(self, stream: Stream) -> list[Blamed]:
+        """Judge the names of the blocks that the step has changed; stream: its events, applied."""
+        broken = self._names.judge(stream)
+        return [Blamed(self._with_method(one.violation, one.methods), one.number) for one in broken]
+
+    def _judge_external(self, event: ev.ExternalHit) -> Violation | None:
+        if self._connector is None:
+            return None
+        return self._tier.judge(event, self._num_local, self._requests[event.request_id], self._groups, self._connector)
+
+    def _blamed(self, violation: Violation | None, event: ev.Event, number: int) -> Iterator[Blamed]:
+        if violation is not None:
+            yield Blamed(self._with_method(violation, deciding_methods(event)), number)
+
+    def _with_method(self, violation: Violation, methods: Sequence[str]) -> Violation:
+        """Add the override among the methods that may have decided it: of a part, else of the tier."""
+        words = ""
+        if self._connector is not None and methods in _OF_TIER and override_of(self._suspects.parts, methods) is None:
+            words = store_overrides(self._connector)
+        return replace(violation, message=violation.message + (words or override_words(methods, self._suspects)))
+
+    def _take_back(self) -> None:
+        self._registrations.take_back()
+        self._names.take_back()
+        self._tier.take_back()

@@ -1,0 +1,53 @@
+"""What differs between the KV that a request needs and the KV that a slot holds: tokens, position or extra keys."""
+
+from __future__ import annotations
+
+from labengine.check.slot_memory import Identified, PrefixIdentities, changing_keys
+from labengine.core.request import ExtraKeys
+
+_WORDS = {"lora": "adapter", "lora_path": "adapter path", "lora_int_id": "adapter number", "cache_salt": "cache salt"}
+"""Domains of extra keys as sentences name them; any other one by its own name."""
+
+
+def extra_keys_unlike(one: ExtraKeys, other: ExtraKeys) -> tuple[str, str]:
+    """Return what one list of extra keys has unlike another, and the reverse: ("adapter 'a'", "no adapter")."""
+    domains = dict.fromkeys(domain for domain, _ in (*one, *other))
+    unlike = [domain for domain in domains if _values(one, domain) != _values(other, domain)]
+    first, second = (", ".join(_shown(keys, domain) for domain in unlike) for keys in (one, other))
+    return (first, second) if unlike else ("another order of its extra keys", "its own")
+
+
+def kv_unlike(identities: PrefixIdentities, request_id: int, position: int, writer: int | None, found: int) -> str:
+    """Return what KV a slot holds in place of the request's own of a position, as "other tokens" or "position 8".
+
+    found: the identity in the slot. writer: the request that it was written for, as far as that is known.
+    """
+    try:
+        other = identities.requests[writer] if writer is not None else None
+    except LookupError:  # forgotten by now
+        other = None
+    if other is None or writer is None:
+        return "other tokens"
+    theirs = identities.up_to(writer, len(other.token_ids))
+    if found not in theirs:  # of a request that wrote before, or loaded
+        return "other tokens"
+    if theirs.index(found) != position:
+        return f"position {theirs.index(found)}" if writer == request_id else "other tokens"
+    return _at_the_same_position(identities.requests[request_id], other, position)
+
+
+def _at_the_same_position(own: Identified, other: Identified, position: int) -> str:
+    if own.token_ids[position] != other.token_ids[position]:
+        return "other tokens"
+    if own.token_ids[:position] != other.token_ids[:position]:
+        return "the same token after another prefix"
+    return f"the same tokens under {extra_keys_unlike(changing_keys(other), changing_keys(own))[0]}"
+
+
+def _values(extra_keys: ExtraKeys, domain: str) -> list[str]:
+    return [value for name, value in extra_keys if name == domain]
+
+
+def _shown(extra_keys: ExtraKeys, domain: str) -> str:
+    word, values = _WORDS.get(domain, domain), _values(extra_keys, domain)
+    return f"{word} {' and '.join(map(repr, values))}" if values else f"no {word}"

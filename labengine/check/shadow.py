@@ -1,0 +1,214 @@
+"""The shadow of a user's overrides: production's methods, asked beside them on the same state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from inspect import getattr_static
+from typing import Any, NamedTuple
+
+from labengine.check.answers import UNKNOWN, differ, num_found, plain, request_of, said, said_apart
+from labengine.check.production import Production
+from labengine.core.journal import Journal
+from labengine.core.part_methods import class_name, definers, is_custom, is_method
+from labengine.core.parts import parts_of
+from labengine.core.pure_decisions import LOOK_UPS, is_pure
+from labengine.core.scheduler import Scheduler
+from labengine.core.seams import Decider, overrides_of
+from labengine.record.hooks import Hooks
+from labengine.system.code_roles import passes_calls_on
+
+_CALLED_BEFORE = ("refuse_what_it_lacks",)
+"""Called while the core is made, before anybody can watch it."""
+
+
+class Difference(NamedTuple):
+    """An override's answer, and the other one that production's method gives on the same state."""
+
+    method: str
+    replaces: str
+    decided: str
+    instead_of: str
+    request_id: int | None
+    num_found: tuple[int, int] | None = None
+    """Of a look-up that finds less: the tokens that it finds, and those that the method it replaces finds."""
+
+
+class _Seam(NamedTuple):
+    """An override in use on one part, and the method below it; `replaces` is empty where there is none to ask."""
+
+    part: Any
+    method: str
+    name: str
+    replaces: str
+
+
+class Shadow:
+    """Calls production's pure decisions beside the overrides of one core, and notes which overrides are called.
+
+    An override is hidden by an attribute of its part from here until `close`; a part without overrides is left as it
+    is. Production's methods are asked first, so that nothing an override does can change their answer. What they raise
+    is an answer too. An override that has decided otherwise is asked alone from then on; a look-up that has found less
+    is held against production's for other requests.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        hooks: Hooks,
+        journal: Journal,
+        report: Callable[[Difference], object],
+        fail: Callable[[Exception], object],
+    ) -> None:
+        """report: called right after a decision that differs. fail: called with an error of the shadow itself."""
+        self.called: dict[str, bool] = {}
+        """The overrides that were called, each with whether it has decided otherwise than production."""
+        self._report, self._fail = report, fail
+        self._reported: set[tuple[str, int | None]] = set()
+        self._hidden: list[_Seam] = []
+        self._values: list[_Seam] = []
+        parts = parts_of(scheduler)
+        seams = [seam for part in parts for seam in _seams(part)]
+        if not seams:
+            return
+        self._production = Production(parts, hooks, journal)
+        for seam in seams:
+            self._follow(seam)
+
+    def close(self) -> None:
+        """Leave the parts as they were. A second call has no effect."""
+        for seam in self._hidden:
+            vars(seam.part).pop(seam.method, None)
+        self._hidden, self._values = [], []
+
+    @property
+    def never_called(self) -> tuple[str, ...]:
+        """The overridden methods that nothing has called so far."""
+        return tuple(dict.fromkeys(seam.name for seam in self._hidden if seam.name not in self.called))
+
+    def settle(self) -> None:
+        """Compare the attributes that are decisions, once they were read."""
+        for seam in self._values:
+            value = _value(seam)
+            if value is not UNKNOWN and seam.name not in self.called:
+                self.called[seam.name] = False
+                self._compare(seam, (), {}, self._expected(seam, None, {}), value)
+
+    def _follow(self, seam: _Seam) -> None:
+        if not is_method(getattr_static(type(seam.part), seam.method)):
+            if seam.replaces:
+                self._values.append(seam)
+        elif seam.method not in vars(seam.part):
+            hide = self._asking if seam.replaces else self._noting
+            vars(seam.part)[seam.method] = hide(seam, getattr(seam.part, seam.method))
+            self._hidden.append(seam)
+
+    def _noting(self, seam: _Seam, override: Callable[..., Any]) -> Callable[..., Any]:
+        called, name = self.called, seam.name
+
+        @passes_calls_on
+        def note(*arguments: Any, **named: Any) -> Any:
+            called.setdefault(name, False)
+            return override(*arguments, **named)
+
+        return note
+
+    def _asking(self, seam: _Seam, override: Callable[..., Any]) -> Callable[..., Any]:
+        @passes_calls_on
+        def ask(*arguments: Any, **named: Any) -> Any:
+            if self.called.setdefault(seam.name, False) and seam.method not in LOOK_UPS:
+                return override(*arguments, **named)
+            expected = self._expected(seam, arguments, named)
+            decided = override(*arguments, **named)
+            self._compare(seam, arguments, named, expected, decided)
+            return decided
+
+        return ask
+
+    # -- asking and comparing ------------------------------------------------------------------------------------------
+
+    @passes_calls_on
+    def _expected(
+        self, seam: _Seam, arguments: Sequence[object] | None, named: Mapping[str, object]
+    ) -> tuple[Any, Any]:
+        """Return production's answer, and the same as a plain value; an exception in place of an answer."""
+        try:
+            if arguments is None:
+                answer = self._production.value(seam.part, seam.method)
+            else:
+                answer = self._production.ask(seam.part, seam.method, arguments, named)
+            return answer, plain(answer)
+        except Exception as error:
+            return error, error
+
+    def _compare(
+        self,
+        seam: _Seam,
+        arguments: Sequence[object],
+        named: Mapping[str, object],
+        expected: tuple[Any, Any],
+        decided: object,
+    ) -> None:
+        try:
+            answer, plain_answer = expected
+            request = request_of(arguments, named, decided)
+            request_id = None if request is None else request.request_id
+            found = None if isinstance(answer, Exception) else _found_less(seam, answer, decided, request)
+            is_first = not self.called[seam.name] and differ(plain_answer, plain(decided))
+            if is_first or (found is not None and (seam.name, request_id) not in self._reported):
+                self.called[seam.name] = True
+                self._reported.add((seam.name, request_id))
+                words = _said_apart(decided, answer)
+                self._report(Difference(seam.name, seam.replaces, *words, request_id, found))
+        except Exception as error:
+            self._fail(error)
+
+
+def _found_less(seam: _Seam, answer: Any, decided: Any, request: Any) -> tuple[int, int] | None:
+    """Return the tokens that a look-up finds and those that production's finds, if these are more.
+
+    None where a policy declares it, and for a look-up of the prompt beside an edition's that may hit its last token:
+    the engine caps the other one.
+    """
+    if seam.method not in LOOK_UPS or not getattr(seam.part, "finds_longest", True):
+        return None
+    size = getattr(seam.part, "block_size", 1)
+    less, more = num_found(decided, size), num_found(answer, size)
+    is_capped = seam.method == "find_prefix" and request is not None and more == request.num_tokens
+    return None if less is None or more is None or less >= more or is_capped else (less, more)
+
+
+def _said_apart(decided: object, answer: object) -> tuple[str, str]:
+    if not isinstance(answer, Exception):
+        return said_apart(decided, answer)
+    try:
+        return said(decided), said(f"an error ({type(answer).__name__}: {answer})")
+    except Exception:
+        return said(decided), f"an error ({type(answer).__name__})"
+
+
+# -- the overrides of a part -------------------------------------------------------------------------------------------
+
+
+def _seams(part: Any) -> Iterator[_Seam]:
+    """Yield the public overrides of a part that keeps its attributes in a dictionary."""
+    if not hasattr(part, "__dict__"):
+        return
+    cls: type = type(part)
+    for one in overrides_of(cls):
+        if not one.method.startswith("_") and one.method not in _CALLED_BEFORE:
+            yield _Seam(part, one.method, str(one), _replaced(cls, one))
+
+
+def _replaced(cls: type, one: Decider) -> str:
+    """Return the method of labengine's that an override replaces; empty if it has none, or may change something."""
+    below = next((owner for owner in definers(cls, one.method) if not is_custom(owner)), None)
+    return f"{class_name(below)}.{one.method}" if below is not None and is_pure(one.method) else ""
+
+
+def _value(seam: _Seam) -> object:
+    """Return an attribute that decides; UNKNOWN while it was not computed yet, and for a property: each read is one."""
+    own = getattr_static(type(seam.part), seam.method)
+    if isinstance(own, cached_property):
+        return vars(seam.part).get(seam.method, UNKNOWN)
+    return UNKNOWN if hasattr(own, "__get__") else own

@@ -1,0 +1,62 @@
+"""The decisions that change nothing: asked twice on one state, production's method answers the same."""
+
+from __future__ import annotations
+
+PURE_DECISIONS = {
+    "Scheduler": (
+        "next_waiting",
+        "skips",
+        "longest_chunk",
+        "choose_victim",
+        "finish_reason",
+    ),
+    "KVCacheManager": (
+        "find_prefix",
+        "longest_hit",
+        "can_admit",
+        "num_registrable_tokens",
+        "slot_runs",
+        "external_blocks",
+        "local_hits",
+        "transfers",
+        "num_blocks_needed",
+        "needs_tokens_to_allocate",
+    ),
+    "KVCacheGroup": (
+        "find_hit",
+        "cached_run",
+        "cached_block",
+        "num_missing_blocks",
+        "num_blocks_to_admit",
+        "max_blocks_held",
+        "num_skipped_tokens",
+        "is_worth_caching",
+        "caches_every_block",
+        "has_every_shorter_hit",
+        "freeing_order",
+        "block_hashes",
+        "tier_hashes",
+        "window",
+        "num_blocks_for_hit",
+        "num_steps_in_flight",
+    ),
+    "BlockPool": ("reused_first", "null_block"),
+    "HashChain": ("root", "link"),
+    "MergePolicy": ("merge_target", "is_alive", "mapped_after", "is_equal"),
+}
+"""Per base class of a part, the names of its pure decisions, and of the attributes that are decisions.
+
+What asks the external tier is left out: a tier may count its look-ups, and answer otherwise the second time. So is the
+free queue: it is itself the state.
+"""
+
+LOOK_UPS = ("find_prefix", "longest_hit", "find_hit", "cached_run", "cached_block")
+"""Those that search the cache: an override finds no less than what it replaces (rule `longest`)."""
+
+
+def is_pure(method: str) -> bool:
+    """Return True for the name of a pure decision."""
+    return method in _NAMES
+
+
+_NAMES = frozenset(name for names in PURE_DECISIONS.values() for name in names)

@@ -1,0 +1,508 @@
+"""Production's decisions, asked beside a user's: the first disagreement is recorded, and asking changes nothing."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pytest
+
+from check.watched import FULL, HYBRID, Watched, watched
+from driving import as_parts
+from labengine import events as ev
+from labengine.check.answers import MAX_TEXT, UNKNOWN, differ, plain, said, said_apart
+from labengine.check.production import Production
+from labengine.core.block import Block
+from labengine.core.block_pool import BlockPool
+from labengine.core.editions import EDITIONS, LABENGINE
+from labengine.core.full_attention import FullAttentionGroup
+from labengine.core.kv_cache_group import GroupHit, KVCacheGroup, NotGrantedError
+from labengine.core.nano_vllm import EarlyHashManager
+from labengine.core.parts import Parts, parts_of
+from labengine.core.prefix_lookup import Hit
+from labengine.core.pure_decisions import PURE_DECISIONS
+from labengine.core.request import Request
+from labengine.core.scheduler import Scheduler
+from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.engine.external.host import HostStore
+
+WINDOWED = (
+    "cached_block",
+    "num_skipped_tokens",
+    "max_blocks_held",
+    "is_worth_caching",
+    "caches_every_block",
+    "window",
+    "num_blocks_for_hit",
+    "num_steps_in_flight",
+)
+FIELDS = {
+    "Scheduler": "scheduler",
+    "KVCacheManager": "kv_cache_manager",
+    "KVCacheGroup": "full_attention_group",
+    "BlockPool": "block_pool",
+    "HashChain": "hash_chain",
+    "MergePolicy": "merge_policy",
+}
+DECISIONS = [(part, name) for part, names in PURE_DECISIONS.items() for name in names]
+
+
+def otherwise(part: Any, arguments: Sequence[Any], answer: Any) -> Any:
+    """Another answer of the same kind."""
+    if isinstance(answer, Request):
+        return next(one for one in (*part.running, *part.waiting) if one is not answer)
+    match answer:
+        case bool():
+            return not answer
+        case int():
+            return answer + 1
+        case bytes():
+            return answer + b"!"
+        case Hit():
+            return answer._replace(num_tokens=answer.num_tokens + 1)
+        case Block() | "length" | "stop":
+            return None
+        case None:
+            return "stop"
+        case [[*_], *_] if isinstance(answer, list):
+            return [hit[:-1] for hit in answer]
+        case _ if answer:
+            return [*answer][:-1]
+        case _:
+            return [*arguments[0]] if isinstance(arguments[0], list) else answer
+
+
+def overriding(part: str, name: str) -> Parts:
+    """Parts with one decision that is taken otherwise wherever it can be."""
+    field = "sliding_window_group" if name in WINDOWED else FIELDS[part]
+    base: type = getattr(LABENGINE, field)
+    original: Any = getattr(base, name)
+
+    def decide(self: Any, *arguments: Any, **named: Any) -> Any:
+        answer = original(self, *arguments, **named)
+        with suppress(StopIteration):
+            return otherwise(self, arguments, answer)
+        return answer
+
+    decision: Any = decide if callable(original) else not original if isinstance(original, bool) else 7
+    if isinstance(original, cached_property):
+        decision = cached_property(lambda self: original.func(self) + 1)  # type: ignore[attr-defined]
+        decision.__set_name__(base, name)
+    mine = type("Mine", (base,), {name: decision, "__module__": __name__})
+    changed: dict[str, Any] = {field: mine}
+    return Parts(**changed).overriding(LABENGINE)
+
+
+def everything(parts: Parts, name: str) -> Watched:
+    """A run in which every decision is asked for: hits, merges, loads, preemptions and windows."""
+    settings = {"retention_interval": 0} if name in ("is_worth_caching", "caches_every_block") else {}
+    setup = watched(14, HYBRID, parts, connector=HostStore(64), **settings)
+    with suppress(Exception):
+        for _ in range(3):
+            setup.add(*range(1, 11), max_tokens=3)
+            setup.add(*range(1, 11), max_tokens=3)
+            setup.run()
+            setup.add(*range(1, 11), max_tokens=3)
+            setup.run()
+            setup.engine.reset_prefix_cache()
+            setup.add(*range(1, 6))
+            setup.run()
+        for number in range(4):
+            setup.add(*range(100 * number, 100 * number + 9), max_tokens=9)
+        setup.run()
+    return setup
+
+
+def differences(setup: Watched) -> list[ev.DecisionDiffered]:
+    return setup.timeline.of_kind(ev.DecisionDiffered)
+
+
+@pytest.mark.parametrize(("part", "name"), DECISIONS)
+def test_each_pure_decision_taken_otherwise_is_recorded_with_its_method(part: str, name: str) -> None:
+    setup = everything(overriding(part, name), name)
+    found = [one for one in differences(setup) if one.method == f"Mine.{name}"]
+    assert found, setup.watch.overrides
+    assert found[0].replaces.endswith(f".{name}") and not found[0].replaces.startswith("Mine")
+    assert found[0].decided != found[0].instead_of
+    assert setup.watch.overrides[f"Mine.{name}"] is True
+    assert not [one for one in setup.watch.violations if one.rule == "watch"]
+
+
+@pytest.mark.parametrize(("part", "name"), DECISIONS)
+def test_each_pure_decision_taken_alike_is_not(part: str, name: str) -> None:
+    """The same method once more: called, and never another decision."""
+    field = "sliding_window_group" if name in WINDOWED else FIELDS[part]
+    base: type = getattr(LABENGINE, field)
+    found: Any = next(vars(cls)[name] for cls in base.__mro__ if name in vars(cls))
+    mine = type("Mine", (base,), {name: found, "__module__": __name__})
+    changed: dict[str, Any] = {field: mine}
+    setup = everything(Parts(**changed).overriding(LABENGINE), name)
+    assert differences(setup) == [] and setup.watch.violations == []
+    assert setup.watch.overrides[f"Mine.{name}"] is False, "it was called"
+
+
+# -- the moment --------------------------------------------------------------------------------------------------------
+
+
+class Oldest(TokenBudgetScheduler):
+    """vLLM 49097: the victim is the request that runs first."""
+
+    def choose_victim(self, request: Request) -> Request:
+        return self.running[0]
+
+
+def crowded(parts: Parts) -> Watched:
+    setup = watched(6, FULL, parts)
+    for number in range(2):
+        setup.add(*range(100 * number, 100 * number + 8), max_tokens=9)
+    setup.run()
+    return setup
+
+
+def test_another_victim_is_recorded_at_the_moment_of_the_choice() -> None:
+    setup = crowded(Parts(scheduler=Oldest).overriding(LABENGINE))
+    [found] = differences(setup)
+    assert found == ev.DecisionDiffered(
+        "Oldest.choose_victim", "TokenBudgetScheduler.choose_victim", "request 0", "request 1", found.request_id
+    )
+    events = setup.timeline.events()
+    following = events[events.index(found) + 1]
+    assert isinstance(following, ev.BlockFreed) and following.reason == "preempted" and following.request_id == 0
+
+
+X, Y, Z = range(100, 104), range(200, 204), range(300, 304)
+
+
+class FreeHitsAreFree(FullAttentionGroup):
+    """ROCm ATOM 902: a hit on a free block is not charged."""
+
+    def num_blocks_to_admit(self, hit: Sequence[int], num_computed_tokens: int, num_blocks: int) -> int:
+        return max(num_blocks - len(hit), 0)
+
+
+class CreditsTheLastBlock(FullAttentionGroup):
+    """TensorRT-LLM 12404: a prompt's last block counts as reusable, and has to be computed."""
+
+    def num_blocks_to_admit(self, hit: Sequence[int], num_computed_tokens: int, num_blocks: int) -> int:
+        return super().num_blocks_to_admit(hit, num_computed_tokens, num_blocks) - bool(hit)
+
+
+def atom_902(setup: Watched) -> None:
+    setup.add(*X, *Y)
+    setup.run()
+    setup.add(1, 2, 3, max_tokens=9)
+    setup.steps(1)
+    setup.add(*X, *Y, *Z, 7, 8, 9, 10)
+    setup.run()
+
+
+def tensorrt_llm_12404(setup: Watched) -> None:
+    setup.add(*X, *Y, max_tokens=6)
+    setup.steps(1)
+    setup.add(1, 2, max_tokens=3)
+    setup.steps(2)
+    setup.add(*X, *Y)
+    setup.run()
+
+
+@pytest.mark.parametrize(
+    ("group", "play", "decided", "instead_of"),
+    [(FreeHitsAreFree, atom_902, "2", "4"), (CreditsTheLastBlock, tensorrt_llm_12404, "0", "1")],
+)
+def test_an_admission_that_charges_too_little_is_named_before_it_fails(
+    group: type[FullAttentionGroup], play: Callable[[Watched], None], decided: str, instead_of: str
+) -> None:
+    setup = watched(4, FULL, Parts(full_attention_group=group).overriding(EDITIONS["nano-vllm"]))
+    with pytest.raises(NotGrantedError):
+        play(setup)
+    [found] = differences(setup)
+    assert found.method == f"{group.__name__}.num_blocks_to_admit"
+    assert found.replaces == "KVCacheGroup.num_blocks_to_admit"
+    assert (found.decided, found.instead_of) == (decided, instead_of)
+    fine = watched(4, FULL, "nano-vllm")
+    play(fine)
+    assert fine.engine.requests[2].finish_reason == "length"
+
+
+# -- the rule `longest` ------------------------------------------------------------------------------------------------
+
+
+class Shortened(FullAttentionGroup):
+    """Leaves the last block of each hit unused."""
+
+    def find_hit(self, request: Request, max_tokens: int, siblings: Sequence[KVCacheGroup]) -> GroupHit:
+        return [hit[:-1] for hit in super().find_hit(request, max_tokens, siblings)]
+
+
+class Declared(Shortened):
+    """The same, as a policy."""
+
+    finds_longest = False
+
+
+def three_times(group: type[FullAttentionGroup], edition: str = "labengine") -> Watched:
+    setup = watched(16, FULL, Parts(full_attention_group=group).overriding(as_parts(edition)))
+    for _ in range(3):
+        setup.add(*range(1, 14))
+        setup.run()
+    return setup
+
+
+@pytest.mark.parametrize("edition", ["labengine", "vllm", "nano-vllm"])
+def test_a_look_up_that_finds_less_breaks_a_rule_at_its_event(edition: str) -> None:
+    setup = three_times(Shortened, edition)
+    assert setup.broken_rules() == {"longest"}
+    assert [violation.request_ids for violation in setup.watch.violations] == [(1,), (2,)], "once for each request"
+    first = setup.watch.violations[0]
+    assert first.message.startswith("Shortened.find_hit finds 8 tokens for request 1, and FullAttentionGroup.find_hit")
+    event = setup.first_event("longest")
+    assert isinstance(event, ev.DecisionDiffered) and event.request_id == 1
+    blocks = "[[1, 2]]", "[[1, 2, 3]]"
+    assert (event.decided, event.instead_of) == (blocks if edition == "vllm" else ("[[0, 1]]", "[[0, 1, 2]]"))
+
+
+def test_a_declared_policy_differs_and_breaks_no_rule() -> None:
+    setup = three_times(Declared)
+    assert setup.watch.violations == []
+    assert [one.method for one in differences(setup)] == ["Shortened.find_hit"], "the first disagreement, once"
+
+
+def test_an_edition_with_another_cap_is_no_shorter_look_up() -> None:
+    class Caps(EarlyHashManager):
+        def find_prefix(self, request: Request) -> Hit:
+            self.extend_hashes(request, request.num_tokens)
+            return self.longest_hit(request, request.num_tokens - 1)
+
+    setup = watched(16, FULL, Parts(kv_cache_manager=Caps).overriding(EDITIONS["nano-vllm-2025-07"]))
+    for _ in range(2):
+        setup.add(*range(1, 9))
+        setup.run()
+    assert [one.decided for one in differences(setup)] == ["a hit of 4 tokens in blocks [[0]]"]
+    assert setup.watch.violations == []
+
+
+# -- asking is contained -----------------------------------------------------------------------------------------------
+
+
+class Fragile(deque[Request]):
+    """Waiting requests that are asked for from one end only."""
+
+    def __getitem__(self, index: Any) -> Any:
+        raise LookupError("not from here")
+
+
+class OwnQueue(TokenBudgetScheduler):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.waiting._requests = Fragile()
+
+    def next_waiting(self) -> Request:
+        return next(iter(self.waiting))
+
+
+def test_what_productions_method_raises_is_its_answer() -> None:
+    setup = watched(8, FULL, Parts(scheduler=OwnQueue).overriding(LABENGINE))
+    setup.add(1, 2, 3)
+    setup.run()
+    [found] = differences(setup)
+    assert (found.decided, found.instead_of) == ("request 0", "an error (LookupError: not from here)")
+    assert setup.engine.requests[0].finish_reason == "length" and setup.watch.violations == []
+
+
+class Endless(deque[Request]):
+    """Waiting requests that never come to an end when they are asked for by place."""
+
+    def __getitem__(self, index: Any) -> Any:
+        raise KeyboardInterrupt  # in place of the Ctrl-C that ends a loop
+
+
+class LoopsInProduction(OwnQueue):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.waiting._requests = Endless()
+
+
+def test_an_end_from_outside_passes_and_the_step_is_rolled_back() -> None:
+    setup = watched(8, FULL, Parts(scheduler=LoopsInProduction).overriding(LABENGINE))
+    setup.add(1, 2, 3)
+    before = setup.engine.snapshot()
+    with pytest.raises(KeyboardInterrupt):
+        setup.engine.step()
+    assert setup.engine.snapshot() == before and setup.watch.violations == []
+    assert [type(one) for one in setup.timeline.events()[-2:]] == [ev.StepStarted, ev.StepRolledBack]
+
+
+class SameHits(EarlyHashManager):
+    """Production's method changes the chain of its request, and the journal, when it is asked."""
+
+    def find_prefix(self, request: Request) -> Hit:
+        return super().find_prefix(request)
+
+    def extend_hashes(self, request: Request, num_tokens: int) -> None:
+        super().extend_hashes(request, num_tokens)
+
+
+def play_twice(parts: Parts) -> Watched:
+    setup = watched(7, FULL, parts)
+    for number in range(4):
+        setup.add(*range(1, 9 + number % 2), max_tokens=5)
+        setup.steps(2)
+    setup.run()
+    return setup
+
+
+def test_asking_leaves_state_journal_and_events_alone() -> None:
+    edition = EDITIONS["nano-vllm-2025-07"]
+    mine, own = play_twice(Parts(kv_cache_manager=SameHits).overriding(edition)), play_twice(edition)
+    assert mine.timeline.events()[1:] == own.timeline.events()[1:]
+    assert mine.engine.snapshot() == own.engine.snapshot()
+    assert mine.watch.overrides == {"SameHits.find_prefix": False, "SameHits.extend_hashes": False}
+
+
+def test_even_a_question_that_changes_the_core_is_undone() -> None:
+    """What production's methods journal is rolled back, what they memoize is dropped, and what they set is theirs."""
+    setup = watched(8, FULL, Parts(block_pool=HeadFirst, full_attention_group=Shortened).overriding(LABENGINE))
+    request_id = setup.add(*range(1, 10))
+    engine, before, num_events = setup.engine, setup.engine.snapshot(), setup.timeline.end
+    manager, request = engine.scheduler.manager, engine.requests[request_id]
+    production = Production(parts_of(engine.scheduler), engine.hooks, engine.journal)
+    assert production.ask(manager, "find_prefix", (request,), {}).num_tokens == 0
+    assert production.ask(manager.pool, "take", (3,), {}) == [0, 1, 2]
+    assert production.ask(manager.groups[0], "extend", (), {"request": request, "num_tokens": 9}) is None
+    with pytest.raises(RuntimeError, match="block 0 is freed twice"):
+        production.ask(manager.pool, "release", ([0],), {})
+    assert production.value(manager.pool, "num_losses") == 0, "what was set is forgotten"
+    assert engine.snapshot() == before and setup.timeline.end == num_events
+    assert not engine.journal and request.block_hashes == [] and manager.pool.num_losses == 0
+
+
+class Counts(FullAttentionGroup):
+    """Counts how often it is asked, and every third time forgets what it has found."""
+
+    num_asked = 0
+
+    def cached_run(self, request: Request, num_blocks: int) -> list[int]:
+        self.num_asked += 1
+        return [] if self.num_asked % 3 == 0 else super().cached_run(request, num_blocks)
+
+    def find_hit(self, request: Request, max_tokens: int, siblings: Sequence[KVCacheGroup]) -> GroupHit:
+        return super().find_hit(request, max_tokens, siblings)
+
+
+def test_overrides_are_asked_as_often_as_without_the_checks() -> None:
+    setup = three_times(Counts)
+    [group] = setup.engine.scheduler.manager.groups
+    assert isinstance(group, Counts) and group.num_asked == 3
+    found = differences(setup)
+    assert [one.method for one in found] == ["Counts.cached_run", "Counts.find_hit"], "the innermost comes first"
+
+
+def test_an_answer_that_can_be_looked_at_once_is_left_alone() -> None:
+    once = iter((1, 2))
+    assert plain(once) is UNKNOWN and plain([once]) is UNKNOWN and [*once] == [1, 2]
+    assert not differ(plain((1, 2)), UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("expected", "decided", "is_another"),
+    [
+        (range(2, -1, -1), [2, 1, 0], False),
+        (range(3), [2, 1, 0], True),
+        ([[1, 2]], ((1, 2),), False),
+        (True, 1, False),
+        (False, None, False),
+        (True, [], True),
+        (0, None, True),
+        (3, np.int64(3), False),
+    ],
+)
+def test_answers_are_compared_by_what_they_decide(expected: object, decided: object, is_another: bool) -> None:
+    assert differ(plain(expected), plain(decided)) is is_another
+
+
+def test_long_answers_are_said_where_they_differ() -> None:
+    assert said([*range(100)]).startswith("[0, 1, 2") and len(said([*range(100)])) == MAX_TEXT
+    left, right = said_apart([*range(100)], [*range(98), 98, 7])
+    assert left.endswith("98, 99]") and right.endswith("98, 7]") and left.startswith("…")
+    assert said_apart(b"0" * 32, b"0" * 31 + b"1")[1].endswith("31")
+    assert said(b"\xff" * 32) == "ffffffffffff"
+
+
+class HeadFirst(BlockPool):
+    """Decides otherwise between a change of the core and its event, and then fails."""
+
+    def reused_first(self, block_ids: list[int]) -> list[int]:
+        return [-1]
+
+
+def test_a_step_that_fails_right_after_the_decision_contradicts_no_event() -> None:
+    setup = watched(8, FULL, Parts(block_pool=HeadFirst).overriding(LABENGINE))
+    setup.add(1, 2, 3, 4, 5)
+    with pytest.raises(ValueError, match=r"HeadFirst\.reused_first has to return some of the blocks"):
+        setup.run()
+    assert [one.method for one in differences(setup)] == ["HeadFirst.reused_first"]
+    assert setup.watch.violations == []
+
+
+# -- who is watched ----------------------------------------------------------------------------------------------------
+
+
+def attributes(scheduler: Scheduler) -> list[set[str]]:
+    return [set(getattr(part, "__dict__", ())) for part in parts_of(scheduler)]
+
+
+@pytest.mark.parametrize("edition", EDITIONS)
+def test_parts_without_overrides_are_left_as_they_are(edition: str) -> None:
+    scheduler = watched(edition=edition).engine.scheduler
+    assert attributes(scheduler) == attributes(
+        EDITIONS[edition].assemble(watched().engine.config, watched().engine.hooks, watched().engine.journal)
+    )
+
+
+def test_only_the_overridden_method_is_hidden_and_only_while_it_is_watched() -> None:
+    setup = watched(edition=Parts(full_attention_group=Shortened).overriding(LABENGINE))
+    [group] = setup.engine.scheduler.manager.groups
+    assert {name for name in vars(group) if callable(vars(group)[name]) and hasattr(KVCacheGroup, name)} == {"find_hit"}
+    setup.watch.close()
+    assert "find_hit" not in vars(group)
+
+
+def test_a_method_that_nothing_calls_is_said_to_be_never_called() -> None:
+    class Worth(FullAttentionGroup):
+        def is_worth_caching(self, request: Request, index: int) -> bool:
+            return False
+
+    setup = three_times(Worth)
+    assert setup.watch.overrides == {"Worth.is_worth_caching": None}
+
+
+def test_an_error_of_the_shadow_stops_the_watch_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise ArithmeticError("lost")
+
+    monkeypatch.setattr("labengine.check.shadow.request_of", fails)
+    setup = three_times(Shortened)
+    [violation] = setup.watch.violations
+    assert violation.rule == "watch" and "ArithmeticError('lost')" in violation.message
+
+
+def test_a_new_engine_is_followed_anew() -> None:
+    """What was recorded once is recorded again in the recording that begins anew."""
+    setup = three_times(Declared)
+    setup.watch.follow(setup.engine)
+    setup.add(*range(1, 14))
+    setup.run()
+    assert len(differences(setup)) == 2
+
+
+def test_every_pure_decision_is_a_method_or_attribute_of_its_part() -> None:
+    for part, names in PURE_DECISIONS.items():
+        field = FIELDS[part]
+        classes = [getattr(parts, field) for parts in EDITIONS.values()] + [LABENGINE.sliding_window_group] * (
+            part == "KVCacheGroup"
+        )
+        assert all(any(hasattr(cls, name) for cls in classes) for name in names), part
