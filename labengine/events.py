@@ -237,6 +237,8 @@ class RequestForked(Event):
         "": (
             "Scheduler.fork",
             "KVCacheGroup.num_shared_tokens",
+            "KVCacheGroup.shared_blocks",
+            "Scheduler.forks_of",
             "Scheduler.join",
             "Scheduler.branch",
             "KVCacheManager.fork",
@@ -260,6 +262,7 @@ class RequestScheduled(Event):
         "": (
             "Scheduler.schedule",
             "Scheduler.next_waiting",
+            "Scheduler.has_seats",
             "Scheduler.skips",
             "Scheduler.longest_chunk",
             "Scheduler.admit",
@@ -853,10 +856,13 @@ class BlockCopied(Event):
     decided_by = {
         "": (
             "KVCacheGroup.copies_before_write",
+            "KVCacheGroup.entries_to_copy",
             "KVCacheManager.allocate",
             "BlockPool.take",
             "FreeQueue.take",
             "BlockPool.evict",
+            "KVCacheManager.copy",
+            "KVCacheManager.take_copies",
             "KVCacheGroup.copy",
         )
     }

@@ -197,6 +197,7 @@ class Engine:
                 self.scheduler.add(request)
             else:
                 self.scheduler.join(request, self.requests[leader_id])
+            self.journal.commit()
 
     def abort(self, request_id: int) -> bool:
         """End a request; return False when it had finished before. Raises KeyError for an unknown id.
