@@ -13,7 +13,7 @@ from typing import ClassVar, Literal, NamedTuple, TypeVar
 QueueEnd = Literal["head", "tail"]
 """Where a freed block enters the free queue: the head is reused next, the tail last."""
 
-FreeReason = Literal["finished", "aborted", "preempted", "merged", "window", "load_failed"]
+FreeReason = Literal["finished", "aborted", "preempted", "merged", "copied", "window", "load_failed"]
 
 EvictReason = Literal["reused", "replaced", "reset", "distrusted"]
 """Why a block's content was forgotten: it is given away; a longer prefix took its place; the cache was reset; it may
@@ -65,7 +65,7 @@ class Event:
 
     @property
     def variant(self) -> str:
-        """Its `reason`; "tail" for the BlockCached of a block that is not full; "" for all others."""
+        """Its `reason`; "tail" or "fork" where BlockCached.is_full or BlockTouched.is_fork says so; "" for others."""
         return str(getattr(self, "reason", ""))
 
 
@@ -161,9 +161,21 @@ class RequestAdded(Event):
     request_id: int
     token_ids: tuple[int, ...]
     max_tokens: int
+    num_generated: int = 0
+    """Of its tokens, the last ones that count as generated: it goes on where another request stood."""
+    from_request_id: int | None = None
+    """The request whose tokens it continues. It waits until they are computed, and forks then."""
 
     topic = "request"
-    decided_by = {"": ("WaitingQueue.add_request", "Scheduler.add")}
+    decided_by = {
+        "": (
+            "WaitingQueue.add_request",
+            "Scheduler.add",
+            "Scheduler.join",
+            "Scheduler.branch",
+            "Scheduler.accept",
+        )
+    }
     in_vllm = {"": InVllm("scheduler", "add_request", "A request joins the waiting queue.")}
 
 
@@ -206,6 +218,35 @@ class PrefixHit(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class RequestForked(Event):
+    """A request goes on from another one's KV: its table is about to name the same blocks, and it runs from here on.
+
+    Source: PagedAttention (SOSP 2023), section 4.4. The last block may be filled in part: who writes to it first while
+    it is shared gets a copy (BlockCopied).
+    """
+
+    request_id: int
+    from_request_id: int
+    num_tokens: int
+    """Computed tokens that it shares. The request's num_computed_tokens is now this."""
+    block_ids: tuple[tuple[int, ...], ...]
+    """The shared blocks per group, in table order, null where the window needs none. Not yet touched."""
+
+    topic = "request"
+    decided_by = {
+        "": (
+            "Scheduler.fork",
+            "KVCacheGroup.num_shared_tokens",
+            "KVCacheGroup.shared_blocks",
+            "Scheduler.forks_of",
+            "Scheduler.join",
+            "Scheduler.branch",
+            "KVCacheManager.fork",
+        )
+    }
+
+
+@dataclass(frozen=True, slots=True)
 class RequestScheduled(Event):
     """A request got its blocks and its share of this step: tokens [start, start + num_tokens) will be computed."""
 
@@ -221,6 +262,7 @@ class RequestScheduled(Event):
         "": (
             "Scheduler.schedule",
             "Scheduler.next_waiting",
+            "Scheduler.has_seats",
             "Scheduler.skips",
             "Scheduler.longest_chunk",
             "Scheduler.admit",
@@ -540,13 +582,20 @@ class BlocksSkipped(Event):
     num_blocks: int
 
     topic = "block"
-    decided_by = {"": ("SlidingWindowGroup.num_skipped_tokens", "SlidingWindowGroup.window", "KVCacheGroup.add_hit")}
+    decided_by = {
+        "": (
+            "SlidingWindowGroup.num_skipped_tokens",
+            "SlidingWindowGroup.window",
+            "KVCacheGroup.add_hit",
+            "KVCacheGroup.start_table",
+        )
+    }
     in_vllm = {"": InVllm("group", "add_local_computed_blocks", "Blocks that lie outside the window are not needed.")}
 
 
 @dataclass(frozen=True, slots=True)
 class BlockTouched(Event):
-    """A cached block was appended to one more block table; a free one left the free queue."""
+    """A cached block, or one of a fork's parent, was appended to one more table; a free one left the free queue."""
 
     block_id: int
     request_id: int
@@ -554,12 +603,31 @@ class BlockTouched(Event):
     index: int
     ref_count: int
     """After the touch; 1 means that the block had been free."""
+    is_fork: bool = False
+    """True: it was not found by its hash. The request shares it as a fork of another one."""
 
     topic = "block"
     decided_by = {
-        "": ("KVCacheManager.allocate_computed", "BlockPool.touch", "FreeQueue.remove", "KVCacheGroup.add_hit")
+        "": (
+            "KVCacheManager.allocate_computed",
+            "BlockPool.touch",
+            "FreeQueue.remove",
+            "KVCacheGroup.add_hit",
+            "KVCacheGroup.start_table",
+        ),
+        "fork": (
+            "KVCacheGroup.num_shared_tokens",
+            "KVCacheManager.fork",
+            "BlockPool.touch",
+            "KVCacheGroup.add_shared",
+            "KVCacheGroup.start_table",
+        ),
     }
     in_vllm = {"": InVllm("pool", "touch", "A cached block is shared; a free one leaves the free queue.")}
+
+    @property
+    def variant(self) -> str:
+        return "fork" if self.is_fork else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -643,8 +711,8 @@ class BlockMerged(Event):
 class BlockFreed(Event):
     """One reference to a block was dropped; at ref_count 0 it entered the free queue at `queue_end`, content kept.
 
-    For finished, aborted and preempted requests the table entry went with it; a merged block had lost its entry before;
-    a block that left the window becomes a null entry.
+    For finished, aborted and preempted requests the table entry went with it; a merged or copied block had lost its
+    entry before; a block that left the window becomes a null entry.
     """
 
     block_id: int
@@ -685,6 +753,12 @@ class BlockFreed(Event):
             "BlockPool.release",
             "FreeQueue.append",
             "FreeQueue.prepend",
+            "KVCacheGroup.release",
+        ),
+        "copied": (
+            "KVCacheGroup.copies_before_write",
+            "KVCacheGroup.copy",
+            "BlockPool.release",
             "KVCacheGroup.release",
         ),
         "window": (
@@ -761,21 +835,37 @@ class BlockUnpinned(Event):
 
 @dataclass(frozen=True, slots=True)
 class BlockCopied(Event):
-    """A hit ended inside a shared block: the request's table now points at a private copy of it.
+    """A request is about to write to a shared block: its table now points at a private copy of it.
 
-    The copy was the head of the free queue, and is filled before the step's forward pass. Until then each of both
-    blocks has one reference of no table.
+    The copy was the head of the free queue, and is filled before the step's forward pass. labengine copies when a fork
+    writes; a BlockFreed for the shared block follows. vLLM copies when a hit ends inside a block.
     """
 
     block_id: int
-    """The shared block; its ref_count stays."""
+    """The shared block; its ref_count is not changed by this event."""
     into_block_id: int
-    """The copy; its ref_count is 2."""
+    """The copy."""
     request_id: int
     group: int
     index: int
+    is_pinned: bool = True
+    """True: until the copy is filled, each of both blocks has one reference of no table, and the copy's ref_count is 2.
+    False: the copy's ref_count is 1, and the reference that the table had to the shared block is dropped next."""
 
     topic = "block"
+    decided_by = {
+        "": (
+            "KVCacheGroup.copies_before_write",
+            "KVCacheGroup.entries_to_copy",
+            "KVCacheManager.allocate",
+            "BlockPool.take",
+            "FreeQueue.take",
+            "BlockPool.evict",
+            "KVCacheManager.copy",
+            "KVCacheManager.take_copies",
+            "KVCacheGroup.copy",
+        )
+    }
     in_vllm = {"": InVllm("group", "_apply_cow", "A hit that ends inside a block goes on in a private copy of it.")}
 
 

@@ -137,17 +137,29 @@ class Lab(Looking):
         token_ids: Sequence[int] | None = None,
         cache_salt: str | None = None,
         extra_keys: Mapping[str, str] | None = None,
+        n: int | None = None,
         **sampling: Any,
-    ) -> int:
+    ) -> Any:
         """Queue a request, given as text or as token ids; return its id, counted from 0.
 
+        n: so many requests for the prompt, each with a seed of its own; return their ids. The prompt is computed once:
+        they share its blocks, and whoever writes to one that others read copies it. (Edition "vllm": n requests.)
         sampling: max_tokens=64, temperature=0.0 (greedy), top_k, top_p, seed, ignore_eos=False. Requests share cached
         blocks only under equal cache_salt and extra_keys (what KV depends on besides the tokens: {"adapter": "x"}).
         ConfigError, before anything changes, for a request that can never run.
         """
         return self.session.requests.add(
-            prompt, token_ids=token_ids, cache_salt=cache_salt, extra_keys=extra_keys, **sampling
+            prompt, token_ids=token_ids, cache_salt=cache_salt, extra_keys=extra_keys, n=n, **sampling
         )
+
+    def branch(self, request_id: int | str, *, seed: int | None = None, token: int | None = None) -> int:
+        """Queue another continuation of a request (its id, or its letter) from where it stands; return the new id.
+
+        seed: of its samples; None for one of its own. token: an id in place of the newest token, which has no KV yet.
+        It shares the blocks of a request that decodes, and copies what it writes to. ConfigError, before anything
+        changes, for a request that has finished, and where the edition has no forks.
+        """
+        return self.session.requests.branch(request_id, seed, token)
 
     def chat(self, messages: Sequence[dict[str, str]], *, cache_salt: str | None = None, **sampling: Any) -> int:
         """Queue a conversation ([{"role": "user", "content": ...}, ...]) through the model's chat template."""

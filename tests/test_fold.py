@@ -65,6 +65,7 @@ def _pins(block_id: int, before: Snapshot, after: Snapshot) -> bool:
 
 NOWHERE = [
     ev.PrefixHit(7, 2, ((0,),)),
+    ev.RequestForked(7, 0, 2, ((0,),)),
     ev.ExternalHit(7, 2),
     ev.RequestScheduled(7, 0, 1, True, "running"),
     ev.RequestPreempted(7),
@@ -84,7 +85,7 @@ NOWHERE = [
     *(ev.FreeDeferred(0, group, ()) for group in (-1, 1)),
     *(ev.BlockPinned(i, 1) for i in (-1, 4)),
     *(ev.BlockUnpinned(i, 0, "tail") for i in (-1, 4)),
-    *(ev.BlockCopied(0, i, 0, 0, 0) for i in (-1, 4)),
+    *(ev.BlockCopied(0, i, 0, 0, 0, is_pinned) for i in (-1, 4) for is_pinned in (True, False)),
     *(ev.HashesMoved(0, i) for i in (-1, 4)),
 ]
 

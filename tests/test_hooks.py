@@ -28,6 +28,7 @@ from labengine.events import (
     LoadFailed,
     PrefixCacheReset,
     RequestAdded,
+    RequestForked,
     RequestReleased,
     StepEnded,
     StepFailed,
@@ -219,7 +220,9 @@ def test_a_site_that_nobody_listens_to_builds_no_event(ground: Ground, monkeypat
 def unmet_by(ground: Ground) -> set[type[Event]]:
     """Events that cannot happen there: no check runs, no part fails, the cache is not reset, and the tier has room."""
     unmet: set[type[Event]] = {ViolationFound, DecisionDiffered, PrefixCacheReset, LoadFailed, StepFailed, TierChanged}
-    unmet |= {RequestReleased, FreeDeferred, BlockPinned, BlockUnpinned, BlockCopied, HashesMoved}  # of vLLM alone
+    unmet |= {RequestReleased, FreeDeferred, BlockPinned, BlockUnpinned, HashesMoved}  # of vLLM alone
+    if not ground.has_forks or ground.edition == "vllm":
+        unmet |= {RequestForked, BlockCopied}
     if ground.edition not in ("labengine", "nano-vllm+243"):
         unmet.add(BlockMerged)
     if not ground.is_hybrid:

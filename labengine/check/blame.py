@@ -114,6 +114,8 @@ def _overrides(suspects: Suspects) -> str:
 
 
 def _moves_block(event: ev.Event, one: Contradiction) -> bool:
+    if isinstance(event, ev.BlockCopied):
+        return event.into_block_id == one.block_id
     kinds = (ev.BlockAllocated, ev.BlockTouched, ev.BlockFreed)
     return isinstance(event, kinds) and event.block_id == one.block_id
 
@@ -135,9 +137,9 @@ def _changes_map(event: ev.Event, one: Contradiction) -> bool:
 
 
 def _changes_table(event: ev.Event, one: Contradiction) -> bool:
-    if isinstance(event, ev.BlockFreed) and event.reason == "merged":  # the entry had left before
+    if isinstance(event, ev.BlockFreed) and event.reason in ("merged", "copied"):  # the entry had left before
         return False
-    if isinstance(event, (ev.BlockAllocated, ev.BlockTouched, ev.BlockMerged, ev.BlockFreed)):
+    if isinstance(event, (ev.BlockAllocated, ev.BlockTouched, ev.BlockMerged, ev.BlockCopied, ev.BlockFreed)):
         return event.request_id == one.request_id and (event.group, event.index) == one.entry
     return isinstance(event, (*_ENDS, ev.BlocksSkipped)) and event.request_id == one.request_id
 
@@ -154,8 +156,8 @@ _ABOUT: dict[str, Callable[[ev.Event, Contradiction], bool]] = {
     "keys": _changes_keys,
     "map": _changes_map,
     "table": _changes_table,
-    "computed": _of_request(ev.TokensComputed, ev.PrefixHit, ev.ExternalHit, *_ENDS),
-    "status": _of_request(ev.RequestScheduled, ev.ExternalHit, ev.RequestAdded, *_ENDS),
+    "computed": _of_request(ev.TokensComputed, ev.PrefixHit, ev.RequestForked, ev.ExternalHit, *_ENDS),
+    "status": _of_request(ev.RequestScheduled, ev.RequestForked, ev.ExternalHit, ev.RequestAdded, *_ENDS),
     "tokens": _of_request(ev.TokenSampled, ev.RequestAdded),
     "request": _of_request(ev.RequestAdded, ev.RequestForgotten),
 }

@@ -156,7 +156,7 @@ def blocks_named_by(event: ev.Event) -> set[int]:
             return {block_id for block_id, _, _ in runs}
         case ev.BlocksLoaded(_, transfers):
             return {block_id for _, _, block_id, _ in transfers}
-        case ev.BlockMerged():
+        case ev.BlockMerged() | ev.BlockCopied():
             return {event.block_id, event.into_block_id}
         case ev.BlockCached():
             return {event.block_id, *event.mapped}

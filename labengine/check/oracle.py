@@ -132,11 +132,13 @@ class Oracle:
         )
         self._disturb(block_id)
 
-    def copied(self, block_id: int, into_block_id: int, request_id: int, group: int) -> None:
-        """Record that a block was copied into another one."""
+    def copied(self, block_id: int, into_block_id: int, request_id: int | None, group: int) -> None:
+        """Record that a block was copied into another one, for a request if it is known."""
+        page = self.memory.page(block_id)
+        writer = page.writer if request_id is None and page is not None else request_id
         content = self.memory.read(block_id, group, 0, self._groups[group].block_size)
         self.memory.forget(into_block_id)
-        self.memory.write(into_block_id, group, 0, content, request_id)
+        self.memory.write(into_block_id, group, 0, content, writer)
         self._disturb(into_block_id)
 
     def claimed(self, event: BlockCached) -> Sequence[int]:

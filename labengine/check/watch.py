@@ -35,6 +35,7 @@ class WatchableRunner(Protocol):
 
     def forward(self, plan: StepPlan) -> Logits: ...
     def sample(self, plan: StepPlan, logits: Logits) -> list[int]: ...
+    def copy_block(self, group: int, block_id: int, into_block_id: int) -> None: ...
     def read_block(self, group: int, block_id: int) -> BlockKV | None: ...
     def write_block(self, group: int, block_id: int, kv: BlockKV | None) -> None: ...
 
@@ -46,6 +47,7 @@ class ForwardObserver(Protocol):
     def after_forward(self, plan: StepPlan) -> None: ...
     def block_overwritten(self, block_id: int) -> None: ...
     def block_delivered(self, group: int, block_id: int, kv: BlockKV | None) -> None: ...
+    def block_copied(self, group: int, block_id: int, into_block_id: int) -> None: ...
     def copy_of(self, group: int, block_id: int, kv: BlockKV | None) -> BlockKV | None: ...
 
 
@@ -69,6 +71,13 @@ class WatchedRunner:
     def sample(self, plan: StepPlan, logits: Logits) -> list[int]:
         """Sample with the wrapped runner."""
         return self._runner.sample(plan, logits)
+
+    @passes_calls_on
+    def copy_block(self, group: int, block_id: int, into_block_id: int) -> None:
+        """Copy a block with the wrapped runner; report before and after it."""
+        self._observer.block_overwritten(into_block_id)
+        self._runner.copy_block(group, block_id, into_block_id)
+        self._observer.block_copied(group, block_id, into_block_id)
 
     @passes_calls_on
     def read_block(self, group: int, block_id: int) -> BlockKV | None:
@@ -149,7 +158,7 @@ class Watch:
             subscribe(stream.note),
             subscribe(self._note_step, ev.StepStarted),
             subscribe(judge.note_block, ev.BlockAllocated, ev.BlockTouched, ev.BlockCached, ev.BlockFreed),
-            subscribe(judge.note_merge, ev.BlockMerged),
+            subscribe(judge.note_replaced, ev.BlockMerged, ev.BlockCopied),
             subscribe(judge.note_eviction, ev.BlockEvicted),
             subscribe(judge.note_release, ev.RequestFinished, ev.RequestPreempted),
             subscribe(judge.note_forgotten, ev.RequestForgotten),
@@ -236,6 +245,11 @@ class Watch:
         """Note what a load has written to a block."""
         if self._judge is not None:
             self._judge.oracle.delivered(group, block_id, kv)
+
+    def block_copied(self, group: int, block_id: int, into_block_id: int) -> None:
+        """Note that a block's content is now in another block too."""
+        if self._judge is not None:
+            self._judge.oracle.copied(block_id, into_block_id, None, group)
 
     def copy_of(self, group: int, block_id: int, kv: BlockKV | None) -> BlockKV | None:
         """Return a block's KV with the identities of its content, for the external tier."""

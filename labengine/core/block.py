@@ -48,3 +48,15 @@ PrefixMap = dict[Key, tuple[int, ...]]
 
 Only the block pool changes it.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCopy:
+    """A block to copy into another one before the forward pass: the request is about to write, and others read it."""
+
+    group: int
+    block_id: int
+    into_block_id: int
+    request_id: int
+    index: int
+    """The entry of the request's table that leads to the copy."""

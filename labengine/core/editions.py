@@ -74,6 +74,21 @@ LABENGINE = Parts(
 """The default: vLLM's scheduling and queue order, with late merge."""
 
 
+class VllmScheduler(TokenBudgetScheduler):
+    """vLLM v1 knows no forks: its n answers to a prompt are n requests, which share what the prefix cache has."""
+
+    def refuse_forks(self, num_answers: int = 1) -> None:
+        """Refuse none: they need not run together."""
+
+    def join(self, request: Request, leader: Request) -> None:
+        """Queue the request as any other: it hits the full blocks of the prompt, and computes its tail again."""
+        self.add(request)
+
+    def branch(self, request: Request, parent: Request) -> None:
+        """Queue the request as any other."""
+        self.add(request)
+
+
 class VllmBlockPool(BlockPool):
     """vLLM pads tables with block 0."""
 
@@ -103,6 +118,7 @@ class VllmHashChain(HashChain):
 
 VLLM = Parts(
     name="vllm",
+    scheduler=VllmScheduler,
     kv_cache_manager=VllmKVCacheManager,
     full_attention_group=PromptTailGroup,
     block_pool=VllmBlockPool,

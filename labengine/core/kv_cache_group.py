@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import chain
 
 from labengine.config import EngineConfig
+from labengine.core.block import BlockCopy
 from labengine.core.block_pool import BlockPool
 from labengine.core.journal import Journal
 from labengine.core.merge_policy import MergePolicy
@@ -14,6 +15,7 @@ from labengine.core.request import Request
 from labengine.events import (
     BlockAllocated,
     BlockCached,
+    BlockCopied,
     BlockFreed,
     BlockMerged,
     BlocksSkipped,
@@ -158,7 +160,11 @@ class KVCacheGroup:
         Blocks that lie outside the window once num_computed_tokens tokens are computed stay untouched.
         """
         num_skipped = self.num_skipped_tokens(num_computed_tokens) // self.block_size
-        touched = hit[num_skipped:]
+        self.start_table(request, hit[num_skipped:], num_skipped)
+        self._set_registered(request, len(request.block_tables[self.index]))
+
+    def start_table(self, request: Request, touched: Sequence[int], num_skipped: int, *, is_fork: bool = False) -> None:
+        """Start a table with null entries and blocks that are there already, each touched."""
         self._pool.touch(touched)
         table = request.block_tables[self.index]
         if num_skipped and BlocksSkipped in self._hooks:
@@ -169,8 +175,7 @@ class KVCacheGroup:
             for index, block_id in enumerate(touched, num_skipped):
                 remaining[block_id] -= 1
                 ref_count = self._pool.blocks[block_id].ref_count - remaining[block_id]
-                self._hooks.emit(BlockTouched(block_id, request.request_id, self.index, index, ref_count))
-        self._set_registered(request, len(table))
+                self._hooks.emit(BlockTouched(block_id, request.request_id, self.index, index, ref_count, is_fork))
 
     def add_external(self, request: Request, num_tokens: int) -> None:
         """Add blocks for tokens that the external tier will fill, up to num_tokens.
@@ -188,18 +193,21 @@ class KVCacheGroup:
         missing = self.num_missing_blocks(request, num_tokens)
         if missing <= 0:
             return
-        if missing > (num_free := self._pool.num_free):
-            raise NotGrantedError(
-                request.request_id,
-                f"request {request.request_id} takes {counted(missing, 'block')}, and {num_free} "
-                f"{'is' if num_free == 1 else 'are'} free: too few were counted when it was admitted or allocated to",
-            )
         table = request.block_tables[self.index]
-        block_ids = self._pool.take(missing)
+        block_ids = self._take(request, missing)
         self._extend_table(table, block_ids)
         if BlockAllocated in self._hooks:
             for index, block_id in enumerate(block_ids, len(table) - missing):
                 self._hooks.emit(BlockAllocated(block_id, request.request_id, self.index, index))
+
+    def _take(self, request: Request, num_blocks: int) -> list[int]:
+        if num_blocks > (num_free := self._pool.num_free):
+            raise NotGrantedError(
+                request.request_id,
+                f"request {request.request_id} takes {counted(num_blocks, 'block')}, and {num_free} "
+                f"{'is' if num_free == 1 else 'are'} free: too few were counted when it was admitted or allocated to",
+            )
+        return self._pool.take(num_blocks)
 
     def drop_skipped(self, request: Request, num_computed_tokens: int) -> None:
         """Free the blocks that left the window; their entries become null."""
@@ -238,6 +246,58 @@ class KVCacheGroup:
             indices = [index for index in indices if held[index] != null_block]
         self.release(request, list(map(held.__getitem__, indices)), indices, reason)
         self._set_registered(request, 0)
+
+    # -- forks ---------------------------------------------------------------------------------------------------------
+
+    def num_shared_tokens(self, num_computed_tokens: int) -> int:
+        """Return how many of a request's computed tokens a fork shares: all, in a last block filled in part too.
+
+        Equal tokens have equal KV, and nobody writes to that block while it is shared.
+        """
+        return num_computed_tokens
+
+    def add_shared(self, request: Request, parent: Request, num_tokens: int) -> None:
+        """Start a fork's table with the parent's blocks of its first num_tokens tokens, each with a reference more."""
+        num_skipped = self.num_skipped_tokens(num_tokens) // self.block_size
+        self.start_table(request, self.shared_blocks(parent, num_tokens)[num_skipped:], num_skipped, is_fork=True)
+        registered = parent.num_registered_blocks[self.index]
+        self._set_registered(request, min(registered, num_tokens // self.block_size))
+
+    def shared_blocks(self, parent: Request, num_tokens: int) -> list[int]:
+        """Return the parent's blocks of its first num_tokens tokens; null for those that the window has moved past."""
+        num_skipped = self.num_skipped_tokens(num_tokens) // self.block_size
+        shared = parent.block_tables[self.index][num_skipped : self._num_blocks(num_tokens)]
+        return [*[self._pool.null_block] * num_skipped, *shared]
+
+    def entries_to_copy(self, request: Request, num_tokens: int) -> list[int]:
+        """Return the table entries that the tokens up to num_tokens are written to, and that need a copy before."""
+        table, null_block = request.block_tables[self.index], self._pool.null_block
+        written = range(request.num_computed_tokens // self.block_size, min(self._num_blocks(num_tokens), len(table)))
+        return [index for index in written if table[index] != null_block and self.copies_before_write(request, index)]
+
+    def copies_before_write(self, request: Request, index: int) -> bool:
+        """Return True for a block that another table holds too: it must not see this request's next tokens.
+
+        The last one that holds it writes in place.
+        """
+        return self._pool.blocks[request.block_tables[self.index][index]].ref_count > 1
+
+    def copy(self, request: Request, index: int) -> BlockCopy:
+        """Put a fresh block in the place of a shared one; return what to copy. The caller makes sure that one is free.
+
+        The table is repointed before the reference is dropped. Raises NotGrantedError where no block is free.
+        """
+        table = request.block_tables[self.index]
+        block_id, (into_block_id,) = table[index], self._take(request, 1)
+        self._journal.record((table.__setitem__, index, block_id))
+        table[index] = into_block_id
+        copied = BlockCopy(self.index, block_id, into_block_id, request.request_id, index)
+        if BlockCopied in self._hooks:
+            self._hooks.emit(
+                BlockCopied(block_id, into_block_id, request.request_id, self.index, index, is_pinned=False)
+            )
+        self.release(request, [block_id], [index], "copied")
+        return copied
 
     # -- cached content ------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from labengine.config import EngineConfig
+from labengine.core.block import BlockCopy
 from labengine.core.block_pool import BlockPool
 from labengine.core.connector import BlockTransfer, LocalHit
 from labengine.core.hash_chain import HashChain
@@ -14,7 +15,7 @@ from labengine.core.kv_cache_group import KVCacheGroup
 from labengine.core.prefix_lookup import Hit, PrefixLookup
 from labengine.core.request import Request
 from labengine.core.step_plan import SlotRun
-from labengine.events import ExternalHit, FreeReason, PrefixCacheReset, PrefixHit
+from labengine.events import ExternalHit, FreeReason, PrefixCacheReset, PrefixHit, RequestForked
 from labengine.record.hooks import Hooks
 
 Moment = Literal["allocated", "computed"]
@@ -46,6 +47,8 @@ class KVCacheManager:
     ) -> None:
         self.pool = pool
         self.groups = groups
+        self.copies: list[BlockCopy] = []
+        """Blocks to copy before the next forward pass."""
         self._config = config
         self._prefix_lookup = prefix_lookup
         self._hash_chain = hash_chain
@@ -132,18 +135,59 @@ class KVCacheManager:
             group.drop_skipped(request, request.num_computed_tokens)
             if (lacking := group.num_missing_blocks(request, num_tokens)) > 0:
                 missing += lacking
+        if self._has_forked:
+            missing += len(to_copy := self._entries_to_copy(request, num_tokens))
         if missing:
             if missing > self.pool.num_free:
                 return False
+            for group, index in to_copy if self._has_forked else ():
+                self.copy(group, request, index)
             for group in self.groups:
                 group.extend(request, num_tokens)
         self.register(request, num_tokens, "allocated")
         return True
 
     def free(self, request: Request, reason: FreeReason) -> None:
-        """Give back all blocks of a request."""
+        """Give back all blocks of a request; what was to be copied for it is not."""
+        if self.copies:
+            self._set_copies([copy for copy in self.copies if copy.request_id != request.request_id])
         for group in self.groups:
             group.free(request, reason)
+
+    # -- forks ---------------------------------------------------------------------------------------------------------
+
+    _has_forked = False
+    """True once a request has forked: a block filled in part has one reference before that."""
+
+    def fork(self, request: Request, parent: Request) -> None:
+        """Give a fork, which has no blocks, its parent's: it takes none from the pool, and so always fits."""
+        num_tokens = min(group.num_shared_tokens(parent.num_computed_tokens) for group in self.groups)
+        if RequestForked in self._hooks:
+            block_ids = tuple(tuple(group.shared_blocks(parent, num_tokens)) for group in self.groups)
+            self._hooks.emit(RequestForked(request.request_id, parent.request_id, num_tokens, block_ids))
+        self._set_computed(request, num_tokens)
+        request.continue_chain(parent, num_tokens // self._config.hash_block_size)
+        for group in self.groups:
+            group.add_shared(request, parent, num_tokens)
+        self._has_forked = True
+
+    def copy(self, group: KVCacheGroup, request: Request, index: int) -> None:
+        """Have a table entry's block copied before the next forward pass: nobody writes to it until then."""
+        self._set_copies([*self.copies, group.copy(request, index)])
+
+    def take_copies(self) -> tuple[BlockCopy, ...]:
+        """Return and clear the copies of this step, in the order in which they have to be made."""
+        copies = tuple(self.copies)
+        if copies:
+            self._set_copies([])
+        return copies
+
+    def _entries_to_copy(self, request: Request, num_tokens: int) -> list[tuple[KVCacheGroup, int]]:
+        return [(group, index) for group in self.groups for index in group.entries_to_copy(request, num_tokens)]
+
+    def _set_copies(self, copies: list[BlockCopy]) -> None:
+        self._journal.record((setattr, self, "copies", self.copies))
+        self.copies = copies
 
     # -- cached content ------------------------------------------------------------------------------------------------
 

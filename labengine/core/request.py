@@ -95,6 +95,11 @@ class Request:
         """KV slots the request can ever need: the last sampled token's KV is never written."""
         return self.num_prompt_tokens + self.sampling.max_tokens - 1
 
+    def continue_chain(self, other: Request, num_links: int) -> None:
+        """Take over the first num_links links of another request's hash chain, as far as it has them."""
+        self.block_hashes, self.links = other.block_hashes[:num_links], other.links[:num_links]
+        self.root, self.prefixes = other.root, other.prefixes[:num_links]
+
     # -- exact prefixes ------------------------------------------------------------------------------------------------
 
     def prefix_at(self, link: int) -> Prefix:

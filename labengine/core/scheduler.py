@@ -13,7 +13,8 @@ from labengine.core.journal import Journal
 from labengine.core.kv_cache_group import NotGrantedError
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.request import FinishReason, Request, RequestStatus
-from labengine.core.step_plan import UNSAMPLED, ScheduledRequest, StepPlan, scheduled_request
+from labengine.core.siblings import Siblings
+from labengine.core.step_plan import UNSAMPLED, ScheduledRequest, SlotRun, StepPlan, scheduled_request
 from labengine.core.waiting_queue import WaitingQueue
 from labengine.events import (
     RequestAdded,
@@ -38,6 +39,7 @@ class Scheduler:
     waiting: new requests at the back, preempted ones at the front. running: in the order of admission.
     requests: every kept request by id. finished: the ids of those that have finished, oldest first.
     external: blocks to load and save, and the requests that wait for a load.
+    siblings: the requests that wait for another one's tokens.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Scheduler:
         self.config = config
         self.manager = manager
         self.external = external
+        self.siblings = Siblings(journal)
         self.waiting = waiting
         self.running: list[Request] = []
         self.requests: dict[int, Request] = {}
@@ -80,23 +83,36 @@ class Scheduler:
 
     def add(self, request: Request) -> None:
         """Queue a request at the back."""
-        self.requests[request.request_id] = request
+        self.accept(request)
+        self._journal.record((self.waiting.remove_request, request))
         self.waiting.add_request(request)
+
+    def accept(self, request: Request, leader: Request | None = None) -> None:
+        """Keep a new request by its id. leader: the one for whose tokens it waits."""
+        self._journal.record((self.requests.pop, request.request_id))
+        self.requests[request.request_id] = request
         if RequestAdded in self._hooks:
-            tokens = tuple(request.token_ids)
-            self._hooks.emit(RequestAdded(request.request_id, tokens, request.sampling.max_tokens))
+            tokens, leader_id = tuple(request.token_ids), None if leader is None else leader.request_id
+            self._hooks.emit(
+                RequestAdded(
+                    request.request_id, tokens, request.sampling.max_tokens, request.num_generated_tokens, leader_id
+                )
+            )
 
     def abort(self, request: Request) -> None:
-        """End a request, whether it waits, runs or loads."""
+        """End a request, whether it waits, runs or loads. Those that wait for its tokens go on without it."""
+        place = 0
         if request in self.external.loading:
             self.finish(request, "abort")
             self.external.drop(request)
-            return
-        if request in self.waiting:
-            self._remove_waiting(request)
         else:
-            self._remove_running(request)
-        self.finish(request, "abort")
+            if request in self.waiting:
+                place = self._remove_waiting(request)
+            elif not self.siblings.leave(request):
+                self._remove_running(request)
+            self.finish(request, "abort")
+        if self.siblings:
+            self._follow(request, place)
 
     def forget_finished(self) -> None:
         """Drop the oldest finished requests until config.keep_finished of them are left. Called between steps."""
@@ -107,6 +123,82 @@ class Scheduler:
             self.external.failed_requests.discard(request_id)
             if RequestForgotten in self._hooks:
                 self._hooks.emit(RequestForgotten(request_id))
+
+    # -- forks ---------------------------------------------------------------------------------------------------------
+
+    def refuse_forks(self, num_answers: int = 1) -> None:
+        """Raise ConfigError for more answers to one prompt than could run together; a subclass may refuse all forks."""
+        if num_answers > self.config.max_num_seqs:
+            raise ConfigError(
+                f"n={num_answers}: the answers to one prompt run together, and max_num_seqs is "
+                f"{self.config.max_num_seqs}: raise it, or add the prompt several times"
+            )
+
+    def join(self, request: Request, leader: Request) -> None:
+        """Accept a request with the tokens of another one: it waits, and forks from it once these are computed.
+
+        So the prompt is computed once, and all take their first token from the same logits.
+        """
+        self.accept(request, leader)
+        self.siblings.join(request, leader)
+
+    def branch(self, request: Request, parent: Request) -> None:
+        """Accept a request that goes on where another one stands, its newest token perhaps replaced.
+
+        It shares the blocks of a parent that decodes, and waits for the tokens of another; without a seat, or with
+        other tokens than it could wait for, it is queued, and shares what the cache has when it is admitted.
+        """
+        is_decoding = parent in self.running and parent.num_computed_tokens == parent.num_tokens - 1
+        leader = self.siblings.leader_of(parent, self.requests)
+        if is_decoding and self.has_seats(request):
+            self.accept(request)
+            self.fork(request, parent)
+        elif not is_decoding and request.token_ids == parent.token_ids and self._can_join(request, leader):
+            self.join(request, leader)
+        else:
+            self.add(request)
+
+    def _can_join(self, request: Request, leader: Request) -> bool:
+        num_beside = len(self.siblings.of(leader))
+        return self.has_seats(request) if leader in self.running else num_beside + 1 < self.config.max_num_seqs
+
+    def fork(self, request: Request, parent: Request) -> None:
+        """Start a request on the blocks of another one, by reference: it runs at once, as the youngest."""
+        self.manager.fork(request, parent)
+        self._set(request, "status", RequestStatus.RUNNING)
+        self._journal.record((self.running.pop,))
+        self.running.append(request)
+
+    def has_seats(self, request: Request) -> bool:
+        """Return True while max_num_seqs leaves room for a request and those that will fork from it.
+
+        They run at once then: nobody may have taken their places meanwhile.
+        """
+        num_running = len(self.running)
+        if self.siblings:
+            running = {one.request_id: one for one in self.running}
+            num_running += self.siblings.num_beside(running) + len(self.siblings.of(request))
+        return num_running < self.config.max_num_seqs
+
+    def _follow(self, leader: Request, place: int) -> None:
+        """Queue the first of a leader's siblings in its place; the others wait for this one."""
+        first, *others = self.siblings.take(leader) or (None,)
+        if first is not None:
+            self._journal.record((self.waiting.remove_request, first))
+            self.waiting.put_back_request(first, place)
+            for other in others:
+                self.siblings.join(other, first)
+
+    def forks_of(self, batch: Sequence[ScheduledRequest]) -> tuple[tuple[int, ScheduledRequest], ...]:
+        """Return the requests that fork once this batch is computed: a leader's last token is in it."""
+        if not self.siblings:
+            return ()
+        return tuple(
+            (part.request_id, _without_tokens(part, sibling))
+            for part in batch
+            if part.samples
+            for sibling in self.siblings.of(self.requests[part.request_id])
+        )
 
     def schedule(self) -> StepPlan:
         """Plan one step, and allocate blocks for the tokens that it computes."""
@@ -119,18 +211,29 @@ class Scheduler:
         sampled: one token per request of plan.sampling, in that order; UNSAMPLED ones are filled in later.
         """
         tokens = iter(sampled)
-        finished = []
+        finished: list[int] = []
         for scheduled in plan.scheduled:
             request = self.requests[scheduled.request_id]
             self.book_computed(request, scheduled.start + len(scheduled.token_ids))
             if scheduled.samples:
+                if plan.forks:  # before the request may end, and give its blocks back
+                    for sibling in self.siblings.take(request):
+                        self.fork(sibling, request)
                 self.append_token(request, next(tokens))
                 reason = self.finish_reason(request)
                 if reason is not None:
-                    self._remove_running(request)
-                    self.finish(request, reason)
-                    finished.append(request.request_id)
+                    finished.append(self._end_running(request, reason))
+        for _, fork in plan.forks:
+            request = self.requests[fork.request_id]
+            self.append_token(request, next(tokens))
+            if (reason := self.finish_reason(request)) is not None:
+                finished.append(self._end_running(request, reason))
         return tuple(finished)
+
+    def _end_running(self, request: Request, reason: FinishReason) -> int:
+        self._remove_running(request)
+        self.finish(request, reason)
+        return request.request_id
 
     def fill_in(self, plan: StepPlan, sampled: Sequence[int]) -> bool:
         """Put sampled tokens in the places of UNSAMPLED ones, after an update that assumed that none is an eos.
@@ -150,15 +253,28 @@ class Scheduler:
         """Distrust, after a rollback, every slot that the step's forward pass may have written to.
 
         A block that had been free loses its cached content. A block of a request that the step had preempted belongs to
-        that request again, but holds another's KV: the request is preempted once more, to recompute.
+        that request again, but holds another's KV: the request is preempted once more, to recompute. So is one that has
+        its shared block again in place of a copy, if that block was given away after the copy.
         """
         written = plan.written_blocks()
         written.update(load.block_id for load in plan.loads)
+        written.update(copy.into_block_id for copy in plan.copies)
         self.manager.pool.evict_cached(sorted(written), "distrusted")
-        for request_id in plan.preempted:
-            victim = self.requests[request_id]
-            if any(written.intersection(table) for table in victim.block_tables):
-                self._preempt_anew(victim)
+        written -= self._written_in_place(plan)
+        for request_id in dict.fromkeys((*plan.preempted, *(copy.request_id for copy in plan.copies))):
+            holder = self.requests[request_id]
+            if any(written.intersection(table) for table in holder.block_tables):
+                self._preempt_anew(holder)
+
+    def _written_in_place(self, plan: StepPlan) -> set[int]:
+        """Return the blocks that a step wrote for requests that hold them now: their computed tokens are intact."""
+        return {
+            block_id
+            for part in plan.scheduled
+            for table, runs in zip(self.requests[part.request_id].block_tables, part.slot_runs, strict=True)
+            for block_id, _, _ in runs
+            if block_id in table
+        }
 
     def _preempt_anew(self, victim: Request) -> None:
         """Preempt a request of a rolled-back step, whether it runs, waits or loads."""
@@ -334,9 +450,10 @@ class Scheduler:
         num_generated = len(request.token_ids) - request.num_prompt_tokens
         return "length" if num_generated == request.sampling.max_tokens else None
 
-    def _remove_waiting(self, request: Request) -> None:
+    def _remove_waiting(self, request: Request) -> int:
         place = self.waiting.remove_request(request)
         self._journal.record((self.waiting.put_back_request, request, place))
+        return place
 
     def _remove_running(self, request: Request) -> None:
         index = self.running.index(request)
@@ -360,3 +477,10 @@ class Scheduler:
     def _set(self, request: Request, name: str, value: object) -> None:
         self._journal.record((setattr, request, name, getattr(request, name)))
         setattr(request, name, value)
+
+
+def _without_tokens(part: ScheduledRequest, sibling: Request) -> ScheduledRequest:
+    """Return a sibling's share of the step in which its leader's last token is computed: it samples, and no more."""
+    runs: tuple[tuple[SlotRun, ...], ...] = ((),) * len(part.slot_runs)
+    ids = sibling.request_id, (), part.end, part.block_tables, runs
+    return ScheduledRequest(*ids, part.is_prefill, True, sibling.sampling, sibling.seed)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn, cast
 
 from labengine.config import SamplingParams
+from labengine.core.block import BlockCopy
 from labengine.core.connector import BlockTransfer
 
 Logits = Any
@@ -132,11 +133,24 @@ class StepPlan:
     """Blocks to fill from the external tier before the forward pass."""
     saves: tuple[BlockTransfer, ...] = ()
     """Blocks that the forward pass fills up, to be copied to the external tier after it."""
+    copies: tuple[BlockCopy, ...] = ()
+    """Blocks to copy before anything is loaded or computed, one after the other: a later one may overwrite a source."""
+    forks: tuple[tuple[int, ScheduledRequest], ...] = ()
+    """Requests that compute nothing and take their token from the logits of a scheduled one, whose id comes first."""
     sampling: tuple[ScheduledRequest, ...] = field(init=False, repr=False, compare=False)
-    """The requests that get a token from this step, in batch order."""
+    """The requests that get a token from this step: those that compute, in batch order, then those of `forks`."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sampling", tuple([request for request in self.scheduled if request.samples]))
+        sampling = [request for request in self.scheduled if request.samples]
+        if self.forks:
+            sampling += [request for _, request in self.forks]
+        object.__setattr__(self, "sampling", tuple(sampling))
+
+    @property
+    def logits_rows(self) -> list[int]:
+        """The row of the computed logits for each request of `sampling`."""
+        rows = {part.request_id: row for row, part in enumerate(self.sampling[: len(self.sampling) - len(self.forks)])}
+        return [*range(len(rows)), *(rows[request_id] for request_id, _ in self.forks)]
 
     @property
     def num_tokens(self) -> int:

@@ -30,7 +30,8 @@ class TokenBudgetScheduler(Scheduler):
             while not batch and self._take_back_last(preempted):
                 self._admit_waiting(chunk, batch)
         saves = self.choose_saves(batch)
-        return StepPlan(tuple(batch), tuple(preempted), self.external.take_loads(), saves)
+        copies, forks = self.manager.take_copies(), self.forks_of(batch)
+        return StepPlan(tuple(batch), tuple(preempted), self.external.take_loads(), saves, copies, forks)
 
     def _schedule_running(self, chunk: int, preempted: list[int]) -> list[ScheduledRequest]:
         budget, place, num_preempted = self.config.max_num_batched_tokens, 0, 0
@@ -66,6 +67,8 @@ class TokenBudgetScheduler(Scheduler):
         skipped: list[Request] = []
         while self.waiting and budget and len(self.running) < self.config.max_num_seqs:
             request, num_waiting = self.next_waiting(), len(self.waiting)
+            if self.siblings and not self.has_seats(request):
+                break
             if self.skips(request, skipped):
                 self._remove_waiting(request)
                 skipped.append(request)
@@ -113,6 +116,8 @@ class TokenBudgetScheduler(Scheduler):
         self._set(request, "is_loading", is_loading)
         if not self.manager.admit(request, hit, num_computed + num_tokens, num_external, num_spare=num_spare):
             return NOT_ADMITTED
+        if is_loading:
+            self._set(request, "status", RequestStatus.WAITING)  # before the tier may raise: ExternalHit has said so
         if num_external:
             self.external.load(request, hit.num_tokens, num_computed)
         if is_loading:
@@ -166,7 +171,6 @@ class TokenBudgetScheduler(Scheduler):
         return threshold if threshold and num_requests > 1 else self.config.max_num_batched_tokens
 
     def _start_loading(self, request: Request, num_computed: int) -> None:
-        self._set(request, "status", RequestStatus.WAITING)
         self._remove_waiting(request)
         self.external.wait_for(request, num_computed)
 

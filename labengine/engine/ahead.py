@@ -166,6 +166,8 @@ class OverlappedEngine(Engine):
         launch = getattr(self.runner, "launch_ahead", None)
         if launch is None or ahead is None or ahead.plan is None or self.step_number < self._may_launch_at:
             return
+        if ahead.plan.copies:  # they are made when the step begins
+            return
         if pool.num_losses > num_losses and not pool.blocks_to_give_back().isdisjoint(ahead.plan.written_blocks()):
             return
         with suppress(Exception):
@@ -224,6 +226,7 @@ class OverlappedEngine(Engine):
             self.journal.enter_next()
             self.hooks.emit_all(ahead.schedule_events)
         self._peak_used_blocks = ahead.peak_used_blocks
+        self._copy(ahead.plan)
         return ahead.plan
 
     def _has_new_listeners(self, ahead: Ahead) -> bool:

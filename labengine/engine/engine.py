@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Literal
 
@@ -110,15 +110,54 @@ class Engine:
         sampling: SamplingParams,
         cache_salt: str | None = None,
         extra_keys: ExtraKeys = (),
+        leader_id: int | None = None,
     ) -> int:
         """Queue a request and return its id, counted from 0.
 
+        leader_id: a request with the same tokens, from which this one forks once they are computed.
         Raises ConfigError for a prompt that is empty or never fits.
         """
         prompt = checked_token_ids(token_ids)
         request = self.new_request(self.num_added, prompt, sampling, cache_salt, extra_keys)
-        self.queue(request)
+        if leader_id is not None:
+            self.scheduler.refuse_forks()
+        self.queue(request, leader_id)
         return request.request_id
+
+    def branch(self, request_id: int, seed: int | None = None, token_id: int | None = None) -> int:
+        """Queue another continuation of a request from where it stands; return its id. Arguments as of `new_branch`."""
+        self._refuse_while_busy("branch()")
+        request = self.new_branch(request_id, seed, token_id)
+        with self._atomic_change():
+            self.scheduler.branch(request, self.requests[request_id])
+            self.num_added += 1
+        return request.request_id
+
+    def new_branch(self, request_id: int, seed: int | None = None, token_id: int | None = None) -> Request:
+        """Return a request that goes on where another one stands, not queued yet. Raises KeyError.
+
+        seed: None for one of its own. token_id: in place of the newest token, which has no KV yet.
+        Raises ConfigError for a request that has finished, or that is to lose a prompt's token; for a token that ends
+        the branch; and where there are no forks.
+        """
+        self.scheduler.refuse_forks()
+        parent = self.requests[request_id]
+        sampling = replace(parent.sampling, seed=seed)
+        if parent.status is RequestStatus.FINISHED:
+            raise ConfigError(
+                f"request {parent.request_id} has finished, and holds no blocks: add its tokens as a prompt"
+            )
+        token_ids = list(parent.token_ids)
+        if token_id is not None:
+            if not parent.num_generated_tokens:
+                raise ConfigError(f"request {parent.request_id} has sampled no token yet that another could replace")
+            token_ids[-1] = token_id
+        seed = seed_of(sampling, self.num_added, self.config)
+        request = Request(self.num_added, token_ids, sampling, seed, len(self.config.groups), parent.extra_keys)
+        request.num_prompt_tokens = parent.num_prompt_tokens
+        if parent.num_generated_tokens and self.scheduler.finish_reason(request) is not None:
+            raise ConfigError(f"token {token_id} ends a text: the branch would have nothing to generate")
+        return request
 
     def new_request(
         self,
@@ -143,18 +182,22 @@ class Engine:
         self.scheduler.refuse_what_never_fits(request)
         return request
 
-    def queue_next(self, request: Request) -> None:
+    def queue_next(self, request: Request, leader_id: int | None = None) -> None:
         """Queue a new request under the next id: others may have been added since it was made."""
         request.request_id = self.num_added
         request.seed = seed_of(request.sampling, request.request_id, self.config)
-        self.queue(request)
+        self.queue(request, leader_id)
 
-    def queue(self, request: Request) -> None:
-        """Put a new request into the waiting queue."""
+    def queue(self, request: Request, leader_id: int | None = None) -> None:
+        """Put a new request into the waiting queue, or have it wait for the tokens of a leader."""
         self._refuse_while_busy("add()")
         with interrupts_deferred():
             self.num_added += 1
-            self.scheduler.add(request)
+            if leader_id is None:
+                self.scheduler.add(request)
+            else:
+                self.scheduler.join(request, self.requests[leader_id])
+            self.journal.commit()
 
     def abort(self, request_id: int) -> bool:
         """End a request; return False when it had finished before. Raises KeyError for an unknown id.
@@ -238,11 +281,18 @@ class Engine:
         with interrupts_deferred():
             plan = self.scheduler.schedule()
         self._peak_used_blocks = self.num_used_blocks
-        self._written = StepPlan((), plan.preempted, plan.loads)
-        if plan.loads:
-            self.reached = "schedule"
+        self._copy(plan)
         self.transfers.load(plan)
         return plan
+
+    @rolls_back
+    def _copy(self, plan: StepPlan) -> None:
+        """Copy blocks while no block of the step is written: a source may be given away in the same step."""
+        self._written = StepPlan((), plan.preempted, plan.loads, copies=plan.copies)
+        if plan.loads or plan.copies:
+            self.reached = "schedule"
+        for copy in plan.copies:
+            self.runner.copy_block(copy.group, copy.block_id, copy.into_block_id)
 
     @rolls_back
     def _forward(self, plan: StepPlan) -> Logits:

@@ -94,6 +94,12 @@ class KVTensors:
         for name, view in views.items():
             view.copy_(kv[name])
 
+    def copy_block(self, group: int, block_id: int, into_block_id: int) -> None:
+        """Copy the KV of all layers of a group from a block into another one, on the device. Raises IndexError."""
+        into = self._views(group, into_block_id)
+        for name, view in self._views(group, block_id).items():
+            into[name].copy_(view)
+
     def _views(self, group: int, block_id: int) -> dict[str, Tensor]:
         self._require_block(block_id)
         layers = [layer for layer, its_group in enumerate(self.layer_groups) if its_group == group]

@@ -291,7 +291,7 @@ class ModelRunner:
             self._sampled = launched
             return launched.logits
         with interrupts_allowed(), self._device_made_current(), AdviceWhenFull(self.kv_tensors):
-            logits = self._forward(self.step_tensors(plan))
+            logits = _row_per_token(plan, self._forward(self.step_tensors(plan)))
             self._sampled = self._sampled_early(plan, logits) if self.is_asynchronous else None
             return logits
 
@@ -310,7 +310,8 @@ class ModelRunner:
         if asks_the_host(self._sampling_of(plan), sampled.logits):
             return False
         with interrupts_allowed(), self._device_made_current(), AdviceWhenFull(self.kv_tensors):
-            logits = self._forward(self._staging.step_tensors(plan, NewTokens(before, sampled.tokens[0])))
+            new = NewTokens(before, sampled.tokens[0])
+            logits = _row_per_token(plan, self._forward(self._staging.step_tensors(plan, new)))
             self._launched = self._sampled_early(plan, logits)
         return True
 
@@ -359,6 +360,11 @@ class ModelRunner:
         """Return copies of a block's K and V, each [block_size, num_kv_heads, head_dim]. Raises IndexError."""
         return self.kv_tensors.block(block_id, layer)
 
+    def copy_block(self, group: int, block_id: int, into_block_id: int) -> None:
+        """Copy the K and V that a group keeps in a block into another one, on the device. Raises IndexError."""
+        with self._device_made_current():
+            self.kv_tensors.copy_block(group, block_id, into_block_id)
+
     def read_block(self, group: int, block_id: int) -> dict[str, Tensor]:
         """Return copies, on the CPU, of the K and V that a group keeps in a block; see KVTensors. Raises IndexError."""
         return self.kv_tensors.read_block(group, block_id)
@@ -396,3 +402,8 @@ class ModelRunner:
             return size
         num_groups = len(self.groups)
         return f"{size}; {num_groups} groups, {len(windows)} of them with a window of {windows[0]}"
+
+
+def _row_per_token(plan: StepPlan, logits: Tensor) -> Tensor:
+    """Return logits with a row for each request of plan.sampling: a fork's is that of its leader."""
+    return logits[plan.logits_rows] if plan.forks else logits

@@ -73,6 +73,10 @@ class Probe:
         """Sample with the other runner."""
         return self._runner.sample(plan, logits)
 
+    def copy_block(self, group: int, block_id: int, into_block_id: int) -> None:
+        """Copy a block with the other runner."""
+        self._runner.copy_block(group, block_id, into_block_id)
+
     def read_block(self, group: int, block_id: int) -> BlockKV | None:
         """Read a block with the other runner."""
         return self._runner.read_block(group, block_id)

@@ -30,6 +30,10 @@ class Runner(Protocol):
         """Return one token per request of plan.sampling, in that order. Equal plans and logits give equal tokens."""
         ...
 
+    def copy_block(self, group: int, block_id: int, into_block_id: int) -> None:
+        """Copy the K and V that a group keeps in a block into another block, bit by bit."""
+        ...
+
     def read_block(self, group: int, block_id: int) -> BlockKV | None:
         """Return copies of a block's K and V, for the external tier; None when there are no weights and so no KV."""
         ...

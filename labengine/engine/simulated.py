@@ -34,6 +34,9 @@ class SimulatedRunner:
         """Return one token per sampling request."""
         return [self._next_token(_number(request), request.end) for request in plan.sampling]
 
+    def copy_block(self, group: int, block_id: int, into_block_id: int) -> None:
+        """Do nothing: there is no KV."""
+
     def read_block(self, group: int, block_id: int) -> None:
         """Return None: there is no KV."""
 

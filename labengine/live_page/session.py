@@ -17,7 +17,7 @@ from labengine.scenarios import bug
 from labengine.session.compare.comparing import compare
 from labengine.session.compare.comparison import Comparison
 from labengine.session.compare.variation import Variation
-from labengine.session.history.inputs import AbortInput, AddInput, Input
+from labengine.session.history.inputs import AbortInput, AddInput, BranchInput, Input
 
 WHOLE_PROMPT = 512
 """Tokens of a step for editions that compute a prompt in one: it takes some seconds."""
@@ -125,6 +125,8 @@ def acts_of(lab: Lab, inputs: Iterable[Input], num_steps: int, finished: int) ->
 def _prompt_of(lab: Lab, one: Input) -> PromptAct | None:
     if not isinstance(one, AddInput):
         return None
+    if isinstance(one, BranchInput) or one.leader_id is not None:
+        raise ConfigError("a link has neither several answers to a prompt nor branches: save the lab, or use to_code()")
     tokenizer = lab.session.model.tokenizer
     spell = tokenizer.spelled if isinstance(tokenizer, BPETokenizer) else tokenizer.decode
     return PromptAct(spell(one.token_ids), 1, one.sampling.max_tokens)

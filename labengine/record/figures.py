@@ -79,7 +79,7 @@ class Counter:
 
     def _note_added(self, event: ev.RequestAdded) -> None:
         self.figures.num_requests += 1
-        self.prompt_lengths[event.request_id] = len(event.token_ids)
+        self.prompt_lengths[event.request_id] = len(event.token_ids) - event.num_generated
 
     def _note_finished(self, event: ev.RequestFinished) -> None:
         self.figures.num_finished += 1

@@ -216,11 +216,16 @@ class Fold:
         if event.request_id in self.requests:
             self._note_entries(event.request_id)
         tables: list[list[int]] = [[] for _ in self.groups]
-        self.requests[event.request_id] = RequestFold("waiting", list(event.token_ids), len(event.token_ids), 0, tables)
+        num_prompt = len(event.token_ids) - event.num_generated
+        self.requests[event.request_id] = RequestFold("waiting", list(event.token_ids), num_prompt, 0, tables)
         self.changes.requests.add(event.request_id)
 
     def _prefix_hit(self, event: ev.PrefixHit) -> None:
         self._request(event.request_id).num_computed_tokens = event.num_tokens
+
+    def _request_forked(self, event: ev.RequestForked) -> None:
+        request = self._request(event.request_id)
+        request.status, request.num_computed_tokens = "running", event.num_tokens
 
     def _external_hit(self, event: ev.ExternalHit) -> None:
         request = self._request(event.request_id)
@@ -318,7 +323,7 @@ class Fold:
     def _block_freed(self, event: ev.BlockFreed) -> None:
         self._count(event.block_id, event.ref_count, -1)
         self._enter_queue(event.block_id, event.queue_end)
-        if event.reason != "merged":
+        if event.reason not in ("merged", "copied"):
             table = self._replace(event, self.null_block)
             while event.reason != "window" and table and table[-1] == self.null_block:
                 table.pop()
@@ -347,8 +352,9 @@ class Fold:
     def _block_copied(self, event: ev.BlockCopied) -> None:
         self._leave_queue(event.into_block_id)
         self._replace(event, self._known(event.into_block_id))
-        self._count(event.into_block_id, 2, 2)
-        for block_id in (event.block_id, event.into_block_id):
+        num_references = 1 + event.is_pinned
+        self._count(event.into_block_id, num_references, num_references)
+        for block_id in (event.block_id, event.into_block_id) if event.is_pinned else ():
             self._pin(block_id, 1)
 
     def _hashes_moved(self, event: ev.HashesMoved) -> None:
@@ -450,6 +456,7 @@ class Fold:
         ev.StepStarted: _step_started,
         ev.RequestAdded: _request_added,
         ev.PrefixHit: _prefix_hit,
+        ev.RequestForked: _request_forked,
         ev.ExternalHit: _external_hit,
         ev.RequestScheduled: _request_scheduled,
         ev.RequestPreempted: _request_preempted,

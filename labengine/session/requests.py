@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -11,7 +11,7 @@ from labengine.config import ConfigError, SamplingParams, as_int, checked_int, c
 from labengine.core.request import ExtraKeys, Request
 from labengine.engine.engine import Engine
 from labengine.engine.loaded_model import LoadedModel
-from labengine.session.history.inputs import AbortInput, AddInput, Input, Inputs, ResetInput, pack
+from labengine.session.history.inputs import AbortInput, AddInput, BranchInput, Input, Inputs, ResetInput, pack
 from labengine.session.settings import refuse_unknown, request_id_of
 from labengine.session.stepper import Stepper
 
@@ -23,11 +23,14 @@ class CheckedRequest:
     request: Request
     cache_salt: str | None
     extra_keys: ExtraKeys
+    leader_id: int | None = None
+    """The request with the same prompt from which it forks."""
 
     def as_input(self, num_steps: int) -> AddInput:
         """Return the input to keep, for a request that was queued after so many steps."""
         prompt = self.request.token_ids[: self.request.num_prompt_tokens]
-        return AddInput(num_steps, pack(prompt), self.request.sampling, self.cache_salt, self.extra_keys)
+        keys = self.cache_salt, self.extra_keys
+        return AddInput(num_steps, pack(prompt), self.request.sampling, *keys, self.leader_id)
 
 
 class Requests:
@@ -45,12 +48,12 @@ class Requests:
         token_ids: Sequence[int] | None = None,
         cache_salt: str | None = None,
         extra_keys: Mapping[str, str] | None = None,
+        n: int | None = None,
         **sampling: Any,
-    ) -> int:
-        """Queue a request with a prompt as text or as token ids; return its id."""
-        return self.queue([self.checked(Requests.add, prompt, token_ids, cache_salt, extra_keys, sampling)])[
-            0
-        ].request_id
+    ) -> int | list[int]:
+        """Queue a request with a prompt as text or as token ids; return its id, or with n the ids of n requests."""
+        first = self.checked(Requests.add, prompt, token_ids, cache_salt, extra_keys, sampling)
+        return self.queue_answers(first, n)
 
     def chat(self, messages: Sequence[dict[str, str]], *, cache_salt: str | None = None, **sampling: Any) -> int:
         """Queue a conversation through the model's chat template; return its id."""
@@ -86,6 +89,53 @@ class Requests:
         request = engine.new_request(engine.num_added, ids, params, cache_salt, keys)
         return CheckedRequest(request, cache_salt, keys)
 
+    def answers(self, first: CheckedRequest, n: int | None) -> list[CheckedRequest]:
+        """Return n requests for one prompt, the first included; a seed that was given counts up.
+
+        Raises ConfigError for a number that this lab's scheduler does not take.
+        """
+        num_answers = 1 if n is None else checked_int("n", n, 1)
+        if num_answers > 1:
+            self._stepper.engine.scheduler.refuse_forks(num_answers)
+        return [first, *(self._sibling(first, number) for number in range(1, num_answers))]
+
+    def _sibling(self, first: CheckedRequest, number: int) -> CheckedRequest:
+        engine, sampling = self._stepper.engine, first.request.sampling
+        if sampling.seed is not None:
+            sampling = replace(sampling, seed=sampling.seed + number)
+        tokens = list(first.request.token_ids)
+        request = engine.new_request(engine.num_added, tokens, sampling, first.cache_salt, first.extra_keys)
+        return replace(first, request=request)
+
+    def queue_answers(self, first: CheckedRequest, n: int | None) -> int | list[int]:
+        """Queue a request, or with n that many for its prompt; return its id, or theirs."""
+        first, *others = self.answers(first, n)
+        with self._stepper.between_steps():
+            leader_id = self._queue(first).request_id
+            ids = [leader_id, *(self._queue(replace(one, leader_id=leader_id)).request_id for one in others)]
+        return leader_id if n is None else ids
+
+    def check_branch(self, name: int | str, seed: int | None, token_id: int | None) -> None:
+        """Raise what `branch` would raise."""
+        if token_id is not None:
+            self._model.checked_ids([token_id])
+        with self._stepper.between_steps():
+            self._stepper.engine.new_branch(self.named(name).request_id, seed, token_id)
+
+    def branch(self, name: int | str, seed: int | None = None, token_id: int | None = None) -> int:
+        """Queue another continuation of a request from where it stands; return its id. See Lab.branch."""
+        if token_id is not None:
+            [token_id] = self._model.checked_ids([token_id])
+        with self._stepper.between_steps():
+            engine, parent = self._stepper.engine, self.named(name)
+            branch = engine.requests[engine.branch(parent.request_id, seed, token_id)]
+            keys = dict(branch.extra_keys)
+            asked = pack(branch.token_ids), branch.sampling, keys.pop("cache_salt", None), tuple(keys.items())
+            parent_id = parent.request_id
+            done = BranchInput(engine.num_finished_steps, *asked, request_id=parent_id, seed=seed, token_id=token_id)
+            self._inputs.note(done)
+            return branch.request_id
+
     def queue(self, requests: Sequence[CheckedRequest]) -> list[Request]:
         """Queue requests one right after the other. The result outlives the engine's forgetting them."""
         with self._stepper.between_steps():
@@ -93,7 +143,7 @@ class Requests:
 
     def _queue(self, checked: CheckedRequest) -> Request:
         engine = self._stepper.engine
-        engine.queue_next(checked.request)
+        engine.queue_next(checked.request, checked.leader_id)
         self._inputs.note(checked.as_input(engine.num_finished_steps))
         return checked.request
 

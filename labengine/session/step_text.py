@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from labengine import events as ev
@@ -10,11 +11,13 @@ from labengine.record.wording import counted, request_name
 
 NOTHING_TO_DO = "nothing to do: no request waits or runs; %%prompt or %lab add adds one"
 
-_BLOCK_VERBS: dict[type[ev.Event], str] = {
-    ev.BlockTouched: "found in the cache",
-    ev.BlockAllocated: "allocated",
-    ev.BlockEvicted: "evicted",
-    ev.BlockMerged: "merged away",
+_BLOCK_VERBS = {
+    "BlockTouched": "found in the cache",
+    "BlockTouched:fork": "shared with a fork",
+    "BlockAllocated": "allocated",
+    "BlockCopied": "copied",
+    "BlockEvicted": "evicted",
+    "BlockMerged": "merged away",
 }
 
 
@@ -61,7 +64,7 @@ def _requests(what: str, request_ids: Iterable[int]) -> list[str]:
 
 
 def _block_counts(events: Sequence[ev.Event]) -> Iterator[str]:
-    for kind, verb in _BLOCK_VERBS.items():
-        number = sum(isinstance(event, kind) for event in events)
-        if number:
+    verbs = Counter(ev.entry_of(_BLOCK_VERBS, event) for event in events)
+    for verb in _BLOCK_VERBS.values():
+        if number := verbs[verb]:
             yield f"{counted(number, 'block')} {verb}"

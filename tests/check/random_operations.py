@@ -25,8 +25,9 @@ _NAMES = {ev.BlockMerged: "merged", ev.BlockEvicted: "evicted", ev.RequestPreemp
 class Episode:
     """One engine and random operations on it. `met` counts what they led to."""
 
-    def __init__(self, rng: Random, edition: str | Parts, *, with_tier: bool = True) -> None:
+    def __init__(self, rng: Random, edition: str | Parts, *, with_tier: bool = True, with_forks: bool = False) -> None:
         self.rng = rng
+        self._with_forks = with_forks
         has_tier = issubclass(as_parts(edition).scheduler, TokenBudgetScheduler)
         self.groups = _groups(rng) if has_tier else (GroupSpec(rng.choice((1, 2, 3, 4, 4, 8))),)
         size = max(group.block_size for group in self.groups)
@@ -59,6 +60,10 @@ class Episode:
                 self.met["late load"] += event.is_loading
             case ev.BlockFreed():
                 self.met["window"] += event.reason == "window"
+            case ev.RequestForked():
+                self.met["fork"] += 1
+            case ev.BlockCopied():
+                self.met["copy"] += 1
             case ev.BlockMerged() | ev.BlockEvicted() | ev.RequestPreempted():
                 self.met[_NAMES[type(event)]] += 1
 
@@ -67,7 +72,9 @@ class Episode:
         engine, rng = self.setup.engine, self.rng
         for _ in range(num_operations):
             chance = rng.random()
-            if chance < 0.22 and len(engine.scheduler.waiting) < 6:
+            if self._with_forks and rng.random() < 0.15:
+                yield self._branch()
+            elif chance < 0.22 and len(engine.scheduler.waiting) < 6:
                 yield self._add()
             elif chance < 0.27 and engine.requests:
                 self.met["abort"] += engine.abort(rng.choice(list(engine.requests)[-8:]))
@@ -100,11 +107,26 @@ class Episode:
         prompt = kept + self._tokens(rng.randint(0, size))
         salt = rng.choice(("a", "b")) if rng.random() < 0.1 else None
         keys = (("adapter", rng.choice(("a", "b"))),) if rng.random() < 0.1 else ()
+        num_answers = rng.randint(1, self.setup.engine.config.max_num_seqs) if self._with_forks else 1
+        asked = {"max_tokens": rng.randint(1, 3 * size), "cache_salt": salt, "extra_keys": keys}
         try:
-            self.setup.add(*prompt, max_tokens=rng.randint(1, 3 * size), cache_salt=salt, extra_keys=keys)
+            leader = self.setup.add(*prompt, **asked)  # type: ignore[arg-type]
         except ConfigError:  # it would never fit
             return "refused"
+        for _ in range(1, min(num_answers, 4)):
+            self.setup.add(*prompt, **asked, leader_id=leader)  # type: ignore[arg-type]
         return "add"
+
+    def _branch(self) -> str:
+        engine = self.setup.engine
+        request_id = self.rng.choice(list(engine.requests) or [0])
+        token_id = self.rng.choice((None, None, self.rng.randrange(self.alphabet)))
+        try:
+            engine.branch(request_id, token_id=token_id)
+        except (ConfigError, KeyError):
+            return f"refused branch of {request_id}"
+        self.met["branch"] += 1
+        return f"branch of {request_id}"
 
     def _lose_content(self, tier: FakeTier) -> str:
         for key in [key for key in tier.blocks if self.rng.random() < 0.3]:

@@ -19,9 +19,9 @@ NUM_OPERATIONS = 250
 EPISODES = [8, pytest.param(80, marks=pytest.mark.sweep)]
 
 
-def play(rng: Random, edition: str, num_operations: int = NUM_OPERATIONS) -> Counter[str]:
+def play(rng: Random, edition: str, num_operations: int = NUM_OPERATIONS, *, with_forks: bool = False) -> Counter[str]:
     """One episode under watch, and all invariants on the whole state now and then; what it met."""
-    episode = Episode(rng, edition)
+    episode = Episode(rng, edition, with_forks=with_forks)
     setup, done = episode.setup, list[str]()
     for operation in episode.operations(num_operations):
         done.append(operation)
@@ -53,6 +53,24 @@ def test_nothing_is_found(edition: str, num_episodes: int) -> None:
         wanted |= {"merged"}
     if num_episodes < 80:
         wanted -= {"tier raised"}  # too rare for the sample
+    assert {what: n for what in wanted if (n := met[what]) < num_episodes // 8} == {}, met
+
+
+def test_a_late_load_of_a_preempted_request_may_fail_to_begin() -> None:
+    """The tier raises between the event that says that the request waits and the wait."""
+    assert play(Random("1000321"), "labengine", 300)["update_state_after_alloc raised"]
+
+
+@pytest.mark.parametrize("num_episodes", [16, pytest.param(80, marks=pytest.mark.sweep)])
+def test_nothing_is_found_with_forks(num_episodes: int) -> None:
+    met: Counter[str] = Counter()
+    for seed in range(num_episodes):
+        try:
+            met += play(Random(f"{seed}"), "labengine", with_forks=True)
+        except Exception as error:
+            error.add_note(f"seed {seed}")
+            raise
+    wanted = {"fork", "copy", "branch", "preempted", "broken step", "merged", "late load", "window"}
     assert {what: n for what in wanted if (n := met[what]) < num_episodes // 8} == {}, met
 
 

@@ -49,10 +49,10 @@ def test_results_are_equal(ground: Ground, disturbances: float, is_recorded: boo
         twins.run(Random(seed), disturbances)
         met += twins.met
     assert met["used"] > (100 if EVERY_SEED else 50)
-    assert min(met["did not come true"], met["preempted ahead"]) > (5 if EVERY_SEED else 1)
+    assert min(met["did not come true"], met["preempted ahead"]) >= (6 if EVERY_SEED else 1)
     assert met["not anticipated"] == 0
     if not disturbances:
-        assert met["used"] > 3 * met["not used"]
+        assert met["used"] > (2 if ground.has_forks else 3) * met["not used"]  # answers end together: shorter runs
 
 
 def test_the_next_step_is_scheduled_before_the_tokens_are_sampled() -> None:

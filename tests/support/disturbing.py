@@ -175,11 +175,22 @@ def forgetting(snapshot: Snapshot, plan: StepPlan) -> Snapshot:
 
 
 def overwritten_victims(before: Snapshot, plan: StepPlan) -> list[int]:
-    """Requests that the plan preempted and whose blocks it gave to others to write to or load into."""
-    written = _written(plan)
-    return [i for i in plan.preempted if any(written & set(table) for table in before.requests[i].block_tables)]
+    """Requests that the plan took a block from, by preempting or by copying, and gave it to others to write to."""
+    lost = {*plan.preempted, *(copy.request_id for copy in plan.copies)}
+    own = {block_id for i in before.requests for block_id in _written_by(i, plan) if block_id in _held(before, i)}
+    foreign = _written(plan) - own
+    return [i for i in sorted(lost) if foreign & _held(before, i)]
+
+
+def _held(snapshot: Snapshot, request_id: int) -> set[int]:
+    return {block_id for table in snapshot.requests[request_id].block_tables for block_id in table}
+
+
+def _written_by(request_id: int, plan: StepPlan) -> set[int]:
+    parts = [part for part in plan.scheduled if part.request_id == request_id]
+    return {block_id for part in parts for runs in part.slot_runs for block_id, _, _ in runs}
 
 
 def _written(plan: StepPlan) -> set[int]:
     blocks = {block_id for request in plan.scheduled for runs in request.slot_runs for block_id, _, _ in runs}
-    return blocks | {load.block_id for load in plan.loads}
+    return blocks | {load.block_id for load in plan.loads} | {copy.into_block_id for copy in plan.copies}

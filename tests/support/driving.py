@@ -94,7 +94,12 @@ class Drive:
         assert self._clock < MAX_STEPS, f"it does not end; waiting, running, loading: {queues(self.engine)}"
         while self._arrivals and self._arrivals[0].step <= self._clock:
             wanted = self._arrivals.pop(0)
-            yield self.engine.add(wanted.prompt, SamplingParams(max_tokens=wanted.max_tokens), wanted.salt)
+            leader = None
+            for _ in range(wanted.n or 1):
+                sampling = SamplingParams(max_tokens=wanted.max_tokens)
+                added = self.engine.add(wanted.prompt, sampling, wanted.salt, leader_id=leader)
+                leader = added if leader is None else leader
+                yield added
         self._clock += 1
 
     def run(self) -> Engine:

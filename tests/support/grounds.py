@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from random import Random
 from typing import Literal
@@ -17,7 +17,7 @@ from labengine.core.connector import BlockKV
 from labengine.core.parts import Parts
 from labengine.record.hooks import Hooks
 from seeds import selected
-from workloads import Workload, random_workload
+from workloads import Workload, random_workload, with_forks
 
 Tier = Literal["none", "prompt", "late"]
 
@@ -29,10 +29,16 @@ class Ground:
     edition: str
     is_hybrid: bool = False
     tier: Tier = "none"
+    has_forks: bool = False
 
     def __str__(self) -> str:
         """A test's id."""
-        words = (self.edition, "hybrid" if self.is_hybrid else "", self.tier if self.tier != "none" else "")
+        words = (
+            self.edition,
+            "hybrid" if self.is_hybrid else "",
+            self.tier if self.tier != "none" else "",
+            "forks" if self.has_forks else "",
+        )
         return "-".join(filter(None, words))
 
     def seeds(self, num_seeds: int) -> Sequence[int]:
@@ -46,14 +52,15 @@ class Ground:
         """Return at most as many; on hybrid groups only those of workloads that preempt a request."""
         if not self.is_hybrid:
             return self.seeds(num_seeds)
-        preempting = [seed for seed in selected(str(self), 50) if _preempts(self.edition, seed)]
+        preempting = [seed for seed in selected(str(self), 50) if _preempts(replace(self, tier="none"), seed)]
         return preempting[: num_seeds // 4]
 
     def workload(self, seed: int) -> Workload:
         """The workload of that number."""
         if self.edition in UNSOUND_EDITIONS:
             return workload_2025_07(seed)
-        return random_hybrid_workload(seed) if self.is_hybrid else random_workload(seed)
+        workload = random_hybrid_workload(seed) if self.is_hybrid else random_workload(seed)
+        return with_forks(workload, seed) if self.has_forks else workload
 
     def drive(
         self,
@@ -75,7 +82,7 @@ class Ground:
 
     def undisturbed(self, seed: int) -> dict[int, tuple[int, ...]]:
         """What each request holds at the end when nothing happens to it, and there is no tier."""
-        return _undisturbed(Ground(self.edition, self.is_hybrid), seed)
+        return _undisturbed(replace(self, tier="none"), seed)
 
     def _tier(self, seed: int, luck: Luck | None) -> FakeTier | None:
         if self.tier == "none":
@@ -91,8 +98,8 @@ def _undisturbed(ground: Ground, seed: int) -> dict[int, tuple[int, ...]]:
 
 
 @cache
-def _preempts(edition: str, seed: int) -> bool:
-    drive = Ground(edition, True).drive(seed)
+def _preempts(ground: Ground, seed: int) -> bool:
+    drive = ground.drive(seed)
     while not drive.is_done:
         list(drive.arrive())
         if drive.engine.step().preempted:
@@ -113,4 +120,10 @@ FIRST_GROUNDS = tuple(Ground(edition) for edition in ("labengine", "nano-vllm", 
 PLAIN = tuple(Ground(edition) for edition in (*ALL_EDITIONS, *UNSOUND_EDITIONS))
 HYBRID = tuple(Ground(edition, True) for edition in TOKEN_BUDGET_EDITIONS)
 TIERED = tuple(Ground(e, True, tier) for e in TOKEN_BUDGET_EDITIONS for tier in ("prompt", "late"))
-ALL_GROUNDS = (*PLAIN, *HYBRID, *TIERED)
+FORKS = (
+    Ground("labengine", has_forks=True),
+    Ground("labengine", True, has_forks=True),
+    Ground("labengine", True, "late", has_forks=True),
+    Ground("vllm", has_forks=True),
+)
+ALL_GROUNDS = (*PLAIN, *HYBRID, *TIERED, *FORKS)

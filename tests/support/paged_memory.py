@@ -91,6 +91,12 @@ class PagedMemoryRunner(SimulatedRunner):
             raise self.fail_in_sample
         return super().sample(plan, logits)
 
+    def copy_block(self, group: int, block_id: int, into_block_id: int) -> None:
+        """The page, cell by cell."""
+        if self._ref_count(into_block_id) < 1:
+            self.strays.append(f"block {into_block_id} of group {group} is free, and is copied into")
+        self._pages[into_block_id] = list(self._page(block_id))
+
     def read_block(self, group: int, block_id: int) -> Any:
         """A copy of the page."""
         return {"cells": tuple(self._page(block_id))}

@@ -26,6 +26,10 @@ COVERING = {
     "labengine-hybrid-late": (54, 28, 7, 15, 26, 24, 39, 4, 12, 22, 40, 42, 48, 57),
     "vllm-hybrid-prompt": (54, 37, 7, 51, 15, 34, 12, 40, 48),
     "vllm-hybrid-late": (54, 28, 51, 7, 1, 0, 3, 12, 15, 48),
+    "labengine-forks": (34, 17, 42, 15, 11, 18, 19, 28, 32),
+    "labengine-hybrid-forks": (54, 15, 25, 33, 49, 24, 4, 6, 38, 48),
+    "labengine-hybrid-late-forks": (54, 41, 55, 25, 4, 15, 24, 26, 49, 10, 33, 48),
+    "vllm-forks": (13, 12, 35, 19, 32, 28, 42),
 }
 """By ground: the seed that meets most first, then the one that adds most."""
 

@@ -7,7 +7,7 @@ hits on free blocks ...) is counted in test_differential_nano.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -22,6 +22,8 @@ class Arrival:
     prompt: tuple[int, ...]
     max_tokens: int
     salt: str | None = None
+    n: int | None = None
+    """Answers, where there are several."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types; no salt, no key."""
@@ -99,6 +101,12 @@ def random_workload(seed: int) -> Workload:
         alphabet=rng.choice((1, 2, 3, 50021)),
         streams=rng.choice((1, 1, 2, len(requests))),
     )
+
+
+def with_forks(workload: Workload, seed: int) -> Workload:
+    """The same workload, and most of its requests have several answers."""
+    rng, most = Random(f"forks {seed}"), min(4, workload.max_num_seqs)
+    return replace(workload, requests=tuple(replace(r, n=rng.randint(1, most)) for r in workload.requests))
 
 
 def colliding_prompts(rng: Random, block_size: int, num_prompts: int) -> list[tuple[int, ...]]:

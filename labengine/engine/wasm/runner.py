@@ -49,10 +49,15 @@ class PageRunner:
         requests = plan.sampling
         if not requests:
             return []
-        tokens, are_finite = self._program.argmax(len(requests))
+        rows = plan.logits_rows
+        tokens, are_finite = ([found[row] for row in rows] for found in self._program.argmax(max(rows) + 1))
         if broken := [request.request_id for request, finite in zip(requests, are_finite, strict=True) if not finite]:
             raise FloatingPointError(f"logits of request {', '.join(map(str, broken))} hold NaN or infinity")
-        return [self._token(row, request, tokens[row]) for row, request in enumerate(requests)]
+        return [self._token(*one) for one in zip(rows, requests, tokens, strict=True)]
+
+    def copy_block(self, group: int, block_id: int, into_block_id: int) -> None:
+        """Copy a block's K and V in all layers into another one. Raises IndexError."""
+        self.write_block(group, into_block_id, self.read_block(group, block_id))
 
     def read_block(self, group: int, block_id: int) -> dict[str, Floats]:
         """Return a copy of a block's K and V in all layers. Raises IndexError."""

@@ -90,6 +90,8 @@ class SequenceCheck:
     def _add(self, row: Row) -> None:
         if not self._has_engine or self._is_open or row[1] in self.tokens:
             raise ValueError(f"request {row[1]} is added twice, or in the middle of a step")
+        if row[4] > len(row[2]):
+            raise ValueError(f"request {row[1]} has generated more tokens than it has")
         self.tokens[row[1]], self._before_step = len(row[2]), None
 
     def _forget(self, row: Row) -> None:
@@ -125,6 +127,11 @@ class SequenceCheck:
         self._reach(row[1], row[2])
         if len(row[3]) > len(self._sizes):
             raise ValueError("a hit names more groups than there are")
+
+    def _fork(self, row: Row) -> None:
+        self._reach(row[1], row[3])
+        if len(row[4]) > len(self._sizes):
+            raise ValueError("a fork names more groups than there are")
 
     def _external(self, row: Row) -> None:
         self._reach(row[1], row[2])
@@ -191,6 +198,7 @@ _BY_NAME: dict[str, Callable[[SequenceCheck, Row], None]] = {
     "StepRolledBack": SequenceCheck._roll_back,
     "RequestAdded": SequenceCheck._add,
     "PrefixHit": SequenceCheck._hit,
+    "RequestForked": SequenceCheck._fork,
     "RequestScheduled": SequenceCheck._schedule,
     "RequestPreempted": SequenceCheck._release,
     "RequestFinished": SequenceCheck._release,

@@ -109,18 +109,36 @@ class Comparison:
         token_ids: Sequence[int] | None = None,
         cache_salt: str | None = None,
         extra_keys: Mapping[str, str] | None = None,
+        n: int | None = None,
         **sampling: Any,
-    ) -> int:
-        """Queue a request on both sides, as Lab.add does; return its id. Either both sides accept it or neither."""
+    ) -> Any:
+        """Queue a request on both sides, as Lab.add does; return its id, or with n the ids of n requests.
+
+        Either both sides accept it or neither.
+        """
         asked = (prompt, token_ids, cache_salt, extra_keys, sampling)
         checked = {id(lab): lab.session.requests.checked(Requests.add, *asked) for lab in self._pair.labs}
-        queued = self._pair.do(lambda lab: lab.session.requests.queue([checked[id(lab)]])[0].request_id)
-        return int(queued[1])
+        for lab in self._pair.labs:
+            lab.session.requests.answers(checked[id(lab)], n)
+        queued: list[int | list[int]] = self._pair.do(
+            lambda lab: lab.session.requests.queue_answers(checked[id(lab)], n)
+        )
+        return queued[1]
+
+    def branch(self, request_id: int | str, *, seed: int | None = None, token: int | None = None) -> int:
+        """Queue another continuation of a request on both sides, as Lab.branch does; return its id.
+
+        Either both sides accept it or neither.
+        """
+        for lab in self._pair.labs:
+            lab.session.requests.check_branch(request_id, seed, token)
+        branched = self._pair.do(lambda lab: lab.session.requests.branch(request_id, seed, token))
+        return int(branched[1])
 
     def chat(self, messages: Sequence[dict[str, str]], **settings: Any) -> int:
         """Queue a conversation on both sides through the left model's chat template; return its id."""
         tokenizer = self._pair.labs[0].session.model.tokenizer
-        return self.add(token_ids=tokenizer.chat(messages), **settings)
+        return int(self.add(token_ids=tokenizer.chat(messages), **settings))
 
     def abort(self, request_id: int) -> tuple[bool, bool]:
         """End a request on both sides. False where it had finished before."""

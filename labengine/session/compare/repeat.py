@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from labengine.session.compare.lockstep import Act
@@ -12,8 +12,9 @@ from labengine.session.compare.pair import SidePair
 from labengine.session.compare.pair_runs import PairRuns
 from labengine.session.compare.sides import LiveSide
 from labengine.session.history.broken_steps import break_again
-from labengine.session.history.inputs import AbortInput, AddInput, BrokenStep, FillInput, Input, ResetInput
+from labengine.session.history.inputs import AbortInput, AddInput, BranchInput, BrokenStep, FillInput, Input, ResetInput
 from labengine.session.history.repeating import progress_bar
+from labengine.session.requests import Requests
 
 _MORE_STEPS = 100
 """Steps that the right side may take after the left one's end, besides twice as many as the left one took: parts that
@@ -108,6 +109,8 @@ def _ignoring_crashes(lab: LiveSide, call: Callable[..., Any]) -> Callable[..., 
 def _act(due: Input) -> Act:
     """Return the operation on a lab that an input was."""
     match due:
+        case BranchInput():
+            return lambda lab: lab.session.requests.branch(due.request_id, due.seed, due.token_id)
         case AddInput():
             return lambda lab: _add(lab, due)
         case FillInput():
@@ -122,8 +125,9 @@ def _act(due: Input) -> Act:
 
 
 def _add(lab: LiveSide, due: AddInput) -> int:
-    keys, sampling = dict(due.extra_keys), asdict(due.sampling)
-    return lab.session.requests.add(token_ids=due.token_ids, cache_salt=due.cache_salt, extra_keys=keys, **sampling)
+    requests, asked = lab.session.requests, (None, due.token_ids, due.cache_salt, dict(due.extra_keys))
+    checked = requests.checked(Requests.add, *asked, asdict(due.sampling))
+    return requests.queue([replace(checked, leader_id=due.leader_id)])[0].request_id
 
 
 def _abort(lab: LiveSide, request_id: int) -> None:

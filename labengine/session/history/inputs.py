@@ -42,11 +42,24 @@ class AddInput(Input):
     sampling: SamplingParams
     cache_salt: str | None = None
     extra_keys: ExtraKeys = ()
+    leader_id: int | None = None
+    """The request from which it forks once the prompt is computed: one of several answers."""
 
     @property
     def token_ids(self) -> Sequence[int]:
         """Token ids of the prompt."""
         return unpack(self.packed_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class BranchInput(AddInput):
+    """A request was branched: its tokens are those that the new request began with, of which some may be generated."""
+
+    request_id: int = -1
+    """The request that was branched."""
+    seed: int | None = None
+    token_id: int | None = None
+    """In place of its newest token; None for the same."""
 
 
 @dataclass(frozen=True, slots=True)

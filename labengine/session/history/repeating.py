@@ -8,7 +8,16 @@ from contextlib import contextmanager
 from labengine.engine.engine import Engine
 from labengine.engine.interrupts import interrupts_deferred, raise_deferred
 from labengine.session.history.broken_steps import break_again_step
-from labengine.session.history.inputs import AbortInput, AddInput, BrokenStep, FillInput, Input, Inputs, ResetInput
+from labengine.session.history.inputs import (
+    AbortInput,
+    AddInput,
+    BranchInput,
+    BrokenStep,
+    FillInput,
+    Input,
+    Inputs,
+    ResetInput,
+)
 from labengine.session.stepper import Stepper
 
 _FEW_STEPS = 50
@@ -47,8 +56,10 @@ def _do_what_is_due(engine: Engine, inputs: Inputs, step: int) -> None:
 def _do(engine: Engine, due: Input, inputs: Inputs) -> None:
     """Do one input. ConfigError for a request that this engine could never run."""
     match due:
+        case BranchInput():
+            engine.branch(due.request_id, due.seed, due.token_id)
         case AddInput():
-            engine.add(due.token_ids, due.sampling, due.cache_salt, due.extra_keys)
+            engine.add(due.token_ids, due.sampling, due.cache_salt, due.extra_keys, due.leader_id)
         case FillInput():
             inputs.fill(due)
         case AbortInput():

@@ -12,7 +12,7 @@ from labengine.core.editions import edition
 from labengine.events import StepFailed
 from labengine.record.files.file import save
 from labengine.session.carried_text import class_text
-from labengine.session.history.inputs import AbortInput, AddInput, BrokenStep, FillInput, Input, ResetInput
+from labengine.session.history.inputs import AbortInput, AddInput, BranchInput, BrokenStep, FillInput, Input, ResetInput
 from labengine.session.reasons import seams_of
 from labengine.session.session import Session
 from labengine.session.settings import LabSettings
@@ -89,6 +89,10 @@ def _input(done: Input) -> dict[str, Any]:
             sampling, keys = asdict(done.sampling), dict(done.extra_keys)
             fact: dict[str, Any] = {"do": "add", "token_ids": list(done.token_ids), "sampling": sampling}
             fact |= {"cache_salt": done.cache_salt, "extra_keys": keys}
+            if done.leader_id is not None:
+                fact["leader_id"] = done.leader_id
+            if isinstance(done, BranchInput):
+                fact |= {"do": "branch", "request_id": done.request_id, "seed": done.seed, "token_id": done.token_id}
         case FillInput():
             fact = {"do": "fill_external", "token_ids": list(done.token_ids)}
         case AbortInput():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -33,11 +33,25 @@ def input_lines(facts: Mapping[str, Any], token_text: TokenText | None) -> Itera
     refuse_dropped(facts)
     now = 0
     num_steps = int(facts["num_steps"])
-    for done in map(_checked, facts["inputs"]):
+    for done in _together([*map(_checked, facts["inputs"])]):
         yield from _steps(done["step"] - now)
         now = max(now, done["step"])
         yield from _CALLS[done["do"]](done, token_text)
     yield from _steps(num_steps - now)
+
+
+def _together(inputs: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Yield the inputs; several answers to one prompt are one of them, with their number as "n"."""
+    first, number = None, 1
+    for done in inputs:
+        if done["do"] == "add" and done.get("leader_id") is not None and first is not None:
+            number += 1
+            continue
+        if first is not None:
+            yield {**first, "n": number}
+        first, number = done, 1
+    if first is not None:
+        yield {**first, "n": number}
 
 
 def _steps(num_steps: int) -> Iterator[str]:
@@ -53,8 +67,16 @@ def _add(done: Mapping[str, Any], token_text: TokenText | None) -> Iterator[str]
         yield f"# {beginning_of(spelled(map(token_text, token_ids[:40])))}"
     sampling = {name: value for name, value in done["sampling"].items() if value != _DEFAULTS[name]}
     extra = {name: done[name] for name in ("cache_salt", "extra_keys") if done[name]}
+    if done["n"] > 1:
+        extra["n"] = done["n"]
     arguments = [f"{checked_name(name)}={plain_literal(value)}" for name, value in {**sampling, **extra}.items()]
     yield from call_lines("lab.add", [f"token_ids={token_ids}", *arguments])
+
+
+def _branch(done: Mapping[str, Any], _: TokenText | None) -> Iterator[str]:
+    changes = {"seed": done["seed"], "token": done["token_id"]}
+    arguments = [f"{name}={int(value)}" for name, value in changes.items() if value is not None]
+    yield from call_lines("lab.branch", [f"{int(done['request_id'])}", *arguments])
 
 
 def _fill_external(done: Mapping[str, Any], _: TokenText | None) -> Iterator[str]:
@@ -86,6 +108,7 @@ def _fail(done: Mapping[str, Any], _: TokenText | None) -> Iterator[str]:
 
 _CALLS: dict[str, Callable[[Mapping[str, Any], TokenText | None], Iterator[str]]] = {
     "add": _add,
+    "branch": _branch,
     "abort": _abort,
     "fill_external": _fill_external,
     "reset_prefix_cache": _reset_prefix_cache,

@@ -42,7 +42,7 @@ def keys_of(cache_salt: str | None, extra_keys: Iterable[tuple[str, str]]) -> Ex
 def salts_in(facts: Mapping[str, Any]) -> dict[int, ExtraKeys] | None:
     """Return what a saved lab's requests had besides tokens; None where a file does not say so."""
     try:
-        adds = [one for one in facts["inputs"] if one["do"] == "add"]
+        adds = [one for one in facts["inputs"] if one["do"] in ("add", "branch")]
         found: dict[int, ExtraKeys] = {}
         for number, one in enumerate(adds):
             keys = [(str(name), str(text)) for name, text in one["extra_keys"].items()]

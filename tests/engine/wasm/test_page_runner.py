@@ -9,7 +9,7 @@ import pytest
 from engine.plan_builder import Dealer, plan_of
 from engine.wasm.fake_kernels import FakeKernels
 from labengine.config import ConfigError
-from labengine.core.step_plan import ScheduledRequest
+from labengine.core.step_plan import ScheduledRequest, StepPlan
 from labengine.engine.wasm.llama_sizes import LlamaSizes
 from labengine.engine.wasm.memory import Memory
 from labengine.engine.wasm.runner import PageRunner
@@ -50,6 +50,25 @@ def test_blocks_are_written_and_read_bit_by_bit(runner: PageRunner) -> None:
     assert runner.read_block(0, 2) == runner.read_block(0, 4) == before, "and no other block"
     keys, values = runner.kv(3, 1)
     assert keys.content + values.content == content[BLOCK_BYTES // 2 : BLOCK_BYTES]
+
+
+def test_a_block_is_copied_bit_by_bit(runner: PageRunner) -> None:
+    before = runner.read_block(0, 3)
+    changed = {"kv": type(before["kv"])((bytes(range(1, 255)) * 2)[:BLOCK_BYTES], before["kv"].shape)}
+    runner.write_block(0, 3, changed)
+    runner.copy_block(0, 3, 5)
+    assert runner.read_block(0, 5) == runner.read_block(0, 3) == changed
+    assert runner.read_block(0, 4) == before, "and no other block"
+
+
+def test_a_fork_takes_its_token_from_its_leaders_logits(runner: PageRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    dealer = Dealer(6, 4)
+    one, leader = (dealer.request([5, 6, 7]).take(3) for _ in range(2))
+    fork = replace(leader, request_id=9, token_ids=(), start=3, slot_runs=((),))
+    plan = StepPlan((one, leader), forks=((leader.request_id, fork),))
+    logits = runner.forward(plan)
+    monkeypatch.setattr(runner._program, "argmax", lambda num_rows: ([10, 11][:num_rows], [1] * num_rows))
+    assert plan.logits_rows == [0, 1, 1] and runner.sample(plan, logits) == [10, 11, 11]
 
 
 def test_two_runners_have_pools_of_their_own_and_give_them_back(kernels: FakeKernels, weights: PageWeights) -> None:

@@ -32,7 +32,7 @@ SPLIT_CHARACTERS = (
     ["\\xf0", "\\xf0\\x9f", "x", "\\x98\\x80", "\\xc0\\x80\\xed\\xa0\\x80\\xff"],
 )
 """Tokens that each have some bytes of a character."""
-REASONS = ("finished", "aborted", "preempted", "merged", "window", "an own reason")
+REASONS = ("finished", "aborted", "preempted", "merged", "copied", "window", "an own reason")
 
 EVENTS: list[ev.Event] = [
     *(ev.EngineStarted(n, (("full", 4, None),), "vllm", null) for n, null in product((1, 1024), (-1, 0, 7))),
@@ -41,6 +41,8 @@ EVENTS: list[ev.Event] = [
     *(ev.StepFailed(2, one, other, "BlockPool.release") for one, other in product(STRANGE, STRANGE)),
     *(ev.StepRolledBack(2, reason) for reason in STRANGE),
     *(ev.RequestAdded(request, tuple(range(n)), n) for request, n in product((0, 25, 26, 800), (0, 1, 14))),
+    *(ev.RequestAdded(1, (5, 6, 7), 4, n, leader) for n, leader in product((0, 1, 2), (None, 0, 27))),
+    *(ev.RequestForked(1, 27, n, ((0, 1), (-1, 4))) for n in (0, 1, 8)),
     *(ev.PrefixHit(27, n, ((0, 1), (-1, 4))) for n in (0, 1, 8)),
     *(ev.RequestScheduled(1, 12, n, n > 1, "running") for n in (0, 1, 2, 64)),
     ev.RequestPreempted(1),
@@ -60,7 +62,7 @@ EVENTS: list[ev.Event] = [
     *(ev.BlockEvicted(4, reason) for reason in (*get_args(ev.EvictReason), "an own reason")),  # type: ignore[arg-type]
     *(ev.BlockAllocated(4, 1, group, 2) for group in (0, 3)),
     *(ev.BlocksSkipped(0, group, n) for group, n in product((0, 1), (1, 2))),
-    *(ev.BlockTouched(4, 1, group, 0, count) for group, count in product((0, 1), (1, 2, 3))),
+    *(ev.BlockTouched(4, 1, g, 0, count, fork) for g, count, fork in product((0, 1), (1, 2, 3), (False, True))),
     *(
         ev.BlockCached(4, 1, 0, 0, HASH, mapped, is_full)
         for mapped, is_full in product(((), (4,), (2,), (2, 4), tuple(range(9))), (True, False))
@@ -73,7 +75,7 @@ EVENTS: list[ev.Event] = [
     *(ev.FreeDeferred(1, group, ids) for group, ids in product((0, 1), ((4,), (4, 6), (1, 2, 3, 9)))),
     ev.BlockPinned(4, 2),
     *(ev.BlockUnpinned(4, 0 if end else 1, end) for end in ("head", "tail", None)),
-    *(ev.BlockCopied(4, 6, 1, group, 2) for group in (0, 1)),
+    *(ev.BlockCopied(4, 6, 1, *more) for more in product((0, 1), (2,), (True, False))),
     ev.HashesMoved(4, 6),
     *(ev.SlotsWritten(0, 1, 3, runs) for runs in ((), ((1, 2, 1),), ((1, 2, 2), (7, 0, 4), (1, 0, 1)))),
     *(ev.ForwardRan(requests, tokens) for requests, tokens in product((1, 2), (1, 8192))),

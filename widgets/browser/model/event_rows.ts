@@ -7,8 +7,9 @@ export const FIELDS = {
   StepEnded: ["step"],
   StepFailed: ["step", "error", "message", "method"],
   StepRolledBack: ["step", "reason"],
-  RequestAdded: ["request_id", "token_ids", "max_tokens"],
+  RequestAdded: ["request_id", "token_ids", "max_tokens", "num_generated", "from_request_id"],
   PrefixHit: ["request_id", "num_tokens", "block_ids"],
+  RequestForked: ["request_id", "from_request_id", "num_tokens", "block_ids"],
   RequestScheduled: ["request_id", "start", "num_tokens", "is_prefill", "status"],
   RequestPreempted: ["request_id"],
   RequestFinished: ["request_id", "reason", "holds_blocks"],
@@ -23,14 +24,14 @@ export const FIELDS = {
   BlockEvicted: ["block_id", "reason"],
   BlockAllocated: ["block_id", "request_id", "group", "index"],
   BlocksSkipped: ["request_id", "group", "num_blocks"],
-  BlockTouched: ["block_id", "request_id", "group", "index", "ref_count"],
+  BlockTouched: ["block_id", "request_id", "group", "index", "ref_count", "is_fork"],
   BlockCached: ["block_id", "request_id", "group", "index", "block_hash", "mapped", "is_full"],
   BlockMerged: ["block_id", "into_block_id", "request_id", "group", "index", "ref_count"],
   BlockFreed: ["block_id", "request_id", "group", "index", "ref_count", "queue_end", "reason"],
   FreeDeferred: ["request_id", "group", "block_ids"],
   BlockPinned: ["block_id", "ref_count"],
   BlockUnpinned: ["block_id", "ref_count", "queue_end"],
-  BlockCopied: ["block_id", "into_block_id", "request_id", "group", "index"],
+  BlockCopied: ["block_id", "into_block_id", "request_id", "group", "index", "is_pinned"],
   HashesMoved: ["block_id", "into_block_id"],
   SlotsWritten: ["request_id", "group", "start", "runs"],
   ForwardRan: ["num_requests", "num_tokens"],
@@ -43,11 +44,15 @@ export const FIELDS = {
 // Values of fields that an older recording lacks.
 export const DEFAULTS: Readonly<Record<string, unknown>> = {
   null_block: -1,
+  num_generated: 0,
+  from_request_id: null,
   holds_blocks: false,
   is_loading: false,
   pinned: [],
   reason: "reused",
+  is_fork: false,
   is_full: true,
+  is_pinned: true,
   misnamed: [],
   fact: [],
 };
@@ -63,6 +68,7 @@ export const TOPICS: Readonly<Record<keyof typeof FIELDS, number>> = {
   StepRolledBack: 5,
   RequestAdded: 1,
   PrefixHit: 1,
+  RequestForked: 1,
   RequestScheduled: 1,
   RequestPreempted: 5,
   RequestFinished: 1,
@@ -137,9 +143,17 @@ export interface EventFields {
     request_id: number;
     token_ids: number[];
     max_tokens: number;
+    num_generated: number;
+    from_request_id: number | null;
   };
   PrefixHit: {
     request_id: number;
+    num_tokens: number;
+    block_ids: number[][];
+  };
+  RequestForked: {
+    request_id: number;
+    from_request_id: number;
     num_tokens: number;
     block_ids: number[][];
   };
@@ -208,6 +222,7 @@ export interface EventFields {
     group: number;
     index: number;
     ref_count: number;
+    is_fork: boolean;
   };
   BlockCached: {
     block_id: number;
@@ -233,7 +248,7 @@ export interface EventFields {
     index: number;
     ref_count: number;
     queue_end: "head" | "tail" | null;
-    reason: "finished" | "aborted" | "preempted" | "merged" | "window" | "load_failed";
+    reason: "finished" | "aborted" | "preempted" | "merged" | "copied" | "window" | "load_failed";
   };
   FreeDeferred: {
     request_id: number;
@@ -255,6 +270,7 @@ export interface EventFields {
     request_id: number;
     group: number;
     index: number;
+    is_pinned: boolean;
   };
   HashesMoved: {
     block_id: number;
@@ -311,8 +327,16 @@ export interface EventRows {
   StepEnded: [kind: number, step: number];
   StepFailed: [kind: number, step: number, error: string, message: string, method: string];
   StepRolledBack: [kind: number, step: number, reason: string];
-  RequestAdded: [kind: number, request_id: number, token_ids: number[], max_tokens: number];
+  RequestAdded: [
+    kind: number,
+    request_id: number,
+    token_ids: number[],
+    max_tokens: number,
+    num_generated: number,
+    from_request_id: number | null,
+  ];
   PrefixHit: [kind: number, request_id: number, num_tokens: number, block_ids: number[][]];
+  RequestForked: [kind: number, request_id: number, from_request_id: number, num_tokens: number, block_ids: number[][]];
   RequestScheduled: [
     kind: number,
     request_id: number,
@@ -339,7 +363,15 @@ export interface EventRows {
   BlockEvicted: [kind: number, block_id: number, reason: "reused" | "replaced" | "reset" | "distrusted"];
   BlockAllocated: [kind: number, block_id: number, request_id: number, group: number, index: number];
   BlocksSkipped: [kind: number, request_id: number, group: number, num_blocks: number];
-  BlockTouched: [kind: number, block_id: number, request_id: number, group: number, index: number, ref_count: number];
+  BlockTouched: [
+    kind: number,
+    block_id: number,
+    request_id: number,
+    group: number,
+    index: number,
+    ref_count: number,
+    is_fork: boolean,
+  ];
   BlockCached: [
     kind: number,
     block_id: number,
@@ -367,7 +399,7 @@ export interface EventRows {
     index: number,
     ref_count: number,
     queue_end: "head" | "tail" | null,
-    reason: "finished" | "aborted" | "preempted" | "merged" | "window" | "load_failed",
+    reason: "finished" | "aborted" | "preempted" | "merged" | "copied" | "window" | "load_failed",
   ];
   FreeDeferred: [kind: number, request_id: number, group: number, block_ids: number[]];
   BlockPinned: [kind: number, block_id: number, ref_count: number];
@@ -379,6 +411,7 @@ export interface EventRows {
     request_id: number,
     group: number,
     index: number,
+    is_pinned: boolean,
   ];
   HashesMoved: [kind: number, block_id: number, into_block_id: number];
   SlotsWritten: [kind: number, request_id: number, group: number, start: number, runs: [number, number, number][]];

@@ -27,10 +27,12 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
   },
 
   RequestAdded(scene, row) {
-    const [, id, tokens, maxTokens] = row,
-      store = scene.shared.storeOf(row);
+    const [, id, tokens, maxTokens, numGenerated] = row,
+      store = scene.shared.storeOf(row),
+      request = new RequestRecord(id, store, tokens.length, maxTokens, scene.groups.length, scene.stamp);
     if (scene.requests.has(id)) emptied(scene, id, "waiting");
-    scene.requests.set(id, new RequestRecord(id, store, tokens.length, maxTokens, scene.groups.length, scene.stamp));
+    request.numPrompt -= numGenerated;
+    scene.requests.set(id, request);
     scene.changes.requests.add(id);
   },
 
@@ -41,6 +43,13 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
     request.external = 0;
     for (const table of request.tables) for (const block of table) touch(scene, block); // a load of one token in all
     if (scene.isHead) blockIds.forEach((ids, group) => linkAll(scene, request, group, ids));
+  },
+
+  RequestForked(scene, [, id, , numTokens]) {
+    const request = scene.own(id);
+    request.status = "running";
+    request.numComputed = numTokens;
+    request.written.fill(numTokens);
   },
 
   RequestScheduled(scene, [, id, start, num, isPrefill, status]) {
@@ -196,8 +205,9 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
   BlockFreed(scene, [, block, id, group, index, refCount, queueEnd, reason]) {
     count(scene, block, refCount);
     if (queueEnd !== null) enterQueue(scene, block, queueEnd);
-    if (reason !== "merged") {
+    if (reason !== "merged" && reason !== "copied") {
       const table = replace(scene, id, group, index, scene.nullBlock);
+      leaveHome(scene, block, id, index);
       if (reason !== "window") while (table.length && table[table.length - 1] === scene.nullBlock) table.pop();
     }
   },
@@ -224,16 +234,15 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
     pin(scene, block, -1);
   },
 
-  BlockCopied(scene, [, block, into, id, group, index]) {
+  BlockCopied(scene, [, block, into, id, group, index, isPinned]) {
     leaveQueue(scene, into);
     known(scene, into);
     replace(scene, id, group, index, into);
-    count(scene, into, 2);
+    count(scene, into, isPinned ? 2 : 1);
     scene.strays.delete(into);
-    const isHome = scene.homeRequest[block] === id && scene.homeIndex[block] === index;
-    if (isHome && scene.places.head[block] >= 0) setHome(scene, block, ...scene.places.of(block)[0]);
+    leaveHome(scene, block, id, index);
     setHome(scene, into, id, group, index);
-    for (const one of [block, into]) pin(scene, one, 1);
+    for (const one of isPinned ? [block, into] : []) pin(scene, one, 1);
   },
 
   HashesMoved(scene, [, block, into]) {
@@ -412,6 +421,12 @@ function setHome(scene: SceneState, block: number, id: number, group: number, in
   scene.homeRequest[block] = id;
   scene.homeGroup[block] = group;
   scene.homeIndex[block] = index;
+}
+
+// A block whose home the entry was shows the tokens of another table that has it.
+function leaveHome(scene: SceneState, block: number, id: number, index: number) {
+  const isHome = scene.homeRequest[block] === id && scene.homeIndex[block] === index;
+  if (isHome && scene.places.head[block] >= 0) setHome(scene, block, ...scene.places.of(block)[0]);
 }
 
 function setTokens(scene: SceneState, block: number, request: RequestRecord, start: number, size: number) {

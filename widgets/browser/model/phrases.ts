@@ -119,6 +119,7 @@ function blocks(ids: number[]): Sentence {
 // What a template may name that a reader can point at.
 const MENTIONS: Record<string, (get: Field) => Sentence> = {
   request: (get) => [["request", get("request_id")]],
+  from_request: (get) => [["request", get("from_request_id") as number]],
   block: (get) => [["block", get("block_id")]],
   into_block: (get) => [["block", get("into_block_id")]],
   null_block_name: (get) => [["block", get("null_block")]],

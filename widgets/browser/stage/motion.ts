@@ -72,6 +72,9 @@ const MOTIONS: { [Kind in EventKind]?: MotionOf<Kind> } = {
   PrefixHit([, , , groups], _moves, focus) {
     for (const blocks of groups) for (const block of blocks) if (block >= 0) focus.add(block);
   },
+  RequestForked([, , , , groups], _moves, focus) {
+    for (const blocks of groups) for (const block of blocks) if (block >= 0) focus.add(block);
+  },
   ViolationFound([, , , , blocks], _moves, focus) {
     for (const block of blocks) focus.add(block);
   },

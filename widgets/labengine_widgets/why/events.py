@@ -131,7 +131,22 @@ def _until_step(past: Past, number: int) -> list[tuple[int, ev.Event]]:
 
 
 def _touched(past: Past, number: int, event: ev.BlockTouched) -> int | None:
-    return _last(past, number, ev.PrefixHit, request_id=event.request_id)
+    return _last(past, number, ev.RequestForked if event.is_fork else ev.PrefixHit, request_id=event.request_id)
+
+
+def _forked(past: Past, number: int, event: ev.RequestForked) -> int | None:
+    """Return the write by which the parent's last token was computed; of a branch, its arrival."""
+    added = _last(past, number, ev.RequestAdded, request_id=event.request_id)
+    if added == number - 1:
+        return added
+    return _last(past, number, ev.TokensComputed, request_id=event.from_request_id)
+
+
+def _copied(past: Past, number: int, event: ev.BlockCopied) -> int | None:
+    """Return the newest fork that shared the block; of a vLLM's copy, the hit that ended inside it."""
+    if event.is_pinned:
+        return _last(past, number, ev.PrefixHit, request_id=event.request_id)
+    return _last(past, number, ev.BlockTouched, block_id=event.block_id, is_fork=True)
 
 
 def _hit(past: Past, number: int, event: ev.PrefixHit) -> int | None:
@@ -154,8 +169,8 @@ def _merged(past: Past, number: int, event: ev.BlockMerged) -> int | None:
 
 
 def _freed(past: Past, number: int, event: ev.BlockFreed) -> int | None:
-    if event.reason == "merged":
-        return _last(past, number, ev.BlockMerged, block_id=event.block_id)
+    if event.reason in ("merged", "copied"):
+        return _last(past, number, ev.BlockMerged, ev.BlockCopied, block_id=event.block_id)
     if event.reason == "window":
         return _last(past, number, ev.TokensComputed, ev.PrefixHit, request_id=event.request_id)
     if event.reason == "load_failed":
@@ -198,7 +213,7 @@ def _unpinned(past: Past, number: int, event: ev.BlockUnpinned) -> int | None:
                 return before
             case ev.FreeDeferred() if block_id in earlier.block_ids:
                 return before
-            case ev.BlockCopied() if block_id in (earlier.block_id, earlier.into_block_id):
+            case ev.BlockCopied(is_pinned=True) if block_id in (earlier.block_id, earlier.into_block_id):
                 return before
     return None
 
@@ -228,6 +243,7 @@ _CAUSES: dict[type[ev.Event], Finder] = {
     ev.StepEnded: _step,
     ev.StepRolledBack: _rolled_back,
     ev.PrefixHit: _hit,
+    ev.RequestForked: _forked,
     ev.RequestScheduled: _of_request(
         ev.PrefixHit, ev.BlocksLoaded, ev.TokenSampled, ev.TokensComputed, ev.RequestAdded, ev.RequestPreempted
     ),
@@ -248,7 +264,7 @@ _CAUSES: dict[type[ev.Event], Finder] = {
     ev.BlockFreed: _freed,
     ev.FreeDeferred: _of_request(ev.TokenSampled, ev.RequestScheduled),
     ev.BlockUnpinned: _unpinned,
-    ev.BlockCopied: _of_request(ev.PrefixHit),
+    ev.BlockCopied: _copied,
     ev.HashesMoved: lambda past, number, event: _last(past, number, ev.BlockCached, block_id=event.block_id),
     ev.SlotsWritten: _of_request(ev.RequestScheduled),
     ev.ForwardRan: _step,

@@ -68,7 +68,7 @@ def _count_after(event: ev.Event, block_id: int) -> int | None:
         case ev.BlockTouched() | ev.BlockFreed() | ev.BlockPinned() | ev.BlockUnpinned() if event.block_id == block_id:
             return event.ref_count
         case ev.BlockCopied() if event.into_block_id == block_id:
-            return 2
+            return 1 + event.is_pinned
         case ev.BlockMerged() if event.into_block_id == block_id:
             return event.ref_count
     return None
@@ -91,7 +91,9 @@ def why_ref_count(past: Past, block_id: int) -> Why:
 
 def _link(past: Past, reference: Reference, change: int) -> Link:
     text: str = phrase(reference.event)
-    expected = {ev.BlockFreed: -1, ev.BlockUnpinned: -1, ev.BlockCopied: 2}.get(type(reference.event), 1)
+    expected = {ev.BlockFreed: -1, ev.BlockUnpinned: -1}.get(type(reference.event), 1)
+    if isinstance(reference.event, ev.BlockCopied):
+        expected += reference.event.is_pinned
     if change != expected:
         found = "a reference that no table holds" if change > expected else "a table entry that is not counted"
         text += f" That is {expected:+d}, and the count changed by {change or 'nothing'}: {found}."
@@ -154,7 +156,7 @@ def _pinned(past: Past, block_id: int, num_pins: int) -> str:
             case ev.FreeDeferred() if block_id in event.block_ids:
                 name = request_name(event.request_id)
                 what = f"{name} has given it up, and it is freed once the steps that may still write it have ended"
-            case ev.BlockCopied() if block_id in (event.block_id, event.into_block_id):
+            case ev.BlockCopied(is_pinned=True) if block_id in (event.block_id, event.into_block_id):
                 what = "it is kept until the copy for a hit inside a block has been made"
             case ev.BlockPinned() if event.block_id == block_id:
                 what = "it is pinned, as a connector does with a block that it copies"
@@ -180,13 +182,16 @@ def holders_of(past: Past, block_id: int) -> list[tuple[int, int, int]]:
 
 def _how(past: Past, life: Life, count: int) -> str:
     merged = sum(isinstance(reference.event, ev.BlockMerged) for reference in life.references)
-    touched = sum(isinstance(reference.event, ev.BlockTouched) for reference in life.references)
-    if count > 1 and not (life.begins_in_recording or merged or touched):
+    touches = [one.event for one in life.references if isinstance(one.event, ev.BlockTouched)]
+    forked = sum(event.is_fork for event in touches)
+    touched = len(touches) - forked
+    if count > 1 and not (life.begins_in_recording or merged or touches):
         return f" It had ref count {life.base} already when the recording begins (event {past.first})."
-    if count == 1 or not (merged or touched):
+    if count == 1 or not (merged or touches):
         return ""
     copies = "an equal copy was" if merged == 1 else f"{merged} equal copies were"
     ways = [f"{counted(touched, 'request')} found it in the cache"] * bool(touched)
+    ways += [f"{counted(forked, 'fork')} shared it"] * bool(forked)
     ways += [f"{copies} merged into it"] * bool(merged)
     since = "it was allocated" if life.begins_in_recording else f"the recording begins (event {past.first})"
-    return f" Since {since}, {' and '.join(ways)}."
+    return f" Since {since}, {listed(ways)}."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 from labengine import events as ev
 from labengine.record.fold import Fold
 from labengine.record.wording import counted, listed, readable, request_name
@@ -21,6 +23,9 @@ def why_waiting(past: Past, request_id: int) -> Why:
     failed = None if step is None else step.failed
     if step is not None and failed is not None and (step.concerns(request_id) or not is_loading(past, request_id)):
         return Why(question, step.failure(request_id), _links(past, joined, step, failed[0]))
+    if (leader := _leader(past, joined)) is not None:
+        numbers = (joined, _last_scheduled(past, leader))
+        return Why(question, _beside(past, name, leader), tuple(past.link(n) for n in numbers if n is not None))
     if is_loading(past, request_id):
         return _loading(past, request_id, question)
     if (landed := _landed(past, request_id)) is not None:
@@ -36,6 +41,19 @@ def why_waiting(past: Past, request_id: int) -> Why:
     if not step.is_decided:
         return Why(question, step.so_far(), _links(past, joined, step, *(n for n, _ in step.scheduled[-6:])))
     return _not_taken_in(past, request_id, question, joined, step)
+
+
+def _leader(past: Past, joined: int | None) -> int | None:
+    """Return the request for whose tokens a request waits; None if it waits for its own turn."""
+    added = None if joined is None else past.event(joined)
+    leader = added.from_request_id if isinstance(added, ev.RequestAdded) else None
+    return leader if _is_open(past.state, leader) else None
+
+
+def _beside(past: Past, name: str, leader: int) -> str:
+    computed, tokens = past.state.requests[leader].num_computed_tokens, len(past.state.requests[leader].token_ids)
+    text = f"It has the tokens of {request_name(leader)}, which computes them for both: {computed} of {tokens} so far."
+    return f"{text} {name} forks from it then, and shares its blocks."
 
 
 def _is_before(past: Past, step: Step, joined: int | None) -> bool:
@@ -105,17 +123,18 @@ def _links(past: Past, joined: int | None, step: Step, *numbers: int) -> tuple[L
 
 def _not_taken_in(past: Past, request_id: int, question: str, joined: int | None, step: Step) -> Why:
     numbers = [*(n for n, _ in step.scheduled[-6:]), *(n for n, _ in step.preempted)]
-    text = _cause(request_id, past.at(step.end), step)
+    state = past.at(step.end)
+    text = _cause(request_id, state, step, _ahead(state, request_id, _siblings(past, state)))
     return Why(question, text, _links(past, joined, step, *numbers))
 
 
-def _cause(request_id: int, state: Fold, step: Step) -> str:
+def _cause(request_id: int, state: Fold, step: Step, ahead: Sequence[int]) -> str:
     name, free, spent, scheduled = request_name(request_id), len(state.free_queue), step.spent(), step.scheduled
     needed = sum(-(-len(state.requests[request_id].token_ids) // group.block_size) for group in state.groups)
     preempted = step.preempted
     if preempted:
         return f"{spent}, and {_names(preempted)} had to be preempted for blocks: no new request is admitted then."
-    if ahead := _ahead(state, request_id):
+    if ahead:
         first = ahead[0]
         names, are = listed(map(request_name, ahead)), "is" if len(ahead) == 1 else "are"
         order = f"the order is kept: {request_name(first)} is admitted first{_lacks(state, first)}"
@@ -138,9 +157,21 @@ def _lacks(state: Fold, first: int) -> str:
     )
 
 
-def _ahead(state: Fold, request_id: int) -> list[int]:
+def _siblings(past: Past, state: Fold) -> set[int]:
+    """Return the requests that are in no queue: they wait for another one's tokens."""
+    added = [event for _, event in past.backwards() if isinstance(event, ev.RequestAdded)]
+    return {event.request_id for event in added if _is_open(state, event.from_request_id)}
+
+
+def _is_open(state: Fold, request_id: int | None) -> bool:
+    return request_id in state.requests and state.requests[request_id].status != "finished"
+
+
+def _ahead(state: Fold, request_id: int, siblings: Collection[int]) -> list[int]:
     """Return the ids of the requests ahead in the queue: preempted ones first, then the others by id."""
-    line = [i for i, r in state.requests.items() if r.status in ("waiting", "preempted") and not any(r.block_tables)]
+    waiting = [i for i, r in state.requests.items() if r.status in ("waiting", "preempted")]
+    line = [i for i in waiting if not any(state.requests[i].block_tables)]
+    line = [i for i in line if i not in siblings or state.requests[i].status == "preempted"]
     line.sort(key=lambda i: (state.requests[i].status != "preempted", i))
     return line[: line.index(request_id)] if request_id in line else []
 

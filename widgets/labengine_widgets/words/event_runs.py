@@ -51,13 +51,17 @@ def _kinship(event: ev.Event) -> tuple[object, ...]:
     match event:
         case ev.BlockMerged() | ev.BlockFreed(reason="merged"):
             return "merge", event.request_id
+        case ev.BlockCopied(is_pinned=False) | ev.BlockFreed(reason="copied"):
+            return "copy", event.request_id, event.group
         case ev.BlockFreed():
             return "free", event.request_id, event.reason
         case ev.BlockAllocated() | ev.BlockTouched() | ev.BlockCached():
             return type(event).__name__, event.request_id, event.group
         case ev.BlockUnpinned():
             return type(event).__name__, event.queue_end is None
-        case ev.BlockPinned() | ev.RequestAdded() | ev.RequestForgotten() | ev.BlockEvicted() | ev.TokensComputed():
+        case ev.RequestAdded():
+            return type(event).__name__, event.from_request_id, event.num_generated
+        case ev.BlockPinned() | ev.RequestForgotten() | ev.BlockEvicted() | ev.TokensComputed():
             return (type(event).__name__,)
         case ev.RequestScheduled() | ev.TokenSampled():
             return (type(event).__name__,)

@@ -117,6 +117,7 @@ def _token(field: Field) -> str:
 
 _VALUES: dict[str, Callable[[Field], str]] = {
     "request": lambda field: the_request(field("request_id")),
+    "from_request": lambda field: the_request(field("from_request_id")),
     "block": lambda field: the_block(field("block_id")),
     "into_block": lambda field: the_block(field("into_block_id")),
     "null_block_name": lambda field: the_block(field("null_block")),

@@ -231,6 +231,10 @@ class Scene:
                 if block_id != self.fold.null_block and (keys := self.fold.block_keys[block_id]):
                     self.contents.link(self._prefix((event.request_id, group, index)), keys[0])
 
+    def _note_fork(self, event: ev.RequestForked) -> None:
+        for group in range(len(self.fold.groups)):
+            self._written[event.request_id, group] = event.num_tokens
+
     def _note_loaded(self, event: ev.BlocksLoaded) -> None:
         """Note loaded blocks. The load precedes all writes, so it fills blocks from their first slot."""
         for group, index, _, _ in event.transfers:
@@ -254,12 +258,20 @@ class Scene:
         self.contents.of_hash((event.group, event.block_hash), prefix)
 
     def _note_copy(self, event: ev.BlockCopied) -> None:
-        """Note the copy's place; a block whose place it was takes its tokens from another table that has it."""
+        """Note the copy's place."""
+        self._note_loss(event)
+        self._home[event.into_block_id] = (event.request_id, event.group, event.index)
+
+    def _note_loss(self, event: ev.BlockCopied | ev.BlockFreed) -> None:
+        """Have a block whose place this was take its tokens from another table that has it."""
         if self._home.get(event.block_id) == (event.request_id, event.group, event.index):
             tables = ((i, g, t) for i, r in self.fold.requests.items() for g, t in enumerate(r.block_tables))
             others = ((i, g, t.index(event.block_id)) for i, g, t in tables if event.block_id in t)
             self._home[event.block_id] = next(others, self._home[event.block_id])
-        self._home[event.into_block_id] = (event.request_id, event.group, event.index)
+
+    def _note_freed(self, event: ev.BlockFreed) -> None:
+        if event.ref_count:
+            self._note_loss(event)
 
     def _note_finished(self, event: ev.RequestFinished) -> None:
         if not event.holds_blocks:
@@ -277,11 +289,13 @@ class Scene:
         ev.BlockTouched: _note_place,
         ev.SlotsWritten: _note_slots,
         ev.PrefixHit: _note_hit,
+        ev.RequestForked: _note_fork,
         ev.BlocksLoaded: _note_loaded,
         ev.BlocksSaved: _note_saved,
         ev.TierChanged: _note_tier,
         ev.BlockCached: _note_cached,
         ev.BlockCopied: _note_copy,
+        ev.BlockFreed: _note_freed,
         ev.RequestPreempted: _note_end,
         ev.RequestFinished: _note_finished,
         ev.RequestReleased: _note_end,

@@ -91,7 +91,12 @@ def _step_failed(run: Sequence[ev.StepFailed], scene: Scene) -> Sentence:
 
 @_words(ev.RequestAdded)
 def _request_added(run: Sequence[ev.RequestAdded], scene: Scene) -> Sentence:
+    if len(run) == 1 and (run[0].from_request_id is not None or run[0].num_generated):
+        return phrase(run[0])
     names = the_requests(event.request_id for event in run)
+    if (leader := run[0].from_request_id) is not None:
+        end = ", and wait until they are computed, to fork from it."
+        return Sentence(names, " have the tokens of ", the_request(leader), end)
     sizes = sorted({len(event.token_ids) for event in run})
     tokens = counted(sizes[0], "prompt token") if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]} prompt tokens"
     join, each = _plural(run, "joins", "join"), _plural(run, "", " each")
@@ -162,12 +167,18 @@ def _block_touched(run: Sequence[ev.BlockTouched], scene: Scene) -> Sentence:
     if doubled:
         end = f": {_plural(doubled, 'one block', 'each block')} in two tables!"
         return Sentence(name, f"'s {group} shares ", _blocks(doubled), " with another group of ", name, end)
+    if run[0].is_fork:
+        tail = f" {_plural(run, 'is', 'are')} shared with the fork "
+        return Sentence(_blocks(run), tail, name, f": {_counts(run)}.")
     found = f" {_plural(run, 'is', 'are')} found by {_plural(run, 'its hash', 'their hashes')} and "
     if all(event.ref_count == 1 for event in run):
         whose = f"'s {group}." if len(scene.fold.groups) > 1 else "."
         return Sentence(_blocks(run), found, "taken back out of the free queue, for ", name, whose)
-    count = f"ref count {run[0].ref_count}" if len(run) == 1 else "each ref count grows by 1"
-    return Sentence(_blocks(run), found, "shared with ", name, f": {count}.")
+    return Sentence(_blocks(run), found, "shared with ", name, f": {_counts(run)}.")
+
+
+def _counts(run: Sequence[ev.BlockTouched]) -> str:
+    return f"ref count {run[0].ref_count}" if len(run) == 1 else "each ref count grows by 1"
 
 
 def _is_elsewhere(event: ev.BlockTouched, scene: Scene) -> bool:
@@ -273,6 +284,25 @@ def _block_merged(run: Sequence[ev.BlockMerged | ev.BlockFreed], scene: Scene) -
     return Sentence(
         name, "'s ", copies, f" {are} merged into the equal ", into, ": ", name, "'s table points ", *points, end
     )
+
+
+@_words(ev.RequestForked)
+def _request_forked(run: Sequence[ev.RequestForked], scene: Scene) -> Sentence:
+    event = run[0]
+    size, group = scene.fold.groups[0].block_size, event.block_ids[0]
+    num_filled = event.num_tokens % size
+    tail = Sentence(", ", the_block(group[-1]), f" with {num_filled} of {size} slots filled") if num_filled else ""
+    return Sentence(phrase(event).without_stop(), tail, ". Nothing is copied: who writes to a shared block copies it.")
+
+
+@_words(ev.BlockCopied)
+def _block_copied(run: Sequence[ev.BlockCopied | ev.BlockFreed], scene: Scene) -> Sentence:
+    copied, freed = run[0], [event for event in run if isinstance(event, ev.BlockFreed)]
+    if not freed:
+        return phrase(copied)
+    left = counted(freed[0].ref_count, "table entry")
+    points = "points" if freed[0].ref_count == 1 else "point"
+    return Sentence(phrase(copied).without_stop(), ". ", left, f" still {points} to ", the_block(copied.block_id), ".")
 
 
 @_words(ev.BlockFreed)

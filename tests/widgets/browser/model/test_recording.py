@@ -144,6 +144,25 @@ def test_events_may_come_in_pieces_of_any_size(page: ModelPage, seed: int) -> No
     assert wrong is None, difference(events, wrong)
 
 
+BRANCHED: list[ev.Event] = [
+    ev.EngineStarted(8, (("full", 4, None),), "labengine"),
+    ev.RequestAdded(0, (1, 2, 3, 4, 5), 4),
+    ev.StepStarted(1),
+    ev.PrefixHit(0, 0, ((),)),
+    *(ev.BlockAllocated(i, 0, 0, i) for i in range(2)),
+    ev.RequestScheduled(0, 0, 5, True, "running"),
+    ev.SlotsWritten(0, 0, 0, ((0, 0, 4), (1, 0, 1))),
+    ev.TokensComputed(0, 5),
+    ev.TokenSampled(0, 9, 5),
+    ev.StepEnded(1),
+    ev.RequestAdded(1, (1, 2, 3, 4, 5, 8), 4, num_generated=1),
+    ev.RequestForked(1, 0, 5, ((0, 1),)),
+    *(ev.BlockTouched(i, 1, 0, i, 2, is_fork=True) for i in range(2)),
+    *(ev.BlockFreed(i, 1, 0, i, 1, None, "aborted") for i in (1, 0)),
+    ev.RequestFinished(1, "abort"),
+]
+"""A branch that ends before it writes: its parent's blocks are as they were."""
+
 COPIES: list[ev.Event] = [
     ev.EngineStarted(8, (("full", 4, None),), "vllm", 0),
     *(ev.RequestAdded(i, tuple(range(9 + i)), 4) for i in range(2)),
@@ -189,6 +208,15 @@ def test_copies_and_moved_hashes_are_folded_alike(page: ModelPage) -> None:
     sums = [checksum(state) for state in states(COPIES)]
     wrong = page.evaluate(WALK, [payload(COPIES), sums])
     assert wrong is None, difference(COPIES, wrong)
+
+
+@pytest.mark.parametrize(("is_hybrid", "seed"), [(False, 17), (False, 18), (True, 1), (True, 11)])
+def test_forks_and_their_copies_are_folded_alike(page: ModelPage, is_hybrid: bool, seed: int) -> None:
+    events = [*events_of(Ground("labengine", is_hybrid, has_forks=True), seed), *BRANCHED]
+    assert {ev.RequestForked, ev.BlockCopied} <= set(map(type, events))
+    sums = [checksum(state) for state in states(events)]
+    wrong = page.evaluate(WALK, [payload(events), sums])
+    assert wrong is None, difference(events, wrong)
 
 
 @pytest.mark.parametrize("ground", [GROUND, TIERED, Ground("vllm", True)], ids=str)

@@ -51,6 +51,7 @@ const known = new WeakMap<Recording, Play>();
 function moveOf(recording: Recording, event: number): Pick<QueueMove, "kind" | "how"> | null {
   const kind = recording.kind(event);
   if (kind === "BlockAllocated") return { kind: "take", how: "allocated to" };
+  if (kind === "BlockCopied") return { kind: "take", how: "a copy for" };
   if (kind === "BlockTouched" && recording.field(event, "ref_count") === 1) return { kind: "take", how: "found by" };
   const end = kind === "BlockFreed" ? recording.field(event, "queue_end") : null;
   return end ? { kind: end, how: "" } : null;
@@ -88,7 +89,7 @@ function begin(recording: Recording, start: Scene, { from, to }: { from: number;
     if (move)
       moves.push({
         event: i,
-        block: recording.field(i, "block_id") ?? -1,
+        block: recording.field(i, recording.kind(i) === "BlockCopied" ? "into_block_id" : "block_id") ?? -1,
         request: recording.field(i, "request_id") ?? -1,
         ...move,
       });
