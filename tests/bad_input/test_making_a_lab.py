@@ -98,7 +98,7 @@ def test_parts_are_classes() -> None:
     ("name", "part", "base", "lacks"),
     [
         ("merge_policy", int, "MergePolicy", "int has no is_equal, mapped_after, merge_target"),
-        ("scheduler", LateMerge, "Scheduler", "LateMerge has no abort, add, admit, "),
+        ("scheduler", LateMerge, "Scheduler", "LateMerge has no abort, accept, add, admit, "),
         ("hash_chain", LateMerge, "HashChain", "LateMerge has no link, root"),
         ("sliding_window_group", dict, "KVCacheGroup", "dict has no add_external, "),
     ],

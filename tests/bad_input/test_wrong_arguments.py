@@ -50,6 +50,7 @@ GOOD: dict[str, Any] = {
 """What the other arguments are meanwhile, where they must be given."""
 
 TAKES: dict[str, tuple[object, ...]] = {
+    "token": (None, *INTS),
     **dict.fromkeys(("at", "until", "edition", "parts", "step", "next_token", "hooks", "top_p", "overlap"), (None,)),
     **dict.fromkeys(("groups", "external", "attention", "window", "kind", "next_victim", "runner"), (None,)),
     **dict.fromkeys(("max_blocks", "seed", "top_k", "retention_interval", "max_model_len"), (None, *INTS)),

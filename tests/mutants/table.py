@@ -192,8 +192,8 @@ MUTANTS = (
         "extend takes one block more",
         "state",
         GROUP,
-        "        block_ids = self._pool.take(missing)\n",
-        "        block_ids = self._pool.take(missing + 1)[:-1]\n",
+        "        block_ids = self._take(request, missing)\n        self._extend_table",
+        "        block_ids = self._take(request, missing + 1)[:-1]\n        self._extend_table",
     ),
     Mutant(
         "one block too few at a boundary (nano-vLLM 71)",
@@ -246,7 +246,13 @@ MUTANTS = (
         "return range(num_entries)",
     ),
     # -- merging and registering ---------------------------------------------------------------------------------------
-    Mutant("a merge leaves the table (mini-sglang 142)", "reads", GROUP, "        table[index] = into_block_id\n", ""),
+    Mutant(
+        "a merge leaves the table (mini-sglang 142)",
+        "reads",
+        GROUP,
+        "        table[index] = into_block_id\n        if BlockMerged",
+        "        if BlockMerged",
+    ),
     Mutant(
         "a merge does not free the copy",
         "state",
