@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import labengine
-from labengine.check.watch import WatchedRunner
+from labengine.check.watched_runner import WatchedRunner
 from labengine.engine.ahead import OverlappedEngine
 from labengine.engine.engine import Engine
 from labengine.system import code_roles

@@ -14,7 +14,8 @@ from ctrl_c import press_ctrl_c_in_main_thread
 from endless_parts import EndlessStore, EndlessTouch, switch
 from interrupting import assert_no_thread_is_left, assert_nothing_held, python_takes_ctrl_c
 from labengine import Parts, compare
-from labengine.check.watch import Watch, WatchedRunner
+from labengine.check.watch import Watch
+from labengine.check.watched_runner import WatchedRunner
 from labengine.core.step_plan import StepPlan
 from labengine.engine import endless, interrupts, safe_points
 from labengine.engine.endless import EndlessLoop

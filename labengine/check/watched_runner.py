@@ -1,0 +1,71 @@
+"""A runner whose access to the pool's memory is reported to an observer."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from labengine.core.connector import BlockKV
+from labengine.core.step_plan import Logits, StepPlan
+from labengine.system.code_roles import passes_calls_on
+
+
+class WatchableRunner(Protocol):
+    """The methods that an engine calls on a model. (The engine's own contract, which this package may not import.)"""
+
+    def forward(self, plan: StepPlan) -> Logits: ...
+    def sample(self, plan: StepPlan, logits: Logits) -> list[int]: ...
+    def copy_block(self, group: int, block_id: int, into_block_id: int) -> None: ...
+    def read_block(self, group: int, block_id: int) -> BlockKV | None: ...
+    def write_block(self, group: int, block_id: int, kv: BlockKV | None) -> None: ...
+
+
+class ForwardObserver(Protocol):
+    """An observer of a runner's access to the pool's memory. Raises nothing."""
+
+    def before_forward(self, plan: StepPlan) -> None: ...
+    def after_forward(self, plan: StepPlan) -> None: ...
+    def block_overwritten(self, block_id: int) -> None: ...
+    def block_delivered(self, group: int, block_id: int, kv: BlockKV | None) -> None: ...
+    def block_copied(self, group: int, block_id: int, into_block_id: int) -> None: ...
+    def copy_of(self, group: int, block_id: int, kv: BlockKV | None) -> BlockKV | None: ...
+
+
+class WatchedRunner:
+    """Forwards every call to a runner, and reports to an observer the calls that touch the pool's memory."""
+
+    @passes_calls_on
+    def __init__(self, runner: WatchableRunner, observer: ForwardObserver) -> None:
+        self._runner = runner
+        self._observer = observer
+
+    @passes_calls_on
+    def forward(self, plan: StepPlan) -> Logits:
+        """Run the forward pass; report before it, and after it if it returns."""
+        self._observer.before_forward(plan)
+        logits = self._runner.forward(plan)
+        self._observer.after_forward(plan)
+        return logits
+
+    @passes_calls_on
+    def sample(self, plan: StepPlan, logits: Logits) -> list[int]:
+        """Sample with the wrapped runner."""
+        return self._runner.sample(plan, logits)
+
+    @passes_calls_on
+    def copy_block(self, group: int, block_id: int, into_block_id: int) -> None:
+        """Copy a block with the wrapped runner; report before and after it."""
+        self._observer.block_overwritten(into_block_id)
+        self._runner.copy_block(group, block_id, into_block_id)
+        self._observer.block_copied(group, block_id, into_block_id)
+
+    @passes_calls_on
+    def read_block(self, group: int, block_id: int) -> BlockKV | None:
+        """Read a block with the wrapped runner; the result knows whose content it is."""
+        return self._observer.copy_of(group, block_id, self._runner.read_block(group, block_id))
+
+    @passes_calls_on
+    def write_block(self, group: int, block_id: int, kv: BlockKV | None) -> None:
+        """Write a block with the wrapped runner; report before and after it."""
+        self._observer.block_overwritten(block_id)
+        self._runner.write_block(group, block_id, kv)
+        self._observer.block_delivered(group, block_id, kv)
