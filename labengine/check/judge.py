@@ -111,7 +111,8 @@ class Judge:
 
     def judge_writes(self, plan: StepPlan) -> list[Suspicion]:
         """Judge the slots that the forward pass will write; after `judge_schedule`."""
-        early = bool(plan.scheduled) and self._registers_early(plan.scheduled[0].request_id)
+        first = next((part.request_id for part in plan.scheduled if part.request_id in self.requests), None)
+        early = first is not None and self._registers_early(first)
         return [WrongWrite(violation) for violation in judge_plan(self._state, plan, registers_early=early)]
 
     def judge_reads(self, plan: StepPlan) -> list[Suspicion]:
@@ -121,12 +122,14 @@ class Judge:
     def judge_changes(self, likely: Iterable[int] = ()) -> list[Suspicion]:
         """Judge the invariants of everything noted since the last call.
 
-        likely: requests whose tables may have changed without an event.
+        likely: requests whose tables may have changed without an event. A request that a wrong part has never kept, or
+        has dropped, is left to the rule `said`.
         """
         self._mend()
         self._is_torn = True
-        requests, blocks = self._state.follow_tables({*self._changed_requests, *likely})
-        requests |= self._changed_requests
+        named = {*self._changed_requests, *likely} & self.requests.keys()
+        requests, blocks = self._state.follow_tables(named)
+        requests |= self._changed_requests & named
         blocks |= self._blocks
         keys = self._state.note_keys(blocks)
         found = [

@@ -109,6 +109,23 @@ def decided_by(lab: Lab, violation: Violation) -> str:
     return str(decider(lab.parts, event))
 
 
+class KeepsNoRequest(TokenBudgetScheduler):
+    """Queues a request that it does not keep."""
+
+    def add(self, request: Request) -> None:
+        self.waiting.add_request(request)
+
+
+@pytest.mark.filterwarnings("ignore::labengine.session.violation_warnings.ViolationWarning")
+def test_a_request_that_is_not_kept_is_reported_with_the_method_before_the_step_fails() -> None:
+    with Lab("simulated", num_blocks=8, block_size=4, parts=Parts(scheduler=KeepsNoRequest)) as lab:
+        lab.add(token_ids=range(9), max_tokens=2)
+        with suppress(KeyError):
+            lab.step()
+        first = lab.violations[0]
+        assert first.rule == "said" and "KeepsNoRequest.add" in first.message and first.first_event == 2
+
+
 def test_a_victim_without_blocks_ends_the_step_and_not_the_kernel() -> None:
     class TakesFromTheWaiting(TokenBudgetScheduler):
         """Asks requests that hold nothing."""
