@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from labengine.core.scheduler import Scheduler as Scheduler
     from labengine.core.sliding_window import SlidingWindowGroup as SlidingWindowGroup
     from labengine.core.token_budget import TokenBudgetScheduler as TokenBudgetScheduler
+    from labengine.core.waiting_queue import PriorityQueue as PriorityQueue
     from labengine.core.waiting_queue import WaitingQueue as WaitingQueue
     from labengine.course.exercise import exercise as exercise
     from labengine.course.progress_strip import progress as progress
@@ -84,6 +85,7 @@ _HOMES = {
     "StaticTorch": "labengine.engine.attention.torch_static",
     "TokenBudgetScheduler": "labengine.core.token_budget",
     "TraceError": "labengine.record.files.parsing",
+    "PriorityQueue": "labengine.core.waiting_queue",
     "WaitingQueue": "labengine.core.waiting_queue",
     "attach": "labengine.vllm.stream.attach",
     "attach_ranks": "labengine.vllm.stream.ranks",

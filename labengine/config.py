@@ -20,6 +20,9 @@ class ConfigError(ValueError):
     """A setting that cannot work; the message names it, the reason, and what to do instead."""
 
 
+MAX_PRIORITY = 2**31 - 1
+"""Bounds the priorities of requests, on both sides of 0."""
+
 MAX_NUM_BLOCKS = 10_000_000
 """Guards against a typing error that would take all memory: the core spends some hundred bytes on a block."""
 

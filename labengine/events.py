@@ -165,11 +165,15 @@ class RequestAdded(Event):
     """Of its tokens, the last ones that count as generated: it goes on where another request stood."""
     from_request_id: int | None = None
     """The request whose tokens it continues. It waits until they are computed, and forks then."""
+    priority: int = 0
+    """Smaller is more urgent; 0 for all where they are served in the order in which they come."""
 
     topic = "request"
     decided_by = {
         "": (
             "WaitingQueue.add_request",
+            "WaitingQueue.order",
+            "WaitingQueue.priority",
             "Scheduler.add",
             "Scheduler.join",
             "Scheduler.branch",
@@ -300,6 +304,8 @@ class RequestPreempted(Event):
     decided_by = {
         "": (
             "Scheduler.choose_victim",
+            "WaitingQueue.least_urgent",
+            "WaitingQueue.order",
             "Scheduler.allocate_or_preempt",
             "Scheduler.preempt",
             "Scheduler.requeue",
@@ -737,6 +743,7 @@ class BlockFreed(Event):
         ),
         "preempted": (
             "Scheduler.choose_victim",
+            "WaitingQueue.least_urgent",
             "BlockPool.reused_first",
             "KVCacheGroup.freeing_order",
             "KVCacheManager.free",

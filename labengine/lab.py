@@ -60,6 +60,8 @@ class Lab(Looking):
     num_blocks, block_size: the KV pool, in blocks ("auto": as many as fit) and tokens per block.
     groups: the KV-cache groups of the simulated model; a real one brings its own.
     edition: whose decisions to take ("labengine", "vllm", "nano-vllm" ...). parts: replaces single decisions.
+    policy: "fcfs" admits requests in the order in which they come; "priority" the most urgent first, see `add`. Nobody
+    is preempted for that: only a running request that lacks a block preempts, and then the least urgent one.
     runner: a subclass of ModelRunner, which replaces decisions below the plan (a real model only); see docs/engine.md.
     external: a tier outside the pool that keeps full blocks: "host" (memory), "disk", a folder, or a Connector.
     max_model_len: tokens of a request at most, prompt and answer together; None: as many as the model supports.
@@ -138,6 +140,7 @@ class Lab(Looking):
         cache_salt: str | None = None,
         extra_keys: Mapping[str, str] | None = None,
         n: int | None = None,
+        priority: int = 0,
         **sampling: Any,
     ) -> Any:
         """Queue a request, given as text or as token ids; return its id, counted from 0.
@@ -146,11 +149,11 @@ class Lab(Looking):
         they share its blocks, and whoever writes to one that others read copies it. (Edition "vllm": n requests.)
         sampling: max_tokens=64, temperature=0.0 (greedy), top_k, top_p, seed, ignore_eos=False. Requests share cached
         blocks only under equal cache_salt and extra_keys (what KV depends on besides the tokens: {"adapter": "x"}).
+        priority: smaller is more urgent, also below 0; the policy "fcfs" takes no notice of it.
         ConfigError, before anything changes, for a request that can never run.
         """
-        return self.session.requests.add(
-            prompt, token_ids=token_ids, cache_salt=cache_salt, extra_keys=extra_keys, n=n, **sampling
-        )
+        keys: dict[str, Any] = {"cache_salt": cache_salt, "extra_keys": extra_keys}
+        return self.session.requests.add(prompt, token_ids=token_ids, n=n, priority=priority, **keys, **sampling)
 
     def branch(self, request_id: int | str, *, seed: int | None = None, token: int | None = None) -> int:
         """Queue another continuation of a request (its id, or its letter) from where it stands; return the new id.
@@ -161,9 +164,16 @@ class Lab(Looking):
         """
         return self.session.requests.branch(request_id, seed, token)
 
-    def chat(self, messages: Sequence[dict[str, str]], *, cache_salt: str | None = None, **sampling: Any) -> int:
+    def chat(
+        self,
+        messages: Sequence[dict[str, str]],
+        *,
+        cache_salt: str | None = None,
+        priority: int = 0,
+        **sampling: Any,
+    ) -> int:
         """Queue a conversation ([{"role": "user", "content": ...}, ...]) through the model's chat template."""
-        return self.session.requests.chat(messages, cache_salt=cache_salt, **sampling)
+        return self.session.requests.chat(messages, cache_salt=cache_salt, priority=priority, **sampling)
 
     def encode(self, text: str) -> list[int]:
         """Return the token ids of a text, by the tokenizer's defaults."""

@@ -7,7 +7,7 @@ LABENGINE_VLLM_PYTHON=vllm/bin/python python tests/record_vllm_golden.py
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,14 @@ if __name__ == "__main__":
 from differential import vllm_golden as golden
 from differential.vllm_process import VARIABLE, VERSION, VllmProcess, named_interpreter
 from differential.vllm_tier import tier_workloads
+from vllm_priority_workloads import priority_workload
 from vllm_scheduler_workloads import scheduler_workload
 from vllm_workloads import KINDS, op_workload
 
+Row = dict[str, Any]
+
 NUM_WORKLOADS = 200
+STEP_WORKLOADS = {"scheduler": scheduler_workload, "priority": priority_workload}
 
 OP_ROWS = "after each op: what it gave, and the state after it, in the keys of `labengine replay`"
 STEP_ROWS = (
@@ -42,18 +46,19 @@ def main() -> int:
             workloads = (op_workload(seed, kind) for seed in range(NUM_WORKLOADS))
             golden.write(f"ops-{kind}", _header(vllm, OP_ROWS), ((w, vllm.run_ops(w)) for w in workloads))
             _report(f"ops-{kind}")
-        golden.write("scheduler", _header(vllm, STEP_ROWS), islice(_preempting(vllm), NUM_WORKLOADS))
-        _report("scheduler")
+        for name, make in STEP_WORKLOADS.items():
+            golden.write(name, _header(vllm, STEP_ROWS), islice(_preempting(vllm, make), NUM_WORKLOADS))
+            _report(name)
         tiers = islice(tier_workloads(), NUM_WORKLOADS)
         golden.write("tier", _header(vllm, TIER_ROWS), ((w, vllm.run_scheduler(w)) for w in tiers))
         _report("tier")
     return 0
 
 
-def _preempting(vllm: VllmProcess) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
+def _preempting(vllm: VllmProcess, make: Callable[[int], Row]) -> Iterator[tuple[Row, list[Row]]]:
     """The workloads in which vLLM preempts, by seed: most of them."""
     for seed in count():
-        workload = scheduler_workload(seed)
+        workload = make(seed)
         rows = vllm.run_scheduler(workload)
         if any(row["preempted"] for row in rows):
             yield workload, rows

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from difflib import get_close_matches
+from typing import Literal
 
 from labengine.config import ConfigError, shown
 from labengine.core.async_token_budget import AsyncSlidingWindowGroup, AsyncTokenBudgetScheduler
@@ -27,7 +29,7 @@ from labengine.core.prefix_lookup import PrefixLookup
 from labengine.core.request import ExtraKeys, Request
 from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.core.token_budget import TokenBudgetScheduler
-from labengine.core.waiting_queue import WaitingQueue
+from labengine.core.waiting_queue import PriorityQueue, WaitingQueue
 
 NANO_VLLM = Parts(
     name="nano-vllm",
@@ -82,6 +84,7 @@ class VllmScheduler(TokenBudgetScheduler):
 
     def join(self, request: Request, leader: Request) -> None:
         """Queue the request as any other: it hits the full blocks of the prompt, and computes its tail again."""
+        request.arrival = leader.arrival
         self.add(request)
 
     def branch(self, request: Request, parent: Request) -> None:
@@ -116,6 +119,18 @@ class VllmHashChain(HashChain):
         return super().root(tuple(pair for pair in extra_keys if pair[0] != "lora_int_id"))
 
 
+class VllmPriorityQueue(PriorityQueue):
+    """vLLM compares ids as texts, and looks for the victim without them."""
+
+    def order(self, request: Request) -> tuple[int, int, int | str]:
+        """Return priority, arrival, and the id as a text: request 10 comes before request 9."""
+        return request.priority, request.arrival, str(request.request_id)
+
+    def least_urgent(self, running: Sequence[Request]) -> Request:
+        """Return the running request of the highest priority and latest arrival; of several, the one admitted first."""
+        return max(running, key=lambda request: (request.priority, request.arrival))
+
+
 VLLM = Parts(
     name="vllm",
     scheduler=VllmScheduler,
@@ -144,8 +159,33 @@ RECORDED_EDITIONS: dict[str, Parts] = {str(VLLM_ASYNC.name): VLLM_ASYNC}
 """Editions that recordings are held against, and that run no lab: its checks know a step's tokens when it ends."""
 
 
-def edition(name: str) -> Parts:
-    """Return the edition called `name`. Raises ConfigError, naming the nearest match."""
+Policy = Literal["fcfs", "priority"]
+"""The order of the waiting queue: first come, first served; or the most urgent first."""
+
+_BY_PRIORITY = {
+    parts.name: Parts(name=f"{parts.name}, priority", waiting_queue=queue).overriding(parts)
+    for parts, queue in ((LABENGINE, PriorityQueue), (VLLM, VllmPriorityQueue))
+}
+"""The editions that know priorities, with the waiting queue of that policy."""
+
+
+def edition(name: str, policy: str = "fcfs") -> Parts:
+    """Return the edition called `name`, whose waiting queue follows the policy.
+
+    Raises ConfigError, naming the nearest match, or the editions that know the policy.
+    """
+    parts = _edition(name)
+    if policy == "fcfs":
+        return parts
+    if policy != "priority":
+        raise ConfigError(f"policy must be 'fcfs' (first come, first served) or 'priority', got {shown(policy)}")
+    if name not in _BY_PRIORITY:
+        knowing = " or ".join(map(repr, _BY_PRIORITY))
+        raise ConfigError(f"edition {name!r} knows no priorities: use edition {knowing}, or policy='fcfs'")
+    return _BY_PRIORITY[name]
+
+
+def _edition(name: str) -> Parts:
     if isinstance(name, str) and name in RECORDED_EDITIONS:
         refuse_recorded(RECORDED_EDITIONS[name])
     if not isinstance(name, str) or name not in EDITIONS:

@@ -40,6 +40,7 @@ PURE_DECISIONS = {
         "num_blocks_for_hit",
         "num_steps_in_flight",
     ),
+    "WaitingQueue": ("priority", "order", "least_urgent"),
     "BlockPool": ("reused_first", "null_block"),
     "HashChain": ("root", "link"),
     "MergePolicy": ("merge_target", "is_alive", "mapped_after", "is_equal"),

@@ -41,9 +41,13 @@ class Request:
     num_groups: int
     extra_keys: ExtraKeys = ()
     """Inputs of the KV besides the tokens (an adapter), or a reason not to share blocks (a cache salt)."""
+    priority: int = 0
+    """Smaller is more urgent. Before the request is added, the one that was asked for."""
     status: RequestStatus = RequestStatus.WAITING
     finish_reason: FinishReason | None = None
     num_computed_tokens: int = 0
+    arrival: int = field(init=False)
+    """Its place in the order of arrival. Several answers to one prompt arrive together."""
     num_prompt_tokens: int = field(init=False)
     block_tables: list[list[int]] = field(init=False)
     """Per KV-cache group; entry i holds positions [i * block_size, (i + 1) * block_size), or is the null block."""
@@ -65,6 +69,7 @@ class Request:
     """True while an asynchronous load from the external tier is under way for it."""
 
     def __post_init__(self) -> None:
+        self.arrival = self.request_id
         self.num_prompt_tokens = len(self.token_ids)
         self.block_tables = [[] for _ in range(self.num_groups)]
         self.num_registered_blocks = [0] * self.num_groups

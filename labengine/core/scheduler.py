@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
 
-from labengine.config import ConfigError, EngineConfig, shown
+from labengine.config import MAX_PRIORITY, ConfigError, EngineConfig, checked_int, shown
 from labengine.core.connector import Connector
 from labengine.core.external_loads import ExternalLoads
 from labengine.core.journal import Journal
@@ -89,19 +89,29 @@ class Scheduler:
 
     def accept(self, request: Request, leader: Request | None = None) -> None:
         """Keep a new request by its id. leader: the one for whose tokens it waits."""
+        request.priority = self._priority_of(request)
         self._journal.record((self.requests.pop, request.request_id))
         self.requests[request.request_id] = request
         if RequestAdded in self._hooks:
             tokens, leader_id = tuple(request.token_ids), None if leader is None else leader.request_id
             self._hooks.emit(
                 RequestAdded(
-                    request.request_id, tokens, request.sampling.max_tokens, request.num_generated_tokens, leader_id
+                    request.request_id,
+                    tokens,
+                    request.sampling.max_tokens,
+                    request.num_generated_tokens,
+                    leader_id,
+                    request.priority,
                 )
             )
 
+    def _priority_of(self, request: Request) -> int:
+        name = f"{type(self.waiting).__name__}.priority"
+        return checked_int(name, self.waiting.priority(request), -MAX_PRIORITY, MAX_PRIORITY)
+
     def abort(self, request: Request) -> None:
         """End a request, whether it waits, runs or loads. Those that wait for its tokens go on without it."""
-        place = 0
+        place = None
         if request in self.external.loading:
             self.finish(request, "abort")
             self.external.drop(request)
@@ -139,6 +149,7 @@ class Scheduler:
 
         So the prompt is computed once, and all take their first token from the same logits.
         """
+        request.arrival = leader.arrival
         self.accept(request, leader)
         self.siblings.join(request, leader)
 
@@ -180,12 +191,15 @@ class Scheduler:
             num_running += self.siblings.num_beside(running) + len(self.siblings.of(request))
         return num_running < self.config.max_num_seqs
 
-    def _follow(self, leader: Request, place: int) -> None:
-        """Queue the first of a leader's siblings in its place; the others wait for this one."""
+    def _follow(self, leader: Request, place: int | None) -> None:
+        """Queue the first of a leader's siblings in its place, or at the front; the others wait for this one."""
         first, *others = self.siblings.take(leader) or (None,)
         if first is not None:
-            self._journal.record((self.waiting.remove_request, first))
-            self.waiting.put_back_request(first, place)
+            if place is None:
+                self._queue_first(first)
+            else:
+                self._journal.record((self.waiting.remove_request, first))
+                self.waiting.put_back_request(first, place)
             for other in others:
                 self.siblings.join(other, first)
 
@@ -365,9 +379,9 @@ class Scheduler:
     def choose_victim(self, request: Request) -> Request:
         """Return the request that gives its blocks back because `request` lacks one; it may be `request` itself.
 
-        The youngest running one: the oldest always get on, so every request ends.
+        The least urgent running one: the others get on, so every request ends.
         """
-        return self.running[-1]
+        return self.waiting.least_urgent(self.running)
 
     def _preempt_for_blocks(self, victim: Request) -> None:
         """Preempt a request whose blocks are needed.

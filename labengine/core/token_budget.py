@@ -125,15 +125,17 @@ class TokenBudgetScheduler(Scheduler):
         return num_tokens
 
     def choose_victim(self, request: Request) -> Request:
-        """Return the youngest running request; but before `request` itself, one that holds blocks and does not run yet.
+        """Return the least urgent running request; but before `request` itself, one that holds blocks and does not run
+        yet.
 
         Otherwise two requests could preempt each other for ever, each loading what the other's preemption dropped.
         """
-        if self.running[-1] is not request:
-            return super().choose_victim(request)
+        victim = super().choose_victim(request)
+        if victim is not request:
+            return victim
         if self.external.loading:
             return next(reversed(self.external.loading))
-        return self._last_holder() or super().choose_victim(request)
+        return self._last_holder() or victim
 
     def _last_holder(self) -> Request | None:
         """Return the last waiting request whose load has arrived."""

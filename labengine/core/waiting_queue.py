@@ -1,9 +1,10 @@
-"""The waiting queue: the order in which requests are admitted."""
+"""The waiting queue: the order in which requests are admitted, and in which running ones give way."""
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from labengine.core.request import Request
 
@@ -46,3 +47,42 @@ class WaitingQueue:
     def put_back_request(self, request: Request, place: int) -> None:
         """Undo a `remove_request` that returned this place."""
         self._requests.insert(place, request)
+
+    def priority(self, request: Request) -> int:
+        """Return the priority that a new request gets, smaller is more urgent: 0, for all are equal here."""
+        return 0
+
+    def least_urgent(self, running: Sequence[Request]) -> Request:
+        """Return the running request that gives its blocks back first: the youngest.
+
+        So the oldest always get on, and every request ends.
+        """
+        return running[-1]
+
+
+class PriorityQueue(WaitingQueue):
+    """Requests that wait, the most urgent first; preempted ones too stand where their priority puts them.
+
+    Running requests are not ordered: a request that is admitted late comes last in a step, however urgent it is.
+    Source: vLLM's PriorityRequestQueue, and the victim that its scheduler takes under the policy "priority".
+    """
+
+    def priority(self, request: Request) -> int:
+        """Return the priority that the request was added with."""
+        return request.priority
+
+    def order(self, request: Request) -> tuple[int, int, int | str]:
+        """Return what requests are ordered by: the priority, smaller first, then the arrival, then the id."""
+        return request.priority, request.arrival, request.request_id
+
+    def add_request(self, request: Request) -> None:
+        """Queue a request behind all that are as urgent, or more."""
+        insort(self._requests, request, key=self.order)
+
+    def prepend_request(self, request: Request) -> None:
+        """Queue a request that was admitted before in its place: a more urgent one overtakes it."""
+        self.add_request(request)
+
+    def least_urgent(self, running: Sequence[Request]) -> Request:
+        """Return the running request that would be admitted last: the most urgent always get on."""
+        return max(running, key=self.order)

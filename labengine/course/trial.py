@@ -34,8 +34,8 @@ class LabMaker:
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> LabMaker:
         """Return the maker for keywords of Lab; `edition` or `parts` say what is overridden. Raises ConfigError."""
-        others = {name: value for name, value in settings.items() if name not in ("edition", "parts")}
-        base = edition(settings.get("edition", LABENGINE.name))
+        others = {name: value for name, value in settings.items() if name not in ("edition", "policy", "parts")}
+        base = edition(settings.get("edition", LABENGINE.name), settings.get("policy", "fcfs"))
         if (parts := settings.get("parts")) is not None:
             if not isinstance(parts, Parts):
                 raise ConfigError(f"parts must be a labengine.Parts, got {shown(parts)}")

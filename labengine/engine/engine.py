@@ -8,7 +8,15 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Literal
 
-from labengine.config import ConfigError, EngineConfig, SamplingParams, checked_text, checked_token_ids
+from labengine.config import (
+    MAX_PRIORITY,
+    ConfigError,
+    EngineConfig,
+    SamplingParams,
+    checked_int,
+    checked_text,
+    checked_token_ids,
+)
 from labengine.core.connector import Connector, LoadError
 from labengine.core.journal import Journal
 from labengine.core.parts import Parts
@@ -111,14 +119,16 @@ class Engine:
         cache_salt: str | None = None,
         extra_keys: ExtraKeys = (),
         leader_id: int | None = None,
+        priority: int = 0,
     ) -> int:
         """Queue a request and return its id, counted from 0.
 
-        leader_id: a request with the same tokens, from which this one forks once they are computed.
+        leader_id: a request with the same tokens, from which this one forks once they are computed. priority: smaller
+        is more urgent, where the waiting queue takes notice of it.
         Raises ConfigError for a prompt that is empty or never fits.
         """
         prompt = checked_token_ids(token_ids)
-        request = self.new_request(self.num_added, prompt, sampling, cache_salt, extra_keys)
+        request = self.new_request(self.num_added, prompt, sampling, cache_salt, extra_keys, priority)
         if leader_id is not None:
             self.scheduler.refuse_forks()
         self.queue(request, leader_id)
@@ -153,7 +163,9 @@ class Engine:
                 raise ConfigError(f"request {parent.request_id} has sampled no token yet that another could replace")
             token_ids[-1] = token_id
         seed = seed_of(sampling, self.num_added, self.config)
-        request = Request(self.num_added, token_ids, sampling, seed, len(self.config.groups), parent.extra_keys)
+        request = Request(
+            self.num_added, token_ids, sampling, seed, len(self.config.groups), parent.extra_keys, parent.priority
+        )
         request.num_prompt_tokens = parent.num_prompt_tokens
         if parent.num_generated_tokens and self.scheduler.finish_reason(request) is not None:
             raise ConfigError(f"token {token_id} ends a text: the branch would have nothing to generate")
@@ -166,25 +178,27 @@ class Engine:
         sampling: SamplingParams,
         cache_salt: str | None = None,
         extra_keys: ExtraKeys = (),
+        priority: int = 0,
     ) -> Request:
         """Return a request that this engine could run, not queued yet.
 
         prompt: checked token ids, which the request keeps and appends to. It shares blocks only under equal salt and
-        keys.
+        keys. priority: -MAX_PRIORITY to MAX_PRIORITY; smaller is more urgent.
         """
         if not prompt:
             raise ConfigError("the prompt is empty: a request needs at least one token")
         if cache_salt is not None:
             salt = checked_text("cache_salt", cache_salt)
             extra_keys = (*extra_keys, ("cache_salt", salt)) if salt else extra_keys
+        priority = checked_int("priority", priority, -MAX_PRIORITY, MAX_PRIORITY)
         seed = seed_of(sampling, request_id, self.config)
-        request = Request(request_id, prompt, sampling, seed, len(self.config.groups), extra_keys)
+        request = Request(request_id, prompt, sampling, seed, len(self.config.groups), extra_keys, priority)
         self.scheduler.refuse_what_never_fits(request)
         return request
 
     def queue_next(self, request: Request, leader_id: int | None = None) -> None:
         """Queue a new request under the next id: others may have been added since it was made."""
-        request.request_id = self.num_added
+        request.request_id = request.arrival = self.num_added
         request.seed = seed_of(request.sampling, request.request_id, self.config)
         self.queue(request, leader_id)
 

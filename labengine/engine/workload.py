@@ -13,6 +13,7 @@ from labengine.config import (
     GroupSpec,
     SamplingParams,
     checked_call,
+    checked_int,
     checked_token_ids,
     is_single_int,
     shown,
@@ -40,19 +41,20 @@ def simulate(
     """Run a workload on the simulated model; return one snapshot per step, `step` being the workload's clock from 0.
 
     workload: {num_blocks, block_size, max_num_seqs, max_num_batched_tokens, requests: [{step, prompt: [ids],
-    max_tokens, salt?}], groups?: [{kind, block_size?, window?}], watermark?, long_prefill_token_threshold?,
-    retention_interval?, hash_block_size?}. A request joins before the step of its `step`;
-    requests are numbered from 0 in list order; while nothing waits or runs the clock jumps to the next arrival.
-    Raises ValueError, before the first step, for a request that can never fit and for unknown keys. hooks: their
-    listeners receive every event of the run. edition: its name, or Parts in place of those of `labengine`.
+    max_tokens, salt?, priority?, arrival?}], groups?: [{kind, block_size?, window?}], watermark?,
+    long_prefill_token_threshold?, retention_interval?, hash_block_size?, policy?}. A request joins before the step of
+    its `step`; requests are numbered from 0 in list order; while nothing waits or runs the clock jumps to the next
+    arrival. A request's `arrival` is its place among those of equal priority, by default its number. Raises
+    ValueError, before the first step, for a request that can never fit and for unknown keys. hooks: their listeners
+    receive every event of the run. edition: its name, or Parts in place of those of `labengine`.
     """
     if next_token is not None:
         checked_call("next_token", next_token, "request_id", "position")
     if not isinstance(hooks, Hooks | None):
         raise ConfigError(f"hooks must be a labengine.record.hooks.Hooks, got {shown(hooks)}")
-    parts = edition.overriding(edition_named("labengine")) if isinstance(edition, Parts) else edition_named(edition)
+    config, parts = _config(workload), _parts(edition, workload.get("policy", "fcfs"))
     runner = SimulatedRunner(next_token or default_next_token)
-    engine = Engine(_config(workload), runner, parts, Hooks() if hooks is None else hooks)
+    engine = Engine(config, runner, parts, Hooks() if hooks is None else hooks)
     arrivals = _arrivals(workload, engine)
     snapshots = []
     clock = 0
@@ -67,21 +69,29 @@ def simulate(
     return snapshots
 
 
+def _parts(edition: str | Parts, policy: str) -> Parts:
+    if isinstance(edition, Parts):
+        return edition.overriding(edition_named("labengine", policy))
+    return edition_named(edition, policy)
+
+
 def _arrivals(workload: Mapping[str, Any], engine: Engine) -> deque[tuple[int, Request]]:
     """Return (step, request) in the order of joining; every request is checked before the first one joins."""
     arrivals = []
     for request_id, wanted in enumerate(_rows("requests", workload["requests"])):
-        _check_keys(f"request {request_id}", wanted, _REQUEST_KEYS, {"salt"})
+        _check_keys(f"request {request_id}", wanted, _REQUEST_KEYS, {"salt", "priority", "arrival"})
         if not is_single_int(wanted["step"]) or wanted["step"] < 0:
             raise ConfigError(f"request {request_id}: step must be an integer from 0, got {wanted['step']!r}")
         sampling = SamplingParams(max_tokens=wanted["max_tokens"], ignore_eos=True)
-        request = engine.new_request(request_id, checked_token_ids(wanted["prompt"]), sampling, wanted.get("salt"))
+        prompt, priority = checked_token_ids(wanted["prompt"]), wanted.get("priority", 0)
+        request = engine.new_request(request_id, prompt, sampling, wanted.get("salt"), (), priority)
+        request.arrival = checked_int("arrival", wanted.get("arrival", request_id))
         arrivals.append((int(wanted["step"]), request))
     return deque(sorted(arrivals, key=lambda arrival: (arrival[0], arrival[1].request_id)))
 
 
 def _config(workload: Mapping[str, Any]) -> EngineConfig:
-    _check_keys("workload", workload, _WORKLOAD_KEYS, {"groups", *_SETTINGS})
+    _check_keys("workload", workload, _WORKLOAD_KEYS, {"groups", "policy", *_SETTINGS})
     return EngineConfig(
         num_blocks=workload["num_blocks"],
         groups=group_specs(workload),

@@ -22,7 +22,7 @@ from labengine.finder.judgement import KINDS, Judgement
 from labengine.finder.limits import SearchEndedError, can_fork
 from labengine.finder.report import SearchReport
 from labengine.finder.sandbox import Kind
-from labengine.finder.scopes import KEYS, Scope, large_scopes, small_scopes
+from labengine.finder.scopes import KEYS, Scope, large_scopes, priority_scopes, small_scopes
 from labengine.finder.search import Found, SearchCounts, Task
 from labengine.finder.suspects import suspects_of
 from labengine.finder.workers import NOT_ENDED, Message, in_executor, in_processes, in_this_process
@@ -86,6 +86,9 @@ def find(
     if scopes is None:
         tenants = _checked_keys(extra_keys)
         small, large = small_scopes(tenants, **bounds), large_scopes(tenants, **bounds)
+        if judgement.suspects.know_priorities:
+            more_small, more_large = priority_scopes(**bounds)
+            small, large = small + more_small, large + more_large
     else:
         small = large = _checked_scopes(scopes)
     if not set(judgement.kinds) & set(GRAVE):

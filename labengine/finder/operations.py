@@ -26,11 +26,12 @@ class Add:
     salt: str | None = None
     keys: ExtraKeys = ()
     """Extra keys, as an adapter's name."""
+    priority: int = 0
 
     def do(self, engine: Engine) -> None:
         """Queue the request. Raises ConfigError for one that never fits."""
         sampling = SamplingParams(max_tokens=self.max_tokens, ignore_eos=True, seed=0)
-        engine.add(self.token_ids, sampling, self.salt, self.keys)
+        engine.add(self.token_ids, sampling, self.salt, self.keys, priority=self.priority)
 
     def play(self, lab: Lab) -> None:
         """Do the same in a lab."""
@@ -41,12 +42,14 @@ class Add:
             ignore_eos=True,
             cache_salt=self.salt,
             extra_keys=dict(self.keys) or None,
+            priority=self.priority,
         )
 
     def __str__(self) -> str:
-        salt = f", cache_salt={self.salt!r}" if self.salt else ""
-        salt += f", extra_keys={dict(self.keys)!r}" if self.keys else ""
-        return f"lab.add(token_ids={list(self.token_ids)}, max_tokens={self.max_tokens}, seed=0, ignore_eos=True{salt})"
+        more = f", cache_salt={self.salt!r}" if self.salt else ""
+        more += f", extra_keys={dict(self.keys)!r}" if self.keys else ""
+        more += f", priority={self.priority}" if self.priority else ""
+        return f"lab.add(token_ids={list(self.token_ids)}, max_tokens={self.max_tokens}, seed=0, ignore_eos=True{more})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,6 +100,7 @@ class Scope:
     salts: tuple[str | None, ...] = (None,)
     keys: tuple[ExtraKeys, ...] = ((),)
     """Extra keys that a request may have."""
+    priorities: tuple[int, ...] = (0,)
     broken: tuple[BrokenPhase, ...] = ("forward", "sample")
     ends: tuple[BreakOffAt, ...] = ()
     """Steps that end at an event inside them."""
@@ -127,11 +128,12 @@ class Scope:
     def adds(self) -> tuple[Add, ...]:
         """Every request that can be added."""
         every = self.only or tuple(
-            Add(prompt, max_tokens, salt, keys)
+            Add(prompt, max_tokens, salt, keys, priority)
             for prompt in self.prompts
             for max_tokens in self.max_tokens
             for salt in self.salts
             for keys in self.keys
+            for priority in self.priorities
         )
         engine = Engine(self.config, SimulatedRunner(), VLLM, Hooks())  # of the editions it can hold least
         return tuple(add for add in every if _fits(add, engine))
@@ -270,6 +272,23 @@ def large_scopes(keys: tuple[ExtraKeys, ...] = KEYS, **settings: Any) -> tuple[S
         Scope("a window, steps that end inside", _config(10, window=3, **settings), **long, ends=ENDS, repeats=True),
         Scope("a late tier, steps that end inside", _config(5, **settings), tier=Tier(steps_late=1), ends=ENDS),
     )
+
+
+def priority_scopes(**settings: Any) -> tuple[tuple[Scope, ...], tuple[Scope, ...]]:
+    """Return scopes to be searched completely, and scopes of a random search, for parts that know priorities."""
+    some: dict[str, Any] = {"priorities": (0, 1, -1)}
+    few: dict[str, Any] = {"max_requests": 2, "num_prompt_blocks": 1, "broken": (), "max_tokens": (1, 3), **some}
+    small = (
+        Scope("two priorities", _config(3, **settings), **few),
+        Scope("two priorities in chunks", _config(4, budget=3, **settings), **few),
+    )
+    large = (
+        Scope("priorities", _config(5, **settings), **some),
+        Scope("priorities in chunks", _config(7, budget=3, **settings), **some),
+        Scope("priorities and a window", _config(10, window=3, budget=8, **settings), num_prompt_blocks=3, **some),
+        Scope("priorities and a late tier", _config(5, **settings), tier=Tier(steps_late=1), **some),
+    )
+    return small, large
 
 
 def _config(

@@ -39,6 +39,7 @@ def size(case: Case) -> tuple[int, int, int]:
     """Return the measure of a case: operations, tokens (and events at which steps end), blocks."""
     adds = [operation for operation in case.workload if isinstance(operation, Add)]
     tokens = sum(len(add.token_ids) + add.max_tokens + (add.salt is not None) + len(add.keys) for add in adds)
+    tokens += sum(add.priority != 0 for add in adds)
     tokens += sum(one.number for one in case.workload if isinstance(one, BreakOffAt))
     return len(case.workload), tokens, case.scope.config.num_blocks
 
@@ -111,3 +112,5 @@ def _smaller_adds(add: Add, size: int) -> Iterator[Add]:
         yield replace(add, salt=None)
     if add.keys:
         yield replace(add, keys=())
+    if add.priority:
+        yield replace(add, priority=0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -43,6 +43,7 @@ def state_key(scheduler: Scheduler, memory: SlotMemory, known: Mapping[type, fro
             frozenset([_block(pool.blocks[i], name, memory) for i, name in names.items() if 0 <= i < len(pool.blocks)]),
             frozenset((key, tuple([names.get(i, i) for i in ids])) for key, ids in pool.prefix_map.items()),
             _external(scheduler, numbers),
+            _urgency(requests),
             tuple(own_state(part, known) for part in parts_of(scheduler)),
         )
     )
@@ -104,6 +105,14 @@ def _request(request: Request, names: Mapping[int, int]) -> tuple[Any, ...]:
         tuple(request.num_registered_blocks),
         tuple(request.block_hashes),
     )
+
+
+def _urgency(requests: Sequence[Request]) -> tuple[tuple[int, int], ...]:
+    """Return priorities and order of arrival, where there are priorities."""
+    if not any(request.priority for request in requests):
+        return ()
+    arrivals = sorted(request.arrival for request in requests)
+    return tuple((request.priority, arrivals.index(request.arrival)) for request in requests)
 
 
 def _block(block: Block, name: int, memory: SlotMemory) -> tuple[Any, ...]:

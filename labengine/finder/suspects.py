@@ -13,6 +13,7 @@ from labengine.config import ConfigError, shown
 from labengine.core.connector import Connector
 from labengine.core.editions import EDITIONS, LABENGINE, edition
 from labengine.core.parts import Parts
+from labengine.core.waiting_queue import WaitingQueue
 from labengine.session.patch.override import parts_with
 
 
@@ -35,6 +36,11 @@ class Suspects:
         """Parts whose faults are none of the suspects': their edition, and a reference that is a user's own."""
         is_own = self.reference is not self.parts and base_of(self.reference) is not None
         return tuple(one for one in (self.base, self.reference if is_own else None) if one is not None)
+
+    @property
+    def know_priorities(self) -> bool:
+        """True if the waiting queue takes notice of priorities."""
+        return self.parts.waiting_queue.priority is not WaitingQueue.priority
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the module out, which cannot be sent."""

@@ -70,6 +70,7 @@ def request_id_of(text: str, known: Iterable[int]) -> int:
 SAMPLING = (
     argument("--max-tokens", type=int, metavar="N", help="new tokens, at most"),
     argument("--copies", type=positive_int, metavar="N", help="equal requests to add"),
+    argument("--priority", type=int, metavar="N", help="smaller is more urgent, for --policy priority"),
     argument("--temperature", type=float, metavar="T", help="0 (the default) takes the likeliest token"),
     argument("--top-k", type=int, metavar="K", help="sample among the K likeliest tokens"),
     argument(

@@ -34,6 +34,7 @@ from labengine.session.step_text import NOTHING_TO_DO
     ),
     argument("--block-size", type=int, metavar="TOKENS", help="tokens in a block"),
     argument("--edition", offers=tuple(EDITIONS), metavar="NAME", help="whose decisions to take"),
+    argument("--policy", offers=("fcfs", "priority"), metavar="NAME", help="who is admitted first"),
     argument("--dtype", offers=("float32", "bfloat16", "float16"), metavar="NAME", help="of weights and KV"),
     argument("--device", offers=("cpu", "cuda"), metavar="NAME", help="where to compute"),
     argument(

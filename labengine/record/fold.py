@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from labengine import events as ev
@@ -38,11 +38,12 @@ class RequestFold:
     num_prompt_tokens: int
     num_computed_tokens: int
     block_tables: list[list[int]]
+    priority: int = 0
 
     def copy(self) -> RequestFold:
         """Return an independent copy."""
         tables = [list(table) for table in self.block_tables]
-        return RequestFold(self.status, list(self.token_ids), self.num_prompt_tokens, self.num_computed_tokens, tables)
+        return replace(self, token_ids=list(self.token_ids), block_tables=tables)
 
     def clear(self, status: str) -> None:
         """Empty the tables: a preempted or finished request holds no blocks."""
@@ -103,6 +104,7 @@ class Fold:
                 r.num_prompt_tokens,
                 r.num_computed_tokens,
                 [list(t) for t in r.block_tables],
+                r.priority,
             )
             for request_id, r in snapshot.requests.items()
         }
@@ -159,6 +161,7 @@ class Fold:
                     r.num_prompt_tokens,
                     r.num_computed_tokens,
                     tuple(tuple(table) for table in r.block_tables),
+                    r.priority,
                 )
                 for request_id, r in self.requests.items()
             },
@@ -217,7 +220,8 @@ class Fold:
             self._note_entries(event.request_id)
         tables: list[list[int]] = [[] for _ in self.groups]
         num_prompt = len(event.token_ids) - event.num_generated
-        self.requests[event.request_id] = RequestFold("waiting", list(event.token_ids), num_prompt, 0, tables)
+        tokens = list(event.token_ids)
+        self.requests[event.request_id] = RequestFold("waiting", tokens, num_prompt, 0, tables, event.priority)
         self.changes.requests.add(event.request_id)
 
     def _prefix_hit(self, event: ev.PrefixHit) -> None:

@@ -21,13 +21,14 @@ def hex_keys(keys: tuple[tuple[int, bytes], ...]) -> tuple[tuple[int, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class RequestState:
-    """One request: its tokens, how many of them have KV, and its block table per KV-cache group."""
+    """One request: its tokens, how many of them have KV, its block table per KV-cache group, and its priority."""
 
     status: str
     token_ids: tuple[int, ...]
     num_prompt_tokens: int
     num_computed_tokens: int
     block_tables: tuple[tuple[int, ...], ...]
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,7 @@ def _request_dict(request: RequestState) -> dict[str, Any]:
         "num_prompt_tokens": request.num_prompt_tokens,
         "num_computed_tokens": request.num_computed_tokens,
         "block_tables": [list(table) for table in request.block_tables],
+        **({"priority": request.priority} if request.priority else {}),
     }
 
 

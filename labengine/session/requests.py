@@ -25,12 +25,14 @@ class CheckedRequest:
     extra_keys: ExtraKeys
     leader_id: int | None = None
     """The request with the same prompt from which it forks."""
+    priority: int = 0
+    """As asked for: the request has what the waiting queue makes of it."""
 
     def as_input(self, num_steps: int) -> AddInput:
         """Return the input to keep, for a request that was queued after so many steps."""
         prompt = self.request.token_ids[: self.request.num_prompt_tokens]
         keys = self.cache_salt, self.extra_keys
-        return AddInput(num_steps, pack(prompt), self.request.sampling, *keys, self.leader_id)
+        return AddInput(num_steps, pack(prompt), self.request.sampling, *keys, self.leader_id, self.priority)
 
 
 class Requests:
@@ -49,16 +51,25 @@ class Requests:
         cache_salt: str | None = None,
         extra_keys: Mapping[str, str] | None = None,
         n: int | None = None,
+        priority: int = 0,
         **sampling: Any,
     ) -> int | list[int]:
         """Queue a request with a prompt as text or as token ids; return its id, or with n the ids of n requests."""
-        first = self.checked(Requests.add, prompt, token_ids, cache_salt, extra_keys, sampling)
+        first = self.checked(Requests.add, prompt, token_ids, cache_salt, extra_keys, sampling, priority)
         return self.queue_answers(first, n)
 
-    def chat(self, messages: Sequence[dict[str, str]], *, cache_salt: str | None = None, **sampling: Any) -> int:
+    def chat(
+        self,
+        messages: Sequence[dict[str, str]],
+        *,
+        cache_salt: str | None = None,
+        priority: int = 0,
+        **sampling: Any,
+    ) -> int:
         """Queue a conversation through the model's chat template; return its id."""
         token_ids = self._model.tokenizer.chat(messages)
-        return self.queue([self.checked(Requests.chat, None, token_ids, cache_salt, None, sampling)])[0].request_id
+        checked = self.checked(Requests.chat, None, token_ids, cache_salt, None, sampling, priority)
+        return self.queue([checked])[0].request_id
 
     def checked(
         self,
@@ -68,6 +79,7 @@ class Requests:
         cache_salt: str | None,
         extra_keys: Mapping[str, str] | None,
         sampling: dict[str, Any],
+        priority: int = 0,
     ) -> CheckedRequest:
         """Make a request from the arguments of the lab's method named like `call`.
 
@@ -86,8 +98,8 @@ class Requests:
         self._model.refuse_too_long(len(ids), params.max_tokens)
         keys = _checked_keys(extra_keys)
         engine = self._stepper.engine
-        request = engine.new_request(engine.num_added, ids, params, cache_salt, keys)
-        return CheckedRequest(request, cache_salt, keys)
+        request = engine.new_request(engine.num_added, ids, params, cache_salt, keys, priority)
+        return CheckedRequest(request, cache_salt, keys, priority=priority)
 
     def answers(self, first: CheckedRequest, n: int | None) -> list[CheckedRequest]:
         """Return n requests for one prompt, the first included; a seed that was given counts up.
@@ -104,7 +116,8 @@ class Requests:
         if sampling.seed is not None:
             sampling = replace(sampling, seed=sampling.seed + number)
         tokens = list(first.request.token_ids)
-        request = engine.new_request(engine.num_added, tokens, sampling, first.cache_salt, first.extra_keys)
+        keys = first.cache_salt, first.extra_keys
+        request = engine.new_request(engine.num_added, tokens, sampling, *keys, first.priority)
         return replace(first, request=request)
 
     def queue_answers(self, first: CheckedRequest, n: int | None) -> int | list[int]:

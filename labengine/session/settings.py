@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, cast
 
 from labengine.config import ConfigError, EngineConfig, GroupSpec, checked_bool, checked_int, is_single_int, shown
 from labengine.core.connector import Connector
+from labengine.core.editions import Policy, refuse_recorded
 from labengine.core.editions import edition as edition_named
-from labengine.core.editions import refuse_recorded
 from labengine.core.parts import Parts
 from labengine.engine.loaded_model import ModelOptions
 
@@ -85,6 +85,7 @@ class LabSettings:
     block_size: int = 16
     groups: Sequence[GroupSpec] | None = None
     edition: str = "labengine"
+    policy: Policy = "fcfs"
     parts: Parts | None = None
     runner: type[ModelRunner] | None = None
     external: str | PathLike[str] | Connector | None = None
@@ -131,7 +132,7 @@ class LabSettings:
     @property
     def all_parts(self) -> Parts:
         """The edition's parts, with the user's parts in place of its own."""
-        base = edition_named(self.edition)
+        base = edition_named(self.edition, self.policy)
         parts = base if self.parts is None else self.parts.overriding(base)
         refuse_recorded(parts)
         return parts

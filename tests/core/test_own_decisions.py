@@ -21,7 +21,7 @@ from labengine.core.prefix_lookup import Hit, PrefixLookup
 from labengine.core.request import Request
 from labengine.core.scheduler import Scheduler
 from labengine.core.token_budget import TokenBudgetScheduler
-from labengine.core.waiting_queue import WaitingQueue
+from labengine.core.waiting_queue import PriorityQueue, WaitingQueue
 from labengine.events import ExternalHit
 from labengine.record.hooks import Hooks
 
@@ -79,6 +79,13 @@ class FewestTokensFirst(WaitingQueue):
         self.put_back_request(request, place)
 
     prepend_request = add_request
+
+
+class ByLength(PriorityQueue):
+    """A priority that the queue sets: prompts of the same length, less a multiple of three, are equally urgent."""
+
+    def priority(self, request: Request) -> int:
+        return request.num_prompt_tokens % 3 - 1
 
 
 class FindsHalf(PrefixLookup):
@@ -152,6 +159,7 @@ POLICIES: dict[str, tuple[str, dict[str, Any]]] = {
         "newest block first": {"free_queue": NewestFirst},
         "a list": {"free_queue": ListQueue},
         "fewest tokens wait first": {"waiting_queue": FewestTokensFirst},
+        "some lengths first": {"waiting_queue": ByLength},
         "half of each hit": {"prefix_lookup": FindsHalf},
     }.items()
 }

@@ -13,7 +13,7 @@ from checkout import ROOT
 from labengine import events as ev
 from labengine.core.block_pool import BlockPool
 from labengine.core.connector import Connector
-from labengine.core.editions import EDITIONS, LABENGINE, RECORDED_EDITIONS
+from labengine.core.editions import EDITIONS, LABENGINE, RECORDED_EDITIONS, edition
 from labengine.core.part_methods import definers, is_custom
 from labengine.core.parts import Parts
 from labengine.core.request import Request
@@ -27,7 +27,8 @@ from labengine.session.patch.seams import seams_in_use
 from labengine.session.reasons import method_of, seams_of
 
 CORE_PAGE = ROOT / "docs" / "core.md"
-ALL = (*EDITIONS.values(), *RECORDED_EDITIONS.values())
+BY_PRIORITY = (edition("labengine", "priority"), edition("vllm", "priority"))
+ALL = (*EDITIONS.values(), *RECORDED_EDITIONS.values(), *BY_PRIORITY)
 NOT_THE_CORES = ("Engine.", "Transfers.", "Watch.", "Parts.")
 
 

@@ -32,8 +32,8 @@ KEYS = {
     "max_model_len",
 }
 KEYS |= {"max_num_seqs", "max_num_batched_tokens", "watermark", "long_prefill_token_threshold", "streams", "alphabet"}
-KEYS |= {"requests", "ops", "tier", "max_steps", "async", "aborts", "resets", "broken"}
-REQUEST_KEYS = {"step", "prompt", "max_tokens", "salt"}
+KEYS |= {"policy", "requests", "ops", "tier", "max_steps", "async", "aborts", "resets", "broken"}
+REQUEST_KEYS = {"step", "prompt", "max_tokens", "salt", "priority", "arrival"}
 OP_KEYS = {"op", "req", "tokens", "salt", "n", "lookup", "external", "delay_cache", "blocks"}
 TIER_KEYS = {"delay", "tokens", "again"}
 """What a compared workload may ask for. All else is a setting that no edition has, or a departure below."""
@@ -192,6 +192,12 @@ DEPARTURES = (
         ("vllm-57104",),
     ),
     Departure(
+        "priorities, with a tier",
+        "a request whose KV has arrived waits where its priority puts it",
+        "those that hold blocks come before all others",
+        lambda workload: bool(_tier(workload)) and workload.get("policy") == "priority",
+    ),
+    Departure(
         "late loads that have landed",
         "registers all when the step begins, and counts their tokens",
         "registers each when the scan reaches it",
@@ -256,7 +262,7 @@ DEPARTURES = (
     Departure(
         "other settings and inputs",
         "none of those that `conform` refuses (vllm.md)",
-        "priorities, pipeline parallelism, adapter limits, images, Mamba layers …",
+        "pipeline parallelism, adapter limits, images, Mamba layers …",
         _has_foreign_keys,
     ),
 )

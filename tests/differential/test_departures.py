@@ -78,6 +78,7 @@ ASKING: dict[str, list[Row]] = {
     "a step in flight, with a tier": [TIER | {"async": True}, with_tier(defer=True)],
     "a request that the pool cannot hold": [PLAIN | {"num_blocks": 2}],
     "late loads that contend for blocks": [DEPARTING[0]],
+    "priorities, with a tier": [TIER | {"policy": "priority"}],
     "late loads that have landed": [*DEPARTING[1:4]],
     "a load that fails": [with_tier(failing=1)],
     "how much a tier brings": [
@@ -92,7 +93,7 @@ ASKING: dict[str, list[Row]] = {
     "a reset under running requests": [PLAIN | {"reset_running_requests": True}],
     "`max_model_len`": [PLAIN | {"num_blocks": 99_999, "requests": [FIRST | {"max_tokens": 8192}]}],
     "other settings and inputs": [
-        PLAIN | {"policy": "priority"},
+        PLAIN | {"pipeline_parallel_size": 2},
         PLAIN | {"requests": [FIRST | {"lora": "a"}]},
         OPS | {"enable_caching": False},
         with_tier(evicts=True),
@@ -109,7 +110,7 @@ def test_each_departure_that_is_left_out_is_recognised() -> None:
 
 def test_a_comparison_refuses_what_it_leaves_out() -> None:
     for run, workload in (
-        (rows_of_simulate, PLAIN | {"policy": "priority"}),
+        (rows_of_simulate, PLAIN | {"pipeline_parallel_size": 2}),
         (rows_of_replay, OPS | {"eagle": True}),
         (rows_with_tier, with_tier(failing=1)),
     ):

@@ -5,8 +5,9 @@ LABENGINE_VLLM_PYTHON=path/to/vllm/bin/python pytest tests/differential/test_dif
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count, islice
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from differential.vllm_comparison import first_difference, rows_of_replay, rows_
 from differential.vllm_encounters import met_by_ops, met_by_steps, workloads_meeting
 from differential.vllm_process import VARIABLE, VERSION, VllmProcess, named_interpreter
 from differential.vllm_tier import DEPARTING, rows_with_tier, tier_workloads
+from vllm_priority_workloads import priority_workload
 from vllm_scheduler_workloads import scheduler_workload
 from vllm_workloads import KINDS, op_workload
 
@@ -47,11 +49,12 @@ def test_every_op_is_equal(vllm: VllmProcess, kind: str) -> None:
 
 
 @pytest.mark.timeout(1800)
-def test_every_step_is_equal(vllm: VllmProcess) -> None:
+@pytest.mark.parametrize("make", [scheduler_workload, priority_workload])
+def test_every_step_is_equal(vllm: VllmProcess, make: Callable[[int], dict[str, Any]]) -> None:
     """Workload after workload, until vLLM has preempted in 500 of them."""
     num_steps, met = 0, []
     for seed in count():
-        workload = scheduler_workload(seed)
+        workload = make(seed)
         rows = vllm.run_scheduler(workload)
         difference = first_difference(rows, rows_of_simulate(workload))
         assert difference is None, f"workload {seed}: {difference}\n{workload}"

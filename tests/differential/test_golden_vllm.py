@@ -22,7 +22,7 @@ from differential.vllm_encounters import (
 )
 from differential.vllm_process import VERSION
 from labengine.core.block import Block
-from labengine.core.editions import VLLM, VllmBlockPool, VllmKVCacheManager
+from labengine.core.editions import VLLM, VllmBlockPool, VllmKVCacheManager, VllmPriorityQueue, VllmScheduler, edition
 from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.merge_policy import KeepDuplicates, LateMergeComparingPrefixes
@@ -32,7 +32,9 @@ from labengine.core.request import Request
 from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.core.step_plan import ScheduledRequest
 from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.core.waiting_queue import PriorityQueue, WaitingQueue
 from seeds import one_in
+from vllm_priority_workloads import priority_workload
 from vllm_scheduler_workloads import scheduler_workload
 from vllm_workloads import KINDS, op_workload
 
@@ -40,7 +42,10 @@ RUNS: dict[str, Callable[[golden.Row, str | Parts], list[golden.Row]]] = {
     "ops-full": rows_of_replay,
     "ops-hybrid": rows_of_replay,
     "scheduler": rows_of_simulate,
+    "priority": rows_of_simulate,
 }
+STEP_WORKLOADS = {"scheduler": scheduler_workload, "priority": priority_workload}
+BASES = dict.fromkeys(RUNS, VLLM) | {"priority": edition("vllm", "priority")}
 
 
 @cache
@@ -80,10 +85,11 @@ def test_the_generator_still_makes_the_ops_that_were_recorded(kind: str) -> None
     assert [workload for workload, _ in recorded(f"ops-{kind}")] == [op_workload(seed, kind) for seed in range(200)]
 
 
-def test_the_generator_still_makes_the_scheduler_workloads_that_were_recorded() -> None:
+@pytest.mark.parametrize("name", STEP_WORKLOADS)
+def test_the_generator_still_makes_the_scheduler_workloads_that_were_recorded(name: str) -> None:
     """Those that preempt, in the order of their seeds."""
-    made = map(scheduler_workload, range(400))
-    for workload, rows in recorded("scheduler"):
+    made = map(STEP_WORKLOADS[name], range(400))
+    for workload, rows in recorded(name):
         assert workload in made
         assert any(row["preempted"] for row in rows)
 
@@ -97,9 +103,10 @@ def test_the_ops_cover_what_they_are_for(name: str, wanted: tuple[str, ...]) -> 
         assert met["two-phase window"] >= (len(runs) * 2 // 5 if name == "ops-hybrid" else 0)
 
 
-def test_the_scheduler_workloads_cover_what_they_are_for() -> None:
+@pytest.mark.parametrize("name", STEP_WORKLOADS)
+def test_the_scheduler_workloads_cover_what_they_are_for(name: str) -> None:
     """Each encounter in a twentieth of them, and a preemption in all."""
-    for runs in (recorded("scheduler"), played("scheduler")):
+    for runs in (recorded(name), played(name)):
         met = workloads_meeting(met_by_steps(*run) for run in runs)
         assert not {encounter: met[encounter] for encounter in STEP_ENCOUNTERS if met[encounter] < len(runs) // 20}
         assert met["preemption"] == len(runs)
@@ -177,6 +184,38 @@ class HoldsUpTheLonely(TokenBudgetScheduler):
         return self.config.long_prefill_token_threshold or self.config.max_num_batched_tokens
 
 
+class YoungestGivesWay(VllmPriorityQueue):
+    def least_urgent(self, running: Sequence[Request]) -> Request:
+        return running[-1]
+
+
+class LastOfEqualOnesGivesWay(VllmPriorityQueue):
+    def least_urgent(self, running: Sequence[Request]) -> Request:
+        return super().least_urgent(running[::-1])
+
+
+class ComparesIdsAsNumbers(VllmPriorityQueue):
+    def order(self, request: Request) -> tuple[int, int, int | str]:
+        return PriorityQueue.order(self, request)
+
+
+class PutsThePreemptedFirst(VllmPriorityQueue):
+    def prepend_request(self, request: Request) -> None:
+        WaitingQueue.prepend_request(self, request)
+
+
+class SortsTheRunning(VllmScheduler):
+    def _schedule_running(self, chunk: int, preempted: list[int]) -> list[ScheduledRequest]:
+        self.running.sort(key=lambda request: (request.priority, request.arrival))
+        return super()._schedule_running(chunk, preempted)
+
+
+class GoesOnAfterASelfPreemption(VllmScheduler):
+    def _schedule_running(self, chunk: int, preempted: list[int]) -> list[ScheduledRequest]:
+        batch = super()._schedule_running(chunk, preempted)
+        return batch or (super()._schedule_running(chunk, preempted) if preempted else batch)
+
+
 MUTANTS = {
     "one group after the other": (Parts(kv_cache_manager=OneGroupAfterTheOther), ["ops-hybrid"]),
     "unhashed blocks to the tail": (Parts(block_pool=FreesToTheTail), golden.NAMES),
@@ -188,12 +227,18 @@ MUTANTS = {
     "admits chunk by chunk": (Parts(kv_cache_manager=CountsFreeHitsAsNothing), ["scheduler"]),
     "admits in a step that preempted": (Parts(scheduler=AdmitsAfterPreempting), ["scheduler"]),
     "cuts the chunks of one alone": (Parts(scheduler=HoldsUpTheLonely), ["scheduler"]),
+    "the youngest gives way": (Parts(waiting_queue=YoungestGivesWay), ["priority"]),
+    "the last of equal ones gives way": (Parts(waiting_queue=LastOfEqualOnesGivesWay), ["priority"]),
+    "compares ids as numbers": (Parts(waiting_queue=ComparesIdsAsNumbers), ["priority"]),
+    "preempted ones first": (Parts(waiting_queue=PutsThePreemptedFirst), ["priority"]),
+    "sorts the running ones": (Parts(scheduler=SortsTheRunning), ["priority"]),
+    "goes on after a self-preemption": (Parts(scheduler=GoesOnAfterASelfPreemption), ["priority"]),
 }
 
 
 @pytest.mark.parametrize(("mutant", "name"), [(mutant, name) for mutant in MUTANTS for name in MUTANTS[mutant][1]])
 def test_a_core_that_decides_otherwise_is_found_out(mutant: str, name: str) -> None:
-    parts = MUTANTS[mutant][0].overriding(VLLM)
+    parts = MUTANTS[mutant][0].overriding(BASES[name])
     assert any(_is_found_out(name, parts, *run) for run in recorded(name))
 
 

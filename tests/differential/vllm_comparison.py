@@ -52,6 +52,8 @@ def note_decision(event: Event, decisions: list[Row]) -> None:
             decisions[-1]["scheduled"].append([event.request_id, event.num_tokens])
         case RequestPreempted():
             decisions[-1]["preempted"].append(event.request_id)
+            still = [row for row in decisions[-1]["scheduled"] if row[0] != event.request_id]
+            decisions[-1]["scheduled"] = still
         case RequestFinished():
             decisions[-1]["finished"].append(event.request_id)
 

@@ -96,6 +96,8 @@ class Run:
                 sampling_params=SamplingParams(max_tokens=wanted["max_tokens"], ignore_eos=True, temperature=0.0),
                 pooling_params=None,
                 cache_salt=wanted.get("salt"),
+                priority=wanted.get("priority", 0),
+                arrival_time=float(wanted.get("arrival", number)),
                 block_hasher=self._labels.hasher,
             )
             self.requests[str(number)] = request
@@ -189,7 +191,7 @@ def _config(workload: Mapping[str, Any], block_size: int) -> VllmConfig:
         enable_chunked_prefill=True,
         is_encoder_decoder=False,
         async_scheduling=False,
-        policy="fcfs",
+        policy=workload.get("policy", "fcfs"),
         watermark=workload.get("watermark") or 0.0,
         long_prefill_token_threshold=workload.get("long_prefill_token_threshold") or 0,
     )

@@ -23,7 +23,14 @@ SUBJECTS = {
         "GroupSpec",
     ),
     "Bugs and exercises": ("bug", "bugs", "scenario", "exercise", "progress"),
-    "Scheduler": ("Parts", "Scheduler", "TokenBudgetScheduler", "PrefillFirstScheduler", "WaitingQueue"),
+    "Scheduler": (
+        "Parts",
+        "Scheduler",
+        "TokenBudgetScheduler",
+        "PrefillFirstScheduler",
+        "WaitingQueue",
+        "PriorityQueue",
+    ),
     "Cache": (
         "KVCacheManager",
         "BlockPool",

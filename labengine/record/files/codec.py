@@ -83,6 +83,7 @@ def keyframe(state: Fold) -> dict[str, Any]:
             (i, r.status, r.token_ids, r.num_prompt_tokens, r.num_computed_tokens, r.block_tables)
             for i, r in state.requests.items()
         ],
+        "priorities": [(i, r.priority) for i, r in state.requests.items() if r.priority],
         "ref_counts": state.ref_counts,
         "block_keys": [(block_id, keys) for block_id, keys in enumerate(state.block_keys) if keys],
         "block_tokens": [(block_id, tokens) for block_id, tokens in enumerate(state.block_tokens) if tokens],
@@ -108,6 +109,8 @@ def _fold_of(saved: dict[str, Any]) -> Fold:
     for request_id, status, token_ids, num_prompt, num_computed, tables in saved["requests"]:
         lists = [list(table) for table in tables]
         state.requests[request_id] = RequestFold(status, list(token_ids), num_prompt, num_computed, lists)
+    for request_id, priority in saved["priorities"]:
+        state.requests[request_id].priority = priority
     state.block_keys, state.block_tokens = [()] * num_blocks, [()] * num_blocks
     for block_id, keys in saved["block_keys"]:
         state.block_keys[block_id] = keys
@@ -132,6 +135,7 @@ _KEYFRAME: dict[str, Shape] = {
     "groups": array_of(row_of(TEXT, INT, optional(INT))),
     "null_block": INT,
     "requests": array_of(row_of(INT, TEXT, IDS, INT, INT, TABLES)),
+    "priorities": array_of(row_of(INT, INT)),
     "ref_counts": IDS,
     "block_keys": array_of(row_of(INT, array_of(row_of(INT, HASH)))),
     "block_tokens": array_of(row_of(INT, IDS)),
@@ -140,7 +144,7 @@ _KEYFRAME: dict[str, Shape] = {
     "pins": array_of(row_of(INT, INT)),
     "holding": IDS,
 }
-_EMPTY: dict[str, Any] = {"pins": [], "holding": []}
+_EMPTY: dict[str, Any] = {"priorities": [], "pins": [], "holding": []}
 """What keyframes of earlier releases lack."""
 
 

@@ -23,6 +23,7 @@ _EVENT_FIELDS: dict[str, c.Check] = {
     **dict.fromkeys(("num_computed_tokens", "num_generated", "num_blocks", "index"), c.numbers),
     **dict.fromkeys(("is_prefill", "is_loading", "is_full", "is_fork", "is_pinned", "holds_blocks"), c.flags),
     **dict.fromkeys(("block_id", "into_block_id"), c.blocks),
+    "priority": c.ints(-c.MAX_NUMBER, c.MAX_NUMBER),
     "from_request_id": c.optional(c.numbers),
     "groups": c.group_rows,
     "null_block": c.ints(-1, c.MAX_NUMBER),
@@ -76,6 +77,7 @@ _KEYFRAME_FIELDS: dict[str, c.Check] = {
     "groups": c.group_rows,
     "null_block": c.blocks_or_null,
     "requests": c.lists(c.records(c.numbers, _STATUS, c.token_ids, c.numbers, c.numbers, c.tables)),
+    "priorities": c.lists(c.records(c.numbers, c.ints(-c.MAX_NUMBER, c.MAX_NUMBER))),
     "ref_counts": c.lists(c.ints(-c.MAX_NUMBER, c.MAX_NUMBER)),
     "block_keys": c.lists(c.records(c.blocks, c.hash_keys)),
     "block_tokens": c.lists(c.records(c.blocks, c.token_ids)),
@@ -90,7 +92,7 @@ def check_keyframe(document: Any) -> None:
     """Raise TypeError, ValueError or LookupError for a document that is no state or has ids out of bounds."""
     pool = c.PoolSize(len(document["ref_counts"]), len(document["groups"]))
     for name, check in _KEYFRAME_FIELDS.items():
-        check([document.get(name, []) if name in ("pins", "holding") else document[name]], pool)
+        check([document.get(name, []) if name in ("priorities", "pins", "holding") else document[name]], pool)
     queue, requests = document["free_queue"], document["requests"]
     if len(set(queue)) < len(queue) or document["null_block"] in queue:
         raise ValueError("a block is in the free queue that cannot be there, or twice")

@@ -44,6 +44,7 @@ class AddInput(Input):
     extra_keys: ExtraKeys = ()
     leader_id: int | None = None
     """The request from which it forks once the prompt is computed: one of several answers."""
+    priority: int = 0
 
     @property
     def token_ids(self) -> Sequence[int]:

@@ -59,7 +59,7 @@ def _do(engine: Engine, due: Input, inputs: Inputs) -> None:
         case BranchInput():
             engine.branch(due.request_id, due.seed, due.token_id)
         case AddInput():
-            engine.add(due.token_ids, due.sampling, due.cache_salt, due.extra_keys, due.leader_id)
+            engine.add(due.token_ids, due.sampling, due.cache_salt, due.extra_keys, due.leader_id, due.priority)
         case FillInput():
             inputs.fill(due)
         case AbortInput():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -29,7 +29,7 @@ def rerun_beside(
 ) -> Comparison:
     """Return a comparison of two new labs that were given a session's inputs from its beginning. See Lab.rerun."""
     kinds = {group.kind for group in session.config.groups}
-    before = _parts_before(session, settings.get("edition"), settings.get("parts"))
+    before = _parts_before(session, settings)
     parts = parts_with(override, before, kinds)
     _warn_of_lost_overrides(override, before)
     inputs, num_steps = history.past
@@ -59,11 +59,16 @@ def rerun_beside(
     return comparison
 
 
-def _parts_before(session: Session, edition: str | None, own: Parts | None) -> Parts:
-    """Return the session's parts, or those of another edition, with `own` laid over them."""
+def _parts_before(session: Session, settings: Mapping[str, Any]) -> Parts:
+    """Return the session's parts, or those of another edition and policy, with the settings' own laid over them."""
+    own = settings.get("parts")
     if not isinstance(own, Parts | None):
         raise ConfigError(f"parts must be a labengine.Parts, got {shown(own)}")
-    before = session.parts if edition is None else edition_named(edition)
+    before = session.parts
+    if settings.keys() & {"edition", "policy"}:
+        before = edition_named(
+            settings.get("edition", session.settings.edition), settings.get("policy", session.settings.policy)
+        )
     return before if own is None else own.overriding(before)
 
 

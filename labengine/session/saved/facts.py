@@ -74,7 +74,7 @@ def _plain(value: object) -> object:
 
 def _parts(settings: LabSettings) -> dict[str, Any] | None:
     """Return the classes that replace the edition's, with their source."""
-    parts, own = settings.parts, edition(settings.edition)
+    parts, own = settings.parts, edition(settings.edition, settings.policy)
     if parts is None:
         return None
     values = {f.name: getattr(parts, f.name) for f in fields(parts)}
@@ -89,6 +89,8 @@ def _input(done: Input) -> dict[str, Any]:
             sampling, keys = asdict(done.sampling), dict(done.extra_keys)
             fact: dict[str, Any] = {"do": "add", "token_ids": list(done.token_ids), "sampling": sampling}
             fact |= {"cache_salt": done.cache_salt, "extra_keys": keys}
+            if done.priority:
+                fact["priority"] = done.priority
             if done.leader_id is not None:
                 fact["leader_id"] = done.leader_id
             if isinstance(done, BranchInput):

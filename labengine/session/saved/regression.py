@@ -213,7 +213,8 @@ def _right(facts: Mapping[str, Any], connector: Connector | None, other: Parts) 
         return {"PARTS": None, **tier}, "production's classes"
     if connector is not None and not type(connector).__module__.startswith("labengine."):
         return tier or None, " and ".join(cls.__name__ for cls in tier.values())
-    if other is not edition(facts["settings"].get("edition", LABENGINE.name)):
+    settings = facts["settings"]
+    if other is not edition(settings.get("edition", LABENGINE.name), settings.get("policy", "fcfs")):
         return {"PARTS": other}, f"the parts of {other.name}"
     raise NoTestError(
         "this lab has production's own classes, with which a test is green: there is nothing that it could catch. "

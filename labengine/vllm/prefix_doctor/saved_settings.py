@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from labengine import events as ev
 from labengine.config import ConfigError, EngineConfig, GroupKind, GroupSpec
-from labengine.core.editions import edition
+from labengine.core.editions import LABENGINE, edition
 from labengine.core.request import ExtraKeys
 from labengine.vllm.conformance.recorded import Recorded
 from labengine.vllm.conformance.settings import (
@@ -64,7 +64,8 @@ def with_settings_of(
         if settings.get("external") is not None:
             return replace(recording, why_not_repeatable=HAS_TIER)
         config = _config(recording, {name: settings[name] for name in LIMITS if name in settings})
-        return replace(recording, repeatable=Repeatable(config, edition(facts["edition"]), salts))
+        parts = edition(settings.get("edition", LABENGINE.name), settings.get("policy", "fcfs"))
+        return replace(recording, repeatable=Repeatable(config, parts, salts))
     except (LookupError, TypeError, AttributeError, ConfigError) as error:
         return replace(recording, why_not_repeatable=f"the file's settings cannot be used ({error})")
 

@@ -7,7 +7,7 @@ export const FIELDS = {
   StepEnded: ["step"],
   StepFailed: ["step", "error", "message", "method"],
   StepRolledBack: ["step", "reason"],
-  RequestAdded: ["request_id", "token_ids", "max_tokens", "num_generated", "from_request_id"],
+  RequestAdded: ["request_id", "token_ids", "max_tokens", "num_generated", "from_request_id", "priority"],
   PrefixHit: ["request_id", "num_tokens", "block_ids"],
   RequestForked: ["request_id", "from_request_id", "num_tokens", "block_ids"],
   RequestScheduled: ["request_id", "start", "num_tokens", "is_prefill", "status"],
@@ -46,6 +46,7 @@ export const DEFAULTS: Readonly<Record<string, unknown>> = {
   null_block: -1,
   num_generated: 0,
   from_request_id: null,
+  priority: 0,
   holds_blocks: false,
   is_loading: false,
   pinned: [],
@@ -145,6 +146,7 @@ export interface EventFields {
     max_tokens: number;
     num_generated: number;
     from_request_id: number | null;
+    priority: number;
   };
   PrefixHit: {
     request_id: number;
@@ -334,6 +336,7 @@ export interface EventRows {
     max_tokens: number,
     num_generated: number,
     from_request_id: number | null,
+    priority: number,
   ];
   PrefixHit: [kind: number, request_id: number, num_tokens: number, block_ids: number[][]];
   RequestForked: [kind: number, request_id: number, from_request_id: number, num_tokens: number, block_ids: number[][]];

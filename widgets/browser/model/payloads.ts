@@ -110,6 +110,7 @@ export interface WireKeyframe {
   block_tokens: [block: number, tokens: number[]][];
   free_queue: number[];
   prefix_map: [group: number, hash: string, blocks: number[]][];
+  priorities?: [request: number, priority: number][]; // of those that have one other than 0
   pins?: [block: number, references: number][]; // earlier releases lack these
   holding?: number[];
 }

@@ -14,6 +14,7 @@ export class RequestRecord {
   hit: number | null = null; // tokens found in the cache when it was admitted; null before
   external = 0; // tokens that the external tier held beyond them
   scheduled: { start: number; num: number; isPrefill: boolean } | null = null; // in this step
+  priority = 0; // smaller is more urgent
   numPreempted = 0;
   finishReason: string | null = null;
   isLoading = false;

@@ -9,6 +9,7 @@ from labengine.record.wording import block_names, counted, listed, readable, req
 from labengine_widgets.why.answer import Link, Why
 from labengine_widgets.why.hits import why_hit
 from labengine_widgets.why.past import Past
+from labengine_widgets.why.priorities import why_least_urgent
 from labengine_widgets.why.tokens import is_left_out, why_no_token
 from labengine_widgets.why.waiting import why_waiting
 
@@ -202,6 +203,8 @@ def _why_this_one(past: Past, victim: int, found: Preemption) -> str:
         return f"{name} held blocks and did not run yet: such a request is preempted before a running one."
     if len(running) == 1:
         return f"No other request was running: {name} had to preempt itself."
+    if (by_priority := why_least_urgent(state, victim, running)) is not None:
+        return by_priority
     others = listed(request_name(i) for i in running if i != victim)
     last = _admitted_last(past, _first(found), running)
     selected = f"{name} was selected among the running requests (the others: {others})"

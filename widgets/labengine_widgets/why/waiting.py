@@ -9,6 +9,7 @@ from labengine.record.fold import Fold
 from labengine.record.wording import counted, listed, readable, request_name
 from labengine_widgets.why.answer import Link, Why
 from labengine_widgets.why.past import Past
+from labengine_widgets.why.priorities import are_in_use, less_urgent_running, names_of
 from labengine_widgets.why.steps import Step, newest_step, rolled_back_since
 
 
@@ -125,6 +126,7 @@ def _not_taken_in(past: Past, request_id: int, question: str, joined: int | None
     numbers = [*(n for n, _ in step.scheduled[-6:]), *(n for n, _ in step.preempted)]
     state = past.at(step.end)
     text = _cause(request_id, state, step, _ahead(state, request_id, _siblings(past, state)))
+    text += less_urgent_running(state, request_id)
     return Why(question, text, _links(past, joined, step, *numbers))
 
 
@@ -136,7 +138,7 @@ def _cause(request_id: int, state: Fold, step: Step, ahead: Sequence[int]) -> st
         return f"{spent}, and {_names(preempted)} had to be preempted for blocks: no new request is admitted then."
     if ahead:
         first = ahead[0]
-        names, are = listed(map(request_name, ahead)), "is" if len(ahead) == 1 else "are"
+        names, are = names_of(state, ahead), "is" if len(ahead) == 1 else "are"
         order = f"the order is kept: {request_name(first)} is admitted first{_lacks(state, first)}"
         return f"{spent}; {names} {are} before it in the waiting queue, and {order}."
     if needed > free:
@@ -168,11 +170,15 @@ def _is_open(state: Fold, request_id: int | None) -> bool:
 
 
 def _ahead(state: Fold, request_id: int, siblings: Collection[int]) -> list[int]:
-    """Return the ids of the requests ahead in the queue: preempted ones first, then the others by id."""
+    """Return the ids of the requests ahead in the queue: preempted ones first, then the others by id.
+
+    Where priorities are in use the most urgent come first, preempted ones too.
+    """
     waiting = [i for i, r in state.requests.items() if r.status in ("waiting", "preempted")]
     line = [i for i in waiting if not any(state.requests[i].block_tables)]
     line = [i for i in line if i not in siblings or state.requests[i].status == "preempted"]
-    line.sort(key=lambda i: (state.requests[i].status != "preempted", i))
+    comes_first = {i for i in line if state.requests[i].status == "preempted" and not are_in_use(state)}
+    line.sort(key=lambda i: (i not in comes_first, state.requests[i].priority, i))
     return line[: line.index(request_id)] if request_id in line else []
 
 

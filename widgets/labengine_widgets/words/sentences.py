@@ -97,17 +97,19 @@ def _request_added(run: Sequence[ev.RequestAdded], scene: Scene) -> Sentence:
     if (leader := run[0].from_request_id) is not None:
         end = ", and wait until they are computed, to fork from it."
         return Sentence(names, " have the tokens of ", the_request(leader), end)
+    urgency = f" and priority {run[0].priority}" if run[0].priority else ""
     sizes = sorted({len(event.token_ids) for event in run})
     tokens = counted(sizes[0], "prompt token") if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]} prompt tokens"
     join, each = _plural(run, "joins", "join"), _plural(run, "", " each")
     return Sentence(
-        names, f" {join} the waiting queue", _behind(run, scene), f" with {tokens}{each}, and no blocks yet."
+        names, f" {join} the waiting queue", _behind(run, scene), f" with {tokens}{urgency}{each}, and no blocks yet."
     )
 
 
 def _behind(run: Sequence[ev.RequestAdded], scene: Scene) -> str:
-    requests = scene.fold.requests.items()
-    earlier = [i for i, request in requests if request.status in ("waiting", "preempted") and i < run[0].request_id]
+    requests, place = scene.fold.requests.items(), (run[0].priority, run[0].request_id)
+    waiting = [(request.priority, i) for i, request in requests if request.status in ("waiting", "preempted")]
+    earlier = [i for priority, i in waiting if (priority, i) < place]
     return Sentence(" behind ", the_requests(earlier), ",") if earlier else ""
 
 

@@ -63,11 +63,14 @@ export function paintHead(head: HeadElement, { side, scene, facts, violations }:
   const external = request.external,
     counts = countsOf(request, written, external),
     again = request.numPreempted;
-  say(head.facts, progress(counts) + (again ? ` · ↺${again}×` : ""));
+  const priority = request.priority ? ` · priority ${request.priority}` : "";
+  say(head.facts, progress(counts) + priority + (again ? ` · ↺${again}×` : ""));
   put(
     head.facts,
     "title",
-    progressInFull(counts) + (again ? `; preempted ${again === 1 ? "once" : `${again} times`}` : ""),
+    progressInFull(counts) +
+      (priority ? `; priority ${request.priority}: smaller is more urgent` : "") +
+      (again ? `; preempted ${again === 1 ? "once" : `${again} times`}` : ""),
   );
 }
 
