@@ -19,8 +19,9 @@ _OWN_FIELDS = {
     "RequestAdded": {"num_generated", "from_request_id"},
     "BlockTouched": {"is_fork"},
     "BlockCopied": {"is_pinned"},
+    "RequestScheduled": {"num_drafts"},
 }
-"""Fields that keep their defaults in a stream: vLLM has no forks."""
+"""Fields that keep their defaults in a stream: vLLM has no forks, and the tap does not tell its drafts."""
 _NAMES: dict[object, str] = {int: "number", str: "string", bytes: "string", bool: "boolean", type(None): "null"}
 
 

@@ -28,6 +28,8 @@ class RequestState:
     num_prompt_tokens: int
     num_computed_tokens: int
     block_tables: tuple[tuple[int, ...], ...]
+    drafts: tuple[int, ...] = ()
+    """Guesses of the tokens that follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +105,14 @@ class Snapshot:
 
 
 def _request_dict(request: RequestState) -> dict[str, Any]:
-    return {
+    fields = {
         "status": request.status,
         "token_ids": list(request.token_ids),
         "num_prompt_tokens": request.num_prompt_tokens,
         "num_computed_tokens": request.num_computed_tokens,
         "block_tables": [list(table) for table in request.block_tables],
     }
+    return {**fields, "drafts": list(request.drafts)} if request.drafts else fields
 
 
 def _block_dict(block: BlockState) -> dict[str, Any]:

@@ -90,6 +90,7 @@ def keyframe(state: Fold) -> dict[str, Any]:
         "prefix_map": [(*key, ids) for key, ids in state.prefix_map.items()],
         "pins": list(state.pins.items()),
         "holding": sorted(state.holding),
+        "drafts": [(i, r.drafts) for i, r in state.requests.items() if r.drafts],
     }
 
 
@@ -108,6 +109,8 @@ def _fold_of(saved: dict[str, Any]) -> Fold:
     for request_id, status, token_ids, num_prompt, num_computed, tables in saved["requests"]:
         lists = [list(table) for table in tables]
         state.requests[request_id] = RequestFold(status, list(token_ids), num_prompt, num_computed, lists)
+    for request_id, drafts in saved["drafts"]:
+        state.requests[request_id].drafts = drafts
     state.block_keys, state.block_tokens = [()] * num_blocks, [()] * num_blocks
     for block_id, keys in saved["block_keys"]:
         state.block_keys[block_id] = keys
@@ -139,8 +142,9 @@ _KEYFRAME: dict[str, Shape] = {
     "prefix_map": array_of(row_of(INT, HASH, IDS)),
     "pins": array_of(row_of(INT, INT)),
     "holding": IDS,
+    "drafts": array_of(row_of(INT, IDS)),
 }
-_EMPTY: dict[str, Any] = {"pins": [], "holding": []}
+_EMPTY: dict[str, Any] = {"pins": [], "holding": [], "drafts": []}
 """What keyframes of earlier releases lack."""
 
 

@@ -121,6 +121,7 @@ export function takeUp(scene: SceneState, wire: WireKeyframe) {
   scene.queue.load(wire.free_queue);
   scene.pins = new Map(wire.pins);
   for (const request of wire.requests) takeUpRequest(scene, request);
+  for (const [id, tokens] of wire.drafts ?? []) scene.request(id).drafts = tokens;
   for (const [id, pairs] of wire.block_keys) {
     const [first, ...more] = pairs.map(([group, hex]) => keys.of(group, hex));
     scene.firstKey[id] = first;

@@ -112,6 +112,7 @@ export interface WireKeyframe {
   prefix_map: [group: number, hash: string, blocks: number[]][];
   pins?: [block: number, references: number][]; // earlier releases lack these
   holding?: number[];
+  drafts?: [request: number, tokens: number[]][];
 }
 
 export type RequestStatus = "waiting" | "running" | "preempted" | "finished";
