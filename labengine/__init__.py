@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from labengine.core.parts import Parts as Parts
     from labengine.core.prefill_first import PrefillFirstScheduler as PrefillFirstScheduler
     from labengine.core.prefix_lookup import PrefixLookup as PrefixLookup
+    from labengine.core.proposer import FixedDrafts as FixedDrafts
+    from labengine.core.proposer import NGram as NGram
     from labengine.core.scheduler import Scheduler as Scheduler
     from labengine.core.sliding_window import SlidingWindowGroup as SlidingWindowGroup
     from labengine.core.token_budget import TokenBudgetScheduler as TokenBudgetScheduler
@@ -62,6 +64,7 @@ _HOMES = {
     "Connector": "labengine.core.connector",
     "DiskStore": "labengine.engine.external",
     "ExternalLoads": "labengine.core.external_loads",
+    "FixedDrafts": "labengine.core.proposer",
     "FreeQueue": "labengine.core.free_queue",
     "FullAttentionGroup": "labengine.core.full_attention",
     "GroupSpec": "labengine.config",
@@ -74,6 +77,7 @@ _HOMES = {
     "LateMerge": "labengine.core.merge_policy",
     "MergePolicy": "labengine.core.merge_policy",
     "ModelRunner": "labengine.engine.model_runner",
+    "NGram": "labengine.core.proposer",
     "Parts": "labengine.core.parts",
     "PrefillFirstScheduler": "labengine.core.prefill_first",
     "PrefixLookup": "labengine.core.prefix_lookup",

@@ -184,6 +184,8 @@ class EngineConfig:
     retention_interval: int | None = None
     """Which blocks of a sliding window are cached: None all that a hit could use, 0 only those before a prompt's end,
     n those before every n-th token too. (vLLM: prefix_cache_retention_interval.)"""
+    num_drafts: int = 0
+    """Tokens guessed by a proposer that a step judges per request, at most; 0 without speculation."""
     keep_finished: int | None = None
     """Finished requests that are kept, the newest ones (>= 0); None keeps all."""
 
@@ -199,6 +201,7 @@ class EngineConfig:
         if not all(isinstance(group, GroupSpec) for group in self.groups):
             raise ConfigError(f"groups must be GroupSpecs, got {shown(self.groups)}")
         _make_int(self, "long_prefill_token_threshold", 0)
+        _make_int(self, "num_drafts", 0)
         if self.keep_finished is not None:
             _make_int(self, "keep_finished", 0)
         if not 0 <= _as_float(self.watermark) < 1:

@@ -260,6 +260,8 @@ class RequestScheduled(Event):
     is_prefill: bool
     status: str
     """waiting or running: a prefill-first engine keeps a partly prefilled request waiting."""
+    num_drafts: int = 0
+    """Of these tokens, the last ones that are guesses. Further guesses of the request are dropped."""
 
     topic = "request"
     decided_by = {
@@ -280,6 +282,8 @@ class RequestScheduled(Event):
             "KVCacheManager.needs_tokens_to_allocate",
             "BlockPool.num_free",
             "Scheduler.num_plannable",
+            "Scheduler.num_affordable_drafts",
+            "KVCacheManager.has_blocks_for",
             "Scheduler.ahead_of",
             "Scheduler.next_position",
             "Scheduler.plan",
@@ -942,9 +946,43 @@ class TokenSampled(Event):
     topic = "model"
     phase = "sample"
     decided_by = {
-        "": ("Scheduler.update", "Scheduler.book", "Scheduler.fill_in", "Scheduler.plan", "Scheduler.append_token")
+        "": (
+            *("Scheduler.update", "Scheduler.judge_drafts", "Scheduler.num_accepted", "Scheduler.book"),
+            *("Scheduler.fill_in", "Scheduler.plan", "Scheduler.append_token"),
+        )
     }
     in_vllm = {"": InVllm("scheduler", "_update_request_with_output", "The step's output is appended to the request.")}
+
+
+@dataclass(frozen=True, slots=True)
+class TokensDrafted(Event):
+    """A proposer guessed a request's next tokens; the next step that schedules the request computes and judges them.
+
+    No tokens: earlier guesses were dropped.
+    """
+
+    request_id: int
+    token_ids: tuple[int, ...]
+
+    topic = "model"
+    decided_by = {"": ("Scheduler.num_wanted_drafts", "Engine._draft", "Scheduler.set_drafts")}
+
+
+@dataclass(frozen=True, slots=True)
+class DraftsJudged(Event):
+    """The model's own tokens were compared with the guesses that the step computed; what they agree in is kept.
+
+    A TokenSampled follows for each accepted guess, and one for the token behind them, as far as the request goes on. KV
+    of rejected guesses stays in the blocks as garbage: the next step writes over it.
+    """
+
+    request_id: int
+    num_accepted: int
+    num_rejected: int
+
+    topic = "model"
+    phase = "sample"
+    decided_by = {"": ("Scheduler.num_accepted", "Scheduler.update", "Scheduler.judge_drafts")}
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,8 @@ class Lab(Looking):
     is preempted for that: only a running request that lacks a block preempts, and then the least urgent one.
     runner: a subclass of ModelRunner, which replaces decisions below the plan (a real model only); see docs/engine.md.
     external: a tier outside the pool that keeps full blocks: "host" (memory), "disk", a folder, or a Connector.
+    speculation: guesses the next tokens, which one forward pass then judges, such as NGram(num_drafts=4). Tokens stay
+    what they are without.
     max_model_len: tokens of a request at most, prompt and answer together; None: as many as the model supports.
     watermark, long_prefill_token_threshold, retention_interval, hash_block_size: see EngineConfig; all off.
     dtype, device: None picks float32 on a CPU and bfloat16 on CUDA.

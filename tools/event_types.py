@@ -19,8 +19,9 @@ _OWN_FIELDS = {
     "RequestAdded": {"num_generated", "from_request_id", "priority"},
     "BlockTouched": {"is_fork"},
     "BlockCopied": {"is_pinned"},
+    "RequestScheduled": {"num_drafts"},
 }
-"""Fields that keep their defaults in a stream: vLLM has no forks, and priorities are not recorded."""
+"""Fields that keep their defaults in a stream: vLLM has no forks, and the tap tells neither priorities nor drafts."""
 _NAMES: dict[object, str] = {int: "number", str: "string", bytes: "string", bool: "boolean", type(None): "null"}
 
 

@@ -156,6 +156,7 @@ _ABOUT: dict[str, Callable[[ev.Event, Contradiction], bool]] = {
     "keys": _changes_keys,
     "map": _changes_map,
     "table": _changes_table,
+    "drafts": _of_request(ev.TokensDrafted, ev.DraftsJudged, ev.RequestScheduled, *_ENDS),
     "computed": _of_request(ev.TokensComputed, ev.PrefixHit, ev.RequestForked, ev.ExternalHit, *_ENDS),
     "status": _of_request(ev.RequestScheduled, ev.RequestForked, ev.ExternalHit, ev.RequestAdded, *_ENDS),
     "tokens": _of_request(ev.TokenSampled, ev.RequestAdded),

@@ -36,7 +36,7 @@ class Contradiction(NamedTuple):
     key: Key | None = None
 
 
-ABOUT = ("ref_count", "queue", "order", "keys", "map", "table", "computed", "status", "tokens", "request")
+ABOUT = ("ref_count", "queue", "order", "keys", "map", "table", "computed", "status", "tokens", "drafts", "request")
 
 
 def contradictions(
@@ -172,6 +172,10 @@ def _of_request(
     if claimed.num_computed_tokens != actual.num_computed_tokens:
         counts = f"request {request_id} has {claimed.num_computed_tokens} computed tokens"
         yield Contradiction("computed", counts, f"it has {actual.num_computed_tokens}", request_id)
+    if claimed.drafts != actual.drafts:
+        guesses = f"request {request_id} has {len(claimed.drafts)} drafts"
+        other = "others" if len(claimed.drafts) == len(actual.drafts) else f"{len(actual.drafts)}"
+        yield Contradiction("drafts", guesses, f"it has {other}", request_id)
     if claimed.status != actual.status:
         yield Contradiction("status", f"request {request_id} is {claimed.status}", f"it is {actual.status}", request_id)
     if len(claimed.token_ids) != len(actual.token_ids) or (compare_all and claimed.token_ids != actual.token_ids):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from labengine.check.differences import kv_unlike
-from labengine.check.slot_memory import CopiedKV, PrefixIdentities, SavedBlocks, SlotMemory
+from labengine.check.slot_memory import CopiedKV, PrefixIdentities, SavedBlocks, SlotMemory, continued
 from labengine.core.connector import BlockKV
 from labengine.core.step_plan import ScheduledRequest, StepPlan
 from labengine.events import BlockCached, Transfer
@@ -91,7 +91,7 @@ class Oracle:
 
     def after_forward(self, plan: StepPlan) -> list[Misread]:
         """Record the writes of a forward pass, then return its misreads. (Each layer is written before it is read.)"""
-        readers = [self._reader(part.request_id, part.end) for part in plan.scheduled]
+        readers = [self._reader(part) for part in plan.scheduled]
         for part, reader in zip(plan.scheduled, readers, strict=True):
             self._write(part, reader)
         misreads = [m for part, reader in zip(plan.scheduled, readers, strict=True) for m in self._read(part, reader)]
@@ -209,7 +209,8 @@ class Oracle:
                     yield misread
                 if index < len(table):
                     self._seen_by.setdefault(table[index], {})[view] = index
-            view.num_read = end
+            # Entries with drafts are compared again once it is known which of their tokens are the request's own.
+            view.num_read = min(end, part.num_known // size) if part.num_drafts else end
 
     def _extends_last_block(self, part: ScheduledRequest, group: int, view: _View) -> bool:
         """Return True for one more token in an entry that was compared before: it was written where it will be read."""
@@ -279,11 +280,13 @@ class Oracle:
                     self._seen_by.get(before, {}).pop(view, None)
         view.table = table
 
-    def _reader(self, request_id: int, end: int) -> _Reader:
-        identities = self._identities.up_to(request_id, end)
-        reader = self._readers.get(request_id)
+    def _reader(self, part: ScheduledRequest) -> _Reader:
+        identities = self._identities.up_to(part.request_id, part.num_known)
+        reader = self._readers.get(part.request_id)
         if reader is None:
-            reader = self._readers[request_id] = _Reader(identities, tuple(_View() for _ in self._groups))
+            reader = self._readers[part.request_id] = _Reader(identities, tuple(_View() for _ in self._groups))
+        if part.num_drafts:
+            return _Reader(continued(identities[: part.num_known], part.token_ids[-part.num_drafts :]), reader.views)
         return reader
 
     def span(self, group: int, index: int) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from labengine.core.seams import decider_among
 from labengine.core.step_plan import ScheduledRequest, SlotRun, StepPlan
 from labengine.record.violation import Violation
 
-BOOKING = ("Scheduler.book_computed", "Scheduler.update")
+BOOKING = ("Scheduler.book_computed", "Scheduler.judge_drafts", "Scheduler.update")
 """Methods that count what a step has computed."""
 
 
@@ -114,7 +114,8 @@ def _admitted_in_vain(plan: StepPlan, stream: Stream) -> Iterator[Blamed]:
 
 
 def judge_booked(plan: StepPlan, stream: Stream, scheduler: Scheduler, parts: Parts) -> Iterator[Blamed]:
-    """Yield requests whose tokens the step computed and did not count: they are computed again, perhaps for ever.
+    """Yield requests whose tokens the step computed and did not count, which are computed again, perhaps for ever; and
+    those that count KV of tokens that they do not have, of guesses for example.
 
     stream: the events of the whole step. (A step that is planned before the last one is booked counts later.)
     """
@@ -122,8 +123,12 @@ def judge_booked(plan: StepPlan, stream: Stream, scheduler: Scheduler, parts: Pa
         return
     for part in plan.scheduled:
         request = scheduler.requests.get(part.request_id)
-        if request is not None and request.has_blocks and request.num_computed_tokens < part.end:
-            text = f"request {part.request_id} is computed up to token {part.end}, and counts "
+        if request is not None and request.has_blocks and request.num_computed_tokens < part.num_known:
+            text = f"request {part.request_id} is computed up to token {part.num_known}, and counts "
+            text += f"{request.num_computed_tokens} as computed ({decider_among(parts, BOOKING)})"
+            yield _blamed(text, part.request_id, stream)
+        elif request is not None and request.has_blocks and request.num_computed_tokens >= request.num_tokens:
+            text = f"request {part.request_id} has {request.num_tokens} tokens, the last one without KV, and counts "
             text += f"{request.num_computed_tokens} as computed ({decider_among(parts, BOOKING)})"
             yield _blamed(text, part.request_id, stream)
 

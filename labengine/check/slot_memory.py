@@ -48,14 +48,20 @@ class PrefixIdentities:
         if len(known) < end:
             request = self.requests[request_id]
             identity = known[-1] if known else _root(request)
-            for token_id in request.token_ids[len(known) : end]:
-                identity = hash((identity, token_id))
-                known.append(identity)
+            known += continued([identity], request.token_ids[len(known) : end])[1:]
         return known
 
     def forget(self, request_id: int) -> None:
         """Drop a finished request's numbers; they are computed anew if needed again."""
         self._known.pop(request_id, None)
+
+
+def continued(identities: list[int], token_ids: Sequence[int]) -> list[int]:
+    """Return a prefix's identities, at least the last one, and those of the tokens that follow it."""
+    continuing = identities[:]
+    for token_id in token_ids:
+        continuing.append(hash((continuing[-1], token_id)))
+    return continuing
 
 
 def changing_keys(request: Identified) -> ExtraKeys:

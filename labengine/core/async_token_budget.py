@@ -54,9 +54,11 @@ class AsyncTokenBudgetScheduler(TokenBudgetScheduler):
         self._ahead: dict[int, Unbooked] = {}
 
     def refuse_what_it_lacks(self, config: EngineConfig, connector: Connector | None) -> None:
-        """Raise ConfigError for an external tier: its loads and saves follow booked steps."""
+        """Raise ConfigError for an external tier, whose loads and saves follow booked steps, and for speculation."""
         if connector is not None:
             raise ConfigError("edition vllm-async has no external tier: use edition vllm")
+        if config.num_drafts:
+            raise ConfigError("edition vllm-async has no speculation: use edition vllm")
 
     @property
     def is_idle(self) -> bool:

@@ -102,7 +102,14 @@ class ExternalLoads:
         connector = self.connector
         if connector is None:
             return ()
-        filled = (t for part in batch for t in self._filled(requests[part.request_id], part.start, part.end))
+        # A block that drafts fill is saved in the step after, when they are accepted and the tier still lacks it.
+        filled = (
+            transfer
+            for part in batch
+            for transfer in self._filled(
+                requests[part.request_id], max(0, part.start - self._manager.max_accepted), part.num_known
+            )
+        )
         by_key = {(transfer.group, transfer.block_hash): transfer for transfer in filled}
         return tuple(transfer for key, transfer in by_key.items() if not self._has(connector, key))
 

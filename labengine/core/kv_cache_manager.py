@@ -49,6 +49,8 @@ class KVCacheManager:
         self.groups = groups
         self.copies: list[BlockCopy] = []
         """Blocks to copy before the next forward pass."""
+        self.max_accepted = config.num_drafts
+        """Tokens that a step computes as guesses and that count as computed after it, at most."""
         self._config = config
         self._prefix_lookup = prefix_lookup
         self._hash_chain = hash_chain
@@ -146,6 +148,14 @@ class KVCacheManager:
                 group.extend(request, num_tokens)
         self.register(request, num_tokens, "allocated")
         return True
+
+    def has_blocks_for(self, request: Request, num_tokens: int) -> bool:
+        """Return True if a running request's tables have, or the pool has, blocks for its first num_tokens tokens."""
+        lacking = [group.num_missing_blocks(request, num_tokens) for group in self.groups]
+        missing = sum(number for number in lacking if number > 0)
+        if self._has_forked:
+            missing += len(self._entries_to_copy(request, num_tokens))
+        return missing <= self.pool.num_free
 
     def free(self, request: Request, reason: FreeReason) -> None:
         """Give back all blocks of a request; what was to be copied for it is not."""

@@ -29,6 +29,8 @@ class PrefillFirstScheduler(Scheduler):
         for setting in ("watermark", "long_prefill_token_threshold"):
             if getattr(config, setting):
                 raise ConfigError(f"this edition has no {setting}; use edition 'labengine' or 'vllm', or leave it out")
+        if config.num_drafts:
+            raise ConfigError("this edition has no speculation; use edition 'labengine', or leave speculation out")
 
     def refuse_forks(self, num_answers: int = 1) -> None:
         """Raise ConfigError: nano-vLLM has neither n nor branches."""

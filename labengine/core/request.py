@@ -65,6 +65,8 @@ class Request:
     """The parent of the first link."""
     shared_prefix_boundary: int = 0
     """Tokens that some groups hit at the last look-up and others had dropped; worth caching there. 0 for none."""
+    drafts: tuple[int, ...] = ()
+    """Guesses of the tokens that follow; the next step that schedules the request judges them."""
     is_loading: bool = False
     """True while an asynchronous load from the external tier is under way for it."""
 

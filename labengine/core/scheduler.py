@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final
 
 from labengine.config import MAX_PRIORITY, ConfigError, EngineConfig, checked_int, shown
@@ -17,6 +18,7 @@ from labengine.core.siblings import Siblings
 from labengine.core.step_plan import UNSAMPLED, ScheduledRequest, SlotRun, StepPlan, scheduled_request
 from labengine.core.waiting_queue import WaitingQueue
 from labengine.events import (
+    DraftsJudged,
     RequestAdded,
     RequestFinished,
     RequestForgotten,
@@ -24,6 +26,7 @@ from labengine.events import (
     RequestScheduled,
     TokenSampled,
     TokensComputed,
+    TokensDrafted,
 )
 from labengine.record.hooks import Hooks
 from labengine.record.wording import group_suffix
@@ -222,12 +225,17 @@ class Scheduler:
         """Book a computed step, request by request: cache, append the token, finish. Returns the ids of finished
         requests.
 
-        sampled: one token per request of plan.sampling, in that order; UNSAMPLED ones are filled in later.
+        sampled: one token per row of plan.rows, in that order; UNSAMPLED ones are filled in later.
         """
         tokens = iter(sampled)
         finished: list[int] = []
         for scheduled in plan.scheduled:
             request = self.requests[scheduled.request_id]
+            if scheduled.num_drafts:
+                reason = self.judge_drafts(request, scheduled, list(islice(tokens, 1 + scheduled.num_drafts)))
+                if reason is not None:
+                    finished.append(self._end_running(request, reason))
+                continue
             self.book_computed(request, scheduled.start + len(scheduled.token_ids))
             if scheduled.samples:
                 if plan.forks:  # before the request may end, and give its blocks back
@@ -248,6 +256,49 @@ class Scheduler:
         self._remove_running(request)
         self.finish(request, reason)
         return request.request_id
+
+    # -- drafts --------------------------------------------------------------------------------------------------------
+
+    def num_wanted_drafts(self, request: Request) -> int:
+        """Return how many drafts a request can use: a step gives one token more than it accepts, up to max_tokens."""
+        if request.status is not RequestStatus.RUNNING or request.num_computed_tokens != request.num_tokens - 1:
+            return 0
+        return min(self.config.num_drafts, request.sampling.max_tokens - request.num_generated_tokens - 1)
+
+    def set_drafts(self, request: Request, drafts: tuple[int, ...]) -> None:
+        """Keep guesses of a request's next tokens; () drops them."""
+        if drafts == request.drafts:
+            return
+        self._set(request, "drafts", drafts)
+        if TokensDrafted in self._hooks:
+            self._hooks.emit(TokensDrafted(request.request_id, drafts))
+
+    def judge_drafts(self, request: Request, part: ScheduledRequest, sampled: Sequence[int]) -> FinishReason | None:
+        """Append what the model sampled up to the first token that its draft does not have; return why it ends there.
+
+        sampled: its own token for each draft, and one behind the last. KV counts for accepted drafts only. That of the
+        others stays in the blocks as garbage, and a later step overwrites it before any token attends to it.
+        """
+        num_accepted = self.num_accepted(part.token_ids[-part.num_drafts :], sampled)
+        self._set(request, "drafts", ())
+        if DraftsJudged in self._hooks:
+            self._hooks.emit(DraftsJudged(request.request_id, num_accepted, part.num_drafts - num_accepted))
+        for token_id in sampled[: num_accepted + 1]:
+            self.append_token(request, token_id)
+            if (reason := self.finish_reason(request)) is not None:
+                break
+        self.book_computed(request, request.num_tokens - 1)
+        return reason
+
+    def num_accepted(self, drafts: Sequence[int], sampled: Sequence[int]) -> int:
+        """Return how many drafts are accepted: those before the first that is not the token that the model samples.
+
+        So the tokens are those that would be sampled without drafts. For a guess of one token that is the rejection
+        sampling of Leviathan et al. (2023, appendix A.1): the model samples draft x with its own probability p(x), else
+        another token with p / (1 - p(x)), and each is what a plain step would have drawn at that position.
+        """
+        pairs = zip(drafts, sampled, strict=False)
+        return next((index for index, (draft, token) in enumerate(pairs) if draft != token), len(drafts))
 
     def fill_in(self, plan: StepPlan, sampled: Sequence[int]) -> bool:
         """Put sampled tokens in the places of UNSAMPLED ones, after an update that assumed that none is an eos.
@@ -323,10 +374,18 @@ class Scheduler:
         end = start + num_tokens
         is_last = end == len(token_ids)
         is_decode = num_tokens == 1 and is_last and end > request.num_prompt_tokens
+        drafts: tuple[int, ...] = ()
+        if request.drafts:  # of a request that decodes; those that have no room in this step are dropped
+            drafts = request.drafts[: num_tokens - 1]
+            is_last, is_decode = True, True
+            if len(drafts) < len(request.drafts):
+                self._set(request, "drafts", drafts)
         if request.status is not status:
             self._set(request, "status", status)
         if RequestScheduled in self._hooks:
-            self._hooks.emit(RequestScheduled(request.request_id, start, num_tokens, not is_decode, status.value))
+            self._hooks.emit(
+                RequestScheduled(request.request_id, start, num_tokens, not is_decode, status.value, len(drafts))
+            )
         tables, slot_runs = tuple(map(tuple, request.block_tables)), []
         if tables != request.planned_tables:
             request.planned_tables = tables
@@ -338,7 +397,7 @@ class Scheduler:
             raise
         return scheduled_request(
             request.request_id,
-            (token_ids[start],) if num_tokens == 1 else tuple(token_ids[start:end]),
+            (token_ids[start],) if num_tokens == 1 else (*token_ids[start:end], *drafts),
             start,
             request.planned_tables,
             tuple(slot_runs),
@@ -346,6 +405,7 @@ class Scheduler:
             is_last,
             request.sampling,
             request.seed,
+            len(drafts),
         )
 
     def _refuse_short_table(self, request: Request, end: int) -> None:
@@ -422,6 +482,7 @@ class Scheduler:
         """Free a request's blocks. No KV is kept: it recomputes whatever the cache no longer holds."""
         self.manager.free(victim, "preempted")
         self._set(victim, "num_computed_tokens", 0)
+        self._set(victim, "drafts", ())
         self._set(victim, "status", RequestStatus.PREEMPTED)
         if RequestPreempted in self._hooks:
             self._hooks.emit(RequestPreempted(victim.request_id))
@@ -478,6 +539,7 @@ class Scheduler:
         """End a request and free its blocks; their cached content can be hit until they are reused."""
         self.manager.free(request, "aborted" if reason == "abort" else "finished")
         self._set(request, "num_computed_tokens", 0)
+        self._set(request, "drafts", ())
         self._set(request, "status", RequestStatus.FINISHED)
         self._set(request, "finish_reason", reason)
         self._journal.record((self.finished.pop, request.request_id, None))

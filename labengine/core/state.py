@@ -65,6 +65,7 @@ def _request_state(request: Request) -> RequestState:
         request.num_computed_tokens,
         tuple(tuple(table) for table in request.block_tables),
         request.priority,
+        request.drafts,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NoReturn, cast
 
 from labengine.config import SamplingParams
@@ -64,6 +64,8 @@ class ScheduledRequest:
     sampling: SamplingParams
     seed: int
     """The request's sampling seed; with the position it decides each draw."""
+    num_drafts: int = 0
+    """Of token_ids, the last ones that are guesses: the step computes them and judges them by its own tokens."""
 
     @property
     def is_unfilled(self) -> bool:
@@ -81,14 +83,41 @@ class ScheduledRequest:
 
     @property
     def end(self) -> int:
-        """Tokens that have KV after this step; also the index of the token that the step samples."""
+        """Tokens that have KV after this step; also the index of the last token that the step samples."""
         return self.start + len(self.token_ids)
+
+    @property
+    def num_known(self) -> int:
+        """Tokens of the request, up to the step's last, that are no guesses."""
+        return self.start + len(self.token_ids) - self.num_drafts
+
+    def rows(self) -> list[ScheduledRequest]:
+        """Return the share as decodes of one token each: the request's last token, and its drafts one after the other.
+
+        Each decode reads the KV that those before it write in the same forward pass. So its logits are, bit by bit,
+        those of a plain decode wherever a row's result does not depend on the batch.
+        """
+        if not self.num_drafts:
+            return [self]
+        slots = [
+            [(block, offset + i, 1) for block, offset, length in runs for i in range(length)] for runs in self.slot_runs
+        ]
+        return [
+            replace(
+                self,
+                token_ids=(token_id,),
+                start=self.start + number,
+                slot_runs=tuple((of_group[number],) for of_group in slots),
+                num_drafts=0,
+            )
+            for number, token_id in enumerate(self.token_ids)
+        ]
 
 
 _set_token_ids = ScheduledRequest.__dict__["token_ids"].__set__
 
 
-class _Draft:
+class _Writable:
     """The memory of a ScheduledRequest that may be written to."""
 
     __slots__ = tuple(part.name for part in fields(ScheduledRequest))
@@ -104,6 +133,7 @@ class _Draft:
         samples: bool,
         sampling: SamplingParams,
         seed: int,
+        num_drafts: int = 0,
     ) -> None:
         self.request_id = request_id
         self.token_ids = token_ids
@@ -114,11 +144,12 @@ class _Draft:
         self.samples = samples
         self.sampling = sampling
         self.seed = seed
+        self.num_drafts = num_drafts
 
 
 def scheduled_request(*values: Any) -> ScheduledRequest:
     """Return a ScheduledRequest of these values, in a sixth of the time that its own constructor takes."""
-    made: Any = _Draft(*values)
+    made: Any = _Writable(*values)
     made.__class__ = ScheduledRequest
     return cast(ScheduledRequest, made)
 
@@ -139,18 +170,32 @@ class StepPlan:
     """Requests that compute nothing and take their token from the logits of a scheduled one, whose id comes first."""
     sampling: tuple[ScheduledRequest, ...] = field(init=False, repr=False, compare=False)
     """The requests that get a token from this step: those that compute, in batch order, then those of `forks`."""
+    rows: tuple[ScheduledRequest, ...] = field(init=False, repr=False, compare=False)
+    """Per token that the step samples, its request as scheduled up to there. A request of `sampling` has one row, and
+    one more for each of its drafts; so without drafts it is `sampling`."""
 
     def __post_init__(self) -> None:
         sampling = [request for request in self.scheduled if request.samples]
+        has_drafts = any(request.num_drafts for request in sampling)
         if self.forks:
             sampling += [request for _, request in self.forks]
         object.__setattr__(self, "sampling", tuple(sampling))
+        rows = tuple(row for request in sampling for row in request.rows()) if has_drafts else self.sampling
+        object.__setattr__(self, "rows", rows)
+
+    @property
+    def in_rows(self) -> StepPlan:
+        """The same step with a decode for each draft: what a model computes."""
+        if len(self.rows) == len(self.sampling):
+            return self
+        return replace(self, scheduled=tuple(row for part in self.scheduled for row in part.rows()))
 
     @property
     def logits_rows(self) -> list[int]:
-        """The row of the computed logits for each request of `sampling`."""
-        rows = {part.request_id: row for row, part in enumerate(self.sampling[: len(self.sampling) - len(self.forks)])}
-        return [*range(len(rows)), *(rows[request_id] for request_id, _ in self.forks)]
+        """The row of the computed logits for each of `rows`."""
+        num_computed = len(self.rows) - len(self.forks)
+        last = {part.request_id: row for row, part in enumerate(self.rows[:num_computed])}
+        return [*range(num_computed), *(last[request_id] for request_id, _ in self.forks)]
 
     @property
     def num_tokens(self) -> int:

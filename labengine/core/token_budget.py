@@ -56,7 +56,14 @@ class TokenBudgetScheduler(Scheduler):
 
     def num_plannable(self, request: Request) -> int:
         """Return how many tokens of a running request a step could compute: all that it has; 0 leaves it out."""
-        return len(request.token_ids) - request.num_computed_tokens
+        num_known = len(request.token_ids) - request.num_computed_tokens
+        return num_known + self.num_affordable_drafts(request) if request.drafts else num_known
+
+    def num_affordable_drafts(self, request: Request) -> int:
+        """Return how many of a request's drafts have blocks: a guess is not worth preempting another request."""
+        num_known = request.num_tokens
+        fits = self.manager.has_blocks_for
+        return next((num for num in range(len(request.drafts), 0, -1) if fits(request, num_known + num)), 0)
 
     def next_position(self, request: Request) -> int:
         """Return the first position of a request that no step has been planned for: the first without KV."""

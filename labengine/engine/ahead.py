@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from labengine.config import ConfigError, EngineConfig
 from labengine.core.connector import Connector
 from labengine.core.parts import Parts
+from labengine.core.proposer import Proposer
 from labengine.core.step_plan import UNSAMPLED, StepPlan, UnsampledError
 from labengine.engine.engine import Engine, StepReport
 from labengine.engine.interrupts import interrupts_deferred
@@ -47,10 +48,14 @@ It delays the next one by a forward pass, and launching ahead saves about a tent
 LOOKED_TOO_EARLY = "a part looked at the engine in the middle of a decision made ahead of time"
 
 
-def overlap_refusal(parts: Parts, *, has_external: bool) -> str | None:
+def overlap_refusal(parts: Parts, *, has_external: bool, speculates: bool = False) -> str | None:
     """Return why these parts cannot schedule a step before the last step's tokens are known; None when they can."""
     if has_external:
         return "what the external tier loads and saves cannot be anticipated"
+    if speculates:
+        return (
+            "guesses follow the tokens that the step samples, and how many of them are accepted decides the next step"
+        )
     if parts.kv_cache_manager.needs_tokens_to_allocate:
         return f"edition {parts.name} hashes tokens when it allocates their blocks, before they are sampled"
     return None
@@ -95,9 +100,15 @@ class OverlappedEngine(Engine):
     """The number of the first step that may launch the one behind it."""
 
     def __init__(
-        self, config: EngineConfig, runner: Runner, parts: Parts, hooks: Hooks, connector: Connector | None = None
+        self,
+        config: EngineConfig,
+        runner: Runner,
+        parts: Parts,
+        hooks: Hooks,
+        connector: Connector | None = None,
+        proposer: Proposer | None = None,
     ) -> None:
-        refusal = overlap_refusal(parts, has_external=connector is not None)
+        refusal = overlap_refusal(parts, has_external=connector is not None, speculates=proposer is not None)
         if refusal is not None:
             raise ConfigError(f"scheduling cannot overlap with the forward pass: {refusal}")
         super().__init__(config, runner, parts, hooks, connector)
@@ -285,7 +296,13 @@ def _with_tokens(events: Sequence[Event], tokens: Mapping[int, int]) -> Iterator
 
 
 def choose_engine(
-    overlap: bool | None, parts: Parts, runner: Runner, *, has_external: bool, is_watched: bool
+    overlap: bool | None,
+    parts: Parts,
+    runner: Runner,
+    *,
+    has_external: bool,
+    is_watched: bool,
+    speculates: bool = False,
 ) -> tuple[type[Engine], str]:
     """Return the engine's class, and a line for status(). overlap None: where it is possible and saves time.
 
@@ -293,7 +310,7 @@ def choose_engine(
     """
     if not isinstance(overlap, bool | None):
         raise ConfigError(f"overlap must be True, False or None, got {overlap!r}")
-    refusal = overlap_refusal(parts, has_external=has_external)
+    refusal = overlap_refusal(parts, has_external=has_external, speculates=speculates)
     if refusal is None and is_watched:
         refusal = "the checks look at the core as each step leaves it; check=False lets the next one begin before"
     if overlap and refusal is not None:

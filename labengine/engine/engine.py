@@ -20,11 +20,12 @@ from labengine.config import (
 from labengine.core.connector import Connector, LoadError
 from labengine.core.journal import Journal
 from labengine.core.parts import Parts
+from labengine.core.proposer import Proposer
 from labengine.core.request import ExtraKeys, Request, RequestStatus
 from labengine.core.state import take_snapshot
 from labengine.core.step_plan import Logits, StepPlan
 from labengine.engine.failure import failure_event, is_failure, name_of
-from labengine.engine.interrupts import interrupts_deferred
+from labengine.engine.interrupts import interrupts_allowed, interrupts_deferred
 from labengine.engine.runner import Runner
 from labengine.engine.transfers import Transfers
 from labengine.events import (
@@ -58,7 +59,11 @@ class StepReport:
     preempted: tuple[int, ...] = ()
     finished: tuple[int, ...] = ()
     sampled: dict[int, int] = field(default_factory=dict)
-    """The token sampled per request."""
+    """The token sampled per request; the last one where drafts were accepted."""
+    drafted: dict[int, int] = field(default_factory=dict)
+    """Drafts judged per request that had any."""
+    accepted: dict[int, int] = field(default_factory=dict)
+    """Of these, those that were accepted and appended: the request got one token more, unless it ended before."""
     peak_used_blocks: int = 0
     """Blocks in use while the step was computed: merging and finishing give blocks back only after that."""
     loading: tuple[int, ...] = ()
@@ -84,6 +89,7 @@ class Engine:
         hooks: Hooks,
         connector: Connector | None = None,
         journal: Journal | None = None,
+        proposer: Proposer | None = None,
     ) -> None:
         self.config = config
         self.parts = parts
@@ -108,6 +114,7 @@ class Engine:
         self.requests = self.scheduler.requests
         """Every request that is kept, by id; see EngineConfig.keep_finished."""
         self.transfers = Transfers(connector, self.scheduler.external, runner, hooks)
+        self.proposer = proposer
         if EngineStarted in hooks:
             groups = tuple((spec.kind, spec.block_size, spec.window) for spec in config.groups)
             hooks.emit(EngineStarted(config.num_blocks, groups, parts.name, self.scheduler.manager.pool.null_block))
@@ -267,6 +274,7 @@ class Engine:
             token_ids = self.runner.sample(plan, logits) if plan.sampling else []
             yield "sample"
             self._update(plan, token_ids)
+            self._draft(plan)
         self._forget_finished()
         yield "update"
 
@@ -330,18 +338,38 @@ class Engine:
             finished = self.scheduler.update(plan, token_ids)
         self.report = self._report(plan, token_ids, finished)
 
+    @rolls_back
+    def _draft(self, plan: StepPlan) -> None:
+        """Have the proposer guess what follows the new tokens. It may take long, and be interrupted."""
+        if self.proposer is None:
+            return
+        for part in plan.sampling:
+            request = self.requests[part.request_id]
+            num_wanted = self.scheduler.num_wanted_drafts(request)
+            if num_wanted > 0:
+                with interrupts_allowed():
+                    drafts = self.proposer.propose(tuple(request.token_ids), num_wanted)
+                with interrupts_deferred():
+                    self.scheduler.set_drafts(request, tuple(drafts))
+
     def _forget_finished(self) -> None:
         """Drop old finished requests after a step, which can no longer be rolled back."""
         with interrupts_deferred():
             self.scheduler.forget_finished()
 
     def _report(self, plan: StepPlan, token_ids: list[int], finished: tuple[int, ...]) -> StepReport:
+        sampled = dict(zip([row.request_id for row in plan.rows], token_ids, strict=True))
+        judged = [part for part in plan.scheduled if part.num_drafts]
+        num_new = {part.request_id: self.requests[part.request_id].num_tokens - part.num_known for part in judged}
+        sampled |= {request_id: self.requests[request_id].token_ids[-1] for request_id in num_new}
         return StepReport(
             self.step_number,
             {request.request_id: len(request.token_ids) for request in plan.scheduled},
             plan.preempted,
             finished,
-            dict(zip([request.request_id for request in plan.sampling], token_ids, strict=True)),
+            sampled,
+            {part.request_id: part.num_drafts for part in judged},
+            {request_id: num_tokens - 1 for request_id, num_tokens in num_new.items()},
             self._peak_used_blocks,
             tuple(request.request_id for request in self.scheduler.external.loading),
         )

@@ -211,7 +211,7 @@ class RealModel(LoadedModel):
     def sibling(self, config: EngineConfig, options: ModelOptions) -> RealModel:
         """Return a model with the same weights and tokenizer. Raises ConfigError when a second pool does not fit."""
         block_size = single_block_size(config)
-        limits = config.max_num_seqs, config.max_num_batched_tokens, options.max_model_len
+        limits = config.max_num_seqs, config.max_num_batched_tokens, options.max_model_len, config.num_drafts
         runner = self.runner.sibling(options.num_blocks, block_size, *limits)
         other = RealModel(self.name, self._directory, config, runner)
         if "tokenizer" in vars(self):
@@ -282,6 +282,7 @@ def load_model(model: str | PathLike[str], config: EngineConfig, options: ModelO
         device=options.device,
         attention=options.attention,
         cuda_graphs=options.cuda_graphs,
+        num_drafts=config.num_drafts,
     )
     return RealModel(Path(fspath(model)).name, directory, config, runner)
 

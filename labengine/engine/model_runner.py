@@ -119,6 +119,7 @@ class ModelRunner:
         device: str | torch.device | None = None,
         attention: str | None = None,
         cuda_graphs: bool = True,
+        num_drafts: int = 0,
     ) -> Self:
         """Load weights and allocate the pool, every group's blocks being of block_size tokens.
 
@@ -131,6 +132,7 @@ class ModelRunner:
         float32 on a CPU and bfloat16 on a GPU that has it (see device.py); device None is a GPU where there is one;
         attention None is the fastest backend that can (see backend_choice.py). Without cuda_graphs every step runs
         module by module.
+        num_drafts: guesses that a step judges per request, at most.
         Raises ConfigError: a model, dtype, device or backend that is not supported, or a pool that does not fit.
         """
         if attention is not None and cls.attention is not None:
@@ -138,7 +140,7 @@ class ModelRunner:
         files = ModelFiles(model_dir)
         config = ModelConfig.load(model_dir)
         max_model_len = checked_model_len(max_model_len, config.max_model_len, model_dir.name)
-        limits = StepLimits(max_num_seqs, max_num_batched_tokens, max_model_len)
+        limits = StepLimits(max_num_seqs, max_num_batched_tokens, max_model_len, num_drafts)
         torch_device, device_reason = choose_device(device)
         torch_dtype, dtype_reason = choose_dtype(dtype, torch_device, fits_float16=config.fits_float16)
         with torch.device("meta"):
@@ -170,10 +172,11 @@ class ModelRunner:
         max_num_seqs: int,
         max_num_batched_tokens: int = 2048,
         max_model_len: int | None = None,
+        num_drafts: int = 0,
     ) -> Self:
         """Return another runner on the same weights, with KV of its own. Raises ConfigError as load."""
         max_model_len = checked_model_len(max_model_len, self.model.config.max_model_len, "the model")
-        limits = StepLimits(max_num_seqs, max_num_batched_tokens, max_model_len)
+        limits = StepLimits(max_num_seqs, max_num_batched_tokens, max_model_len, num_drafts)
         weights, attention = self._weights, self.attention or self._pool.backend.name
         pool = PoolPlan.planned(weights.model.config, weights.device, weights.dtype, block_size, num_blocks, attention)
         pool = replace(pool, attention_reason=self._pool.attention_reason)
@@ -279,7 +282,7 @@ class ModelRunner:
         return {"model": self._model_line(), **own, **self._reasons, **self._forward.describe(), "kv_pool": pool}
 
     def forward(self, plan: StepPlan) -> Tensor:
-        """Compute the plan's tokens; return logits float32 [len(plan.sampling), vocab_size], rows in that order.
+        """Compute the plan's tokens; return logits float32 [len(plan.rows), vocab_size], rows in that order.
 
         The next step overwrites them.
         Writes KV into the plan's slots only: after an interrupt no other slot can hold garbage.
@@ -291,7 +294,7 @@ class ModelRunner:
             self._sampled = launched
             return launched.logits
         with interrupts_allowed(), self._device_made_current(), AdviceWhenFull(self.kv_tensors):
-            logits = _row_per_token(plan, self._forward(self.step_tensors(plan)))
+            logits = _row_per_token(plan, self._forward(self.step_tensors(plan.in_rows)))
             self._sampled = self._sampled_early(plan, logits) if self.is_asynchronous else None
             return logits
 
@@ -323,12 +326,12 @@ class ModelRunner:
         return self._staging.step_tensors(plan)
 
     def sample(self, plan: StepPlan, logits: Tensor) -> list[int]:
-        """Return one token id per request of plan.sampling. Raises FloatingPointError for NaN logits."""
+        """Return one token id per row of plan.rows. Raises FloatingPointError for NaN logits."""
         early, self._sampled = self._sampled, None
         with interrupts_allowed(), self._device_made_current(), AdviceWhenFull(self.kv_tensors):
             if early is not None and early.plan is plan and early.logits is logits:
-                return read(early.coming.awaited(), plan.sampling, logits)
-            return sample(logits, plan.sampling, self._forward.argmax(logits))
+                return read(early.coming.awaited(), plan.rows, logits)
+            return sample(logits, plan.rows, self._forward.argmax(logits))
 
     @torch.inference_mode()
     def _sampled_early(self, plan: StepPlan, logits: Tensor) -> SampledEarly | None:
@@ -344,12 +347,12 @@ class ModelRunner:
         batch = self._sampling_of(plan)
         if asks_the_host(batch, logits):
             return None
-        tokens = sample_on_device(logits, plan.sampling, self._forward.argmax(logits), batch)
+        tokens = sample_on_device(logits, plan.rows, self._forward.argmax(logits), batch)
         return SampledEarly(plan, logits, batch, tokens, ComingBack(tokens))
 
     def _sampling_of(self, plan: StepPlan) -> BatchSampling:
-        if not self._batch.serves(plan.sampling):
-            self._batch = BatchSampling(plan.sampling, self.vocab_size)
+        if not self._batch.serves(plan.rows):
+            self._batch = BatchSampling(plan.rows, self.vocab_size)
         return self._batch
 
     def torch_modules(self) -> PagedModel:
@@ -405,5 +408,5 @@ class ModelRunner:
 
 
 def _row_per_token(plan: StepPlan, logits: Tensor) -> Tensor:
-    """Return logits with a row for each request of plan.sampling: a fork's is that of its leader."""
+    """Return logits with a row for each of plan.rows: a fork's is that of its leader."""
     return logits[plan.logits_rows] if plan.forks else logits

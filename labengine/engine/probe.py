@@ -58,7 +58,7 @@ class Probe:
     def forward(self, plan: StepPlan) -> Logits:
         """Run the forward pass; keep the request's logits if it samples."""
         logits = self._runner.forward(plan)
-        for row, part in enumerate(plan.sampling):
+        for row, part in enumerate(plan.rows):
             if part.request_id == self._request_id:
                 self._readings[part.end] = self._reading(part, logits[row])
         return logits

@@ -34,8 +34,8 @@ class RecordedRunner(SimulatedRunner):
         self._recorded = recorded
 
     def sample(self, plan: StepPlan, logits: None) -> list[int]:
-        """Return one token per sampling request."""
-        return [self._recorded(request.request_id).token(request.end) for request in plan.sampling]
+        """Return one token per row."""
+        return [self._recorded(request.request_id).token(request.end) for request in plan.rows]
 
 
 class RecordedModel(SimulatedModel):

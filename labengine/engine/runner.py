@@ -27,7 +27,7 @@ class Runner(Protocol):
         ...
 
     def sample(self, plan: StepPlan, logits: Logits) -> list[int]:
-        """Return one token per request of plan.sampling, in that order. Equal plans and logits give equal tokens."""
+        """Return one token per row of plan.rows, in that order. Equal plans and logits give equal tokens."""
         ...
 
     def copy_block(self, group: int, block_id: int, into_block_id: int) -> None:

@@ -31,8 +31,8 @@ class SimulatedRunner:
         """Do nothing: there is no KV to write."""
 
     def sample(self, plan: StepPlan, logits: None) -> list[int]:
-        """Return one token per sampling request."""
-        return [self._next_token(_number(request), request.end) for request in plan.sampling]
+        """Return one token per row."""
+        return [self._next_token(_number(request), request.end) for request in plan.rows]
 
     def copy_block(self, group: int, block_id: int, into_block_id: int) -> None:
         """Do nothing: there is no KV."""

@@ -14,6 +14,13 @@ class StepLimits:
     max_num_seqs: int
     max_num_batched_tokens: int
     max_model_len: int
+    num_drafts: int = 0
+    """Tokens of a request that a step judges as guesses, each in a row of its own like a decode."""
+
+    @property
+    def max_decodes(self) -> int:
+        """Rows of a step in which all requests decode."""
+        return min(self.max_num_batched_tokens, self.max_num_seqs * (1 + self.num_drafts))
 
 
 def checked_model_len(asked: int | None, model_len: int, name: str) -> int:

@@ -25,7 +25,7 @@ def largest_plans(groups: Sequence[GroupSpec], limits: StepLimits, longest: int)
     return [
         _plan(groups, [min(num_tokens, longest)], longest),
         _plan(groups, [min(num_tokens // num_chunks, longest)] * num_chunks, longest),
-        _plan(groups, [1] * num_chunks, longest),
+        _plan(groups, [1] * limits.max_decodes, longest),
     ]
 
 

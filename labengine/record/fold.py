@@ -39,6 +39,7 @@ class RequestFold:
     num_computed_tokens: int
     block_tables: list[list[int]]
     priority: int = 0
+    drafts: tuple[int, ...] = ()
 
     def copy(self) -> RequestFold:
         """Return an independent copy."""
@@ -47,7 +48,7 @@ class RequestFold:
 
     def clear(self, status: str) -> None:
         """Empty the tables: a preempted or finished request holds no blocks."""
-        self.status, self.num_computed_tokens = status, 0
+        self.status, self.num_computed_tokens, self.drafts = status, 0, ()
         self.block_tables = [[] for _ in self.block_tables]
 
 
@@ -105,6 +106,7 @@ class Fold:
                 r.num_computed_tokens,
                 [list(t) for t in r.block_tables],
                 r.priority,
+                r.drafts,
             )
             for request_id, r in snapshot.requests.items()
         }
@@ -162,6 +164,7 @@ class Fold:
                     r.num_computed_tokens,
                     tuple(tuple(table) for table in r.block_tables),
                     r.priority,
+                    r.drafts,
                 )
                 for request_id, r in self.requests.items()
             },
@@ -241,7 +244,8 @@ class Fold:
     def _request_scheduled(self, event: ev.RequestScheduled) -> None:
         request = self._request(event.request_id)
         self.num_impossible += request.num_computed_tokens != event.start
-        request.status = event.status
+        self.num_impossible += event.num_drafts > len(request.drafts)
+        request.status, request.drafts = event.status, request.drafts[: event.num_drafts]
 
     def _request_preempted(self, event: ev.RequestPreempted) -> None:
         self._clear(event.request_id, "preempted")
@@ -249,7 +253,7 @@ class Fold:
     def _request_finished(self, event: ev.RequestFinished) -> None:
         request = self._request(event.request_id)
         if event.holds_blocks:
-            request.status, request.num_computed_tokens = FINISHED, 0
+            request.status, request.num_computed_tokens, request.drafts = FINISHED, 0, ()
             self.holding.add(event.request_id)
         else:
             self._clear(event.request_id, FINISHED)
@@ -276,6 +280,14 @@ class Fold:
         token_ids = self._request(event.request_id).token_ids
         self.num_impossible += len(token_ids) != event.position
         token_ids.append(event.token_id)
+
+    def _tokens_drafted(self, event: ev.TokensDrafted) -> None:
+        self._request(event.request_id).drafts = event.token_ids
+
+    def _drafts_judged(self, event: ev.DraftsJudged) -> None:
+        request = self._request(event.request_id)
+        self.num_impossible += len(request.drafts) != event.num_accepted + event.num_rejected
+        request.drafts = ()
 
     def _block_evicted(self, event: ev.BlockEvicted) -> None:
         block_id = self._known(event.block_id)
@@ -469,6 +481,8 @@ class Fold:
         ev.RequestForgotten: _request_forgotten,
         ev.TokensComputed: _tokens_computed,
         ev.TokenSampled: _token_sampled,
+        ev.TokensDrafted: _tokens_drafted,
+        ev.DraftsJudged: _drafts_judged,
         ev.BlockEvicted: _block_evicted,
         ev.BlockAllocated: _block_allocated,
         ev.BlocksSkipped: _blocks_skipped,

@@ -29,6 +29,8 @@ class RequestState:
     num_computed_tokens: int
     block_tables: tuple[tuple[int, ...], ...]
     priority: int = 0
+    drafts: tuple[int, ...] = ()
+    """Guesses of the tokens that follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ class Snapshot:
 
 
 def _request_dict(request: RequestState) -> dict[str, Any]:
-    return {
+    fields = {
         "status": request.status,
         "token_ids": list(request.token_ids),
         "num_prompt_tokens": request.num_prompt_tokens,
@@ -112,6 +114,7 @@ def _request_dict(request: RequestState) -> dict[str, Any]:
         "block_tables": [list(table) for table in request.block_tables],
         **({"priority": request.priority} if request.priority else {}),
     }
+    return {**fields, "drafts": list(request.drafts)} if request.drafts else fields
 
 
 def _block_dict(block: BlockState) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from labengine.core.connector import Connector
 from labengine.core.hash_chain import HashChain
 from labengine.core.parts import Parts
 from labengine.engine.ahead import choose_engine
+from labengine.engine.checked_proposer import CheckedProposer
 from labengine.engine.engine import Engine
 from labengine.engine.external import KVStore, open_store
 from labengine.engine.interrupts import interrupts_deferred
@@ -59,7 +60,7 @@ class Session:
         self.violation_warnings = ViolationWarnings(self.hooks)
         self.hides_seams = False
         """True while views name no methods: the reader is asked for what one of them does wrong."""
-        self.stats = StatsListener(lambda: self.stepper.engine.report.sampled)
+        self.stats = StatsListener(lambda: self.stepper.engine.report)
         self.stats.subscribe(self.hooks)
         self.model = load_model(settings.model, config, settings.model_options()) if model is None else model
         self.config: EngineConfig = self.model.config
@@ -69,6 +70,7 @@ class Session:
             self.model.runner,
             has_external=settings.external is not None,
             is_watched=bool(settings.check),
+            speculates=settings.speculation is not None,
         )
         self.external = self._open_external()
         self.origin: Origin | None = None
@@ -164,10 +166,17 @@ class Session:
 
     def _make_engine(self) -> tuple[Engine, list[Event]]:
         """Return an empty engine, and the events to emit once it is in place."""
-        watch, runner = self.watch, self.model.runner
+        watch, runner, proposer = self.watch, self.model.runner, self.settings.speculation
+        if proposer is not None:
+            proposer = CheckedProposer(proposer, self.model.checked_ids)
         with self.hooks.held() as events:
             engine = self._engine_class(
-                self.config, runner if watch is None else watch.wrap(runner), self.parts, self.hooks, self.external
+                self.config,
+                runner if watch is None else watch.wrap(runner),
+                self.parts,
+                self.hooks,
+                self.external,
+                proposer=proposer,
             )
         if watch is not None:
             watch.follow(engine)

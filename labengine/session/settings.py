@@ -15,6 +15,8 @@ from labengine.core.connector import Connector
 from labengine.core.editions import Policy, refuse_recorded
 from labengine.core.editions import edition as edition_named
 from labengine.core.parts import Parts
+from labengine.core.proposer import Proposer
+from labengine.engine.checked_proposer import refuse_wrong_proposer
 from labengine.engine.loaded_model import ModelOptions
 
 if TYPE_CHECKING:
@@ -89,6 +91,7 @@ class LabSettings:
     parts: Parts | None = None
     runner: type[ModelRunner] | None = None
     external: str | PathLike[str] | Connector | None = None
+    speculation: Proposer | None = None
     dtype: str | torch.dtype | None = None
     device: str | None = None
     attention: str | None = None
@@ -124,6 +127,8 @@ class LabSettings:
         _require_name("dtype", self.dtype, "dtype", '"float32", "bfloat16", "float16", torch.float32 ...')
         _require_name("device", self.device, "device", '"cpu", "cuda" or "cuda:1"')
         _require_name("attention", self.attention, "", '"cpu", "triton", "flash_attn" or "torch"')
+        if self.speculation is not None:
+            refuse_wrong_proposer(self.speculation)
         if self.groups is not None and (isinstance(self.groups, str) or not isinstance(self.groups, Iterable)):
             raise ConfigError(f"groups must be a list of GroupSpecs, got {shown(self.groups)}")
         if self.groups is not None and self.model != "simulated":
@@ -155,6 +160,7 @@ class LabSettings:
             long_prefill_token_threshold=self.long_prefill_token_threshold,
             retention_interval=self.retention_interval,
             hash_block_size=self.hash_block_size,
+            num_drafts=0 if self.speculation is None else self.speculation.num_drafts,
             keep_finished=self.keep_finished,
         )
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 
+from labengine.engine.engine import StepReport
 from labengine.events import (
     EngineStarted,
     PrefixHit,
@@ -45,6 +46,12 @@ class LabStats:
     """Used blocks over all blocks, now."""
     peak_used_blocks: int
     """The most blocks in use at once, while a step was computed."""
+    acceptance: dict[int, float]
+    """Per request that is kept and had drafts: accepted drafts over judged ones."""
+    mean_acceptance: float
+    """Over all requests, those forgotten since included; 0.0 before any draft was judged."""
+    tokens_per_step: float
+    """Tokens that a request got in a step that gave it any: 1.0 without speculation; 0.0 before any."""
 
 
 @dataclass(slots=True)
@@ -53,6 +60,31 @@ class Times:
 
     added_at: float
     first_token_at: float | None = None
+
+
+@dataclass(slots=True)
+class Drafts:
+    """How often requests got tokens, and how their drafts were judged, since the engine began."""
+
+    num_turns: int = 0
+    """Pairs of a step and a request that it gave tokens."""
+    num_judged: int = 0
+    num_accepted: int = 0
+    of_request: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """(judged, accepted) per request."""
+
+    def note(self, report: StepReport) -> None:
+        """Count a step."""
+        self.num_turns += len(report.sampled)
+        for request_id, num_judged in report.drafted.items():
+            num_accepted = report.accepted[request_id]
+            judged, accepted = self.of_request.get(request_id, (0, 0))
+            self.of_request[request_id] = judged + num_judged, accepted + num_accepted
+            self.num_judged, self.num_accepted = self.num_judged + num_judged, self.num_accepted + num_accepted
+
+    def copy(self) -> Drafts:
+        """Return an independent copy."""
+        return replace(self, of_request=dict(self.of_request))
 
 
 @dataclass(slots=True)
@@ -74,10 +106,11 @@ class StatsListener:
     A wrong part may name a request that does not exist: a listener that raised would be dropped, and count no more.
     """
 
-    def __init__(self, sampled: Callable[[], Collection[int]]) -> None:
-        """sampled: the ids of the requests that got a token in the newest step."""
-        self._sampled = sampled
+    def __init__(self, report: Callable[[], StepReport]) -> None:
+        """report: that of the newest step."""
+        self._report = report
         self._counter, self._waits = Counter(), Waits()
+        self._drafts = self._drafts_before_step = Drafts()
 
     def subscribe(self, hooks: Hooks) -> None:
         """Listen for as long as the hooks live.
@@ -94,6 +127,7 @@ class StatsListener:
 
     def figures(self, stepper: Stepper) -> LabStats:
         """Return all figures; from any thread, while another one steps or resets."""
+        drafts = self._drafts
         run, waits, engine, seconds = self._counter.figures, self._waits, stepper.engine, stepper.seconds_stepping
         waited = {
             request_id: times.first_token_at - times.added_at
@@ -113,17 +147,23 @@ class StatsListener:
             mean_time_to_first_token=(sum(waited.values()) + waits.seconds_to_forgotten_firsts) / (num_firsts or 1),
             occupancy=engine.num_used_blocks / engine.config.num_blocks,
             peak_used_blocks=stepper.peak_used_blocks,
+            acceptance={i: accepted / judged for i, (judged, accepted) in list(drafts.of_request.items())},
+            mean_acceptance=drafts.num_accepted / (drafts.num_judged or 1),
+            tokens_per_step=waits.num_sampled / (drafts.num_turns or 1),
         )
 
     def _started(self, event: EngineStarted) -> None:
         self._waits = Waits()
+        self._drafts = self._drafts_before_step = Drafts()
 
     def _step_started(self, event: StepStarted) -> None:
         self._waits.num_sampled_before_step = self._waits.num_sampled
         self._waits.first_in_step.clear()
+        self._drafts_before_step = self._drafts
 
     def _rolled_back(self, event: StepRolledBack) -> None:
         self._waits.num_sampled = self._waits.num_sampled_before_step
+        self._drafts = self._drafts_before_step
         for times in self._waits.first_in_step:
             times.first_token_at = None
 
@@ -131,9 +171,11 @@ class StatsListener:
         self._waits.requests[event.request_id] = Times(perf_counter())
 
     def _step_ended(self, event: StepEnded) -> None:
-        sampled, waits = self._sampled(), self._waits
-        waits.num_sampled += len(sampled)
-        for request_id in sampled:
+        report, waits = self._report(), self._waits
+        waits.num_sampled += len(report.sampled) + sum(report.accepted.values())
+        self._drafts = self._drafts.copy() if report.drafted else replace(self._drafts)
+        self._drafts.note(report)
+        for request_id in report.sampled:
             times = waits.requests.get(request_id)
             if times is not None and times.first_token_at is None:
                 times.first_token_at = perf_counter()
@@ -141,6 +183,7 @@ class StatsListener:
 
     def _forgotten(self, event: RequestForgotten) -> None:
         """Drop a forgotten request's own figures; the sums keep them."""
+        self._drafts.of_request.pop(event.request_id, None)
         times = self._waits.requests.pop(event.request_id, None)
         if times is not None and times.first_token_at is not None:
             self._waits.num_forgotten_firsts += 1

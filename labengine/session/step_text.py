@@ -27,6 +27,7 @@ def report_line(report: StepReport) -> str:
         return NOTHING_TO_DO
     pieces = [_computed(report.scheduled), *_requests("preempted", report.preempted)]
     pieces += [f"sampled {_per_request(report.sampled)}"] if report.sampled else []
+    pieces += [f"drafts {_judged(report)}"] if report.drafted else []
     pieces += [*_requests("finished", report.finished), f"peak {counted(report.peak_used_blocks, 'block')}"]
     return f"step {report.step}: {'; '.join(pieces)}"
 
@@ -56,6 +57,11 @@ def _computed(num_tokens: Mapping[int, int]) -> str:
 
 def _per_request(numbers: Mapping[int, int]) -> str:
     return ", ".join(f"{request_name(request_id)} {number}" for request_id, number in numbers.items())
+
+
+def _judged(report: StepReport) -> str:
+    accepted = report.accepted.items()
+    return ", ".join(f"{request_name(i)} {number} of {report.drafted[i]} accepted" for i, number in accepted)
 
 
 def _requests(what: str, request_ids: Iterable[int]) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from random import Random
 
 from check.watched import Watched, watched
@@ -16,16 +17,38 @@ from fake_tier import FakeTier, Luck, TierDown
 from labengine import events as ev
 from labengine.config import ConfigError, GroupSpec
 from labengine.core.parts import Parts
+from labengine.core.proposer import NGram, Proposer
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.engine.engine import Phase
 
 _NAMES = {ev.BlockMerged: "merged", ev.BlockEvicted: "evicted", ev.RequestPreempted: "preempted"}
 
 
+@dataclass(frozen=True)
+class ChanceProposer:
+    """Guesses tokens of an alphabet, as the text's hash decides: often fewer than it may."""
+
+    num_drafts: int
+    alphabet: int
+
+    def propose(self, token_ids: Sequence[int], num_tokens: int) -> tuple[int, ...]:
+        """Return the guesses."""
+        rng = Random(str(token_ids))
+        return tuple(rng.randrange(self.alphabet) for _ in range(rng.randint(0, num_tokens)))
+
+
 class Episode:
     """One engine and random operations on it. `met` counts what they led to."""
 
-    def __init__(self, rng: Random, edition: str | Parts, *, with_tier: bool = True, with_forks: bool = False) -> None:
+    def __init__(
+        self,
+        rng: Random,
+        edition: str | Parts,
+        *,
+        with_tier: bool = True,
+        with_forks: bool = False,
+        with_drafts: bool = False,
+    ) -> None:
         self.rng = rng
         self._with_forks = with_forks
         has_tier = issubclass(as_parts(edition).scheduler, TokenBudgetScheduler)
@@ -46,6 +69,7 @@ class Episode:
             watermark=rng.choice((0.0, 0.0, 0.1)) if has_tier else 0.0,  # the nano editions have neither of these
             long_prefill_token_threshold=rng.choice((0, 0, size)) if has_tier else 0,
             retention_interval=rng.choice((None, None, 0)),
+            proposer=self._proposer() if with_drafts else None,
         )
 
         self.met = self.tier.met if self.tier is not None else Counter[str]()
@@ -64,8 +88,17 @@ class Episode:
                 self.met["fork"] += 1
             case ev.BlockCopied():
                 self.met["copy"] += 1
+            case ev.DraftsJudged():
+                self.met["accepted"] += event.num_accepted
+                self.met["rejected"] += event.num_rejected
             case ev.BlockMerged() | ev.BlockEvicted() | ev.RequestPreempted():
                 self.met[_NAMES[type(event)]] += 1
+
+    def _proposer(self) -> Proposer:
+        num_drafts = self.rng.randint(1, 6)
+        if self.alphabet > 3 or self.rng.random() < 0.3:
+            return NGram(num_drafts, 1, self.rng.randint(1, 3))
+        return ChanceProposer(num_drafts, self.alphabet)
 
     def operations(self, num_operations: int) -> Iterator[str]:
         """Do them, one at a time; each is named once it is over, or is between two phases."""

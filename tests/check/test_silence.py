@@ -19,9 +19,16 @@ NUM_OPERATIONS = 250
 EPISODES = [8, pytest.param(80, marks=pytest.mark.sweep)]
 
 
-def play(rng: Random, edition: str, num_operations: int = NUM_OPERATIONS, *, with_forks: bool = False) -> Counter[str]:
+def play(
+    rng: Random,
+    edition: str,
+    num_operations: int = NUM_OPERATIONS,
+    *,
+    with_forks: bool = False,
+    with_drafts: bool = False,
+) -> Counter[str]:
     """One episode under watch, and all invariants on the whole state now and then; what it met."""
-    episode = Episode(rng, edition, with_forks=with_forks)
+    episode = Episode(rng, edition, with_forks=with_forks, with_drafts=with_drafts)
     setup, done = episode.setup, list[str]()
     for operation in episode.operations(num_operations):
         done.append(operation)
@@ -71,6 +78,20 @@ def test_nothing_is_found_with_forks(num_episodes: int) -> None:
             error.add_note(f"seed {seed}")
             raise
     wanted = {"fork", "copy", "branch", "preempted", "broken step", "merged", "late load", "window"}
+    assert {what: n for what in wanted if (n := met[what]) < num_episodes // 8} == {}, met
+
+
+@pytest.mark.parametrize("num_episodes", [16, pytest.param(80, marks=pytest.mark.sweep)])
+def test_nothing_is_found_with_drafts(num_episodes: int) -> None:
+    """Beside forks, whose siblings share blocks and no drafts."""
+    met: Counter[str] = Counter()
+    for seed in range(num_episodes):
+        try:
+            met += play(Random(f"{seed}"), "labengine", with_forks=True, with_drafts=True)
+        except Exception as error:
+            error.add_note(f"seed {seed}")
+            raise
+    wanted = {"accepted", "rejected", "fork", "copy", "preempted", "broken step", "merged", "late load", "window"}
     assert {what: n for what in wanted if (n := met[what]) < num_episodes // 8} == {}, met
 
 

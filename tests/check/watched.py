@@ -10,6 +10,7 @@ from labengine.check.watch import Watch
 from labengine.config import EngineConfig, GroupSpec, SamplingParams
 from labengine.core.connector import Connector
 from labengine.core.parts import Parts
+from labengine.core.proposer import Proposer
 from labengine.engine.engine import Engine
 from labengine.engine.simulated import NextToken, SimulatedRunner, default_next_token
 from labengine.events import Event
@@ -64,13 +65,17 @@ def watched(
     max_num_seqs: int = 16,
     next_token: NextToken = default_next_token,
     max_events: int = 100_000,
+    proposer: Proposer | None = None,
     **settings: object,
 ) -> Watched:
     """A strict engine: whatever a listener raises, the test sees."""
+    if proposer is not None:
+        settings["num_drafts"] = proposer.num_drafts
     config = EngineConfig(num_blocks, tuple(groups), max_num_seqs, budget, **settings)  # type: ignore[arg-type]
     hooks, timeline = Hooks(strict=True), Timeline(max_events)
     hooks.subscribe(timeline.record)
     watch = Watch(hooks, timeline)
-    engine = Engine(config, watch.wrap(SimulatedRunner(next_token)), as_parts(edition), hooks, connector)
+    runner = watch.wrap(SimulatedRunner(next_token))
+    engine = Engine(config, runner, as_parts(edition), hooks, connector, proposer=proposer)
     watch.follow(engine)
     return Watched(engine, timeline, watch)

@@ -13,6 +13,7 @@ from labengine.core.connector import Connector
 from labengine.core.editions import EDITIONS
 from labengine.core.editions import edition as edition_named
 from labengine.core.parts import Parts
+from labengine.core.proposer import Proposer
 from labengine.engine.engine import Engine
 from labengine.engine.simulated import NextToken, SimulatedRunner, default_next_token
 from labengine.events import Event, StepRolledBack, StepStarted
@@ -145,6 +146,7 @@ def small_engine(
     hooks: Hooks | None = None,
     groups: tuple[GroupSpec, ...] = (),
     connector: Connector | None = None,
+    proposer: Proposer | None = None,
     **settings: Any,
 ) -> Engine:
     """An engine on the simulated model, with the defaults that a unit test wants; num_blocks as in Workload."""
@@ -155,9 +157,11 @@ def small_engine(
         max_num_seqs,
         budget,
         eos_token_ids=eos,
+        num_drafts=0 if proposer is None else proposer.num_drafts,
         **settings,
     )
-    return Engine(config, SimulatedRunner(next_token), parts, Hooks(strict=True) if hooks is None else hooks, connector)
+    hooks = Hooks(strict=True) if hooks is None else hooks
+    return Engine(config, SimulatedRunner(next_token), parts, hooks, connector, proposer=proposer)
 
 
 def queues(engine: Engine) -> tuple[list[int], list[int], list[int]]:

@@ -52,7 +52,7 @@ def choose_forward(
         recorder = CudaRecorder(kv.device)
         if not isinstance(backend, StaticTorch):  # its writes and reads by rows are for decodes; see StaticRunner
             others = PiecewiseForward(eager, groups, longest_piece(model, limits.max_num_batched_tokens), recorder)
-    return GraphedForward(eager, groups, longest, limits.max_num_seqs, recorder, kv.device, static_step, others)
+    return GraphedForward(eager, groups, longest, limits.max_decodes, recorder, kv.device, static_step, others)
 
 
 def choose_packing(backend: AttentionBackend) -> Packing | None:

@@ -65,7 +65,12 @@ class PageModel(LoadedModel):
             max_num_batched_tokens=STEP_TOKENS if asked == _DEFAULT_STEP_TOKENS else asked,
         )
         self.runner = PageRunner(
-            loaded.weights, num_blocks, block_size, config.max_num_seqs, self.config.max_num_batched_tokens
+            loaded.weights,
+            num_blocks,
+            block_size,
+            config.max_num_seqs,
+            self.config.max_num_batched_tokens,
+            config.num_drafts,
         )
 
     @property

@@ -26,27 +26,34 @@ class PageRunner:
     """Computes steps with the page's weights, on a KV pool of its own. Independent of schedulers, as ModelRunner."""
 
     def __init__(
-        self, weights: PageWeights, num_blocks: int, block_size: int, max_num_seqs: int, max_num_batched_tokens: int
+        self,
+        weights: PageWeights,
+        num_blocks: int,
+        block_size: int,
+        max_num_seqs: int,
+        max_num_batched_tokens: int,
+        num_drafts: int = 0,
     ) -> None:
-        """Raises ConfigError where the page has no memory left for the pool."""
+        """num_drafts: per request. Raises ConfigError where the page has no memory left for the pool."""
         self._weights, self._block_size = weights, block_size
-        self._program = PageProgram(weights, num_blocks, block_size, max_num_batched_tokens, max_num_seqs)
+        max_rows = max_num_seqs * (1 + num_drafts)
+        self._program = PageProgram(weights, num_blocks, block_size, max_num_batched_tokens, max_rows)
         self._num_steps = 0
 
     def forward(self, plan: StepPlan) -> PageLogits:
         """Compute the plan's tokens, and write their KV into the plan's slots only."""
-        counts, stride, inputs = packed_plan(plan.scheduled, self._block_size)
+        counts, stride, inputs = packed_plan(plan.in_rows.scheduled, self._block_size)
         self._program.run(counts, stride, inputs)
         self._num_steps += 1
         return PageLogits(self._num_steps)
 
     def sample(self, plan: StepPlan, logits: PageLogits) -> list[int]:
-        """Return one token per request of plan.sampling. Raises FloatingPointError for NaN logits.
+        """Return one token per row of plan.rows. Raises FloatingPointError for NaN logits.
 
         The token is sampler.sample's: the highest logit, or the one under the uniform number of seed and position.
         """
         assert logits.number == self._num_steps, "a later step has overwritten these logits"
-        requests = plan.sampling
+        requests = plan.rows
         if not requests:
             return []
         rows = plan.logits_rows

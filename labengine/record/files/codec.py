@@ -91,6 +91,7 @@ def keyframe(state: Fold) -> dict[str, Any]:
         "prefix_map": [(*key, ids) for key, ids in state.prefix_map.items()],
         "pins": list(state.pins.items()),
         "holding": sorted(state.holding),
+        "drafts": [(i, r.drafts) for i, r in state.requests.items() if r.drafts],
     }
 
 
@@ -111,6 +112,8 @@ def _fold_of(saved: dict[str, Any]) -> Fold:
         state.requests[request_id] = RequestFold(status, list(token_ids), num_prompt, num_computed, lists)
     for request_id, priority in saved["priorities"]:
         state.requests[request_id].priority = priority
+    for request_id, drafts in saved["drafts"]:
+        state.requests[request_id].drafts = drafts
     state.block_keys, state.block_tokens = [()] * num_blocks, [()] * num_blocks
     for block_id, keys in saved["block_keys"]:
         state.block_keys[block_id] = keys
@@ -143,8 +146,9 @@ _KEYFRAME: dict[str, Shape] = {
     "prefix_map": array_of(row_of(INT, HASH, IDS)),
     "pins": array_of(row_of(INT, INT)),
     "holding": IDS,
+    "drafts": array_of(row_of(INT, IDS)),
 }
-_EMPTY: dict[str, Any] = {"priorities": [], "pins": [], "holding": []}
+_EMPTY: dict[str, Any] = {"priorities": [], "pins": [], "holding": [], "drafts": []}
 """What keyframes of earlier releases lack."""
 
 

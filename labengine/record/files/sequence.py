@@ -218,6 +218,8 @@ _BY_NAME: dict[str, Callable[[SequenceCheck, Row], None]] = {
     "FreeDeferred": SequenceCheck._defer,
     "SlotsWritten": SequenceCheck._write,
     "TokensComputed": SequenceCheck._compute,
+    "TokensDrafted": SequenceCheck._name,
+    "DraftsJudged": SequenceCheck._name,
     "TokenSampled": SequenceCheck._sample,
 }
 """The other kinds may come at any time. LoadFailed may name a forgotten request."""

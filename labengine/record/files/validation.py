@@ -21,6 +21,7 @@ _EVENT_FIELDS: dict[str, c.Check] = {
     **dict.fromkeys(("replaces", "decided", "instead_of"), c.texts),
     **dict.fromkeys(("request_id", "step", "start", "position", "max_tokens", "num_tokens", "num_requests"), c.numbers),
     **dict.fromkeys(("num_computed_tokens", "num_generated", "num_blocks", "index"), c.numbers),
+    **dict.fromkeys(("num_drafts", "num_accepted", "num_rejected"), c.numbers),
     **dict.fromkeys(("is_prefill", "is_loading", "is_full", "is_fork", "is_pinned", "holds_blocks"), c.flags),
     **dict.fromkeys(("block_id", "into_block_id"), c.blocks),
     "priority": c.ints(-c.MAX_NUMBER, c.MAX_NUMBER),
@@ -85,14 +86,17 @@ _KEYFRAME_FIELDS: dict[str, c.Check] = {
     "prefix_map": c.lists(c.records(c.groups, c.hashes, c.lists(c.blocks))),
     "pins": c.lists(c.records(c.blocks, c.numbers)),
     "holding": c.lists(c.numbers),
+    "drafts": c.lists(c.records(c.numbers, c.token_ids)),
 }
+_ADDED_LATER = ("priorities", "pins", "holding", "drafts")
+"""What keyframes of earlier releases lack."""
 
 
 def check_keyframe(document: Any) -> None:
     """Raise TypeError, ValueError or LookupError for a document that is no state or has ids out of bounds."""
     pool = c.PoolSize(len(document["ref_counts"]), len(document["groups"]))
     for name, check in _KEYFRAME_FIELDS.items():
-        check([document.get(name, []) if name in ("priorities", "pins", "holding") else document[name]], pool)
+        check([document.get(name, []) if name in _ADDED_LATER else document[name]], pool)
     queue, requests = document["free_queue"], document["requests"]
     if len(set(queue)) < len(queue) or document["null_block"] in queue:
         raise ValueError("a block is in the free queue that cannot be there, or twice")

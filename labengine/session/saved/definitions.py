@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from labengine.core.parts import Parts
+from labengine.core.proposer import PROPOSERS
 from labengine.record.files.parsing import TraceError
 from labengine.record.wording import hidden_character
 from labengine.session.saved.layout import in_a_line, plain_literal
@@ -60,6 +61,8 @@ def lab_arguments(facts: Mapping[str, Any], external: External | None) -> tuple[
     for name, value in settings.items():
         if name == "external" and external is not None:
             arguments.append(f"external={external.code}")
+        elif isinstance(value, dict) and "proposer" in value:
+            arguments.append(f"{checked_name(name)}={_proposer(value['proposer'], value['arguments'])}")
         elif isinstance(value, dict):
             made_by = in_a_line(value.get("made_by"))
             comments.append(f"# {checked_name(name)}=...: made by {made_by}, which this script cannot make.")
@@ -87,6 +90,14 @@ def _setting(value: object) -> str:
         for group in value
     ]
     return f"[{', '.join(f'labengine.GroupSpec({group})' for group in groups)}]"
+
+
+def _proposer(name: str, arguments: Mapping[str, Any]) -> str:
+    fields = (
+        f"{checked_name(key)}={[int(token) for token in value] if isinstance(value, list) else plain_literal(value)}"
+        for key, value in arguments.items()
+    )
+    return f"labengine.{PROPOSERS[name].__name__}({', '.join(fields)})"
 
 
 def definition_lines(texts: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 from os import PathLike, fspath
-from typing import Any
+from typing import Any, cast
 
 from labengine.config import ConfigError, GroupSpec
 from labengine.core.editions import edition
+from labengine.core.proposer import PROPOSERS
 from labengine.events import StepFailed
 from labengine.record.files.file import save
 from labengine.session.carried_text import class_text
@@ -67,6 +68,8 @@ def _plain(value: object) -> object:
         return fspath(value)
     if isinstance(value, Iterable) and not isinstance(value, Mapping):
         return [asdict(group) for group in value if isinstance(group, GroupSpec)]
+    if type(value) in PROPOSERS.values():
+        return {"proposer": type(value).__name__, "arguments": asdict(cast(Any, value))}
     if type(value).__module__ == "torch":
         return str(value).removeprefix("torch.")
     return {"made_by": f"{type(value).__module__}.{type(value).__qualname__}"}

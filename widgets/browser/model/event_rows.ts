@@ -10,7 +10,7 @@ export const FIELDS = {
   RequestAdded: ["request_id", "token_ids", "max_tokens", "num_generated", "from_request_id", "priority"],
   PrefixHit: ["request_id", "num_tokens", "block_ids"],
   RequestForked: ["request_id", "from_request_id", "num_tokens", "block_ids"],
-  RequestScheduled: ["request_id", "start", "num_tokens", "is_prefill", "status"],
+  RequestScheduled: ["request_id", "start", "num_tokens", "is_prefill", "status", "num_drafts"],
   RequestPreempted: ["request_id"],
   RequestFinished: ["request_id", "reason", "holds_blocks"],
   RequestReleased: ["request_id"],
@@ -37,6 +37,8 @@ export const FIELDS = {
   ForwardRan: ["num_requests", "num_tokens"],
   TokensComputed: ["request_id", "num_computed_tokens"],
   TokenSampled: ["request_id", "token_id", "position"],
+  TokensDrafted: ["request_id", "token_ids"],
+  DraftsJudged: ["request_id", "num_accepted", "num_rejected"],
   ViolationFound: ["rule", "message", "request_ids", "block_ids", "step", "first_event", "misnamed", "fact"],
   DecisionDiffered: ["method", "replaces", "decided", "instead_of", "request_id"],
 } as const;
@@ -47,6 +49,7 @@ export const DEFAULTS: Readonly<Record<string, unknown>> = {
   num_generated: 0,
   from_request_id: null,
   priority: 0,
+  num_drafts: 0,
   holds_blocks: false,
   is_loading: false,
   pinned: [],
@@ -97,6 +100,8 @@ export const TOPICS: Readonly<Record<keyof typeof FIELDS, number>> = {
   ForwardRan: 3,
   TokensComputed: 1,
   TokenSampled: 3,
+  TokensDrafted: 3,
+  DraftsJudged: 3,
   ViolationFound: 5,
   DecisionDiffered: 5,
 };
@@ -113,6 +118,7 @@ export const PHASES: Readonly<Record<string, string>> = {
   SlotsWritten: "forward",
   ForwardRan: "forward",
   TokenSampled: "sample",
+  DraftsJudged: "sample",
   ViolationFound: "any",
 };
 
@@ -165,6 +171,7 @@ export interface EventFields {
     num_tokens: number;
     is_prefill: boolean;
     status: string;
+    num_drafts: number;
   };
   RequestPreempted: {
     request_id: number;
@@ -297,6 +304,15 @@ export interface EventFields {
     token_id: number;
     position: number;
   };
+  TokensDrafted: {
+    request_id: number;
+    token_ids: number[];
+  };
+  DraftsJudged: {
+    request_id: number;
+    num_accepted: number;
+    num_rejected: number;
+  };
   ViolationFound: {
     rule: string;
     message: string;
@@ -347,6 +363,7 @@ export interface EventRows {
     num_tokens: number,
     is_prefill: boolean,
     status: string,
+    num_drafts: number,
   ];
   RequestPreempted: [kind: number, request_id: number];
   RequestFinished: [kind: number, request_id: number, reason: string, holds_blocks: boolean];
@@ -421,6 +438,8 @@ export interface EventRows {
   ForwardRan: [kind: number, num_requests: number, num_tokens: number];
   TokensComputed: [kind: number, request_id: number, num_computed_tokens: number];
   TokenSampled: [kind: number, request_id: number, token_id: number, position: number];
+  TokensDrafted: [kind: number, request_id: number, token_ids: number[]];
+  DraftsJudged: [kind: number, request_id: number, num_accepted: number, num_rejected: number];
   ViolationFound: [
     kind: number,
     rule: string,

@@ -53,9 +53,10 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
     request.written.fill(numTokens);
   },
 
-  RequestScheduled(scene, [, id, start, num, isPrefill, status]) {
+  RequestScheduled(scene, [, id, start, num, isPrefill, status, numDrafts]) {
     const request = scene.own(id);
     request.status = status;
+    request.drafts = request.drafts.slice(0, numDrafts);
     request.isLoading = false;
     request.scheduled = { start, num, isPrefill };
     scene.scheduled.push(id);
@@ -70,6 +71,7 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
     const request = holdsBlocks ? scene.own(id) : emptied(scene, id, "finished");
     request.status = "finished";
     request.numComputed = 0;
+    request.drafts = [];
     request.finishReason = reason;
   },
 
@@ -285,6 +287,14 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
     request.append(token);
     scene.sampled.set(id, token);
     noteToken(scene, request, request.numTokens - 1);
+  },
+
+  TokensDrafted(scene, [, id, tokens]) {
+    scene.own(id).drafts = tokens;
+  },
+
+  DraftsJudged(scene, [, id]) {
+    scene.own(id).drafts = [];
   },
 
   ViolationFound(scene, [, , , , blocks]) {

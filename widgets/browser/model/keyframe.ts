@@ -122,6 +122,7 @@ export function takeUp(scene: SceneState, wire: WireKeyframe) {
   scene.pins = new Map(wire.pins);
   for (const request of wire.requests) takeUpRequest(scene, request);
   for (const [id, priority] of wire.priorities ?? []) scene.own(id).priority = priority;
+  for (const [id, tokens] of wire.drafts ?? []) scene.own(id).drafts = tokens;
   for (const [id, pairs] of wire.block_keys) {
     const [first, ...more] = pairs.map(([group, hex]) => keys.of(group, hex));
     scene.firstKey[id] = first;

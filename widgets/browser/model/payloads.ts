@@ -113,6 +113,7 @@ export interface WireKeyframe {
   priorities?: [request: number, priority: number][]; // of those that have one other than 0
   pins?: [block: number, references: number][]; // earlier releases lack these
   holding?: number[];
+  drafts?: [request: number, tokens: number[]][];
 }
 
 export type RequestStatus = "waiting" | "running" | "preempted" | "finished";

@@ -13,6 +13,7 @@ export class RequestRecord {
   written: number[]; // slots written so far, per group
   hit: number | null = null; // tokens found in the cache when it was admitted; null before
   external = 0; // tokens that the external tier held beyond them
+  drafts: number[] = []; // guesses of the tokens that follow
   scheduled: { start: number; num: number; isPrefill: boolean } | null = null; // in this step
   priority = 0; // smaller is more urgent
   numPreempted = 0;
@@ -91,6 +92,7 @@ export class RequestRecord {
   clear(status: RequestStatus) {
     this.status = status;
     this.numComputed = 0;
+    this.drafts = [];
     this.tables = this.tables.map(() => []);
     this.written = this.written.map(() => 0);
     this.tablesStamp = this.stamp;

@@ -270,6 +270,8 @@ _CAUSES: dict[type[ev.Event], Finder] = {
     ev.ForwardRan: _step,
     ev.TokensComputed: _of_request(ev.SlotsWritten, ev.BlocksLoaded, ev.LoadFailed),
     ev.TokenSampled: _of_request(ev.SlotsWritten),
+    ev.TokensDrafted: _of_request(ev.TokenSampled),
+    ev.DraftsJudged: _of_request(ev.TokensDrafted),
     ev.ViolationFound: _violation,
     ev.DecisionDiffered: _differed,
 }

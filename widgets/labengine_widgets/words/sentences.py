@@ -343,6 +343,15 @@ def _token_sampled(run: Sequence[ev.TokenSampled], scene: Scene) -> Sentence:
     return Sentence("The next tokens are sampled: ", listing(tokens), ". They have no keys and values yet.")
 
 
+@_words(ev.TokensDrafted)
+def _tokens_drafted(run: Sequence[ev.TokensDrafted], scene: Scene) -> Sentence:
+    event = run[0]
+    guesses = listing([Sentence(f"“{_shown_token(token_id, scene)}”") for token_id in event.token_ids])
+    return Sentence(
+        the_request(event.request_id), "'s next tokens are guessed: ", guesses, ". The next step judges them."
+    )
+
+
 def _next_token(event: ev.TokenSampled, scene: Scene) -> str:
     return "not known yet" if event.token_id < 0 else f"“{_shown_token(event.token_id, scene)}”"
 

@@ -1,0 +1,38 @@
+"""A proposer whose guesses are checked: what it returns goes into the model's embedding table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from labengine.config import ConfigError, checked_call, checked_int, shown
+from labengine.core.proposer import Proposer
+
+
+def refuse_wrong_proposer(proposer: object) -> None:
+    """Raise ConfigError for what is no proposer."""
+    name = "speculation"
+    if isinstance(proposer, type) or not hasattr(proposer, "propose") or not hasattr(proposer, "num_drafts"):
+        raise ConfigError(
+            f"{name} must be a proposer, such as labengine.NGram(num_drafts=4), or an object with num_drafts and "
+            f"propose(token_ids, num_tokens): got {shown(proposer)}"
+        )
+    checked_int(f"{name}.num_drafts", proposer.num_drafts, 1)
+    checked_call(f"{name}.propose", proposer.propose, "token_ids", "num_tokens")
+
+
+class CheckedProposer:
+    """Passes a proposer's guesses on, if the model knows these tokens."""
+
+    def __init__(self, proposer: Proposer, checked_ids: Callable[[Sequence[int]], list[int]]) -> None:
+        """checked_ids: returns tokens that the model knows, and raises ConfigError for others."""
+        self._proposer, self._checked_ids = proposer, checked_ids
+        self.num_drafts = proposer.num_drafts
+
+    def propose(self, token_ids: Sequence[int], num_tokens: int) -> tuple[int, ...]:
+        """Return up to num_tokens guesses. Raises ValueError, naming the proposer, for what cannot be tokens."""
+        proposed = self._proposer.propose(token_ids, num_tokens)
+        try:
+            return tuple(self._checked_ids(proposed)[:num_tokens])
+        except (ConfigError, TypeError) as error:
+            method = f"{type(self._proposer).__name__}.propose"
+            raise ValueError(f"{method} has to return token ids, and returned {shown(proposed)}: {error}") from error
