@@ -26,6 +26,7 @@ from labengine.core.prefill_first import PrefillFirstScheduler
 from labengine.core.prefix_lookup import PrefixLookup
 from labengine.core.request import ExtraKeys, Request
 from labengine.core.sliding_window import SlidingWindowGroup
+from labengine.core.state_group import StateGroup
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.core.waiting_queue import WaitingQueue
 
@@ -35,6 +36,7 @@ NANO_VLLM = Parts(
     kv_cache_manager=NanoKVCacheManager,
     full_attention_group=FullAttentionGroup,
     sliding_window_group=SlidingWindowGroup,
+    state_group=StateGroup,
     block_pool=NanoBlockPool,
     free_queue=FreeQueue,
     hash_chain=HashChain,
@@ -63,6 +65,7 @@ LABENGINE = Parts(
     kv_cache_manager=KVCacheManager,
     full_attention_group=FullAttentionGroup,
     sliding_window_group=SlidingWindowGroup,
+    state_group=StateGroup,
     block_pool=BlockPool,
     free_queue=FreeQueue,
     hash_chain=HashChain,
