@@ -286,6 +286,7 @@ class RequestScheduled(Event):
             "Scheduler.longest_chunk",
             "Scheduler.clipped",
             "KVCacheGroup.chunk_end",
+            "StateGroup.chunk_unit",
             "Scheduler.admit",
             "WaitingQueue.remove_request",
             "KVCacheManager.can_admit",
