@@ -13,7 +13,7 @@ from operator import index
 from pathlib import Path
 from typing import Any, Literal
 
-GroupKind = Literal["full", "sliding_window"]
+GroupKind = Literal["full", "sliding_window", "state"]
 
 
 class ConfigError(ValueError):
@@ -142,7 +142,11 @@ def _make_int(record: object, name: str, minimum: int, maximum: int | None = Non
 
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
-    """One KV-cache group: layers that keep their KV in blocks of one size, with one rule for what may be dropped."""
+    """One KV-cache group: layers that keep their KV in blocks of one size, with one rule for what may be dropped.
+
+    A block of a "state" group (Mamba, linear attention) holds one state of all its layers: that after some number of
+    tokens. Its block_size only says at which tokens a state may be cached.
+    """
 
     block_size: int
     kind: GroupKind = "full"
@@ -150,10 +154,10 @@ class GroupSpec:
 
     def __post_init__(self) -> None:
         _make_int(self, "block_size", 1)
-        if self.kind not in ("full", "sliding_window"):
-            raise ConfigError(f"group kind must be 'full' or 'sliding_window', got {shown(self.kind)}")
+        if self.kind not in ("full", "sliding_window", "state"):
+            raise ConfigError(f"group kind must be 'full', 'sliding_window' or 'state', got {shown(self.kind)}")
         if (self.kind == "sliding_window") != (self.window is not None):
-            raise ConfigError("a sliding_window group needs a window, a full group has none")
+            raise ConfigError("a sliding_window group needs a window, a full or state group has none")
         if self.window is not None:
             _make_int(self, "window", 1)
 
@@ -215,6 +219,11 @@ class EngineConfig:
 
     def _check_block_sizes(self) -> None:
         sizes = [group.block_size for group in self.groups]
+        if len(state_sizes := {group.block_size for group in self.groups if group.kind == "state"}) > 1:
+            raise ConfigError(
+                f"state groups must have one block_size, got {', '.join(map(str, sorted(state_sizes)))}: a chunk ends "
+                "where the states of all of them can be cached"
+            )
         _make_int(self, "hash_block_size", 0)
         object.__setattr__(self, "hash_block_size", self.hash_block_size or min(sizes))
         for group, size in enumerate(sizes):

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal, NamedTuple, TypeVar
 QueueEnd = Literal["head", "tail"]
 """Where a freed block enters the free queue: the head is reused next, the tail last."""
 
-FreeReason = Literal["finished", "aborted", "preempted", "merged", "copied", "window", "load_failed"]
+FreeReason = Literal["finished", "aborted", "preempted", "merged", "copied", "window", "state", "load_failed"]
 
 EvictReason = Literal["reused", "replaced", "reset", "distrusted"]
 """Why a block's content was forgotten: it is given away; a longer prefix took its place; the cache was reset; it may
@@ -211,6 +211,8 @@ class PrefixHit(Event):
             "HashChain.root",
             "HashChain.link",
             "KVCacheManager.extend_hashes",
+            "KVCacheManager.begin_step",
+            "KVCacheGroup.begin_step",
             "KVCacheManager.admit",
         )
     }
@@ -218,6 +220,23 @@ class PrefixHit(Event):
         "": InVllm(
             "manager", "get_computed_blocks", "The longest prefix whose blocks are cached in every group is reused."
         )
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPrefixFound(Event):
+    """At a look-up some groups hit a longer prefix than others, which had dropped theirs: it is cached there again.
+
+    A chunk of a request with states ends at that position, and a sparse retention keeps what a hit there needs.
+    """
+
+    request_id: int
+    num_tokens: int
+    """0 when a later look-up finds that all groups agree."""
+
+    topic = "request"
+    decided_by = {
+        "": ("PrefixLookup.longest_hit", "KVCacheManager.longest_hit", "KVCacheManager.note_shared_prefix"),
     }
 
 
@@ -271,6 +290,9 @@ class RequestScheduled(Event):
             "Scheduler.has_seats",
             "Scheduler.skips",
             "Scheduler.longest_chunk",
+            "Scheduler.clipped",
+            "KVCacheGroup.chunk_end",
+            "StateGroup.chunk_unit",
             "Scheduler.admit",
             "WaitingQueue.remove_request",
             "KVCacheManager.can_admit",
@@ -722,7 +744,7 @@ class BlockFreed(Event):
     """One reference to a block was dropped; at ref_count 0 it entered the free queue at `queue_end`, content kept.
 
     For finished, aborted and preempted requests the table entry went with it; a merged or copied block had lost its
-    entry before; a block that left the window becomes a null entry.
+    entry before; a block that left the window, or whose state a newer block goes on from, becomes a null entry.
     """
 
     block_id: int
@@ -770,6 +792,15 @@ class BlockFreed(Event):
             "KVCacheGroup.copies_before_write",
             "KVCacheGroup.copy",
             "BlockPool.release",
+            "KVCacheGroup.release",
+        ),
+        "state": (
+            "StateGroup.num_skipped_tokens",
+            "StateGroup.drop_skipped",
+            "BlockPool.reused_first",
+            "BlockPool.release",
+            "FreeQueue.append",
+            "FreeQueue.prepend",
             "KVCacheGroup.release",
         ),
         "window": (
@@ -881,6 +912,31 @@ class BlockCopied(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class StateCopied(Event):
+    """A request's state goes on in a fresh block: it is copied there before the step's forward pass.
+
+    The block that it is copied from keeps the state after num_tokens tokens, for other requests to hit; it is freed
+    later. Nothing changes by this event: BlockAllocated has put the fresh block into the table.
+    """
+
+    block_id: int
+    into_block_id: int
+    request_id: int
+    group: int
+    num_tokens: int
+
+    topic = "block"
+    decided_by = {
+        "": (
+            "KVCacheGroup.carry_over",
+            "KVCacheGroup.num_missing_blocks",
+            "KVCacheManager.allocate",
+            "KVCacheManager.take_copies",
+        )
+    }
+
+
+@dataclass(frozen=True, slots=True)
 class HashesMoved(Event):
     """All hashes of a block, and its map entries, were moved to another block that holds the same content."""
 
@@ -905,7 +961,25 @@ class SlotsWritten(Event):
 
     topic = "model"
     phase = "forward"
-    decided_by = {"": ("KVCacheManager.slot_runs", "BlockPool.null_block", "Engine._forward")}
+    decided_by = {"": ("KVCacheManager.slot_runs", "KVCacheGroup.slot_runs", "BlockPool.null_block", "Engine._forward")}
+
+
+@dataclass(frozen=True, slots=True)
+class StateAdvanced(Event):
+    """The forward pass overwrote a request's state after `start` tokens with the one after `end` tokens, in one block.
+
+    With start 0 it began with the zero state, whatever the block held.
+    """
+
+    request_id: int
+    group: int
+    block_id: int
+    start: int
+    end: int
+
+    topic = "model"
+    phase = "forward"
+    decided_by = {"": ("KVCacheGroup.slot_runs", "KVCacheManager.slot_runs", "Engine._forward")}
 
 
 @dataclass(frozen=True, slots=True)

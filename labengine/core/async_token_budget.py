@@ -55,6 +55,7 @@ class AsyncTokenBudgetScheduler(TokenBudgetScheduler):
 
     def refuse_what_it_lacks(self, config: EngineConfig, connector: Connector | None) -> None:
         """Raise ConfigError for an external tier, whose loads and saves follow booked steps, and for speculation."""
+        super().refuse_what_it_lacks(config, connector)
         if connector is not None:
             raise ConfigError("edition vllm-async has no external tier: use edition vllm")
         if config.num_drafts:

@@ -28,7 +28,9 @@ from labengine.core.prefill_first import PrefillFirstScheduler
 from labengine.core.prefix_lookup import PrefixLookup
 from labengine.core.request import ExtraKeys, Request
 from labengine.core.sliding_window import SlidingWindowGroup
+from labengine.core.state_group import StateGroup
 from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.core.vllm_states import VllmStateGroup
 from labengine.core.waiting_queue import PriorityQueue, WaitingQueue
 
 NANO_VLLM = Parts(
@@ -37,6 +39,7 @@ NANO_VLLM = Parts(
     kv_cache_manager=NanoKVCacheManager,
     full_attention_group=FullAttentionGroup,
     sliding_window_group=SlidingWindowGroup,
+    state_group=StateGroup,
     block_pool=NanoBlockPool,
     free_queue=FreeQueue,
     hash_chain=HashChain,
@@ -65,6 +68,7 @@ LABENGINE = Parts(
     kv_cache_manager=KVCacheManager,
     full_attention_group=FullAttentionGroup,
     sliding_window_group=SlidingWindowGroup,
+    state_group=StateGroup,
     block_pool=BlockPool,
     free_queue=FreeQueue,
     hash_chain=HashChain,
@@ -136,6 +140,7 @@ VLLM = Parts(
     scheduler=VllmScheduler,
     kv_cache_manager=VllmKVCacheManager,
     full_attention_group=PromptTailGroup,
+    state_group=VllmStateGroup,
     block_pool=VllmBlockPool,
     hash_chain=VllmHashChain,
     merge_policy=KeepDuplicates,

@@ -12,6 +12,7 @@ from labengine.core.block_pool import BlockPool
 from labengine.core.journal import Journal
 from labengine.core.merge_policy import MergePolicy
 from labengine.core.request import Request
+from labengine.core.step_plan import SlotRun
 from labengine.events import (
     BlockAllocated,
     BlockCached,
@@ -72,6 +73,9 @@ class KVCacheGroup:
     caches_every_block = True
     """True when every full block is worth caching."""
 
+    keeps_states = False
+    """True when a block holds one state instead of the KV of block_size tokens: each step overwrites it."""
+
     finds_longest = True
     """False declares a policy that may leave cached blocks unused: the rule `longest` is not judged on it."""
 
@@ -95,6 +99,27 @@ class KVCacheGroup:
     def is_worth_caching(self, request: Request, index: int) -> bool:
         """Return False for a full block that no hit can ever use."""
         return True
+
+    def begin_step(self) -> None:
+        """Note that a step is being scheduled."""
+
+    def chunk_end(self, request: Request, start: int, end: int) -> int:
+        """Return where a chunk of tokens [start, end) has to end, so that other requests can use what it caches."""
+        return end
+
+    def slot_runs(self, request: Request, start: int, end: int) -> tuple[SlotRun, ...]:
+        """Return the slots for the KV of tokens [start, end).
+
+        Position p at table[p // block_size], offset p % block_size.
+        """
+        table, size = request.block_tables[self.index], self.block_size
+        runs = []
+        while start < end:
+            offset = start % size
+            length = size - offset if size - offset < end - start else end - start
+            runs.append((table[start // size], offset, length))
+            start += length
+        return tuple(runs)
 
     # -- looking up ----------------------------------------------------------------------------------------------------
 
@@ -199,6 +224,10 @@ class KVCacheGroup:
         if BlockAllocated in self._hooks:
             for index, block_id in enumerate(block_ids, len(table) - missing):
                 self._hooks.emit(BlockAllocated(block_id, request.request_id, self.index, index))
+
+    def carry_over(self, request: Request, num_entries: int) -> BlockCopy | None:
+        """Return what to copy into the newest block of a table that had num_entries entries before: here nothing."""
+        return None
 
     def _take(self, request: Request, num_blocks: int) -> list[int]:
         if num_blocks > (num_free := self._pool.num_free):

@@ -15,7 +15,7 @@ from labengine.core.kv_cache_group import KVCacheGroup
 from labengine.core.prefix_lookup import Hit, PrefixLookup
 from labengine.core.request import Request
 from labengine.core.step_plan import SlotRun
-from labengine.events import ExternalHit, FreeReason, PrefixCacheReset, PrefixHit, RequestForked
+from labengine.events import ExternalHit, FreeReason, PrefixCacheReset, PrefixHit, RequestForked, SharedPrefixFound
 from labengine.record.hooks import Hooks
 
 Moment = Literal["allocated", "computed"]
@@ -57,6 +57,11 @@ class KVCacheManager:
         self._hooks = hooks
         self._journal = journal
 
+    def begin_step(self) -> None:
+        """Note that a step is being scheduled: what was written in the one before can be read."""
+        for group in self.groups:
+            group.begin_step()
+
     # -- looking up ----------------------------------------------------------------------------------------------------
 
     def find_prefix(self, request: Request) -> Hit:
@@ -70,6 +75,16 @@ class KVCacheManager:
     def longest_hit(self, request: Request, max_tokens: int) -> Hit:
         """Return the longest hit, of at most max_tokens tokens, that all groups have: no group skips a token alone."""
         return self._prefix_lookup.longest_hit(request, max_tokens)
+
+    def note_shared_prefix(self, request: Request, hit: Hit) -> None:
+        """Note where a prefix ends that some groups hold and others have dropped: it is worth caching there."""
+        num_tokens, before = hit.shared_prefix_boundary, request.shared_prefix_boundary
+        if num_tokens == before:
+            return
+        self._journal.record((setattr, request, "shared_prefix_boundary", before))
+        request.shared_prefix_boundary = num_tokens
+        if SharedPrefixFound in self._hooks:
+            self._hooks.emit(SharedPrefixFound(request.request_id, num_tokens))
 
     def can_admit(self, request: Request, hit: Hit, num_external: int = 0, num_spare: int = 0) -> bool:
         """Return True when the whole request fits now and leaves num_spare blocks free.
@@ -97,7 +112,6 @@ class KVCacheManager:
 
         num_external: tokens after the hit that the external tier is about to fill.
         """
-        request.shared_prefix_boundary = hit.shared_prefix_boundary
         if not self.has_room(hit, num_external, [-(-num_tokens // g.block_size) for g in self.groups], num_spare):
             return False
         num_computed = hit.num_tokens + num_external
@@ -108,8 +122,7 @@ class KVCacheManager:
         self._set_computed(request, hit.num_tokens if request.is_loading else num_computed)
         if num_computed:
             self.allocate_computed(request, hit, num_external)
-        for group in self.groups:
-            group.extend(request, num_tokens)
+        self._extend(request, num_tokens)
         if not request.is_loading:
             self.register(request, num_tokens, "allocated")
         return True
@@ -144,8 +157,7 @@ class KVCacheManager:
                 return False
             for group, index in to_copy if self._has_forked else ():
                 self.copy(group, request, index)
-            for group in self.groups:
-                group.extend(request, num_tokens)
+            self._extend(request, num_tokens)
         self.register(request, num_tokens, "allocated")
         return True
 
@@ -156,6 +168,14 @@ class KVCacheManager:
         if self._has_forked:
             missing += len(self._entries_to_copy(request, num_tokens))
         return missing <= self.pool.num_free
+
+    def _extend(self, request: Request, num_tokens: int) -> None:
+        """Append blocks to all tables; a state that goes on in a fresh block is copied into it."""
+        for group in self.groups:
+            num_entries = len(request.block_tables[group.index])
+            group.extend(request, num_tokens)
+            if group.keeps_states and (copy := group.carry_over(request, num_entries)) is not None:
+                self._set_copies([*self.copies, copy])
 
     def free(self, request: Request, reason: FreeReason) -> None:
         """Give back all blocks of a request; what was to be copied for it is not."""
@@ -240,18 +260,8 @@ class KVCacheManager:
     # -- slots ---------------------------------------------------------------------------------------------------------
 
     def slot_runs(self, request: Request, start: int, end: int, group: KVCacheGroup) -> tuple[SlotRun, ...]:
-        """Return the slots for the KV of tokens [start, end).
-
-        Position p at table[p // block_size], offset p % block_size.
-        """
-        table, size = request.block_tables[group.index], group.block_size
-        runs = []
-        while start < end:
-            offset = start % size
-            length = size - offset if size - offset < end - start else end - start
-            runs.append((table[start // size], offset, length))
-            start += length
-        return tuple(runs)
+        """Return the slots for the KV of tokens [start, end), or the one block of a state; see the group's."""
+        return group.slot_runs(request, start, end)
 
     def external_blocks(self, request: Request, num_local: int, num_computed: int) -> list[BlockTransfer]:
         """Return the blocks of tokens [num_local, num_computed) that later tokens read, to be filled by a load."""

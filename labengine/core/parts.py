@@ -39,6 +39,7 @@ class Parts:
     kv_cache_manager: type[KVCacheManager] = _AS_EDITION
     full_attention_group: type[KVCacheGroup] = _AS_EDITION
     sliding_window_group: type[KVCacheGroup] = _AS_EDITION
+    state_group: type[KVCacheGroup] = _AS_EDITION
     block_pool: type[BlockPool] = _AS_EDITION
     free_queue: type[FreeQueue] = _AS_EDITION
     hash_chain: type[HashChain] = _AS_EDITION
@@ -86,7 +87,11 @@ class Parts:
     ) -> Scheduler:
         """Return a core with an empty pool: the scheduler on its manager, on the groups, on the pool."""
         pool = self.block_pool(config.num_blocks, self.free_queue(config.num_blocks), hooks, journal)
-        kinds = {"full": self.full_attention_group, "sliding_window": self.sliding_window_group}
+        kinds = {
+            "full": self.full_attention_group,
+            "sliding_window": self.sliding_window_group,
+            "state": self.state_group,
+        }
         merge_policy = self.merge_policy()
         groups = tuple(
             kinds[spec.kind](index, config, pool, merge_policy, hooks, journal)

@@ -98,8 +98,9 @@ def owners(parts: Parts, connector: type[Connector] = Connector) -> dict[str, tu
     return {
         "Scheduler": (parts.scheduler,),
         "KVCacheManager": (parts.kv_cache_manager,),
-        "KVCacheGroup": (parts.full_attention_group, parts.sliding_window_group),
+        "KVCacheGroup": (parts.full_attention_group, parts.sliding_window_group, parts.state_group),
         "SlidingWindowGroup": (parts.sliding_window_group,),
+        "StateGroup": (parts.state_group,),
         "BlockPool": (parts.block_pool,),
         "FreeQueue": (parts.free_queue,),
         "HashChain": (parts.hash_chain,),

@@ -49,15 +49,21 @@ class ScheduledRequest:
 
     Attention of the token at position p reads positions 0..p of the request (in a window group the last `window` of
     them), through block_tables.
+
+    A state group's run is ((block_id, 0, 1),): the one block whose state is read and overwritten. With start == 0 the
+    forward begins with the zero state, whatever the block holds; else the block holds the state after `start` tokens
+    by then: where the chunk goes into another block than the one that holds it, StepPlan.copies has had it copied.
+    After the forward it holds the state after `end` tokens.
     """
 
     request_id: int
     token_ids: tuple[int, ...]
     start: int
     block_tables: tuple[tuple[int, ...], ...]
-    """Per KV-cache group; entry i holds positions [i * block_size, (i + 1) * block_size). Null entries: never read."""
+    """Per KV-cache group; entry i holds positions [i * block_size, (i + 1) * block_size), or of a state group the state
+    after at most (i + 1) * block_size tokens. Null entries: never read."""
     slot_runs: tuple[tuple[SlotRun, ...], ...]
-    """Per KV-cache group; their lengths add up to num_tokens."""
+    """Per KV-cache group; their lengths add up to num_tokens, in a state group to 1."""
     is_prefill: bool
     samples: bool
     """True when the last scheduled token is the request's last: its logits give the next token."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from labengine.core.connector import BlockTransfer
+from labengine.config import ConfigError, EngineConfig
+from labengine.core.connector import BlockTransfer, Connector
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request, RequestStatus
 from labengine.core.scheduler import NOT_ADMITTED, Admission, Scheduler
@@ -19,8 +20,14 @@ class TokenBudgetScheduler(Scheduler):
     Source: vLLM v1's scheduler (0.32, synchronous, scheduler_reserve_full_isl).
     """
 
+    def refuse_what_it_lacks(self, config: EngineConfig, connector: Connector | None) -> None:
+        """Raise ConfigError for state groups beside an external tier: it files KV by blocks of tokens."""
+        if connector is not None and any(group.kind == "state" for group in config.groups):
+            raise ConfigError("the external tier cannot keep states: leave out external, or the state groups")
+
     def schedule(self) -> StepPlan:
         """Plan running requests in order, then waiting ones, until the step's budget of tokens is spent."""
+        self.manager.begin_step()
         self.take_arrived()
         chunk = self.longest_chunk()
         preempted: list[int] = []
@@ -40,8 +47,8 @@ class TokenBudgetScheduler(Scheduler):
             request = self.running[place]
             num_tokens = self.num_plannable(request)
             if num_tokens > 1:
-                num_tokens = min(num_tokens, budget, chunk)
-            elif num_tokens <= 0:
+                num_tokens = self.clipped(request, self.next_position(request), min(num_tokens, budget, chunk))
+            if num_tokens <= 0:
                 place += 1
                 continue
             if not self.allocate_or_preempt(request, self.next_position(request) + num_tokens, batch, preempted):
@@ -64,6 +71,16 @@ class TokenBudgetScheduler(Scheduler):
         num_known = request.num_tokens
         fits = self.manager.has_blocks_for
         return next((num for num in range(len(request.drafts), 0, -1) if fits(request, num_known + num)), 0)
+
+    def clipped(self, request: Request, start: int, num_tokens: int) -> int:
+        """Return how many of num_tokens tokens from `start` on a chunk has: it ends where states can be cached.
+
+        0 where no such position is within them: the request waits for more of a step's budget.
+        """
+        end = start + num_tokens
+        for group in self.manager.groups:
+            end = group.chunk_end(request, start, end)
+        return end - start
 
     def next_position(self, request: Request) -> int:
         """Return the first position of a request that no step has been planned for: the first without KV."""
@@ -113,6 +130,7 @@ class TokenBudgetScheduler(Scheduler):
             has_blocks = self.manager.allocate(request, request.num_computed_tokens + num_tokens)
             return num_tokens if has_blocks else NOT_ADMITTED
         hit = self.manager.find_prefix(request)
+        self.manager.note_shared_prefix(request, hit)
         num_external = self.match_external(request, hit)
         num_spare = int(self.config.watermark * self.config.num_blocks) if self.running else 0
         if not self.manager.can_admit(request, hit, num_external, num_spare):
@@ -120,6 +138,8 @@ class TokenBudgetScheduler(Scheduler):
         num_computed = hit.num_tokens + num_external
         is_loading = num_external > 0 and self.external.is_async
         num_tokens = 0 if is_loading else min(request.num_tokens - num_computed, limit)
+        if num_tokens > 0 and not (num_tokens := self.clipped(request, num_computed, num_tokens)):
+            return NOT_ADMITTED
         self._set(request, "is_loading", is_loading)
         if not self.manager.admit(request, hit, num_computed + num_tokens, num_external, num_spare=num_spare):
             return NOT_ADMITTED

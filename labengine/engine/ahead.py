@@ -179,6 +179,8 @@ class OverlappedEngine(Engine):
             return
         if ahead.plan.copies:  # they are made when the step begins
             return
+        if any(group.keeps_states for group in self.scheduler.manager.groups):  # a rollback cannot bring a state back
+            return
         if pool.num_losses > num_losses and not pool.blocks_to_give_back().isdisjoint(ahead.plan.written_blocks()):
             return
         with suppress(Exception):

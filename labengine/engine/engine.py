@@ -23,7 +23,7 @@ from labengine.core.parts import Parts
 from labengine.core.proposer import Proposer
 from labengine.core.request import ExtraKeys, Request, RequestStatus
 from labengine.core.state import take_snapshot
-from labengine.core.step_plan import Logits, StepPlan
+from labengine.core.step_plan import Logits, ScheduledRequest, StepPlan
 from labengine.engine.failure import failure_event, is_failure, name_of
 from labengine.engine.interrupts import interrupts_allowed, interrupts_deferred
 from labengine.engine.runner import Runner
@@ -32,6 +32,7 @@ from labengine.events import (
     EngineStarted,
     ForwardRan,
     SlotsWritten,
+    StateAdvanced,
     StepEnded,
     StepFailed,
     StepRolledBack,
@@ -322,15 +323,26 @@ class Engine:
             return None
         self._written, self.reached = plan, "forward"
         logits = self.runner.forward(plan)
-        if SlotsWritten in self.hooks:
+        if SlotsWritten in self.hooks or StateAdvanced in self.hooks:
             for request in plan.scheduled:
-                for group, runs in enumerate(request.slot_runs):
-                    self.hooks.emit(SlotsWritten(request.request_id, group, request.start, runs))
+                self._emit_written(request)
         if ForwardRan in self.hooks:
             self.hooks.emit(ForwardRan(len(plan.scheduled), plan.num_tokens))
         self.transfers.save(plan)
         self.reached = "sample"
         return logits
+
+    @rolls_back
+    def _emit_written(self, request: ScheduledRequest) -> None:
+        for group, runs in zip(self.scheduler.manager.groups, request.slot_runs, strict=False):
+            if not group.keeps_states:
+                if SlotsWritten in self.hooks:
+                    self.hooks.emit(SlotsWritten(request.request_id, group.index, request.start, runs))
+            elif StateAdvanced in self.hooks:
+                for block_id, _, _ in runs:
+                    self.hooks.emit(
+                        StateAdvanced(request.request_id, group.index, block_id, request.start, request.end)
+                    )
 
     @rolls_back
     def _update(self, plan: StepPlan, token_ids: list[int]) -> None:

@@ -12,7 +12,7 @@ from labengine.core.part_methods import class_name, definers
 from labengine.core.parts import Parts, base_classes
 from labengine.session.reasons import Method, method_of
 
-GROUP_FIELDS = {"full": "full_attention_group", "sliding_window": "sliding_window_group"}
+GROUP_FIELDS = {"full": "full_attention_group", "sliding_window": "sliding_window_group", "state": "state_group"}
 """Per kind of KV-cache group, the field of Parts that names its class."""
 
 
