@@ -73,6 +73,7 @@ class Oracle:
     ) -> None:
         self.memory = SlotMemory([group.block_size for group in groups], saved)
         self._groups = groups
+        self._sizes = [group.block_size for group in groups]
         self._null_block = null_block
         self._identities = identities
         self._readers: dict[int, _Reader] = {}
@@ -94,7 +95,10 @@ class Oracle:
         readers = [self._reader(part.request_id, part.end) for part in plan.scheduled]
         for part, reader in zip(plan.scheduled, readers, strict=True):
             self._write(part, reader)
-        misreads = [m for part, reader in zip(plan.scheduled, readers, strict=True) for m in self._read(part, reader)]
+        misreads: list[Misread] = []
+        for part, reader in zip(plan.scheduled, readers, strict=True):
+            if not self._extends_last_blocks(part, reader.views):
+                misreads += self._read(part, reader)
         self._under_way = None
         return misreads
 
@@ -162,13 +166,12 @@ class Oracle:
     # -- writing -------------------------------------------------------------------------------------------------------
 
     def _write(self, part: ScheduledRequest, reader: _Reader) -> None:
-        identities, seen_by = reader.identities, self._seen_by
+        identities, seen_of, write = reader.identities, self._seen_by.get, self.memory.write
         for group, (runs, view) in enumerate(zip(part.slot_runs, reader.views, strict=True)):
-            position, size = part.start, self._groups[group].block_size
+            position, size = part.start, self._sizes[group]
             for block_id, offset, length in runs:
-                written = identities[position : position + length]
-                self.memory.write(block_id, group, offset, written, part.request_id)
-                seen = seen_by.get(block_id)
+                write(block_id, group, offset, identities[position : position + length], part.request_id)
+                seen = seen_of(block_id)
                 if seen and (len(seen) > 1 or seen.get(view) != position // size):
                     self._disturb(block_id, (view, position // size))
                 position += length
@@ -198,8 +201,6 @@ class Oracle:
         for group, (table, view) in enumerate(zip(part.block_tables, reader.views, strict=True)):
             if table != view.table:
                 self._follow_table(view, table)
-            elif not view.stale and self._extends_last_block(part, group, view):
-                continue
             size, window = self._groups[group].block_size, self._groups[group].window
             first = 0 if window is None else max(0, part.start - window + 1)
             begin, end = max(first // size, min(view.num_read, part.start // size)), -(-part.end // size)
@@ -211,11 +212,13 @@ class Oracle:
                     self._seen_by.setdefault(table[index], {})[view] = index
             view.num_read = end
 
-    def _extends_last_block(self, part: ScheduledRequest, group: int, view: _View) -> bool:
-        """Return True for one more token in an entry that was compared before: it was written where it will be read."""
-        size = self._groups[group].block_size
-        index, offset = divmod(part.start, size)
-        return index < view.num_read and part.slot_runs[group] == ((view.table[index], offset, 1),)
+    def _extends_last_blocks(self, part: ScheduledRequest, views: Sequence[_View]) -> bool:
+        """Return True for one more token in entries that were compared before: it was written where it will be read."""
+        for view, table, runs, size in zip(views, part.block_tables, part.slot_runs, self._sizes, strict=True):
+            index, offset = divmod(part.start, size)
+            if index >= view.num_read or view.stale or table != view.table or runs != ((table[index], offset, 1),):
+                return False
+        return True
 
     def _compare(
         self, part: ScheduledRequest, group: int, index: int, first: int, identities: Sequence[int]

@@ -25,13 +25,15 @@ def judge_plan(state: State, plan: StepPlan, *, registers_early: bool) -> Iterat
     registers_early: the edition registers a block's content when it is allocated. Other tables and the map may name the
     block before this very step writes it.
     """
+    sizes = [group.block_size for group in state.groups]
     for part in plan.scheduled:
+        start, end = part.start, part.end
         for group, runs in enumerate(part.slot_runs):
-            size = state.groups[group].block_size
-            if not follows_slot_rule(runs, part.block_tables[group], part.start, part.end, size):
+            size = sizes[group]
+            if not follows_slot_rule(runs, part.block_tables[group], start, end, size):
                 yield _wrong_slot(part, group, size)
-            for index, (block_id, _, _) in enumerate(runs, part.start // size):
-                if state.ref_count(block_id) != 1 or (state.is_full(block_id) and not registers_early):
+            for index, (block_id, _, _) in enumerate(runs, start // size):
+                if not state.is_own(block_id):
                     yield from _judge_write(state, (part.request_id, group, index), block_id, registers_early)
     for load in plan.loads:
         yield from _judge_write(state, (load.request_id, load.group, load.index), load.block_id, registers_early)
@@ -93,15 +95,17 @@ def judge_progress(plan: StepPlan, stream: Stream) -> list[Blamed]:
 
 def _empty_shares(plan: StepPlan, stream: Stream) -> Iterator[Blamed]:
     for part in plan.scheduled:
-        if part.num_tokens < 1:
+        if not part.token_ids:
             text = f"request {part.request_id} is scheduled, and none of its tokens is computed: its hit may cover all"
             yield _blamed(text, part.request_id, stream)
 
 
 def _admitted_in_vain(plan: StepPlan, stream: Stream) -> Iterator[Blamed]:
     """Yield admitted requests that are not scheduled, except those that wait for a load or were preempted at once."""
+    if not any(type(event) is ev.PrefixHit for event in stream.under_way()):
+        return
     admitted: dict[int, None] = {}
-    for _, event, _ in stream.under_way():
+    for event in stream.under_way():
         if isinstance(event, ev.PrefixHit):
             admitted[event.request_id] = None
         elif isinstance(event, (ev.RequestPreempted, ev.RequestFinished)) or (
@@ -120,9 +124,10 @@ def judge_booked(plan: StepPlan, stream: Stream, scheduler: Scheduler, parts: Pa
     """
     if isinstance(scheduler, AsyncTokenBudgetScheduler):
         return
+    requests = scheduler.requests
     for part in plan.scheduled:
-        request = scheduler.requests.get(part.request_id)
-        if request is not None and request.has_blocks and request.num_computed_tokens < part.end:
+        request = requests.get(part.request_id)
+        if request is not None and request.num_computed_tokens < part.end and request.has_blocks:
             text = f"request {part.request_id} is computed up to token {part.end}, and counts "
             text += f"{request.num_computed_tokens} as computed ({decider_among(parts, BOOKING)})"
             yield _blamed(text, part.request_id, stream)
