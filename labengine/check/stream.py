@@ -14,7 +14,7 @@ from labengine.core.journal import Journal
 from labengine.core.request import Request, RequestStatus
 from labengine.record.fold import FINISHED, Fold
 
-FACTS_PER_TIME = 512
+FACTS_PER_TIME = 256
 """Facts that complete comparisons may cost on average, each time that one is possible: a small pool is compared
 completely each time. A fact takes about 0.07 us: a block's count, its keys and its place in the queue."""
 
