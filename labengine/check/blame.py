@@ -15,11 +15,10 @@ from labengine.record.violation import Violation
 
 
 class NumberedEvent(NamedTuple):
-    """An event with its number in the recording, and the length of the journal when it was emitted."""
+    """An event with its number in the recording."""
 
     number: int
     event: ev.Event
-    num_changes: int
 
 
 class Suspects(NamedTuple):

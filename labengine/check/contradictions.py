@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice, zip_longest
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from labengine.core.block import Key
 from labengine.core.block_pool import BlockPool
+from labengine.core.free_queue import FreeQueue, holds_in_order
 from labengine.core.request import Request
 from labengine.core.state import walk
 from labengine.record.fold import Changes, Fold, RequestFold
@@ -59,17 +60,16 @@ def all_contradictions(
     """
     found: list[Contradiction] = []
     blocks = pool.blocks
-    queue = walk(pool.free_queue, len(blocks))
     is_same_pool = (
         [block.ref_count for block in blocks] == fold.ref_counts
         and [block.keys for block in blocks] == fold.block_keys
-        and tuple(fold.free_queue) == queue
+        and _is_queue(pool.free_queue, fold.free_queue, len(blocks))
     )
     if not is_same_pool:
         found += islice(_of_blocks(fold, pool, range(len(fold.ref_counts))), MAX_FOUND)
         if not any(one.about == "queue" for one in found):
-            found += _of_order(fold, queue)
-    found += _of_list(fold, pool)
+            found += _of_order(fold, walk(pool.free_queue, len(blocks)))
+        found += _of_list(fold, pool)
     if pool.prefix_map != fold.prefix_map:
         found += islice(_of_map(fold, pool, {**pool.prefix_map, **fold.prefix_map}), MAX_FOUND)
     found += islice(_of_requests(fold, requests, request_ids, compare_all=True), MAX_FOUND)
@@ -110,6 +110,13 @@ def _of_queue_front(fold: Fold, pool: BlockPool) -> Iterator[Contradiction]:
     if front != tuple(islice(fold.free_queue, FRONT)) or len(pool.free_queue) != len(fold.free_queue):
         yield from _of_order(fold, walk(pool.free_queue, len(pool.blocks)))
         yield from _of_list(fold, pool)
+
+
+def _is_queue(free_queue: Any, claimed: Collection[int], num_blocks: int) -> bool:
+    """Return True if the free queue has the claimed blocks in their order. free_queue: of any class, a user's too."""
+    if isinstance(free_queue, FreeQueue) and holds_in_order(free_queue, claimed):
+        return True
+    return walk(free_queue, num_blocks) == tuple(claimed) and free_queue.fault() is None
 
 
 def _of_order(fold: Fold, queue: Sequence[int]) -> Iterator[Contradiction]:
@@ -159,8 +166,14 @@ def _of_requests(
             there = "there is no such request" if actual is None else "it is there"
             text = f"request {request_id} {'was never added' if claimed is None else 'is there'}"
             yield Contradiction("request", text, there, request_id)
-            continue
-        yield from _of_request(request_id, claimed, actual, compare_all=compare_all)
+        elif (
+            claimed.num_computed_tokens != actual.num_computed_tokens
+            or claimed.status != actual.status
+            or len(claimed.token_ids) != len(actual.token_ids)
+            or claimed.block_tables != actual.block_tables
+            or (compare_all and claimed.token_ids != actual.token_ids)
+        ):
+            yield from _of_request(request_id, claimed, actual, compare_all=compare_all)
 
 
 def _of_request(

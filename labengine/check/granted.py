@@ -35,11 +35,12 @@ def judge_granted(plan: StepPlan, stream: Stream, manager: KVCacheManager, parts
     """
     sizes = [group.block_size for group in manager.groups]
     for part in plan.scheduled:
-        for group, (table, size) in enumerate(zip(part.block_tables, sizes, strict=True)):
-            if len(table) * size < part.end:
+        end = part.end
+        for group, table in enumerate(part.block_tables):
+            if len(table) * sizes[group] < end:
                 text = (
-                    f"request {part.request_id} is scheduled up to token {part.end}, and the blocks of its "
-                    f"table{group_suffix(group)} hold {len(table) * size}"
+                    f"request {part.request_id} is scheduled up to token {end}, and the blocks of its "
+                    f"table{group_suffix(group)} hold {len(table) * sizes[group]}"
                 )
                 yield _not_granted(text, part.request_id, stream, parts, ev.RequestScheduled)
 

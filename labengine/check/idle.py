@@ -33,8 +33,10 @@ def judge_idle(plan: StepPlan, stream: Stream, scheduler: Scheduler, parts: Part
     stream: the events up to the plan.
     """
     passed_over = stream.running.difference([part.request_id for part in plan.scheduled])
+    if not passed_over:
+        return
     num_left = scheduler.config.max_num_batched_tokens - plan.num_tokens
-    if not passed_over or num_left <= 0 or not _serves_all(plan, stream, scheduler) or _has_preempted_itself(stream):
+    if num_left <= 0 or not _serves_all(plan, stream, scheduler) or _has_preempted_itself(stream):
         return
     num_free = scheduler.manager.pool.num_free
     for request_id in sorted(passed_over):
@@ -66,7 +68,7 @@ def _has_preempted_itself(stream: Stream) -> bool:
     vLLM schedules no request after that, and labengine neither.
     """
     kinds = (ev.RequestScheduled, ev.RequestPreempted)
-    newest = next((one.event for one in reversed(stream.under_way()) if isinstance(one.event, kinds)), None)
+    newest = next((event for event in reversed(stream.under_way()) if isinstance(event, kinds)), None)
     return isinstance(newest, ev.RequestPreempted)
 
 
@@ -92,7 +94,7 @@ def _overtaken_at(request: Request, stream: Stream, scheduler: Scheduler) -> int
     place = running.index(request.request_id) if request.request_id in running else len(running)
     before = stream.running.difference(running[place:])
     number = stream.last_number
-    for one in stream.under_way():
+    for one in stream.numbered_under_way():
         if isinstance(one.event, ev.RequestScheduled):
             number = one.number
             if one.event.request_id not in before:

@@ -131,12 +131,12 @@ class Judge:
         requests, blocks = self._state.follow_tables(named)
         requests |= self._changed_requests & named
         blocks |= self._blocks
-        keys = self._state.note_keys(blocks)
-        found = [
-            *judge_blocks(self._state, sorted(blocks), merges=self.merges),
-            *judge_keys(self._state, sorted(keys)),
-            *judge_requests(self._state, sorted(requests)),
-        ]
+        found: list[Violation] = []
+        if blocks or requests:
+            keys = self._state.note_keys(blocks)
+            found += judge_blocks(self._state, sorted(blocks), merges=self.merges)
+            found += judge_keys(self._state, sorted(keys))
+            found += judge_requests(self._state, sorted(requests))
         self._blocks, self._changed_requests = set(), set()
         self._is_torn = False
         return [BrokenState(violation) for violation in found]

@@ -75,7 +75,7 @@ class Names:
     def note_written(self, block_ids: Iterable[int]) -> None:
         """Note blocks whose content changes."""
         ids, blocks = range(len(self._blocks)), self._blocks
-        self._touched.update(i for i in block_ids if i in ids and blocks[i].keys)
+        self._touched.update([i for i in block_ids if i in ids and blocks[i].keys])
 
     def take_back(self) -> None:
         """Forget second contents of a step that was rolled back. Its blocks stay to be judged."""

@@ -52,6 +52,7 @@ class Oracle:
     ) -> None:
         self.memory = SlotMemory([group.num_slots for group in groups], saved)
         self._groups = groups
+        self._sizes = [group.block_size for group in groups]
         self._null_block = null_block
         self._identities = identities
         self._states = States(groups, null_block, identities)
@@ -80,7 +81,9 @@ class Oracle:
             if self._states.indices:
                 misreads += self._states.advance(part, reader.identities, self.memory)
             self._write(part, reader)
-        misreads += [m for part, reader in zip(plan.scheduled, readers, strict=True) for m in self._read(part, reader)]
+        for part, reader in zip(plan.scheduled, readers, strict=True):
+            if not self._extends_last_blocks(part, reader.views):
+                misreads += self._read(part, reader)
         self._under_way = None
         return misreads
 
@@ -148,16 +151,15 @@ class Oracle:
     # -- writing -------------------------------------------------------------------------------------------------------
 
     def _write(self, part: ScheduledRequest, reader: _Reader) -> None:
-        identities, seen_by = reader.identities, self._seen_by
+        identities, seen_of, write = reader.identities, self._seen_by.get, self.memory.write
         for group, (runs, view) in enumerate(zip(part.slot_runs, reader.views, strict=True)):
-            position, size = part.start, self._groups[group].block_size
+            position, size = part.start, self._sizes[group]
             for block_id, offset, length in runs:
                 if group in self._states.indices:
                     self._disturb(block_id)
                     continue
-                written = identities[position : position + length]
-                self.memory.write(block_id, group, offset, written, part.request_id)
-                seen = seen_by.get(block_id)
+                write(block_id, group, offset, identities[position : position + length], part.request_id)
+                seen = seen_of(block_id)
                 if seen and (len(seen) > 1 or seen.get(view) != position // size):
                     self._disturb(block_id, (view, position // size))
                 position += length
@@ -189,8 +191,6 @@ class Oracle:
                 continue
             if table != view.table:
                 self._follow_table(view, table)
-            elif not view.stale and self._extends_last_block(part, group, view):
-                continue
             size, window = self._groups[group].block_size, self._groups[group].window
             first = 0 if window is None else max(0, part.start - window + 1)
             begin, end = max(first // size, min(view.num_read, part.start // size)), -(-part.end // size)
@@ -203,11 +203,13 @@ class Oracle:
             # Entries with drafts are compared again once it is known which of their tokens are the request's own.
             view.num_read = min(end, part.num_known // size) if part.num_drafts else end
 
-    def _extends_last_block(self, part: ScheduledRequest, group: int, view: _View) -> bool:
-        """Return True for one more token in an entry that was compared before: it was written where it will be read."""
-        size = self._groups[group].block_size
-        index, offset = divmod(part.start, size)
-        return index < view.num_read and part.slot_runs[group] == ((view.table[index], offset, 1),)
+    def _extends_last_blocks(self, part: ScheduledRequest, views: Sequence[_View]) -> bool:
+        """Return True for one more token in entries that were compared before: it was written where it will be read."""
+        for view, table, runs, size in zip(views, part.block_tables, part.slot_runs, self._sizes, strict=True):
+            index, offset = divmod(part.start, size)
+            if index >= view.num_read or view.stale or table != view.table or runs != ((table[index], offset, 1),):
+                return False
+        return True
 
     def _compare(
         self, part: ScheduledRequest, group: int, index: int, first: int, identities: Sequence[int]

@@ -25,16 +25,18 @@ def judge_plan(state: State, plan: StepPlan, *, registers_early: bool) -> Iterat
     registers_early: the edition registers a block's content when it is allocated. Other tables and the map may name the
     block before this very step writes it.
     """
+    sizes = [group.block_size for group in state.groups]
     for part in plan.scheduled:
+        start, end = part.start, part.end
         for group, runs in enumerate(part.slot_runs):
-            size = state.groups[group].block_size
+            size = sizes[group]
             if state.groups[group].keeps_states:
                 yield from _judge_state(state, part, group, size, registers_early)
                 continue
-            if not follows_slot_rule(runs, part.block_tables[group], part.start, part.end, size):
+            if not follows_slot_rule(runs, part.block_tables[group], start, end, size):
                 yield _wrong_slot(part, group, size)
-            for index, (block_id, _, _) in enumerate(runs, part.start // size):
-                if state.ref_count(block_id) != 1 or (state.is_full(block_id) and not registers_early):
+            for index, (block_id, _, _) in enumerate(runs, start // size):
+                if not state.is_own(block_id):
                     yield from _judge_write(state, (part.request_id, group, index), block_id, registers_early)
     for load in plan.loads:
         yield from _judge_write(state, (load.request_id, load.group, load.index), load.block_id, registers_early)
@@ -113,15 +115,17 @@ def judge_progress(plan: StepPlan, stream: Stream) -> list[Blamed]:
 
 def _empty_shares(plan: StepPlan, stream: Stream) -> Iterator[Blamed]:
     for part in plan.scheduled:
-        if part.num_tokens < 1:
+        if not part.token_ids:
             text = f"request {part.request_id} is scheduled, and none of its tokens is computed: its hit may cover all"
             yield _blamed(text, part.request_id, stream)
 
 
 def _admitted_in_vain(plan: StepPlan, stream: Stream) -> Iterator[Blamed]:
     """Yield admitted requests that are not scheduled, except those that wait for a load or were preempted at once."""
+    if not any(type(event) is ev.PrefixHit for event in stream.under_way()):
+        return
     admitted: dict[int, None] = {}
-    for _, event, _ in stream.under_way():
+    for event in stream.under_way():
         if isinstance(event, ev.PrefixHit):
             admitted[event.request_id] = None
         elif isinstance(event, (ev.RequestPreempted, ev.RequestFinished)) or (
@@ -141,13 +145,16 @@ def judge_booked(plan: StepPlan, stream: Stream, scheduler: Scheduler, parts: Pa
     """
     if isinstance(scheduler, AsyncTokenBudgetScheduler):
         return
+    requests = scheduler.requests
     for part in plan.scheduled:
-        request = scheduler.requests.get(part.request_id)
-        if request is not None and request.has_blocks and request.num_computed_tokens < part.num_known:
+        request = requests.get(part.request_id)
+        if request is None or not request.has_blocks:
+            continue
+        if request.num_computed_tokens < part.num_known:
             text = f"request {part.request_id} is computed up to token {part.num_known}, and counts "
             text += f"{request.num_computed_tokens} as computed ({decider_among(parts, BOOKING)})"
             yield _blamed(text, part.request_id, stream)
-        elif request is not None and request.has_blocks and request.num_computed_tokens >= request.num_tokens:
+        elif request.num_computed_tokens >= request.num_tokens:
             text = f"request {part.request_id} has {request.num_tokens} tokens, the last one without KV, and counts "
             text += f"{request.num_computed_tokens} as computed ({decider_among(parts, BOOKING)})"
             yield _blamed(text, part.request_id, stream)

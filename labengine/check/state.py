@@ -64,6 +64,10 @@ class State(Protocol):
         """Return whether the block was registered as a full one, its tokens computed or about to be."""
         ...
 
+    def is_own(self, block_id: int) -> bool:
+        """Return whether one table entry alone has the block, and no cached content is in it: it may be written."""
+        ...
+
     def keys(self, block_id: int) -> tuple[Key, ...]:
         """Return the hashes that the block is registered under."""
         ...
@@ -108,6 +112,9 @@ class FoldState:
 
     def is_full(self, block_id: int) -> bool:
         return self.exists(block_id) and bool(self.fold.block_tokens[block_id])
+
+    def is_own(self, block_id: int) -> bool:
+        return self.ref_count(block_id) == 1 and not self.is_full(block_id)
 
     def keys(self, block_id: int) -> tuple[Key, ...]:
         return self.fold.block_keys[block_id] if self.exists(block_id) else ()
@@ -186,6 +193,12 @@ class LiveState:
 
     def is_full(self, block_id: int) -> bool:
         return self.exists(block_id) and bool(self._blocks[block_id].token_ids)
+
+    def is_own(self, block_id: int) -> bool:
+        if block_id not in self._block_ids:
+            return False
+        block = self._blocks[block_id]
+        return block.ref_count == 1 and not block.token_ids
 
     def keys(self, block_id: int) -> tuple[Key, ...]:
         return self._blocks[block_id].keys if self.exists(block_id) else ()

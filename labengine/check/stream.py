@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from labengine import events as ev
@@ -14,10 +14,14 @@ from labengine.core.journal import Journal
 from labengine.core.request import Request, RequestStatus
 from labengine.record.fold import FINISHED, Fold
 
-CREDIT_PER_STEP = 1024
-"""Facts per step that a complete comparison may cost on average: a small pool is compared completely each step."""
+FACTS_PER_TIME = 256
+"""Facts that complete comparisons may cost on average, each time that one is possible: a small pool is compared
+completely each time. A fact takes about 0.07 us: a block's count, its keys and its place in the queue."""
 
-_CHANGE_NOTHING = (ev.StepFailed, ev.DecisionDiffered)
+TOKENS_PER_FACT = 16
+
+CHANGE_NOTHING = (ev.StepFailed, ev.DecisionDiffered)
+"""Kinds that are emitted wherever the core stands: between a change and its event, too."""
 
 MAX_BLAMED = 50
 """Contradictions that one comparison reports: where everything is wrong, the first ones suffice."""
@@ -45,24 +49,30 @@ class Stream:
         self._is_at_start = False
         """True while the fold is the state at the open step's start; False also where an interrupt left it torn."""
         self._pool, self._requests, self._suspects, self._journal = pool, requests, suspects, journal
-        self._next_number = number
-        self._waiting: list[NumberedEvent] = []
-        self._recent: list[NumberedEvent] = []
+        self._waiting = _Events(number, [])
+        self._recent = _Events(number, [])
         """Events of the newest comparison: an event that contradicts the core is among them."""
+        self._num_reported = 0
+        """Length of the journal when the newest event that may tell of a change was emitted."""
         self._open = {i for i, request in fold.requests.items() if request.status != FINISHED}
         self.running = {i for i, request in fold.requests.items() if request.status == RequestStatus.RUNNING}
         """The requests that ran when the open step began."""
-        self._credit = 0
+        self._num_owed = 0
+        """Facts of the newest complete comparison that the times since have not made up for."""
 
     def note(self, event: ev.Event) -> None:
-        """Record one event; to be subscribed to events of every kind."""
-        self._waiting.append(NumberedEvent(self._next_number, event, len(self._journal)))
-        self._next_number += 1
+        """Record one event; to be subscribed to events of all kinds but CHANGE_NOTHING."""
+        self._waiting.events.append(event)
+        self._num_reported = len(self._journal)
+
+    def note_remark(self, event: ev.StepFailed | ev.DecisionDiffered) -> None:
+        """Record one event that tells of no change; to be subscribed to CHANGE_NOTHING."""
+        self._waiting.events.append(event)
 
     @property
     def last_number(self) -> int:
         """The number of the newest event."""
-        return self._next_number - 1
+        return self._waiting.end - 1
 
     def newest(self, is_wanted: Callable[[ev.Event], bool]) -> int | None:
         """Return the number of the newest wanted event of this step or of the one before; None for none."""
@@ -70,11 +80,15 @@ class Stream:
 
     def newest_events(self) -> list[NumberedEvent]:
         """Return the events of this step and of the one before, oldest first."""
-        return [*self._recent, *self._waiting]
+        return [*self._recent.numbered(), *self._waiting.numbered()]
 
-    def under_way(self) -> Sequence[NumberedEvent]:
+    def under_way(self) -> Sequence[ev.Event]:
         """Return the events of the open step so far, oldest first."""
-        return self._waiting
+        return self._waiting.events
+
+    def numbered_under_way(self) -> Sequence[NumberedEvent]:
+        """Return the same with their numbers."""
+        return self._waiting.numbered()
 
     # -- comparing -----------------------------------------------------------------------------------------------------
 
@@ -87,13 +101,13 @@ class Stream:
     def settle(self, *, compare_all: bool = False) -> list[Blamed]:
         """Apply the waiting events and compare. Called between steps, and at a step's end."""
         self._is_at_start = False
-        impossible = [*self._apply_waiting(self._fold)]
+        impossible = self._apply_waiting(self._fold)
         changes = self._fold.take_changes()
         self._follow(changes.requests)
         found = contradictions(self._fold, self._pool, self._requests, changes)
         if compare_all or self._is_time_for_all():
             found += all_contradictions(self._fold, self._pool, self._requests, self._open)
-        return [*impossible, *_sorted(map(self._blame, _distinct(found)))]
+        return [*impossible, *self._blamed(found)]
 
     def look_ahead(self) -> list[Blamed]:
         """Compare everything with the open step's events so far, and leave the step open.
@@ -101,33 +115,33 @@ class Stream:
         Also for a failed step: changes after its newest event are not reported yet, and are left out.
         """
         ahead = self._fold.copy()
-        impossible = [*self._apply_waiting(ahead)]
+        impossible = self._apply_waiting(ahead)
         self._waiting = self._recent
+        recent = self._recent.numbered()
         found = all_contradictions(ahead, self._pool, self._requests, ahead.requests)
-        unreported = Unreported.of(self._journal[self._num_reported_changes() :])
+        unreported = Unreported.of(self._journal[self._num_reported :])
         reported = [one for one in _distinct(found) if not unreported.concerns(one, self._requests)]
-        return [*impossible, *_sorted(filter(None, (blame(one, self._recent, self._suspects) for one in reported)))]
+        return [*impossible, *_sorted(filter(None, (blame(one, recent, self._suspects) for one in reported)))]
 
     def take_back(self) -> list[Blamed]:
         """Compare after a rollback, whose event is the newest: the core has to equal the fold again."""
-        *self._recent, rolled_back = self._waiting
-        self._waiting = []
+        *events, _ = self._waiting.events
+        number, self._recent = self.last_number, self._waiting._replace(events=events)
+        self._waiting = _Events(number + 1, [])
         if not self._is_at_start:
             self._fold = self._state()
             return []
         found = all_contradictions(self._fold, self._pool, self._requests, self._open)
-        number, recent, suspects = rolled_back.number, self._recent, self._suspects
+        recent, suspects = self._recent.numbered(), self._suspects
         return [blame_journal(one, recent, number, suspects) for one in _distinct(found)]
 
     # -- following -----------------------------------------------------------------------------------------------------
 
-    def _apply_waiting(self, fold: Fold) -> Iterator[Blamed]:
-        self._recent, self._waiting = self._waiting, []
-        for numbered in self._recent:
-            before = fold.num_impossible
-            fold.apply(numbered.event)
-            if fold.num_impossible > before:
-                yield blame_order(numbered, self._suspects)
+    def _apply_waiting(self, fold: Fold) -> list[Blamed]:
+        self._recent, self._waiting = self._waiting, _Events(self._waiting.end, [])
+        impossible = fold.apply_all(self._recent.events)
+        numbered = self._recent.numbered() if impossible else []
+        return [blame_order(numbered[place], self._suspects) for place in impossible]
 
     def _follow(self, request_ids: Iterable[int]) -> None:
         for request_id in request_ids:
@@ -142,21 +156,35 @@ class Stream:
                 self.running.discard(request_id)
 
     def _is_time_for_all(self) -> bool:
-        self._credit += CREDIT_PER_STEP
-        cost = len(self._pool.blocks) + len(self._pool.prefix_map)
-        cost += sum(request.num_tokens for i in self._open if (request := self._requests.get(i)) is not None)
-        if self._credit < cost:
+        self._num_owed -= FACTS_PER_TIME
+        if self._num_owed > 0:
             return False
-        self._credit = 0
+        num_tokens = sum(request.num_tokens for i in self._open if (request := self._requests.get(i)) is not None)
+        self._num_owed = len(self._pool.blocks) + len(self._pool.prefix_map) + num_tokens // TOKENS_PER_FACT
         return True
 
-    def _blame(self, one: Contradiction) -> Blamed:
-        number = self._recent[0].number if self._recent else self.last_number
-        return blame(one, self._recent, self._suspects) or without_blame(one, number, self._suspects)
+    def _blamed(self, found: Sequence[Contradiction]) -> list[Blamed]:
+        if not found:
+            return []
+        recent, suspects = self._recent.numbered(), self._suspects
+        number = recent[0].number if recent else self.last_number
+        return _sorted(blame(one, recent, suspects) or without_blame(one, number, suspects) for one in _distinct(found))
 
-    def _num_reported_changes(self) -> int:
-        reported = (one for one in reversed(self._recent) if type(one.event) not in _CHANGE_NOTHING)
-        return next((one.num_changes for one in reported), 0)
+
+class _Events(NamedTuple):
+    """Events that follow each other, and the first one's number in the recording."""
+
+    first_number: int
+    events: list[ev.Event]
+
+    @property
+    def end(self) -> int:
+        """The number of the event that will follow."""
+        return self.first_number + len(self.events)
+
+    def numbered(self) -> list[NumberedEvent]:
+        """Return the events, each with its number."""
+        return [*map(NumberedEvent, range(self.first_number, self.end), self.events)]
 
 
 class Unreported(NamedTuple):

@@ -17,7 +17,7 @@ from labengine.check.judge import Judge, WatchedEngine
 from labengine.check.plan_rules import judge_booked, judge_progress
 from labengine.check.shadow import Difference, Shadow
 from labengine.check.slot_memory import SavedBlocks, SlotMemory
-from labengine.check.stream import Stream
+from labengine.check.stream import CHANGE_NOTHING, Stream
 from labengine.check.tier import TierContent
 from labengine.check.watched_runner import WatchableRunner, WatchedRunner
 from labengine.core.connector import BlockKV
@@ -89,7 +89,8 @@ class Watch:
         self._shadow = Shadow(engine.scheduler, self._hooks, engine.journal, self.note_difference, self._stop)
         subscribe = self._hooks.subscribe
         self._subscriptions = [
-            subscribe(stream.note),
+            subscribe(stream.note, *(kind for kind in ev.EVENT_KINDS if kind not in CHANGE_NOTHING)),
+            subscribe(stream.note_remark, *CHANGE_NOTHING),
             subscribe(self._note_step, ev.StepStarted),
             subscribe(judge.note_block, ev.BlockAllocated, ev.BlockTouched, ev.BlockCached, ev.BlockFreed),
             subscribe(judge.note_replaced, ev.BlockMerged, ev.BlockCopied),

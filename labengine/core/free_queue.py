@@ -5,7 +5,7 @@ Doubly linked over two int lists; every operation is O(1).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 _OUT = -1
 
@@ -122,3 +122,18 @@ class FreeQueue:
         following[before] = after
         previous[after] = before
         self._length += len(block_ids)
+
+
+def holds_in_order(free_queue: FreeQueue, block_ids: Collection[int]) -> bool:
+    """Return True if the queue's list is intact and has exactly these blocks, in this order. O(length).
+
+    False for a subclass that keeps its blocks elsewhere. (No method: every method of a part can be asked of a user's.)
+    """
+    if type(free_queue).__iter__ is not FreeQueue.__iter__ or len(block_ids) != free_queue._length:
+        return False
+    following, previous, before = free_queue._next, free_queue._prev, free_queue._sentinel
+    for block_id in block_ids:
+        if following[before] != block_id or previous[block_id] != before:
+            return False
+        before = block_id
+    return following[before] == free_queue._sentinel and previous[free_queue._sentinel] == before

@@ -128,12 +128,15 @@ class KVCacheGroup:
         run: list[int] = []
         ratio, group = self._hash_ratio, self.index
         mapped_to, blocks, is_equal = self._pool.prefix_map.get, self._pool.blocks, self._merge_policy.is_equal
+        first = self.block_hashes(request, 0, 1)
+        if not first or mapped_to((group, first[0])) is None:  # most misses miss here: no other name is asked for
+            return run
         links = range(ratio - 1, num_blocks * ratio, ratio)
         for link, block_hash in zip(links, self.block_hashes(request, 0, num_blocks), strict=False):
             mapped = mapped_to((group, block_hash))
-            if mapped is None or not is_equal(blocks[mapped[0]], request, link):
+            if mapped is None or not is_equal(blocks[block_id := mapped[0]], request, link):
                 break
-            run.append(mapped[0])
+            run.append(block_id)
         return run
 
     def cached_block(self, request: Request, index: int) -> int | None:

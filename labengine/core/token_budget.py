@@ -87,6 +87,8 @@ class TokenBudgetScheduler(Scheduler):
         return request.num_computed_tokens
 
     def _admit_waiting(self, chunk: int, batch: list[ScheduledRequest]) -> None:
+        if not self.waiting:
+            return
         budget = self.config.max_num_batched_tokens - sum(scheduled.num_tokens for scheduled in batch)
         skipped: list[Request] = []
         while self.waiting and budget and len(self.running) < self.config.max_num_seqs:

@@ -151,6 +151,23 @@ class Fold:
         except LookupError:  # no such block, request, group or table entry
             self.num_impossible += 1
 
+    def apply_all(self, events: Iterable[ev.Event]) -> list[int]:
+        """Apply events one after the other; return the positions of those that cannot have followed."""
+        impossible: list[int] = []
+        method_of = self._APPLY.get
+        for position, event in enumerate(events):
+            apply = method_of(type(event))
+            if apply is None:
+                continue
+            before = self.num_impossible
+            try:
+                apply(self, event)
+            except LookupError:
+                self.num_impossible += 1
+            if self.num_impossible > before:
+                impossible.append(position)
+        return impossible
+
     def snapshot(self) -> Snapshot:
         """Return the contract's frozen record of this state."""
         owners = self._owners()

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from labengine.core.free_queue import FreeQueue
+from labengine.core.free_queue import FreeQueue, holds_in_order
 from random_cases import for_random
 
 
@@ -31,7 +31,8 @@ def _equals_a_list(rng: Random, num_operations: int) -> None:
     for _ in range(num_operations):
         before = list(model)
         undo = operate(rng, queue, model, num_blocks)
-        assert (list(queue), len(queue)) == (model, len(model))
+        assert (list(queue), len(queue)) == (model, len(model)) and holds_in_order(queue, model)
+        assert not model or not holds_in_order(queue, model[1:])
         assert [i in queue for i in range(num_blocks)] == [i in model for i in range(num_blocks)]
         if rng.random() < 0.3:
             undo()
@@ -67,6 +68,18 @@ def operate(rng: Random, queue: FreeQueue, model: list[int], num_blocks: int) ->
             model.insert(model.index(before) + 1, block_ids[0])
         return lambda: [queue.remove(block_id) for block_id in block_ids]
     return lambda: None
+
+
+@pytest.mark.parametrize("place", ("_next", "_prev"))
+def test_a_torn_link_is_seen_wherever_it_is(place: str) -> None:
+    for block_id in range(5):
+        queue = FreeQueue(4)
+        links = getattr(queue, place)
+        links[block_id] = (links[block_id] + 1) % 5
+        assert not holds_in_order(queue, range(4)) and queue.fault() is not None
+    queue = FreeQueue(4)
+    queue._length = 3
+    assert not holds_in_order(queue, range(4)) and not holds_in_order(queue, range(3)) and queue.fault() is not None
 
 
 def test_taking_more_than_there_are_changes_nothing() -> None:
