@@ -187,7 +187,7 @@ def _rotations(model: PagedModel, positions: Tensor) -> Rotations:
     head_dim = model.config.head_dim
     return {
         rope: Rotation.at(positions, rope.inverse_frequencies(head_dim).to(positions.device))
-        for rope in {layer.rope for layer in model.config.layers}
+        for rope in model.config.ropes
     }
 
 
@@ -199,7 +199,7 @@ def computed_anew(runner: ModelRunner, request: RequestState, position: int) -> 
     size, dtype = groups[0].block_size, model.norm.weight.dtype
     sizes = (size, config.num_kv_heads, config.head_dim)
     num_blocks = position // size + 1
-    kv = KVTensors(len(groups) * num_blocks, pool.layer_groups, *sizes, dtype, pool.device)
+    kv = KVTensors(len(groups) * num_blocks, pool.layer_groups, *sizes, dtype, pool.device, config.states)
     tables = tuple(tuple(range(g * num_blocks, (g + 1) * num_blocks)) for g in range(len(groups)))
     anew = replace(request, num_computed_tokens=position, block_tables=tables)
     backend = TorchGather(
