@@ -1,4 +1,6 @@
-"""A long run of random operations under watch: `python tests/soak.py --operations 1000000 [--forks] [--edition vllm]`.
+"""A long run of random operations under watch.
+
+    python tests/soak.py --operations 1000000 [--forks] [--states] [--edition vllm]
 
 Episodes as in check/test_silence.py, one after another, with seeds that the tests do not use. It ends at the first
 violation, leak or error, and names the seed; a progress line counts what was met so far.
@@ -23,9 +25,9 @@ NUM_OPERATIONS = 500
 """Per episode."""
 
 
-def play(seed: int, edition: str, with_forks: bool) -> Counter[str]:
+def play(seed: int, edition: str, *, with_forks: bool, with_states: bool) -> Counter[str]:
     """One episode to its end; what it met."""
-    episode = Episode(Random(f"{seed}"), edition, with_forks=with_forks)
+    episode = Episode(Random(f"{seed}"), edition, with_forks=with_forks, with_states=with_states)
     setup, done = episode.setup, 0
     for done, operation in enumerate(episode.operations(NUM_OPERATIONS), 1):
         if setup.watch.violations:
@@ -44,12 +46,13 @@ def main() -> None:
     parser.add_argument("--operations", type=int, default=1_000_000)
     parser.add_argument("--edition", default="labengine")
     parser.add_argument("--forks", action="store_true", help="several answers to a prompt, and branches")
+    parser.add_argument("--states", action="store_true", help="groups of state-space layers, and no tier")
     parser.add_argument("--seed", type=int, default=FIRST_SEED, help="of the first episode")
     selected = parser.parse_args()
     met: Counter[str] = Counter()
     seed, started = selected.seed, perf_counter()
     while met["operations"] < selected.operations:
-        met += play(seed, selected.edition, selected.forks)
+        met += play(seed, selected.edition, with_forks=selected.forks, with_states=selected.states)
         seed += 1
         if seed % 100 == 0 or met["operations"] >= selected.operations:
             seconds = perf_counter() - started

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from labengine import events as ev
 from labengine.check.invariants import judge_blocks, judge_keys, judge_requests
-from labengine.check.oracle import Misread
+from labengine.check.misread import Misread
 from labengine.check.past_state import PastState
 from labengine.check.state import FoldState
 from labengine.check.stream import Stream
@@ -85,6 +85,8 @@ class WrongWrite(Suspicion):
         match event:
             case ev.SlotsWritten(request_id, _, _, runs):
                 return request_id in requests and bool(blocks.intersection(block_id for block_id, _, _ in runs))
+            case ev.StateAdvanced():
+                return event.request_id in requests and event.block_id in blocks
             case ev.BlocksLoaded(request_id, transfers):
                 return request_id in requests and bool(blocks.intersection(block_id for _, _, block_id, _ in transfers))
         return False
@@ -117,7 +119,7 @@ class WrongRead(Suspicion):
 
     def concerns(self, event: ev.Event, blocks: set[int]) -> bool:
         """Return True for events of the request, and for any write: its KV may have been in another block before."""
-        kinds = (ev.SlotsWritten, ev.BlocksLoaded, ev.StepEnded, ev.StepRolledBack)
+        kinds = (ev.SlotsWritten, ev.StateAdvanced, ev.BlocksLoaded, ev.StepEnded, ev.StepRolledBack)
         return isinstance(event, kinds) or self._names_request(event)
 
 
@@ -156,11 +158,11 @@ def blocks_named_by(event: ev.Event) -> set[int]:
             return {block_id for block_id, _, _ in runs}
         case ev.BlocksLoaded(_, transfers):
             return {block_id for _, _, block_id, _ in transfers}
-        case ev.BlockMerged() | ev.BlockCopied():
+        case ev.BlockMerged() | ev.BlockCopied() | ev.StateCopied():
             return {event.block_id, event.into_block_id}
         case ev.BlockCached():
             return {event.block_id, *event.mapped}
-        case ev.BlockAllocated() | ev.BlockTouched() | ev.BlockEvicted() | ev.BlockFreed():
+        case ev.BlockAllocated() | ev.BlockTouched() | ev.BlockEvicted() | ev.BlockFreed() | ev.StateAdvanced():
             return {event.block_id}
     return set()
 

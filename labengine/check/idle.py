@@ -42,6 +42,8 @@ def judge_idle(plan: StepPlan, stream: Stream, scheduler: Scheduler, parts: Part
         if request is None or request.status is not RequestStatus.RUNNING:
             continue
         needed = _blocks_of_next_token(request, scheduler)
+        if _waits_for_a_boundary(request, num_left, scheduler):
+            continue
         if request.num_computed_tokens < request.num_tokens and needed <= num_free:
             yield _idle(request, num_left, needed, num_free, _overtaken_at(request, stream, scheduler), parts)
 
@@ -66,6 +68,15 @@ def _has_preempted_itself(stream: Stream) -> bool:
     kinds = (ev.RequestScheduled, ev.RequestPreempted)
     newest = next((one.event for one in reversed(stream.under_way()) if isinstance(one.event, kinds)), None)
     return isinstance(newest, ev.RequestPreempted)
+
+
+def _waits_for_a_boundary(request: Request, num_left: int, scheduler: Scheduler) -> bool:
+    """Return True while a prefill with states cannot reach a position at which its state is cached."""
+    start = request.num_computed_tokens
+    if start >= max(request.num_prompt_tokens, request.num_tokens - 1):
+        return False
+    sizes = (group.block_size for group in scheduler.manager.groups if group.keeps_states)
+    return any(start - start % size + size > start + num_left for size in sizes)
 
 
 def _blocks_of_next_token(request: Request, scheduler: Scheduler) -> int:

@@ -83,7 +83,7 @@ def judge_requests(state: State, request_ids: Iterable[int]) -> Iterator[Violati
                 yield from _held_after_the_end(state, request_id, request)
             continue
         for group, (table, spec) in enumerate(zip(request.block_tables, state.groups, strict=True)):
-            if spec.window is not None and request.status != "running":
+            if (spec.window is not None or spec.keeps_states) and request.status != "running":
                 continue  # it may wait for the external tier, with its window already at the end of the load
             first, end = blocks_read(spec, request.num_computed_tokens, request.num_computed_tokens)
             if first < end and (end > len(table) or state.null_block in table[first:end]):
@@ -91,7 +91,13 @@ def judge_requests(state: State, request_ids: Iterable[int]) -> Iterator[Violati
 
 
 def blocks_read(spec: GroupState, position: int, end: int) -> tuple[int, int]:
-    """Return the table entries [first, last) that hold tokens up to `end` and that a token at `position` attends to."""
+    """Return the table entries [first, last) that hold tokens up to `end` and that a token at `position` attends to.
+
+    Of states it is the last one, from which that token goes on.
+    """
+    if spec.keeps_states:
+        last = -(-end // spec.block_size)
+        return max(0, last - 1), last
     first = 0 if spec.window is None else max(0, position - spec.window + 1)
     return (first // spec.block_size, -(-end // spec.block_size)) if first < end else (0, 0)
 

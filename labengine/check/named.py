@@ -153,10 +153,13 @@ class Names:
         """Return whether an event put other content into a block, or the claimed content into another one."""
         if isinstance(event, ev.BlocksLoaded):
             return block_id in blocks_named_by(event)
-        if not isinstance(event, ev.SlotsWritten):
+        if isinstance(event, ev.SlotsWritten):
+            end = event.start + sum(length for _, _, length in event.runs)
+        elif isinstance(event, ev.StateAdvanced):
+            end = event.end
+        else:
             return False
         if event.request_id == claim.request_id and event.group == group:
-            end = event.start + sum(length for _, _, length in event.runs)
             return event.start < self._oracle.span(group, claim.entry)[1] <= end
         return block_id in blocks_named_by(event)
 

@@ -6,34 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from labengine.check.differences import kv_unlike
+from labengine.check.misread import Misread
 from labengine.check.slot_memory import CopiedKV, PrefixIdentities, SavedBlocks, SlotMemory
+from labengine.check.states import States
 from labengine.core.connector import BlockKV
 from labengine.core.step_plan import ScheduledRequest, StepPlan
 from labengine.events import BlockCached, Transfer
 from labengine.record.snapshot import GroupState
-from labengine.record.violation import Violation
-
-
-@dataclass(frozen=True, slots=True)
-class Misread:
-    """A read in which a token attended to a position of its own request and found other content."""
-
-    request_id: int
-    group: int
-    index: int
-    """The entry of the request's table."""
-    entry: int | None
-    """The block in that entry, or the null block; None when the table ends before."""
-    is_null: bool
-    position: int
-    finding: str
-
-    def violation(self) -> Violation:
-        """Return this as a violation of the rule `read`."""
-        where = f"position {self.position} in entry {self.index} of its table in group {self.group}"
-        text = f"request {self.request_id} reads {where}: {self.finding}"
-        block_ids = () if self.entry is None or self.is_null else (self.entry,)
-        return Violation("read", text, (self.request_id,), block_ids)
 
 
 @dataclass(slots=True, eq=False)
@@ -71,10 +50,11 @@ class Oracle:
         identities: PrefixIdentities,
         saved: SavedBlocks | None = None,
     ) -> None:
-        self.memory = SlotMemory([group.block_size for group in groups], saved)
+        self.memory = SlotMemory([group.num_slots for group in groups], saved)
         self._groups = groups
         self._null_block = null_block
         self._identities = identities
+        self._states = States(groups, null_block, identities)
         self._readers: dict[int, _Reader] = {}
         self._seen_by: dict[int, dict[_View, int]] = {}
         """Per block: the views that have compared it, and the table entry in each."""
@@ -90,11 +70,17 @@ class Oracle:
         self._under_way = plan
 
     def after_forward(self, plan: StepPlan) -> list[Misread]:
-        """Record the writes of a forward pass, then return its misreads. (Each layer is written before it is read.)"""
+        """Record the writes of a forward pass, then return its misreads. (Each layer is written before it is read.)
+
+        States are read before they are overwritten.
+        """
         readers = [self._reader(part.request_id, part.end) for part in plan.scheduled]
+        misreads: list[Misread] = []
         for part, reader in zip(plan.scheduled, readers, strict=True):
+            if self._states.indices:
+                misreads += self._states.advance(part, reader.identities, self.memory)
             self._write(part, reader)
-        misreads = [m for part, reader in zip(plan.scheduled, readers, strict=True) for m in self._read(part, reader)]
+        misreads += [m for part, reader in zip(plan.scheduled, readers, strict=True) for m in self._read(part, reader)]
         self._under_way = None
         return misreads
 
@@ -136,7 +122,7 @@ class Oracle:
         """Record that a block was copied into another one, for a request if it is known."""
         page = self.memory.page(block_id)
         writer = page.writer if request_id is None and page is not None else request_id
-        content = self.memory.read(block_id, group, 0, self._groups[group].block_size)
+        content = self.memory.read(block_id, group, 0, self._groups[group].num_slots)
         self.memory.forget(into_block_id)
         self.memory.write(into_block_id, group, 0, content, writer)
         self._disturb(into_block_id)
@@ -166,6 +152,9 @@ class Oracle:
         for group, (runs, view) in enumerate(zip(part.slot_runs, reader.views, strict=True)):
             position, size = part.start, self._groups[group].block_size
             for block_id, offset, length in runs:
+                if group in self._states.indices:
+                    self._disturb(block_id)
+                    continue
                 written = identities[position : position + length]
                 self.memory.write(block_id, group, offset, written, part.request_id)
                 seen = seen_by.get(block_id)
@@ -196,6 +185,8 @@ class Oracle:
 
     def _read(self, part: ScheduledRequest, reader: _Reader) -> Iterator[Misread]:
         for group, (table, view) in enumerate(zip(part.block_tables, reader.views, strict=True)):
+            if group in self._states.indices:
+                continue
             if table != view.table:
                 self._follow_table(view, table)
             elif not view.stale and self._extends_last_block(part, group, view):
@@ -256,7 +247,7 @@ class Oracle:
         writer = "by a load that no request waits for" if page.writer is None else f"for request {page.writer}"
         if page.group != group:
             return f"holds KV of group {page.group}, written {writer}"
-        found = page.slots[position % self._groups[group].block_size]
+        found = page.slots[position % self._groups[group].num_slots]
         if found is None:
             return "holds nothing at that slot"
         what = kv_unlike(self._identities, request_id, position, page.writer, found)
@@ -287,6 +278,5 @@ class Oracle:
         return reader
 
     def span(self, group: int, index: int) -> tuple[int, int]:
-        """Return the positions [start, end) of a table entry."""
-        size = self._groups[group].block_size
-        return index * size, (index + 1) * size
+        """Return the positions [start, end) whose KV a table entry holds; of a state the last one that it has seen."""
+        return self._groups[group].span(index)

@@ -51,7 +51,7 @@ class PastState:
     def memory(self) -> SlotMemory:
         """The slots' content as far as the recording shows it."""
         if self._memory is None:
-            self._memory = SlotMemory([group.block_size for group in self.fold.groups])
+            self._memory = SlotMemory([group.num_slots for group in self.fold.groups])
         return self._memory
 
     def apply(self, event: ev.Event, *, survives: bool) -> None:
@@ -63,6 +63,14 @@ class PastState:
         match event:
             case ev.SlotsWritten(request_id, group, start, runs):
                 self._write(request_id, group, start, runs)
+            case ev.StateCopied(block_id, into_block_id, request_id, group):
+                state = self.memory.read(block_id, group, 0, 1)
+                self.memory.forget(into_block_id)
+                self.memory.write(into_block_id, group, 0, state, request_id)
+            case ev.StateAdvanced(request_id, group, block_id, _, end):
+                state = [self.identities.up_to(request_id, end)[end - 1]]
+                self.memory.write(block_id, group, 0, state, request_id)
+                self._written[request_id, group] = end
             case ev.BlocksLoaded(request_id, transfers):
                 self._load(request_id, transfers)
             case ev.BlocksSaved(_, transfers):
@@ -83,7 +91,7 @@ class PastState:
 
         None when the recording does not show it.
         """
-        offset = position % self.fold.groups[group].block_size
+        offset = position % self.fold.groups[group].num_slots
         if self.memory.page(block_id) is None and not self.is_complete:
             return None
         own = self.identities.up_to(request_id, position + 1)[position]

@@ -28,6 +28,9 @@ def judge_plan(state: State, plan: StepPlan, *, registers_early: bool) -> Iterat
     for part in plan.scheduled:
         for group, runs in enumerate(part.slot_runs):
             size = state.groups[group].block_size
+            if state.groups[group].keeps_states:
+                yield from _judge_state(state, part, group, size, registers_early)
+                continue
             if not follows_slot_rule(runs, part.block_tables[group], part.start, part.end, size):
                 yield _wrong_slot(part, group, size)
             for index, (block_id, _, _) in enumerate(runs, part.start // size):
@@ -35,6 +38,21 @@ def judge_plan(state: State, plan: StepPlan, *, registers_early: bool) -> Iterat
                     yield from _judge_write(state, (part.request_id, group, index), block_id, registers_early)
     for load in plan.loads:
         yield from _judge_write(state, (load.request_id, load.group, load.index), load.block_id, registers_early)
+
+
+def _judge_state(
+    state: State, part: ScheduledRequest, group: int, size: int, registers_early: bool
+) -> Iterator[Violation]:
+    """Yield violations of a plan for a state: it is in the table's entry of the last token, and nobody else's."""
+    runs, table, index = part.slot_runs[group], part.block_tables[group], (part.end - 1) // size
+    if index >= len(table) or runs != ((table[index], 0, 1),):
+        entry = f"block {table[index]}" if index < len(table) else "no block"
+        what = f"request {part.request_id}, group {group}: its state after {part.end} tokens goes to {runs}"
+        block_ids = tuple(dict.fromkeys(block_id for block_id, _, _ in runs))
+        yield Violation("slot", f"{what}, and not to {entry}", (part.request_id,), block_ids)
+    for block_id, _, _ in runs:
+        if state.ref_count(block_id) != 1 or (state.is_full(block_id) and not registers_early):
+            yield from _judge_write(state, (part.request_id, group, index), block_id, registers_early)
 
 
 def follows_slot_rule(runs: Sequence[SlotRun], table: Sequence[int], position: int, end: int, block_size: int) -> bool:
@@ -77,7 +95,9 @@ def _judge_write(
 
 
 def _expects_the_same(state: State, entry: tuple[int, int, int], other: tuple[int, int, int]) -> bool:
-    """Return whether two table entries stand for the same tokens and the same prefix."""
+    """Return whether two table entries stand for the same tokens and the same prefix. A state cannot be read early."""
+    if state.groups[entry[1]].keeps_states:
+        return False
     end = (entry[2] + 1) * state.groups[entry[1]].block_size
     one, two = (state.requests[request_id].token_ids[:end] for request_id in (entry[0], other[0]))
     return entry[1:] == other[1:] and one == two

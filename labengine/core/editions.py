@@ -28,6 +28,7 @@ from labengine.core.request import ExtraKeys, Request
 from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.core.state_group import StateGroup
 from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.core.vllm_states import VllmStateGroup
 from labengine.core.waiting_queue import WaitingQueue
 
 NANO_VLLM = Parts(
@@ -124,6 +125,7 @@ VLLM = Parts(
     scheduler=VllmScheduler,
     kv_cache_manager=VllmKVCacheManager,
     full_attention_group=PromptTailGroup,
+    state_group=VllmStateGroup,
     block_pool=VllmBlockPool,
     hash_chain=VllmHashChain,
     merge_policy=KeepDuplicates,

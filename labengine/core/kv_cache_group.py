@@ -100,6 +100,9 @@ class KVCacheGroup:
         """Return False for a full block that no hit can ever use."""
         return True
 
+    def begin_step(self) -> None:
+        """Note that a step is being scheduled."""
+
     def chunk_end(self, request: Request, start: int, end: int) -> int:
         """Return where a chunk of tokens [start, end) has to end, so that other requests can use what it caches."""
         return end

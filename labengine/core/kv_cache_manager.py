@@ -55,6 +55,11 @@ class KVCacheManager:
         self._hooks = hooks
         self._journal = journal
 
+    def begin_step(self) -> None:
+        """Note that a step is being scheduled: what was written in the one before can be read."""
+        for group in self.groups:
+            group.begin_step()
+
     # -- looking up ----------------------------------------------------------------------------------------------------
 
     def find_prefix(self, request: Request) -> Hit:

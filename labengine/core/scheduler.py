@@ -254,14 +254,16 @@ class Scheduler:
 
         A block that had been free loses its cached content. A block of a request that the step had preempted belongs to
         that request again, but holds another's KV: the request is preempted once more, to recompute. So is one that has
-        its shared block again in place of a copy, if that block was given away after the copy.
+        its shared block again in place of a copy, if that block was given away after the copy; and one whose state was
+        overwritten in place: the state before cannot be brought back.
         """
         written = plan.written_blocks()
         written.update(load.block_id for load in plan.loads)
         written.update(copy.into_block_id for copy in plan.copies)
         self.manager.pool.evict_cached(sorted(written), "distrusted")
         written -= self._written_in_place(plan)
-        for request_id in dict.fromkeys((*plan.preempted, *(copy.request_id for copy in plan.copies))):
+        suspects = *plan.preempted, *(copy.request_id for copy in plan.copies), *self._with_states(plan)
+        for request_id in dict.fromkeys(suspects):
             holder = self.requests[request_id]
             if any(written.intersection(table) for table in holder.block_tables):
                 self._preempt_anew(holder)
@@ -271,10 +273,15 @@ class Scheduler:
         return {
             block_id
             for part in plan.scheduled
-            for table, runs in zip(self.requests[part.request_id].block_tables, part.slot_runs, strict=True)
+            for group, runs in zip(self.manager.groups, part.slot_runs, strict=True)
             for block_id, _, _ in runs
-            if block_id in table
+            if not group.keeps_states and block_id in self.requests[part.request_id].block_tables[group.index]
         }
+
+    def _with_states(self, plan: StepPlan) -> list[int]:
+        """Return the requests of a step that have states."""
+        has_states = any(group.keeps_states for group in self.manager.groups)
+        return [part.request_id for part in plan.scheduled] if has_states else []
 
     def _preempt_anew(self, victim: Request) -> None:
         """Preempt a request of a rolled-back step, whether it runs, waits or loads."""

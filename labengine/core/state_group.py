@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 from labengine.config import EngineConfig
 from labengine.core.block import BlockCopy
@@ -83,6 +84,25 @@ class StateGroup(KVCacheGroup):
     def num_skipped_tokens(self, num_computed_tokens: int) -> int:
         """Return all computed tokens but the last, after which the state is needed."""
         return max(0, num_computed_tokens - 1)
+
+    @cached_property
+    def caches_every_block(self) -> bool:  # type: ignore[override]
+        """True without a retention interval, and with one of a block."""
+        interval = self._config.retention_interval
+        return interval is None or 0 < interval <= self.block_size
+
+    def is_worth_caching(self, request: Request, index: int) -> bool:
+        """Return True for a state that sparse retention keeps.
+
+        Those are the multiples of the interval, the last state that an equal prompt can hit, and the one where other
+        groups had a longer hit than this one.
+        """
+        interval, end = self._config.retention_interval or 0, (index + 1) * self.block_size
+        if interval and not end % interval:
+            return True
+        every = self._config.scheduler_block_size
+        ends = (request.num_prompt_tokens - 1, request.shared_prefix_boundary)
+        return any(end == position - position % every for position in ends)
 
     # -- counting ------------------------------------------------------------------------------------------------------
 

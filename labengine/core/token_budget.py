@@ -27,6 +27,7 @@ class TokenBudgetScheduler(Scheduler):
 
     def schedule(self) -> StepPlan:
         """Plan running requests in order, then waiting ones, until the step's budget of tokens is spent."""
+        self.manager.begin_step()
         self.take_arrived()
         chunk = self.longest_chunk()
         preempted: list[int] = []

@@ -325,7 +325,7 @@ class Fold:
         self._enter_queue(event.block_id, event.queue_end)
         if event.reason not in ("merged", "copied"):
             table = self._replace(event, self.null_block)
-            while event.reason != "window" and table and table[-1] == self.null_block:
+            while event.reason not in ("window", "state") and table and table[-1] == self.null_block:
                 table.pop()
 
     def _free_deferred(self, event: ev.FreeDeferred) -> None:

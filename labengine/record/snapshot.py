@@ -55,6 +55,21 @@ class GroupState:
     block_size: int
     window: int | None
 
+    @property
+    def keeps_states(self) -> bool:
+        """True when a block holds one state instead of the KV of block_size tokens."""
+        return self.kind == "state"
+
+    @property
+    def num_slots(self) -> int:
+        """Slots of a block: one per token, or one for a state."""
+        return 1 if self.keeps_states else self.block_size
+
+    def span(self, index: int) -> tuple[int, int]:
+        """Return the positions [start, end) whose KV a full table entry holds; of a state the last one it has seen."""
+        end = (index + 1) * self.block_size
+        return end - self.num_slots, end
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:

@@ -25,13 +25,23 @@ _NAMES = {ev.BlockMerged: "merged", ev.BlockEvicted: "evicted", ev.RequestPreemp
 class Episode:
     """One engine and random operations on it. `met` counts what they led to."""
 
-    def __init__(self, rng: Random, edition: str | Parts, *, with_tier: bool = True, with_forks: bool = False) -> None:
+    def __init__(
+        self,
+        rng: Random,
+        edition: str | Parts,
+        *,
+        with_tier: bool = True,
+        with_forks: bool = False,
+        with_states: bool = False,
+    ) -> None:
         self.rng = rng
         self._with_forks = with_forks
         has_tier = issubclass(as_parts(edition).scheduler, TokenBudgetScheduler)
         self.groups = _groups(rng) if has_tier else (GroupSpec(rng.choice((1, 2, 3, 4, 4, 8))),)
+        if with_states:
+            self.groups = _with_states(rng, self.groups)
         size = max(group.block_size for group in self.groups)
-        self.tier = _tier(rng) if has_tier and with_tier else None
+        self.tier = _tier(rng) if has_tier and with_tier and not with_states else None
         self.alphabet, self._streams = rng.choice((1, 2, 3, 1000)), rng.choice((1, 1, 2, 100))
         self._stems = [self._tokens(rng.randint(1, 5 * size)) for _ in range(rng.randint(1, 3))]
         self.setup: Watched = watched(
@@ -60,6 +70,11 @@ class Episode:
                 self.met["late load"] += event.is_loading
             case ev.BlockFreed():
                 self.met["window"] += event.reason == "window"
+                self.met["state freed"] += event.reason == "state"
+            case ev.StateCopied():
+                self.met["state copied"] += 1
+            case ev.SharedPrefixFound():
+                self.met["junction"] += event.num_tokens > 0
             case ev.RequestForked():
                 self.met["fork"] += 1
             case ev.BlockCopied():
@@ -171,6 +186,15 @@ def _groups(rng: Random) -> Sequence[GroupSpec]:
     groups = [full, *windows]
     rng.shuffle(groups)
     return groups
+
+
+def _with_states(rng: Random, groups: Sequence[GroupSpec]) -> Sequence[GroupSpec]:
+    """State groups beside these, or alone; blocks of another size than the others' in some episodes."""
+    size = max(group.block_size for group in groups) * rng.choice((1, 1, 1, 2))
+    states = [GroupSpec(size, "state")] * rng.choice((1, 1, 2))
+    mixed = [*states, *(groups if rng.random() < 0.85 else ())]
+    rng.shuffle(mixed)
+    return mixed
 
 
 def _tier(rng: Random) -> FakeTier | None:

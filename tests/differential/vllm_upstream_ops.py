@@ -27,10 +27,10 @@ class _OpDriver:
     def __init__(self, workload: Mapping[str, Any]) -> None:
         hash_block_size = workload["block_size"]
         groups = [
-            (group.get("block_size", hash_block_size), group.get("sliding_window"))
+            pool_rows.Group(group.get("block_size", hash_block_size), group.get("sliding_window"))
             for group in workload.get("groups") or [{"type": "full"}]
         ]
-        self._step_size = math.lcm(*(size for size, _ in groups))
+        self._step_size = math.lcm(*(group.block_size for group in groups))
         self._labels = pool_rows.Labels(hash_block_size)
         self._requests: dict[str, Request] = {}
         self._manager = KVCacheManager(

@@ -3,26 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from vllm.utils.hashing import sha256
 from vllm.v1.core import kv_cache_utils
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheGroupSpec, SlidingWindowSpec
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheGroupSpec, MambaSpec, SlidingWindowSpec
 
 from differential.vllm_labels import group_label, prefix_labels
 
 kv_cache_utils.init_none_hash(sha256)
 
 
-def group_specs(groups: Sequence[tuple[int, int | None]]) -> list[KVCacheGroupSpec]:
-    """(block size, window or None for full attention) per group, each of one thin layer."""
+class Group(NamedTuple):
+    """One group of the workload: window None is full attention, unless it keeps states."""
+
+    block_size: int
+    window: int | None
+    keeps_states: bool = False
+
+
+def group_specs(groups: Sequence[Group]) -> list[KVCacheGroupSpec]:
+    """The groups for vLLM, each of one thin layer."""
     specs = []
-    for index, (block_size, window) in enumerate(groups):
+    for index, (block_size, window, keeps_states) in enumerate(groups):
         shape: dict[str, Any] = {"block_size": block_size, "num_kv_heads": 1, "head_size": 1, "dtype": torch.float32}
-        spec = FullAttentionSpec(**shape) if window is None else SlidingWindowSpec(sliding_window=window, **shape)
+        spec: Any
+        if keeps_states:
+            spec = MambaSpec(block_size, shapes=((1,),), dtypes=(torch.float32,), mamba_cache_mode="align")
+        else:
+            spec = FullAttentionSpec(**shape) if window is None else SlidingWindowSpec(sliding_window=window, **shape)
         specs.append(KVCacheGroupSpec([f"layer.{index}"], spec))
     return specs
+
+
+def groups_of(workload: Any) -> list[Group]:
+    """The groups of a workload, by default one of full attention."""
+    size, groups = workload["block_size"], workload.get("groups") or [{"kind": "full"}]
+    return [Group(g.get("block_size") or size, g.get("window"), g.get("kind") == "state") for g in groups]
 
 
 class Labels:

@@ -72,10 +72,8 @@ class Run:
 
     def __init__(self, workload: Mapping[str, Any], scheduler_class: type[Scheduler] = Scheduler) -> None:
         self._workload = workload
-        size = workload["block_size"]
-        groups = workload.get("groups") or [{"kind": "full"}]
-        self._groups = [(group.get("block_size") or size, group.get("window")) for group in groups]
-        hash_block_size = workload.get("hash_block_size") or min(block_size for block_size, _ in self._groups)
+        self._groups = pool_rows.groups_of(workload)
+        hash_block_size = workload.get("hash_block_size") or min(group.block_size for group in self._groups)
         self._labels = pool_rows.Labels(hash_block_size)
         self.scheduler = _scheduler(workload, self._groups, hash_block_size, scheduler_class)
         self._tier = UpstreamTier(workload["tier"]) if workload.get("tier") else None
@@ -157,12 +155,15 @@ class Run:
 
 def _scheduler(
     workload: Mapping[str, Any],
-    groups: list[tuple[int, int | None]],
+    groups: list[pool_rows.Group],
     hash_block_size: int,
     scheduler_class: type[Scheduler],
 ) -> Scheduler:
-    step_size = math.lcm(*(block_size for block_size, _ in groups))
-    config = _config(workload, step_size)
+    step_size = math.lcm(*(group.block_size for group in groups))
+    state_sizes = [group.block_size for group in groups if group.keeps_states]
+    config = _config(workload, state_sizes[0] if state_sizes else step_size)
+    if state_sizes:
+        config.cache_config.mamba_cache_mode = "align"
     kv_cache_config = KVCacheConfig(
         num_blocks=workload["num_blocks"],
         kv_cache_tensors=[],

@@ -9,6 +9,7 @@ export const FIELDS = {
   StepRolledBack: ["step", "reason"],
   RequestAdded: ["request_id", "token_ids", "max_tokens", "num_generated", "from_request_id"],
   PrefixHit: ["request_id", "num_tokens", "block_ids"],
+  SharedPrefixFound: ["request_id", "num_tokens"],
   RequestForked: ["request_id", "from_request_id", "num_tokens", "block_ids"],
   RequestScheduled: ["request_id", "start", "num_tokens", "is_prefill", "status"],
   RequestPreempted: ["request_id"],
@@ -32,8 +33,10 @@ export const FIELDS = {
   BlockPinned: ["block_id", "ref_count"],
   BlockUnpinned: ["block_id", "ref_count", "queue_end"],
   BlockCopied: ["block_id", "into_block_id", "request_id", "group", "index", "is_pinned"],
+  StateCopied: ["block_id", "into_block_id", "request_id", "group", "num_tokens"],
   HashesMoved: ["block_id", "into_block_id"],
   SlotsWritten: ["request_id", "group", "start", "runs"],
+  StateAdvanced: ["request_id", "group", "block_id", "start", "end"],
   ForwardRan: ["num_requests", "num_tokens"],
   TokensComputed: ["request_id", "num_computed_tokens"],
   TokenSampled: ["request_id", "token_id", "position"],
@@ -68,6 +71,7 @@ export const TOPICS: Readonly<Record<keyof typeof FIELDS, number>> = {
   StepRolledBack: 5,
   RequestAdded: 1,
   PrefixHit: 1,
+  SharedPrefixFound: 1,
   RequestForked: 1,
   RequestScheduled: 1,
   RequestPreempted: 5,
@@ -91,8 +95,10 @@ export const TOPICS: Readonly<Record<keyof typeof FIELDS, number>> = {
   BlockPinned: 2,
   BlockUnpinned: 2,
   BlockCopied: 2,
+  StateCopied: 2,
   HashesMoved: 2,
   SlotsWritten: 3,
+  StateAdvanced: 3,
   ForwardRan: 3,
   TokensComputed: 1,
   TokenSampled: 3,
@@ -110,6 +116,7 @@ export const PHASES: Readonly<Record<string, string>> = {
   BlocksSaved: "any",
   TierChanged: "any",
   SlotsWritten: "forward",
+  StateAdvanced: "forward",
   ForwardRan: "forward",
   TokenSampled: "sample",
   ViolationFound: "any",
@@ -150,6 +157,10 @@ export interface EventFields {
     request_id: number;
     num_tokens: number;
     block_ids: number[][];
+  };
+  SharedPrefixFound: {
+    request_id: number;
+    num_tokens: number;
   };
   RequestForked: {
     request_id: number;
@@ -248,7 +259,7 @@ export interface EventFields {
     index: number;
     ref_count: number;
     queue_end: "head" | "tail" | null;
-    reason: "finished" | "aborted" | "preempted" | "merged" | "copied" | "window" | "load_failed";
+    reason: "finished" | "aborted" | "preempted" | "merged" | "copied" | "window" | "state" | "load_failed";
   };
   FreeDeferred: {
     request_id: number;
@@ -272,6 +283,13 @@ export interface EventFields {
     index: number;
     is_pinned: boolean;
   };
+  StateCopied: {
+    block_id: number;
+    into_block_id: number;
+    request_id: number;
+    group: number;
+    num_tokens: number;
+  };
   HashesMoved: {
     block_id: number;
     into_block_id: number;
@@ -281,6 +299,13 @@ export interface EventFields {
     group: number;
     start: number;
     runs: [number, number, number][];
+  };
+  StateAdvanced: {
+    request_id: number;
+    group: number;
+    block_id: number;
+    start: number;
+    end: number;
   };
   ForwardRan: {
     num_requests: number;
@@ -336,6 +361,7 @@ export interface EventRows {
     from_request_id: number | null,
   ];
   PrefixHit: [kind: number, request_id: number, num_tokens: number, block_ids: number[][]];
+  SharedPrefixFound: [kind: number, request_id: number, num_tokens: number];
   RequestForked: [kind: number, request_id: number, from_request_id: number, num_tokens: number, block_ids: number[][]];
   RequestScheduled: [
     kind: number,
@@ -399,7 +425,7 @@ export interface EventRows {
     index: number,
     ref_count: number,
     queue_end: "head" | "tail" | null,
-    reason: "finished" | "aborted" | "preempted" | "merged" | "copied" | "window" | "load_failed",
+    reason: "finished" | "aborted" | "preempted" | "merged" | "copied" | "window" | "state" | "load_failed",
   ];
   FreeDeferred: [kind: number, request_id: number, group: number, block_ids: number[]];
   BlockPinned: [kind: number, block_id: number, ref_count: number];
@@ -413,8 +439,17 @@ export interface EventRows {
     index: number,
     is_pinned: boolean,
   ];
+  StateCopied: [
+    kind: number,
+    block_id: number,
+    into_block_id: number,
+    request_id: number,
+    group: number,
+    num_tokens: number,
+  ];
   HashesMoved: [kind: number, block_id: number, into_block_id: number];
   SlotsWritten: [kind: number, request_id: number, group: number, start: number, runs: [number, number, number][]];
+  StateAdvanced: [kind: number, request_id: number, group: number, block_id: number, start: number, end: number];
   ForwardRan: [kind: number, num_requests: number, num_tokens: number];
   TokensComputed: [kind: number, request_id: number, num_computed_tokens: number];
   TokenSampled: [kind: number, request_id: number, token_id: number, position: number];

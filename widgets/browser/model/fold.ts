@@ -208,7 +208,8 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
     if (reason !== "merged" && reason !== "copied") {
       const table = replace(scene, id, group, index, scene.nullBlock);
       leaveHome(scene, block, id, index);
-      if (reason !== "window") while (table.length && table[table.length - 1] === scene.nullBlock) table.pop();
+      if (reason !== "window" && reason !== "state")
+        while (table.length && table[table.length - 1] === scene.nullBlock) table.pop();
     }
   },
 
@@ -268,6 +269,16 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
   SlotsWritten(scene, row) {
     scene.slotRows.push(row);
     noteSlots(scene, row);
+  },
+
+  StateCopied(scene, [, block, into]) {
+    touch(scene, block);
+    touch(scene, into);
+  },
+
+  StateAdvanced(scene, [, id, group, block, , end]) {
+    scene.own(id).written[group] = end;
+    touch(scene, block);
   },
 
   TokensComputed(scene, [, id, numComputed]) {

@@ -55,6 +55,10 @@ const MOTIONS: { [Kind in EventKind]?: MotionOf<Kind> } = {
     focus.add(block).add(into);
     moves.push([requestName(request), `pool:${block}`, `pool:${into}`]);
   },
+  StateCopied([, block, into, request], moves, focus) {
+    focus.add(block).add(into);
+    moves.push([requestName(request), `pool:${block}`, `pool:${into}`]);
+  },
   HashesMoved([, block, into], moves, focus) {
     focus.add(block).add(into);
     moves.push([`#${block}`, `pool:${block}`, `pool:${into}`]);
@@ -69,6 +73,7 @@ const MOTIONS: { [Kind in EventKind]?: MotionOf<Kind> } = {
   SlotsWritten([, , , , runs], _moves, focus) {
     for (const [block] of runs) focus.add(block);
   },
+  StateAdvanced: ([, , , block], _moves, focus) => void focus.add(block),
   PrefixHit([, , , groups], _moves, focus) {
     for (const blocks of groups) for (const block of blocks) if (block >= 0) focus.add(block);
   },

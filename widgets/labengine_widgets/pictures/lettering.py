@@ -85,4 +85,6 @@ def _written(event: ev.Event) -> list[int]:
     """Return the blocks that an event writes to, in its order: a full one has a content from then on."""
     if isinstance(event, ev.SlotsWritten):
         return [block_id for block_id, _, _ in event.runs]
+    if isinstance(event, ev.StateAdvanced):
+        return [event.block_id]
     return [block_id for _, _, block_id, _ in event.transfers] if isinstance(event, ev.BlocksLoaded) else []

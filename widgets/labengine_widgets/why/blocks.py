@@ -73,6 +73,7 @@ def _let_go(event: ev.BlockFreed) -> str:
         "preempted": "was preempted because blocks ran out",
         "merged": "was merged into an equal block, so that this copy was not needed",
         "load_failed": "gave it back because its load failed",
+        "state": "goes on from a newer state",
         "window": "has moved on: no later token's window reaches back to it",
     }.get(event.reason, readable(event.reason))
 

@@ -161,7 +161,8 @@ def _hit(past: Past, number: int, event: ev.PrefixHit) -> int | None:
 
 def _registered(past: Past, number: int, event: Any) -> int | None:
     """Return the write of the block's last slot; where hashes are registered early, its allocation or load."""
-    return _last(past, number, ev.SlotsWritten, ev.BlocksLoaded, ev.BlockAllocated, request_id=event.request_id)
+    kinds = (ev.SlotsWritten, ev.StateAdvanced, ev.BlocksLoaded, ev.BlockAllocated)
+    return _last(past, number, *kinds, request_id=event.request_id)
 
 
 def _merged(past: Past, number: int, event: ev.BlockMerged) -> int | None:
@@ -173,6 +174,8 @@ def _freed(past: Past, number: int, event: ev.BlockFreed) -> int | None:
         return _last(past, number, ev.BlockMerged, ev.BlockCopied, block_id=event.block_id)
     if event.reason == "window":
         return _last(past, number, ev.TokensComputed, ev.PrefixHit, request_id=event.request_id)
+    if event.reason == "state":
+        return _last(past, number, ev.StateCopied, block_id=event.block_id)
     if event.reason == "load_failed":
         return _last(past, number, ev.LoadFailed, request_id=event.request_id)
     if event.reason in ("finished", "aborted"):  # its end came before, if it held its blocks for a connector
@@ -195,7 +198,7 @@ def _preempted(past: Past, number: int, event: Any) -> int | None:
     for _, other in past.forwards(number + 1, min(past.timeline.end, number + 512)):
         if isinstance(other, (ev.BlockAllocated, ev.RequestScheduled)) and other.request_id != event.request_id:
             return _last(past, number, ev.TokenSampled, ev.RequestScheduled, request_id=other.request_id)
-        if isinstance(other, (ev.StepEnded, ev.SlotsWritten, ev.StepRolledBack)):
+        if isinstance(other, (ev.StepEnded, ev.SlotsWritten, ev.StateAdvanced, ev.StepRolledBack)):
             break
     return _last(past, number, ev.TokenSampled, request_id=event.request_id)
 
@@ -243,6 +246,7 @@ _CAUSES: dict[type[ev.Event], Finder] = {
     ev.StepEnded: _step,
     ev.StepRolledBack: _rolled_back,
     ev.PrefixHit: _hit,
+    ev.SharedPrefixFound: _of_request(ev.RequestAdded, ev.RequestPreempted),
     ev.RequestForked: _forked,
     ev.RequestScheduled: _of_request(
         ev.PrefixHit, ev.BlocksLoaded, ev.TokenSampled, ev.TokensComputed, ev.RequestAdded, ev.RequestPreempted
@@ -265,11 +269,13 @@ _CAUSES: dict[type[ev.Event], Finder] = {
     ev.FreeDeferred: _of_request(ev.TokenSampled, ev.RequestScheduled),
     ev.BlockUnpinned: _unpinned,
     ev.BlockCopied: _copied,
+    ev.StateCopied: _of_request(ev.BlockAllocated),
     ev.HashesMoved: lambda past, number, event: _last(past, number, ev.BlockCached, block_id=event.block_id),
     ev.SlotsWritten: _of_request(ev.RequestScheduled),
+    ev.StateAdvanced: _of_request(ev.RequestScheduled),
     ev.ForwardRan: _step,
-    ev.TokensComputed: _of_request(ev.SlotsWritten, ev.BlocksLoaded, ev.LoadFailed),
-    ev.TokenSampled: _of_request(ev.SlotsWritten),
+    ev.TokensComputed: _of_request(ev.SlotsWritten, ev.StateAdvanced, ev.BlocksLoaded, ev.LoadFailed),
+    ev.TokenSampled: _of_request(ev.SlotsWritten, ev.StateAdvanced),
     ev.ViolationFound: _violation,
     ev.DecisionDiffered: _differed,
 }

@@ -100,7 +100,7 @@ def _lost(alive: EntryChange, overwriter: EntryChange | None) -> str:
     return f"{text}, but the map did not lead to it: {overwritten}."
 
 
-_SCHEDULED = (ev.SlotsWritten, ev.ForwardRan, ev.StepEnded, ev.StepRolledBack, ev.StepStarted)
+_SCHEDULED = (ev.SlotsWritten, ev.StateAdvanced, ev.ForwardRan, ev.StepEnded, ev.StepRolledBack, ev.StepStarted)
 """Kinds of events that come only after a step's scheduling."""
 
 

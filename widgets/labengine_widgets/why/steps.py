@@ -9,7 +9,7 @@ from labengine import events as ev
 from labengine.record.wording import counted, listed, readable, request_name
 from labengine_widgets.why.past import Numbered, Past
 
-_RUN = (ev.SlotsWritten, ev.ForwardRan, ev.StepEnded)
+_RUN = (ev.SlotsWritten, ev.StateAdvanced, ev.ForwardRan, ev.StepEnded)
 
 
 @dataclass(frozen=True)

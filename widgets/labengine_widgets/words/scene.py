@@ -224,6 +224,9 @@ class Scene:
     def _note_slots(self, event: ev.SlotsWritten) -> None:
         self._written[event.request_id, event.group] = event.start + sum(length for _, _, length in event.runs)
 
+    def _note_state(self, event: ev.StateAdvanced) -> None:
+        self._written[event.request_id, event.group] = event.end
+
     def _note_hit(self, event: ev.PrefixHit) -> None:
         for group, ids in enumerate(event.block_ids):
             self._written[event.request_id, group] = event.num_tokens
@@ -288,6 +291,7 @@ class Scene:
         ev.BlockAllocated: _note_place,
         ev.BlockTouched: _note_place,
         ev.SlotsWritten: _note_slots,
+        ev.StateAdvanced: _note_state,
         ev.PrefixHit: _note_hit,
         ev.RequestForked: _note_fork,
         ev.BlocksLoaded: _note_loaded,

@@ -22,6 +22,7 @@ const MAX_BEADS_IN_ALL = 640;
 const KINDS: Record<string, string> = {
   full: "keeps every token",
   sliding_window: "keeps what its window reads",
+  state: "keeps one state per request",
   mamba: "keeps one state",
   chunked_local: "keeps the current chunk",
 };

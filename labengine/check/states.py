@@ -1,0 +1,73 @@
+"""States: what each block of a state group has seen, and whether each step goes on from the request's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from labengine.check.misread import Misread
+from labengine.check.slot_memory import PrefixIdentities, SlotMemory
+from labengine.core.step_plan import ScheduledRequest
+from labengine.record.snapshot import GroupState
+from labengine.record.violation import Violation
+from labengine.record.wording import counted
+
+
+@dataclass(frozen=True, slots=True)
+class WrongState(Misread):
+    """A step that goes on from another state than the request's own after its computed tokens."""
+
+    def violation(self) -> Violation:
+        """Return this as a violation of the rule `read`."""
+        needed = f"the state after its first {counted(self.position + 1, 'token')}"
+        text = f"request {self.request_id} goes on from {needed} in group {self.group}: {self.finding}"
+        block_ids = () if self.entry is None or self.is_null else (self.entry,)
+        return Violation("read", text, (self.request_id,), block_ids)
+
+
+class States:
+    """The memory of a state group's block is one slot: the identity of the last token that its state has seen."""
+
+    def __init__(self, groups: Sequence[GroupState], null_block: int, identities: PrefixIdentities) -> None:
+        self.indices = [index for index, group in enumerate(groups) if group.keeps_states]
+        """The state groups."""
+        self._groups = groups
+        self._null_block = null_block
+        self._identities = identities
+
+    def advance(self, part: ScheduledRequest, own: Sequence[int], memory: SlotMemory) -> Iterator[WrongState]:
+        """Compare the states that a request's forward pass reads, and record those that it writes.
+
+        own: the identities of the request's tokens. A block that two requests advance in one step holds, for the second
+        one, what the first has left.
+        """
+        for group in self.indices:
+            for block_id, _, _ in part.slot_runs[group]:
+                if part.start and list(memory.read(block_id, group, 0, 1)) != [own[part.start - 1]]:
+                    yield self._wrong(part, group, block_id, memory)
+                memory.write(block_id, group, 0, [own[part.end - 1]], part.request_id)
+
+    def _wrong(self, part: ScheduledRequest, group: int, block_id: int, memory: SlotMemory) -> WrongState:
+        index = (part.end - 1) // self._groups[group].block_size
+        is_null = block_id == self._null_block
+        finding = f"block {block_id} holds {self._held(part.request_id, group, block_id, memory)}"
+        return WrongState(part.request_id, group, index, block_id, is_null, part.start - 1, finding)
+
+    def _held(self, request_id: int, group: int, block_id: int, memory: SlotMemory) -> str:
+        page = memory.page(block_id)
+        if page is None or page.slots[:1] == [None]:
+            return "no state that is known"
+        if page.group != group:
+            return f"content of group {page.group}"
+        found = page.slots[0]
+        for owner in dict.fromkeys((request_id, page.writer)):
+            if owner is not None and found in (theirs := self._all_of(owner)):
+                whose = "its own" if owner == request_id else f"that of request {owner}"
+                return f"{whose} after {counted(theirs.index(found) + 1, 'token')}"
+        return "the state after other tokens"
+
+    def _all_of(self, request_id: int) -> Sequence[int]:
+        try:
+            return self._identities.up_to(request_id, len(self._identities.requests[request_id].token_ids))
+        except LookupError:  # forgotten by now
+            return ()

@@ -1,0 +1,61 @@
+"""vLLM's state groups: a state is registered when the step that computes it is scheduled, and can be hit after it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from labengine.config import EngineConfig
+from labengine.core.block import Key
+from labengine.core.block_pool import BlockPool
+from labengine.core.journal import Journal
+from labengine.core.merge_policy import MergePolicy
+from labengine.core.request import Request
+from labengine.core.state_group import StateGroup
+from labengine.record.hooks import Hooks
+
+
+class VllmStateGroup(StateGroup):
+    """A request that hits a state of this very step has to wait, and all behind it: the copy would come too early.
+
+    Source: MambaManager.cached_blocks_this_step (vLLM 0.32).
+    """
+
+    def __init__(
+        self,
+        index: int,
+        config: EngineConfig,
+        pool: BlockPool,
+        merge_policy: MergePolicy,
+        hooks: Hooks,
+        journal: Journal,
+    ) -> None:
+        super().__init__(index, config, pool, merge_policy, hooks, journal)
+        self.registered_in_step: set[Key] = set()
+        """Keys of this step's states. A step that is rolled back leaves its own, until the next one is scheduled."""
+
+    def begin_step(self) -> None:
+        """Forget the keys of the step before: its states are computed."""
+        self.registered_in_step.clear()
+
+    def num_blocks_to_admit(self, hit: Sequence[int], num_computed_tokens: int, num_blocks: int) -> int:
+        """Return more blocks than the pool has for a hit on a state of this step, as vLLM does."""
+        if hit and not self.registered_in_step.isdisjoint(self._pool.blocks[hit[-1]].keys):
+            return len(self._pool.blocks) + 1
+        return super().num_blocks_to_admit(hit, num_computed_tokens, num_blocks)
+
+    def register(self, request: Request, num_tokens: int) -> None:
+        """Register states, and note their keys.
+
+        The last state of a prompt that an equal one can hit counts as registered again by each chunk behind it, until
+        its entry is dropped: so a request that hits it waits for two steps, if its owner's prompt ends in the second.
+        """
+        first = request.num_registered_blocks[self.index]
+        super().register(request, num_tokens)
+        table, last = request.block_tables[self.index], num_tokens // self.block_size
+        indices = [*range(first, last)]
+        link_size = self._config.hash_block_size
+        if num_tokens == (request.num_prompt_tokens - 1) // link_size * link_size and num_tokens % self.block_size == 0:
+            indices.append(last - 1)
+        for index in indices:
+            if 0 <= index < len(table) and table[index] != self._pool.null_block:
+                self.registered_in_step.update(self._pool.blocks[table[index]].keys)

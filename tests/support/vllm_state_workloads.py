@@ -1,0 +1,118 @@
+"""Random workloads for vLLM's scheduler with state groups: alone, beside full attention, and beside windows.
+
+As in vllm_scheduler_workloads.py, a seed names a workload. Prompts share stems that end anywhere, so that one group
+hits more than another; budgets are smaller than a block in some.
+"""
+
+from __future__ import annotations
+
+import math
+from random import Random
+from typing import Any
+
+from vllm_scheduler_workloads import next_token
+
+Request = dict[str, Any]
+Group = dict[str, Any]
+
+
+def state_workload(seed: int) -> dict[str, Any]:
+    """One workload that vLLM can bring to its end."""
+    rng = Random(f"states {seed}")
+    groups, link = _groups(rng)
+    step_size = math.lcm(*(group["block_size"] for group in groups))
+    unit = max(group["block_size"] for group in groups)
+    max_num_seqs = rng.choice((1, 2, 3, 4, 6))
+    budget = rng.choice((3, unit - 1, unit, unit + 2, 2 * unit, 3 * unit + 1, 40))
+    workload: dict[str, Any] = {
+        "num_blocks": 0,
+        "block_size": link,
+        "hash_block_size": link,
+        "groups": groups,
+        "max_num_seqs": max_num_seqs,
+        "max_num_batched_tokens": max(max_num_seqs, budget, 1),
+        "streams": rng.choice((1, 2, 1000, 1000)),
+        "alphabet": rng.choice((2, 3, 50021)),
+    }
+    interval = rng.choice((None, None, 0, 0, step_size * rng.randint(1, 4)))
+    if interval is not None:
+        workload["retention_interval"] = interval
+    if rng.random() < 0.2:
+        workload["watermark"] = rng.choice((0.05, 0.1, 0.3))
+    if rng.random() < 0.25:
+        workload["long_prefill_token_threshold"] = rng.choice((2, 5, unit, unit + 1, 2 * unit + 1))
+    requests = _requests(rng, workload, unit)
+    needed = max(_num_blocks_needed(workload, request) for request in requests)
+    slack = rng.choice((0, 0, 1, 2, needed // 2, needed, 3 * needed))
+    return workload | {"num_blocks": 1 + needed + slack, "requests": requests}
+
+
+def _groups(rng: Random) -> tuple[list[Group], int]:
+    """Groups, and the size of a hashed block. No layout has hits inside a block, which the edition lacks."""
+    size = rng.choice((1, 2, 3, 4, 4, 4))
+    states: list[Group] = [{"kind": "state", "block_size": size}] * rng.choice((1, 1, 1, 2))
+    window = {"kind": "sliding_window", "block_size": size, "window": rng.choice((1, size, 2 * size + 1, 5 * size))}
+    kind = rng.random()
+    if kind < 0.1:
+        return states[:1], size
+    others: list[Group] = [{"kind": "full", "block_size": size}]
+    if kind < 0.35:
+        others.append(window)
+    elif kind < 0.45:
+        others = [{"kind": "full", "block_size": size * rng.choice((2, 3))}]
+    elif kind < 0.55:  # a window of larger blocks turns hits inside a block off
+        states = [group | {"block_size": 2 * size} for group in states]
+        others.append(window | {"block_size": 2 * size})
+    elif kind < 0.6:
+        others = [window]
+    groups = [*others, *states]
+    if rng.random() < 0.3:
+        rng.shuffle(groups)
+    return groups, size
+
+
+def _num_blocks_needed(workload: dict[str, Any], request: Request) -> int:
+    """With so many a request can always be finished alone."""
+    last = len(request["prompt"]) + request["max_tokens"] - 1
+    needed = 0
+    for group in workload["groups"]:
+        size, window = group["block_size"], group.get("window")
+        held = min(last, window - 1 + workload["max_num_batched_tokens"] + size) if window else last
+        needed += 2 if group["kind"] == "state" else -(-held // size)
+    return needed
+
+
+def _requests(rng: Random, workload: dict[str, Any], unit: int) -> list[Request]:
+    stems = [_tokens(rng, workload, rng.randint(unit, 6 * unit)) for _ in range(rng.randint(1, 2))]
+    requests: list[Request] = []
+    step = 0
+    for _ in range(rng.randint(3, 9)):
+        prompt = _prompt(rng, workload, stems, requests, unit)
+        request: Request = {"step": step, "prompt": prompt, "max_tokens": rng.randint(1, 4 * unit)}
+        if rng.random() < 0.08:
+            request["salt"] = rng.choice(("a", "b"))
+        requests.append(request)
+        step += rng.choice((0, 0, 0, 1, 2, 5, 12))
+    return requests
+
+
+def _prompt(
+    rng: Random, workload: dict[str, Any], stems: list[list[int]], before: list[Request], unit: int
+) -> list[int]:
+    """A prompt again, the next turn of a conversation, or a stem that goes on otherwise."""
+    chance = rng.random()
+    if before and chance < 0.25:
+        return list(rng.choice(before)["prompt"])
+    if before and chance < 0.45:
+        request_id = rng.randrange(len(before))
+        prompt: list[int] = before[request_id]["prompt"]
+        token_at = next_token(workload)
+        num_answered = rng.randint(0, before[request_id]["max_tokens"])
+        answer = [token_at(request_id, len(prompt) + n) for n in range(num_answered)]
+        return prompt + answer + _tokens(rng, workload, rng.randint(1, unit))
+    stem = rng.choice(stems)
+    return stem[: rng.randint(0, len(stem))] + _tokens(rng, workload, rng.randint(1, 2 * unit))
+
+
+def _tokens(rng: Random, workload: dict[str, Any], num_tokens: int) -> list[int]:
+    return [rng.randrange(min(workload["alphabet"], 50)) for _ in range(num_tokens)]
