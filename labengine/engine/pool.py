@@ -14,7 +14,7 @@ from labengine.engine.model_config import ModelConfig
 from labengine.engine.pool_size import fitting_blocks, require_memory, trial_blocks
 from labengine.engine.step_limits import StepLimits
 
-STATES_HELD = 3
+STATES_HELD = 2
 """Blocks of a state group that a running request holds, at most."""
 
 

@@ -32,10 +32,17 @@ class Chunks:
 
 
 class StepStates:
-    """The chunks of one step in one state group, for all of the group's layers."""
+    """The chunks of one step in one state group, for all of the group's layers. keeps: no state is overwritten."""
 
-    def __init__(self, chunks: list[Chunks]) -> None:
+    def __init__(self, chunks: list[Chunks], *, keeps: bool = False) -> None:
         self.chunks = chunks
+        self.keeps = keeps
+
+    @classmethod
+    def looked_at(cls, block_id: int, position: int, device: torch.device) -> StepStates:
+        """Return the one token at `position`, whose request's state before it is in a block that stays as it is."""
+        blocks, is_first = torch.tensor([block_id], device=device), torch.tensor([position == 0], device=device)
+        return cls([Chunks(None, 1, blocks, is_first)], keeps=True)
 
     @classmethod
     def prepared(cls, step: StepTensors, group: GroupTensors) -> StepStates:
@@ -81,6 +88,8 @@ class LayerStates:
 
     def write(self, name: str, chunks: Chunks, states: Tensor) -> None:
         """Write the states after the chunks into their blocks; change no other block."""
+        if self._step.keeps:
+            return
         tensor = self._tensors[name]
         tensor.index_copy_(0, chunks.blocks, states.to(tensor.dtype))
 

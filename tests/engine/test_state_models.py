@@ -7,16 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
 import torch
 
 from engine.plan_builder import Dealer, HandMadeRequest, plan_of
 from engine.reference import largest_difference, poison, transformers_logits
 from engine.state_models import SETTINGS, save_state_model
+from engine.test_xray import eager_weights, summed
 from labengine.config import ConfigError, GroupSpec
 from labengine.engine.attention.torch_gather import TorchGather
 from labengine.engine.model_runner import ModelRunner
 from labengine.engine.static_runner import StaticRunner
+from labengine.engine.xray import attention_by_block
+from labengine.record.snapshot import RequestState
 
 TOLERANCE = 1e-4
 TEXT = Random(3).choices(range(3, 101), k=80)
@@ -164,6 +168,30 @@ def test_runs_that_name_no_single_state_are_refused(
     runs = (*part.slot_runs[:group], run, *part.slot_runs[group + 1 :])
     with pytest.raises(ValueError, match=rf"request 0: slot_runs of group {group}, which keeps states, should be one"):
         runner.forward(plan_of(replace(part, slot_runs=runs)))
+
+
+# -- the X-ray ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_x_ray_shows_the_layers_that_attend(model_dir: Path) -> None:
+    """From the pool where the state is still that before the token, else computed anew: the same as transformers."""
+    runner = load(model_dir)
+    request = Dealer(128, runner.groups).request(TEXT[:23])
+    for _ in range(2):
+        last_row(runner, request, 11)
+    group = state_group(runner)
+    tables = [(table[0],) * 6 if index == group else table for index, table in enumerate(request.tables)]
+    state = RequestState("running", tuple(TEXT[:23]), 22, 22, tuple(tables))
+    weights = eager_weights(model_dir, TEXT[:23])
+    before = runner.read_block(group, request.tables[group][0])
+    for position, source in ((22, "pool"), (21, "recomputed"), (4, "recomputed")):
+        seen = attention_by_block(runner, state, position)
+        assert seen.source == source
+        assert [runner.groups[g].kind for g in seen.layer_groups] == ["full"] * len(weights)
+        assert all(not runner.kv_tensors.states(layer) for layer in seen.layers)
+        np.testing.assert_allclose(seen.mass, summed(weights, position, 4), atol=2e-5)
+    after = runner.read_block(group, request.tables[group][0])
+    assert all(torch.equal(before[name], after[name]) for name in before), "looking advances no state"
 
 
 # -- what has no meaning for a state -----------------------------------------------------------------------------------

@@ -12,6 +12,8 @@ import torch
 
 import labengine
 from engine.state_models import SETTINGS, save_state_model
+from labengine.core.step_plan import StepPlan
+from labengine.engine.model_runner import ModelRunner
 from labengine.events import BlockFreed, PrefixHit
 
 NUM_NEW = 12
@@ -71,7 +73,7 @@ def sampled(lab: labengine.Lab, request_id: int) -> list[int]:
 
 
 def of_kind(lab: labengine.Lab, kind: type) -> list[Any]:
-    return [event for event in lab.events if isinstance(event, kind)]
+    return [event for event in lab.timeline.events() if isinstance(event, kind)]
 
 
 @pytest.mark.parametrize(
@@ -92,6 +94,7 @@ def test_tokens_are_those_of_transformers(
         lab.add(token_ids=prompt, max_tokens=NUM_NEW, ignore_eos=True)
     lab.run()
     assert [sampled(lab, request) for request in range(len(PROMPTS))] == [greedy(prompt) for prompt in PROMPTS]
+    assert lab.violations == []
     preempted = [event for event in of_kind(lab, BlockFreed) if event.reason == "preempted"]
     assert bool(preempted) == (settings["num_blocks"] == 30)
 
@@ -105,7 +108,21 @@ def test_a_prefix_hit_goes_on_from_a_cached_state(lab_of: Callable[..., labengin
     assert [hit.num_tokens for hit in of_kind(lab, PrefixHit)] == [0, 48, 48, 48]
 
 
-def test_a_fork_goes_on_from_a_copy_of_the_state(lab_of: Callable[..., labengine.Lab], greedy: Tokens) -> None:
+def test_requests_that_share_a_prompt_copy_its_state(lab_of: Callable[..., labengine.Lab], greedy: Tokens) -> None:
+    """One prompt computed once; each of its continuations writes to a state of its own."""
+    lab = lab_of()
+    lab.add(token_ids=LONG, n=3, max_tokens=NUM_NEW, ignore_eos=True)
+    lab.run()
+    assert [sampled(lab, request) for request in range(3)] == [greedy(LONG)] * 3
+    lab.add(token_ids=LONG, max_tokens=NUM_NEW, ignore_eos=True)
+    for _ in range(6):
+        lab.step()
+    lab.branch(3)
+    lab.run()
+    assert sampled(lab, 3) == sampled(lab, 4) == greedy(LONG)
+
+
+def test_a_fork_of_the_lab_computes_the_state_anew(lab_of: Callable[..., labengine.Lab], greedy: Tokens) -> None:
     lab = lab_of()
     lab.add(token_ids=LONG, max_tokens=NUM_NEW, ignore_eos=True)
     for _ in range(5):
@@ -115,3 +132,25 @@ def test_a_fork_goes_on_from_a_copy_of_the_state(lab_of: Callable[..., labengine
     lab.run()
     assert sampled(lab, 0) == sampled(other, 0) == greedy(LONG)
     other.close()
+
+
+class FailsOnce(ModelRunner):
+    """A runner whose fifth step fails after the forward pass: the states have advanced by then."""
+
+    num_steps = 0
+
+    def sample(self, plan: StepPlan, logits: torch.Tensor) -> list[int]:
+        self.num_steps += 1
+        if self.num_steps == 5:
+            raise ZeroDivisionError("after the forward pass")
+        return super().sample(plan, logits)
+
+
+def test_a_step_rolled_back_advances_no_state_twice(lab_of: Callable[..., labengine.Lab], greedy: Tokens) -> None:
+    lab = lab_of(runner=FailsOnce)
+    for prompt in PROMPTS[:3]:
+        lab.add(token_ids=prompt, max_tokens=NUM_NEW, ignore_eos=True)
+    with pytest.raises(ZeroDivisionError, match="after the forward pass"):
+        lab.run()
+    lab.run()
+    assert [sampled(lab, request) for request in range(3)] == [greedy(prompt) for prompt in PROMPTS[:3]]

@@ -165,7 +165,7 @@ class Lfm2Fields(ConfigFields):
     tie_embedding: bool | None = None
     block_ff_dim: Size | None = None
     block_auto_adjust_ff_dim: bool = True
-    block_ffn_dim_multiplier: Positive | None = 1.0
+    block_ffn_dim_multiplier: Positive = 1.0
     block_multiple_of: Size = 256
     conv_L_cache: Kernel = 3
     full_attn_idxs: list[Annotated[int, Field(ge=0)]] | None = None
@@ -177,10 +177,8 @@ class Lfm2Fields(ConfigFields):
         size = self.block_ff_dim or self.intermediate_size
         if not self.block_auto_adjust_ff_dim:
             return size
-        size = int(2 * size / 3)
-        if self.block_ffn_dim_multiplier is None:
-            return size
-        return -(-int(self.block_ffn_dim_multiplier * size) // self.block_multiple_of) * self.block_multiple_of
+        size = int(self.block_ffn_dim_multiplier * int(2 * size / 3))
+        return -(-size // self.block_multiple_of) * self.block_multiple_of
 
     @property
     def is_tied(self) -> bool:
