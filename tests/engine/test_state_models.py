@@ -19,6 +19,8 @@ from labengine.config import ConfigError, GroupSpec
 from labengine.engine.attention.torch_gather import TorchGather
 from labengine.engine.model_runner import ModelRunner
 from labengine.engine.static_runner import StaticRunner
+from labengine.engine.step_limits import StepLimits
+from labengine.engine.trial_memory import largest_plans
 from labengine.engine.xray import attention_by_block
 from labengine.record.snapshot import RequestState
 
@@ -168,6 +170,20 @@ def test_runs_that_name_no_single_state_are_refused(
     runs = (*part.slot_runs[:group], run, *part.slot_runs[group + 1 :])
     with pytest.raises(ValueError, match=rf"request 0: slot_runs of group {group}, which keeps states, should be one"):
         runner.forward(plan_of(replace(part, slot_runs=runs)))
+
+
+def test_the_largest_steps_can_be_tried(model_dir: Path) -> None:
+    """A GPU's pool is sized by them: several requests, longer than a block, on one state."""
+    runner = load(model_dir)
+    for plan in largest_plans(runner.groups, StepLimits(3, 24, 40), longest=40):
+        assert runner.forward(plan).shape == (len(plan.scheduled), 101)
+
+
+def test_an_automatic_pool_holds_what_requests_of_full_length_need(model_dir: Path) -> None:
+    """A state group holds two blocks of a request: the state that a chunk begins with, and the one that it leaves."""
+    settings = {"num_blocks": None, "block_size": 16, "device": "cpu", "max_num_seqs": 3, "max_model_len": 100}
+    runner = ModelRunner.load(model_dir, **settings)
+    assert runner.kv_tensors.num_blocks == 3 * (7 + 2)
 
 
 # -- the X-ray ---------------------------------------------------------------------------------------------------------
