@@ -207,6 +207,8 @@ class PrefixHit(Event):
             "HashChain.root",
             "HashChain.link",
             "KVCacheManager.extend_hashes",
+            "KVCacheManager.begin_step",
+            "KVCacheGroup.begin_step",
             "KVCacheManager.admit",
         )
     }
@@ -282,6 +284,9 @@ class RequestScheduled(Event):
             "Scheduler.has_seats",
             "Scheduler.skips",
             "Scheduler.longest_chunk",
+            "Scheduler.clipped",
+            "KVCacheGroup.chunk_end",
+            "StateGroup.chunk_unit",
             "Scheduler.admit",
             "WaitingQueue.remove_request",
             "KVCacheManager.can_admit",
@@ -912,8 +917,8 @@ class StateCopied(Event):
     topic = "block"
     decided_by = {
         "": (
-            "StateGroup.carry_over",
-            "StateGroup.num_missing_blocks",
+            "KVCacheGroup.carry_over",
+            "KVCacheGroup.num_missing_blocks",
             "KVCacheManager.allocate",
             "KVCacheManager.take_copies",
         )
@@ -945,7 +950,7 @@ class SlotsWritten(Event):
 
     topic = "model"
     phase = "forward"
-    decided_by = {"": ("KVCacheManager.slot_runs", "BlockPool.null_block", "Engine._forward")}
+    decided_by = {"": ("KVCacheManager.slot_runs", "KVCacheGroup.slot_runs", "BlockPool.null_block", "Engine._forward")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -963,7 +968,7 @@ class StateAdvanced(Event):
 
     topic = "model"
     phase = "forward"
-    decided_by = {"": ("StateGroup.slot_runs", "KVCacheManager.slot_runs", "Engine._forward")}
+    decided_by = {"": ("KVCacheGroup.slot_runs", "KVCacheManager.slot_runs", "Engine._forward")}
 
 
 @dataclass(frozen=True, slots=True)

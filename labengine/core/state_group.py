@@ -54,15 +54,23 @@ class StateGroup(KVCacheGroup):
         prefill_end = max(request.num_prompt_tokens, request.num_tokens - 1)
         if start >= prefill_end:
             return end
-        size, junction = self.block_size, request.shared_prefix_boundary
-        if end < prefill_end and (end - end % size > start or size <= self._longest_chunk):
-            end -= end % size  # a block longer than a step is computed in several, where none can be reached in one
-        stops = [(request.num_tokens - 1) // size * size]
+        size, every, junction = self.block_size, self.chunk_unit, request.shared_prefix_boundary
+        if end < prefill_end and (end - end % every > start or every <= self._longest_chunk):
+            end -= end % every  # a block longer than a step is computed in several, where none can be reached in one
+        stops = [(request.num_tokens - 1) // every * every]
         if start % size:
             stops.append(start - start % size + size)
         if start < junction < end:
             stops.append(start + (junction - start) // size * size)
         return max(start, min((stop for stop in stops if start < stop < end), default=end))
+
+    @property
+    def chunk_unit(self) -> int:
+        """Chunks end at multiples of this many tokens: there hits can end.
+
+        (vLLM takes the states' block size: where attention has larger blocks, the last state may be one without a hit.)
+        """
+        return self._config.scheduler_block_size
 
     @property
     def _longest_chunk(self) -> int:

@@ -131,8 +131,7 @@ class TokenBudgetScheduler(Scheduler):
         num_computed = hit.num_tokens + num_external
         is_loading = num_external > 0 and self.external.is_async
         num_tokens = 0 if is_loading else min(request.num_tokens - num_computed, limit)
-        num_tokens = self.clipped(request, num_computed, num_tokens)
-        if not num_tokens and not is_loading:
+        if num_tokens > 0 and not (num_tokens := self.clipped(request, num_computed, num_tokens)):
             return NOT_ADMITTED
         self._set(request, "is_loading", is_loading)
         if not self.manager.admit(request, hit, num_computed + num_tokens, num_external, num_spare=num_spare):

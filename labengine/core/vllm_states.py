@@ -33,6 +33,11 @@ class VllmStateGroup(StateGroup):
         self.registered_in_step: set[Key] = set()
         """Keys of this step's states. A step that is rolled back leaves its own, until the next one is scheduled."""
 
+    @property
+    def chunk_unit(self) -> int:
+        """The block size of the states, whatever that of the other groups."""
+        return self.block_size
+
     def begin_step(self) -> None:
         """Forget the keys of the step before: its states are computed."""
         self.registered_in_step.clear()

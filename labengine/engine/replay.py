@@ -214,7 +214,9 @@ class Replay:
             is_done = self.manager.allocate(request, end)
         else:
             request.is_loading = is_late
-            nothing = Hit(0, tuple(() for _ in self.config.groups), request.shared_prefix_boundary)
+            nothing = Hit(0, tuple(() for _ in self.config.groups))
+            if hit is not None:
+                self.manager.note_shared_prefix(request, hit)
             is_done = self.manager.admit(request, hit or nothing, end, external)
         if not is_done:
             return {"ok": False, "new_blocks": None}

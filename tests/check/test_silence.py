@@ -19,9 +19,16 @@ NUM_OPERATIONS = 250
 EPISODES = [8, pytest.param(80, marks=pytest.mark.sweep)]
 
 
-def play(rng: Random, edition: str, num_operations: int = NUM_OPERATIONS, *, with_forks: bool = False) -> Counter[str]:
+def play(
+    rng: Random,
+    edition: str,
+    num_operations: int = NUM_OPERATIONS,
+    *,
+    with_forks: bool = False,
+    with_states: bool = False,
+) -> Counter[str]:
     """One episode under watch, and all invariants on the whole state now and then; what it met."""
-    episode = Episode(rng, edition, with_forks=with_forks)
+    episode = Episode(rng, edition, with_forks=with_forks, with_states=with_states)
     setup, done = episode.setup, list[str]()
     for operation in episode.operations(num_operations):
         done.append(operation)
@@ -71,6 +78,21 @@ def test_nothing_is_found_with_forks(num_episodes: int) -> None:
             error.add_note(f"seed {seed}")
             raise
     wanted = {"fork", "copy", "branch", "preempted", "broken step", "merged", "late load", "window"}
+    assert {what: n for what in wanted if (n := met[what]) < num_episodes // 8} == {}, met
+
+
+@pytest.mark.parametrize("num_episodes", EPISODES)
+@pytest.mark.parametrize(("edition", "with_forks"), [("labengine", True), ("vllm", False)])
+def test_nothing_is_found_with_states(edition: str, with_forks: bool, num_episodes: int) -> None:
+    met: Counter[str] = Counter()
+    for seed in range(num_episodes):
+        try:
+            met += play(Random(f"{seed}"), edition, with_forks=with_forks, with_states=True)
+        except Exception as error:
+            error.add_note(f"seed {seed}")
+            raise
+    wanted = {"state copied", "state freed", "junction", "preempted", "broken step", "hit", "window"}
+    wanted |= {"fork", "copy", "merged"} if with_forks else set()
     assert {what: n for what in wanted if (n := met[what]) < num_episodes // 8} == {}, met
 
 

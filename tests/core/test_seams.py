@@ -61,8 +61,8 @@ def seam_of(row: str) -> str:
 
 def test_the_table_of_the_core_page_has_every_deciding_method() -> None:
     deciding = {seam for seams in DECIDED_BY.values() for seam in seams if not seam.startswith(NOT_THE_CORES)}
-    windowed = {seam for seam in deciding if seam.startswith("SlidingWindowGroup.")}
-    named = {seam.replace("SlidingWindowGroup", "KVCacheGroup") for seam in windowed} | (deciding - windowed)
+    kinds = {seam for seam in deciding if seam.startswith(("SlidingWindowGroup.", "StateGroup."))}
+    named = {f"KVCacheGroup.{seam.partition('.')[2]}" for seam in kinds} | (deciding - kinds)
     assert named <= set(map(seam_of, reasons())), named - set(map(seam_of, reasons()))
 
 
@@ -86,6 +86,7 @@ DECIDES_NO_EVENT = {
     "fault": "asked by the checks alone",
     "finds_longest": "declares a policy to the checks",
     "bind": "names the tier's content",
+    "keeps_states": "says what a kind of layer keeps",
     "describe": "words",
     "num_kept": "asked by the checks alone",
     "note": "words",
@@ -96,7 +97,7 @@ DECIDES_NO_EVENT = {
 def public_seams() -> Iterator[tuple[str, str]]:
     """Each public seam of all editions' parts and of the connector, with its name alone."""
     for parts in ALL:
-        yield from ((str(seam), seam.name) for seam in seams_in_use(parts, ("full", "sliding_window")))
+        yield from ((str(seam), seam.name) for seam in seams_in_use(parts, ("full", "sliding_window", "state")))
     yield from ((f"Connector.{name}", name) for name in vars(Connector) if not name.startswith("_"))
 
 

@@ -144,6 +144,14 @@ def _is_loaded_oddly(workload: Row) -> bool:
     return any(count % size or count >= num_tokens for count, num_tokens in counts)
 
 
+def _hits_inside_states(workload: Row) -> bool:
+    """Return True if vLLM's hits may end inside a block: only its windows need whole ones."""
+    groups = group_specs(workload) if workload.get("groups") else ()
+    link = workload.get("hash_block_size") or min((group.block_size for group in groups), default=1)
+    has_larger = any(group.kind == "state" and group.block_size > link for group in groups)
+    return has_larger and all(group.kind != "sliding_window" or group.block_size == link for group in groups)
+
+
 def _drafts(workload: Row) -> bool:
     return bool("drafts" in workload or workload.get("eagle") or any(op.get("lookahead") for op in _ops(workload)))
 
@@ -241,6 +249,12 @@ DEPARTURES = (
         bridge="both sides are given it",
     ),
     Departure(
+        "a hit inside a state's block",
+        "none: hits end where every group has a full block",
+        "where only full attention and states are larger than a hashed block",
+        _hits_inside_states,
+    ),
+    Departure(
         "a reset under running requests",
         "refuses it",
         "`reset_running_requests=True` preempts them first",
@@ -256,7 +270,7 @@ DEPARTURES = (
     Departure(
         "other settings and inputs",
         "none of those that `conform` refuses (vllm.md)",
-        "priorities, pipeline parallelism, adapter limits, images, Mamba layers …",
+        "priorities, pipeline parallelism, adapter limits, images, checkpoints of states inside a chunk …",
         _has_foreign_keys,
     ),
 )

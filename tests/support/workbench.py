@@ -63,6 +63,7 @@ class Workbench:
     def admit(self, request: Request, num_external: int = 0, num_tokens: int | None = None) -> Hit:
         """Its hit, external tokens behind it, and blocks for all its tokens (or the first num_tokens)."""
         hit = self.manager.find_prefix(request)
+        self.manager.note_shared_prefix(request, hit)
         end = request.num_tokens if num_tokens is None else num_tokens
         assert self.manager.admit(request, hit, end, num_external), "the pool is too small for this case"
         return hit
