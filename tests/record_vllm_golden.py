@@ -19,6 +19,7 @@ from differential import vllm_golden as golden
 from differential.vllm_process import VARIABLE, VERSION, VllmProcess, named_interpreter
 from differential.vllm_tier import tier_workloads
 from vllm_scheduler_workloads import scheduler_workload
+from vllm_state_workloads import state_workload
 from vllm_workloads import KINDS, op_workload
 
 NUM_WORKLOADS = 200
@@ -42,6 +43,9 @@ def main() -> int:
             workloads = (op_workload(seed, kind) for seed in range(NUM_WORKLOADS))
             golden.write(f"ops-{kind}", _header(vllm, OP_ROWS), ((w, vllm.run_ops(w)) for w in workloads))
             _report(f"ops-{kind}")
+        states = map(state_workload, range(NUM_WORKLOADS))
+        golden.write("states", _header(vllm, STEP_ROWS), ((w, vllm.run_scheduler(w)) for w in states))
+        _report("states")
         golden.write("scheduler", _header(vllm, STEP_ROWS), islice(_preempting(vllm), NUM_WORKLOADS))
         _report("scheduler")
         tiers = islice(tier_workloads(), NUM_WORKLOADS)
