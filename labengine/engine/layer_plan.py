@@ -1,14 +1,15 @@
-"""Each layer's attention (full, or through a window), its rope and its KV-cache group.
+"""Each layer's way to look back (attention, full or through a window, or a state), its rope and its KV-cache group.
 
-Attention and rope are read from config.json. Layers that keep the same tokens belong together, but a group's block
-holds the KV of all its layers; groups of unequal size could not share one pool. So each kind of layer is divided into
-groups of one size, as vLLM 0.32 does it (v1/core/kv_cache_utils.py). Gemma-3-270M, 15 layers with a window and 3
+Both are read from config.json. Layers that keep the same tokens belong together, but a group's block
+holds the KV of all its layers; groups of unequal size could not share one pool. So each kind of attention is divided
+into groups of one size, as vLLM 0.32 does it (v1/core/kv_cache_utils.py). Gemma-3-270M, 15 layers with a window and 3
 without:
 
     group 0   layers 0  6 12   window        group 3   layers 3  9 15   window
     group 1   layers 1  7 13   window        group 4   layers 4 10 16   window
     group 2   layers 2  8 14   window        group 5   layers 5 11 17   full
 
+All layers with a state make one group: a block of it holds one state of each, in memory of their own (kv_tensors.py).
 The groups are in the order in which the model's layers first need them.
 """
 
@@ -17,45 +18,75 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from labengine.config import ConfigError, GroupSpec
-from labengine.engine.rope import RopeSpec, local_and_global_rope, rope_spec
+from labengine.engine.recurrence_sizes import LayerState
+from labengine.engine.rope import RopeSpec, local_and_global_rope, partial_rope_spec, rope_spec
 
-FULL, SLIDING = "full_attention", "sliding_attention"
-"""Values of config.json's layer_types."""
+FULL, SLIDING, CONV, LINEAR = "full_attention", "sliding_attention", "conv", "linear_attention"
+"""Values of config.json's layer_types; the last two are layers with a state."""
+
+DEFAULT_ROTARY_SHARE = {"bamba": 0.5, "qwen3_next": 0.25}
+"""Families that rotate part of a head, and which part unless config.json says so."""
+
+LayerKind = int | Literal["full", "state"]
+"""Of the attention layers with a window: its tokens."""
 
 
 @dataclass(frozen=True, slots=True)
-class LayerSpec:
+class AttentionSpec:
     """One layer's attention: to all earlier tokens, or to the last `window` tokens including the token itself."""
 
     window: int | None
     rope: RopeSpec
 
+    @property
+    def kind(self) -> LayerKind:
+        """Layers of one kind keep KV of the same tokens."""
+        return "full" if self.window is None else self.window
 
-def layer_plan(raw: Mapping[str, Any]) -> tuple[LayerSpec, ...]:
-    """Return one LayerSpec per layer. Raises ConfigError for unsupported kinds of layers or a missing window."""
+
+@dataclass(frozen=True, slots=True)
+class StateSpec:
+    """One layer's state, in place of attention."""
+
+    state: LayerState
+    kind: LayerKind = "state"
+
+
+LayerSpec = AttentionSpec | StateSpec
+
+
+def layer_plan(raw: Mapping[str, Any], state: LayerState = ()) -> tuple[LayerSpec, ...]:
+    """Return one LayerSpec per layer. Raises ConfigError for unsupported kinds of layers or a missing window.
+
+    state: that of the model's layers with states.
+    """
     kinds = _layer_types(raw)
     if len(kinds) != raw["num_hidden_layers"]:
         raise ConfigError(f"layer_types names {len(kinds)} layers, num_hidden_layers is {raw['num_hidden_layers']}")
     if raw["model_type"] == "gemma3_text":
         local, everywhere = local_and_global_rope(raw)
+    elif (share := DEFAULT_ROTARY_SHARE.get(raw["model_type"])) is not None:
+        local = everywhere = partial_rope_spec(raw, share)
     else:
         local = everywhere = rope_spec(raw)
-    specs = {FULL: LayerSpec(None, everywhere)}
+    specs: dict[str, LayerSpec] = {FULL: AttentionSpec(None, everywhere)}
+    specs |= dict.fromkeys((CONV, LINEAR), StateSpec(state))
     if SLIDING in kinds:
-        specs[SLIDING] = LayerSpec(_window(raw), local)
+        specs[SLIDING] = AttentionSpec(_window(raw), local)
     return tuple(specs[kind] for kind in kinds)
 
 
 def _layer_types(raw: Mapping[str, Any]) -> list[str]:
     """Return the layer types of the file, else those of the family's rule."""
     layer_types = raw.get("layer_types")
-    kinds = list(layer_types) if layer_types and raw["model_type"] != "mistral" else _layer_types_by_rule(raw)
-    for kind in kinds:
-        if kind not in (FULL, SLIDING):
-            raise ConfigError(f"layers of type {kind!r} are not supported; {FULL} and {SLIDING} are")
+    kinds = (
+        list(layer_types)
+        if layer_types and raw["model_type"] not in ("mistral", "bamba")
+        else _layer_types_by_rule(raw)
+    )
     if SLIDING in kinds and raw["model_type"] == "llama":
         raise ConfigError("layers with sliding-window attention are not supported for llama; only full attention is")
     return kinds
@@ -72,6 +103,13 @@ def _layer_types_by_rule(raw: Mapping[str, Any]) -> list[str]:
     if family == "qwen3" and raw.get("use_sliding_window"):
         first = raw["max_window_layers"]
         return [FULL if layer < first else SLIDING for layer in range(num_layers)]
+    if family == "lfm2" and "full_attn_idxs" in raw:
+        return [FULL if layer in raw["full_attn_idxs"] else CONV for layer in range(num_layers)]
+    if family == "bamba":
+        return [FULL if layer in raw.get("attn_layer_indices", ()) else LINEAR for layer in range(num_layers)]
+    if family == "qwen3_next":
+        interval = raw.get("full_attention_interval", 4)
+        return [LINEAR if (layer + 1) % interval else FULL for layer in range(num_layers)]
     return [FULL] * num_layers
 
 
@@ -90,19 +128,20 @@ PADDING_LIMIT = 1.5
 unused."""
 
 
-def kv_groups(windows: Sequence[int | None], block_size: int) -> tuple[tuple[GroupSpec, ...], tuple[int, ...]]:
-    """Return a model's groups, given each layer's window (None: full attention), and the group of each layer."""
-    layers_of_kind: dict[int | None, list[int]] = defaultdict(list)
-    for layer, window in enumerate(windows):
-        layers_of_kind[window].append(layer)
-    size = group_size([len(layers) for layers in layers_of_kind.values()])
+def kv_groups(kinds: Sequence[LayerKind], block_size: int) -> tuple[tuple[GroupSpec, ...], tuple[int, ...]]:
+    """Return a model's groups, given each layer's kind, and the group of each layer."""
+    layers_of_kind: dict[LayerKind, list[int]] = defaultdict(list)
+    for layer, kind in enumerate(kinds):
+        layers_of_kind[kind].append(layer)
+    counts = [len(layers) for kind, layers in layers_of_kind.items() if kind != "state"]
+    size = group_size(counts) if counts else 1
     specs: list[GroupSpec] = []
-    group_of_layer = [0] * len(windows)
-    for window, layers in layers_of_kind.items():
-        num_groups = -(-len(layers) // size)
+    group_of_layer = [0] * len(kinds)
+    for kind, layers in layers_of_kind.items():
+        num_groups = 1 if kind == "state" else -(-len(layers) // size)
         for position, layer in enumerate(layers):
             group_of_layer[layer] = len(specs) + position % num_groups
-        specs += [_spec(block_size, window)] * num_groups
+        specs += [_spec(block_size, kind)] * num_groups
     return tuple(specs), tuple(group_of_layer)
 
 
@@ -115,5 +154,5 @@ def group_size(counts: Sequence[int]) -> int:
     return largest if largest < smallest * PADDING_LIMIT else smallest
 
 
-def _spec(block_size: int, window: int | None) -> GroupSpec:
-    return GroupSpec(block_size) if window is None else GroupSpec(block_size, "sliding_window", window)
+def _spec(block_size: int, kind: LayerKind) -> GroupSpec:
+    return GroupSpec(block_size, "sliding_window", kind) if isinstance(kind, int) else GroupSpec(block_size, kind)

@@ -1,33 +1,47 @@
 """The model: token ids of a step in, logits of the sampling rows out, KV through block tables in between.
 
-Its decoder layers come first, then the families of models (which parts, and their names in the files), then the model.
+Its decoder layers come first, then the families of models (which parts each is made of), then the model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
 from labengine.engine.attention import StepAttention
 from labengine.engine.kv_tensors import KVTensors, LayerKV
+from labengine.engine.layer_plan import StateSpec
+from labengine.engine.mixers import DeltaNet, Mamba2, ShortConv
 from labengine.engine.model_config import ModelConfig
 from labengine.engine.modules import Embedding, Linear, OffsetRMSNorm, RMSNorm, ScaledEmbedding, TiedLinear
 from labengine.engine.ops import Activation, HeadNorms, Ops, OpsSetting
 from labengine.engine.ops.torch_ops import TorchOps, gelu_tanh
 from labengine.engine.rope import Rotation, Rotations
+from labengine.engine.states import LayerStates, StepStates
 from labengine.engine.step_tensors import StepTensors
+from labengine.engine.tensor_names import BAMBA_NAMES, GEMMA3_NAMES, LFM2_NAMES, LLAMA_NAMES, QWEN3_NEXT_NAMES
 
 
 @dataclass(frozen=True, slots=True)
 class LayerStep:
-    """A layer's inputs from the step: the rotation, the KV, the attention backend and the ops."""
+    """An attention layer's inputs from the step: the rotation, the KV, the attention backend and the ops."""
 
     rotation: Rotation
     cache: LayerKV
     attention: StepAttention
+    ops: Ops
+
+
+@dataclass(frozen=True, slots=True)
+class StateLayerStep:
+    """The inputs from the step of a layer with a state: the requests' states, and the ops."""
+
+    states: LayerStates
     ops: Ops
 
 
@@ -40,7 +54,7 @@ class MLP(nn.Module):
         self.gate_up = Linear(config.hidden_size, config.intermediate_size, config.intermediate_size, is_gated=True)
         self.down = Linear(config.intermediate_size, config.hidden_size)
 
-    def forward(self, hidden: Tensor, step: LayerStep) -> Tensor:
+    def forward(self, hidden: Tensor, step: LayerStep | StateLayerStep) -> Tensor:
         """Map [num_tokens, hidden_size] to the same shape."""
         out: Tensor = self.down(step.ops.gated(self.gate_up(hidden), self.activation))
         return out
@@ -66,7 +80,13 @@ class Attention(nn.Module):
 
     def queries(self, hidden: Tensor, step: LayerStep) -> Tensor:
         """Return the rotated queries [num_tokens, num_heads, head_dim]; write the tokens' KV to their slots."""
-        heads = self.qkv(hidden).unflatten(-1, (-1, self.head_dim))
+        return self.placed(self.qkv(hidden).unflatten(-1, (-1, self.head_dim)), step)
+
+    def placed(self, heads: Tensor, step: LayerStep) -> Tensor:
+        """Rotate queries and keys, and write keys and values to their slots; return the queries.
+
+        heads: queries, keys and values, [num_tokens, heads, head_dim].
+        """
         queries = step.ops.rotate_and_write(
             heads, self.num_kv_heads, step.rotation, self.head_norms, step.attention, step.cache
         )
@@ -106,24 +126,25 @@ class QKNormAttention(Attention):
         return ops.rotate(queries, rotation, self.q_norm), ops.rotate(keys, rotation, self.k_norm)
 
 
-LLAMA_NAMES = {
-    "attention.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    "attention.out": ("self_attn.o_proj",),
-    "attention.q_norm": ("self_attn.q_norm",),
-    "attention.k_norm": ("self_attn.k_norm",),
-    "attention_norm": ("input_layernorm",),
-    "mlp_norm": ("post_attention_layernorm",),
-    "mlp.gate_up": ("mlp.gate_proj", "mlp.up_proj"),
-    "mlp.down": ("mlp.down_proj",),
-}
-"""Names of a layer's parts here, and the files' names of the matrices stacked in each, top to bottom."""
+class GatedAttention(QKNormAttention):
+    """QKNormAttention whose output is multiplied by the sigmoid of a gate per number (Qwen3-Next).
 
-GEMMA3_NAMES = {
-    **LLAMA_NAMES,
-    "attended_norm": ("post_attention_layernorm",),
-    "mlp_norm": ("pre_feedforward_layernorm",),
-    "mlp_out_norm": ("post_feedforward_layernorm",),
-}
+    The matrix has each query head's gate below the head itself.
+    """
+
+    def __init__(self, config: ModelConfig, norm: type[RMSNorm]) -> None:
+        super().__init__(config, norm)
+        sizes = (heads * config.head_dim for heads in (2 * config.num_heads, config.num_kv_heads, config.num_kv_heads))
+        self.qkv = Linear(config.hidden_size, *sizes)
+
+    def forward(self, hidden: Tensor, step: LayerStep) -> Tensor:
+        """Map [num_tokens, hidden_size] to the same shape; write the tokens' KV to their slots on the way."""
+        heads = self.qkv(hidden).unflatten(-1, (-1, self.head_dim))
+        queries, gates = heads[:, : 2 * self.num_heads].unflatten(1, (self.num_heads, 2)).unbind(2)
+        placed = self.placed(torch.cat((queries, heads[:, 2 * self.num_heads :]), dim=1), step)
+        attended = step.attention.attend(placed, step.cache, self.scale)
+        out: Tensor = self.out((attended * gates.sigmoid()).flatten(1))
+        return out
 
 
 class DecoderLayer(nn.Module):
@@ -165,6 +186,24 @@ class SandwichLayer(DecoderLayer):
         return stream, step.ops.norm(self.mlp(normed, step), self.mlp_out_norm)
 
 
+class StateLayer(nn.Module):
+    """A decoder layer that mixes tokens through a state in place of attention."""
+
+    def __init__(self, config: ModelConfig, family: Family) -> None:
+        super().__init__()
+        assert family.mixer is not None, "only families with a mixer have such layers"
+        self.mixer_norm = family.norm(config.hidden_size, config.rms_norm_eps)
+        self.mixer = family.mixer(config.hidden_size, config.recurrence, config.rms_norm_eps)
+        self.mlp_norm = family.norm(config.hidden_size, config.rms_norm_eps)
+        self.mlp = MLP(config, family.activation)
+
+    def forward(self, stream: Tensor, part: Tensor | None, step: StateLayerStep) -> tuple[Tensor, Tensor]:
+        """Return the stream, and the part still to be added to it; all are [num_tokens, hidden_size]."""
+        normed, stream = step.ops.add_norm(stream, part, self.mixer_norm)
+        normed, stream = step.ops.add_norm(stream, self.mixer(normed, step.states), self.mlp_norm)
+        return stream, self.mlp(normed, step)
+
+
 @dataclass(frozen=True, slots=True)
 class Family:
     """The models of one model_type; the defaults are plain Llama."""
@@ -174,6 +213,8 @@ class Family:
     attention: type[Attention] = Attention
     activation: Activation = silu
     layer: type[DecoderLayer] = DecoderLayer
+    mixer: Callable[[int, Any, float], nn.Module] | None = None
+    """Of the layers with a state: by hidden size, the config's recurrence sizes, and the norms' eps."""
     names: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: LLAMA_NAMES)
 
 
@@ -189,6 +230,9 @@ FAMILIES = {
         layer=SandwichLayer,
         names=GEMMA3_NAMES,
     ),
+    "lfm2": Family(attention=QKNormAttention, mixer=ShortConv, names=LFM2_NAMES),
+    "bamba": Family(mixer=Mamba2, names=BAMBA_NAMES),
+    "qwen3_next": Family(norm=OffsetRMSNorm, attention=GatedAttention, mixer=DeltaNet, names=QWEN3_NEXT_NAMES),
 }
 
 
@@ -199,14 +243,16 @@ TORCH_OPS = TorchOps()
 
 
 class PagedModel(nn.Module):
-    """A decoder-only transformer whose KV lives in blocks."""
+    """A decoder-only model whose KV and states live in blocks."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         family = FAMILIES[config.model_type]
         self.config = config
         self.embedding = family.embedding(config.vocab_size, config.hidden_size)
-        self.layers = nn.ModuleList(family.layer(config, family) for _ in config.layers)
+        self.layers = nn.ModuleList(
+            (StateLayer if isinstance(spec, StateSpec) else family.layer)(config, family) for spec in config.layers
+        )
         self.norm = family.norm(config.hidden_size, config.rms_norm_eps)
         self.lm_head: Linear
         if config.tie_word_embeddings:
@@ -229,28 +275,36 @@ class PagedModel(nn.Module):
             norm=family.norm,
             has_head_norms=issubclass(family.attention, QKNormAttention),
             activation=family.activation,
+            rotates_whole_heads=all(rope.share == 1.0 for rope in config.ropes),
         )
 
     def forward(
         self,
         step: StepTensors,
         kv: KVTensors,
-        attention: Sequence[StepAttention],
+        attention: Sequence[StepAttention | StepStates],
         rotations: Rotations,
         ops: Ops = TORCH_OPS,
         out: Tensor | None = None,
     ) -> Tensor:
-        """Return logits float32 [num_sampling, vocab_size], in batch order; write KV to the step's slots and nowhere
-        else.
+        """Return logits float32 [num_sampling, vocab_size], in batch order; write KV and states to the step's slots and
+        blocks, and nowhere else.
 
-        attention: one per KV-cache group. rotations: one per rope of the model, at the step's positions. ops: computes
-        everything but attention; it must have adopted the model. out: memory for the logits, else they are allocated.
+        attention: one per KV-cache group; of a state group the step's states. rotations: one per rope of the
+        model, at the step's positions. ops: computes everything but attention and recurrences; it must have adopted the
+        model. out: memory for the logits, else they are allocated.
         """
         stream: Tensor = self.embedding(step.token_ids)
         part: Tensor | None = None
         for index, (layer, spec) in enumerate(zip(self.layers, self.config.layers, strict=True)):
-            group_attention = attention[kv.layer_groups[index]]
-            layer_step = LayerStep(rotations[spec.rope], kv.layer(index), group_attention, ops)
+            of_group = attention[kv.layer_groups[index]]
+            layer_step: LayerStep | StateLayerStep
+            if isinstance(spec, StateSpec):
+                assert isinstance(of_group, StepStates), "a state group's layers have states"
+                layer_step = StateLayerStep(LayerStates(of_group, kv.states(index)), ops)
+            else:
+                assert isinstance(of_group, StepAttention), "an attention group's layers attend"
+                layer_step = LayerStep(rotations[spec.rope], kv.layer(index), of_group, ops)
             stream, part = layer(stream, part, layer_step)
         rows = step.sample_rows
         assert part is not None, "a model has layers"

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from labengine.config import ConfigError, GroupSpec
-from labengine.engine.layer_plan import LayerSpec, kv_groups, layer_plan
+from labengine.engine.layer_plan import AttentionSpec, LayerSpec, StateSpec, kv_groups, layer_plan
 from labengine.engine.model_files.config_file import SCHEMAS, ConfigFields, Gemma3Fields, GenerationFields, TokenFields
 from labengine.engine.model_files.json_file import errors_about, read_object, shown, validated
+from labengine.engine.recurrence_sizes import LayerState, RecurrenceSizes
+from labengine.engine.rope import RopeSpec
 
 _LLAMA_LIKE = {"hidden_act": "silu", "attention_bias": False, "mlp_bias": False}
 _GEMMA3 = {
@@ -25,6 +27,9 @@ _ONLY: dict[str, dict[str, Any]] = {
     "mistral": _LLAMA_LIKE,
     "qwen3": _LLAMA_LIKE,
     "gemma3_text": _GEMMA3,
+    "lfm2": {"conv_bias": False},
+    "bamba": {**_LLAMA_LIKE, "mamba_proj_bias": False},
+    "qwen3_next": _LLAMA_LIKE,
 }
 """Per model type: settings that change the computation, with the one supported value."""
 
@@ -33,13 +38,15 @@ SUPPORTED_MODEL_TYPES = tuple(_ONLY)
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """The sizes of a decoder-only transformer, in the units of config.json."""
+    """The sizes of a decoder-only model, in the units of config.json."""
 
     model_type: str
     vocab_size: int
     hidden_size: int
     intermediate_size: int
     layers: tuple[LayerSpec, ...]
+    recurrence: RecurrenceSizes | None
+    """The sizes of the layers with a state; None for a model without."""
     num_heads: int
     num_kv_heads: int
     head_dim: int
@@ -52,8 +59,29 @@ class ModelConfig:
 
     @property
     def num_layers(self) -> int:
-        """Decoder layers, each with KV of its own."""
+        """Decoder layers, each with KV or a state of its own."""
         return len(self.layers)
+
+    @property
+    def ropes(self) -> dict[RopeSpec, None]:
+        """The model's ropes, in the order of the layers that need them."""
+        return {layer.rope: None for layer in self.layers if isinstance(layer, AttentionSpec)}
+
+    def rope_of(self, layer: int) -> RopeSpec:
+        """Return the rope of a layer with attention."""
+        spec = self.layers[layer]
+        assert isinstance(spec, AttentionSpec), f"layer {layer} keeps a state, and rotates nothing"
+        return spec.rope
+
+    @property
+    def states(self) -> tuple[LayerState, ...]:
+        """The state of each layer; empty for a layer with attention."""
+        return tuple(layer.state if isinstance(layer, StateSpec) else () for layer in self.layers)
+
+    @property
+    def has_states(self) -> bool:
+        """True if a layer keeps a state instead of KV."""
+        return any(self.states)
 
     @property
     def fits_float16(self) -> bool:
@@ -62,7 +90,7 @@ class ModelConfig:
 
     def kv_groups(self, block_size: int) -> tuple[tuple[GroupSpec, ...], tuple[int, ...]]:
         """Return the model's KV-cache groups, in blocks of block_size tokens, and the group of each layer."""
-        return kv_groups([layer.window for layer in self.layers], block_size)
+        return kv_groups([layer.kind for layer in self.layers], block_size)
 
     @classmethod
     def load(cls, model_dir: Path) -> ModelConfig:
@@ -73,7 +101,8 @@ class ModelConfig:
             _refuse_unsupported(raw)
         fields = validated(SCHEMAS[raw["model_type"]], raw, path)
         with errors_about(path):
-            layers = layer_plan(fields.model_dump(exclude_none=True))
+            state = () if fields.recurrence is None else fields.recurrence.state
+            layers = layer_plan(fields.model_dump(exclude_none=True), state)
             by_config = _end_tokens(fields, fields.vocab_size)
         return cls._of(fields, layers, _end_tokens_of_generation(model_dir, fields.vocab_size, by_config))
 
@@ -85,15 +114,16 @@ class ModelConfig:
             model_type=fields.model_type,
             vocab_size=fields.vocab_size,
             hidden_size=fields.hidden_size,
-            intermediate_size=fields.intermediate_size,
+            intermediate_size=fields.mlp_size,
             layers=layers,
+            recurrence=fields.recurrence,
             num_heads=fields.num_attention_heads,
             num_kv_heads=fields.num_key_value_heads or fields.num_attention_heads,
             head_dim=head_dim,
             attention_scale=scale_of**-0.5,
             rms_norm_eps=fields.rms_norm_eps,
             max_model_len=fields.max_position_embeddings,
-            tie_word_embeddings=fields.tie_word_embeddings,
+            tie_word_embeddings=fields.is_tied,
             eos_token_ids=eos_token_ids,
         )
 

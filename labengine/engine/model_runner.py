@@ -26,7 +26,7 @@ from labengine.engine.forward.graphs import Recorder, longest_context
 from labengine.engine.forward.static_step import StaticStep
 from labengine.engine.full_memory import AdviceWhenFull
 from labengine.engine.interrupts import interrupts_allowed
-from labengine.engine.kv_tensors import KVTensors
+from labengine.engine.kv_tensors import KVTensors, bytes_of_a_state
 from labengine.engine.model import PagedModel
 from labengine.engine.model_config import ModelConfig
 from labengine.engine.pool import PoolPlan
@@ -198,7 +198,9 @@ class ModelRunner:
             pool = pool.sized(limits, step_bytes)
         assert pool.num_blocks is not None
         heads = (config.num_kv_heads, config.head_dim)
-        kv = KVTensors(pool.num_blocks, pool.layer_groups, pool.block_size, *heads, weights.dtype, weights.device)
+        kv = KVTensors(
+            pool.num_blocks, pool.layer_groups, pool.block_size, *heads, weights.dtype, weights.device, config.states
+        )
         forward = choose_forward(
             weights.model, kv, pool.groups, pool.backend, pool.attention_reason,
             limits if weights.cuda_graphs else None, cls.static_step, cls.recorder(kv.device),
@@ -400,6 +402,9 @@ class ModelRunner:
     def _pool_line(self) -> str:
         kv = self.kv_tensors
         size = f"{kv.num_blocks} blocks of {self.groups[0].block_size} tokens, {kv.num_bytes / 2**20:,.1f} MiB"
+        if self.model.config.has_states:
+            state_bytes = bytes_of_a_state(self._weights.dtype, self.model.config.states)
+            size += f" ({kv.block_bytes / 2**10:,.1f} KiB a block, {state_bytes / 2**10:,.1f} of them for a state)"
         windows = [spec.window for spec in self.groups if spec.window is not None]
         if not windows:
             return size

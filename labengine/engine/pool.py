@@ -14,6 +14,9 @@ from labengine.engine.model_config import ModelConfig
 from labengine.engine.pool_size import fitting_blocks, require_memory, trial_blocks
 from labengine.engine.step_limits import StepLimits
 
+STATES_HELD = 2
+"""Blocks of a state group that a running request holds, at most."""
+
 
 @dataclass(frozen=True)
 class PoolPlan:
@@ -44,10 +47,11 @@ class PoolPlan:
         """Plan a pool. Raises ConfigError, before any weights are loaded, if it cannot fit or no backend serves it."""
         groups, layer_groups = config.kv_groups(block_size)
         heads = config.num_heads, config.num_kv_heads, config.head_dim
-        windows = tuple(dict.fromkeys(group.window for group in groups))
-        setting = AttentionSetting(device, dtype, *heads, (block_size,), windows)
+        windows = tuple(dict.fromkeys(group.window for group in groups if group.kind != "state"))
+        setting = AttentionSetting(device, dtype, *heads, (block_size,), windows, config.has_states)
         backend, reason = choose_attention(attention, setting)
-        block_bytes = bytes_of_a_block(layer_groups, block_size, config.num_kv_heads, config.head_dim, dtype)
+        kv_heads = config.num_kv_heads, config.head_dim
+        block_bytes = bytes_of_a_block(layer_groups, block_size, *kv_heads, dtype, config.states)
         if num_blocks is not None:
             require_memory(num_blocks, block_size, block_bytes, device)
         return cls(groups, layer_groups, device, block_size, block_bytes, backend, reason, num_blocks)
@@ -64,6 +68,8 @@ class PoolPlan:
         """
         if self.num_blocks is not None:
             return self
-        enough = limits.max_num_seqs * len(self.groups) * -(-limits.max_model_len // self.block_size)
+        num_state_groups = sum(group.kind == "state" for group in self.groups)
+        kv_blocks = (len(self.groups) - num_state_groups) * -(-limits.max_model_len // self.block_size)
+        enough = limits.max_num_seqs * (kv_blocks + STATES_HELD * num_state_groups)
         num_blocks, reason = fitting_blocks(self.block_size, self.block_bytes, self.device, enough, step_bytes)
         return replace(self, num_blocks=num_blocks, reason=reason)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -25,10 +25,17 @@ class RopeSpec:
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
     original_max_len: int = 8192
+    share: float = 1.0
+    """The leading part of each head that is rotated."""
+
+    def rotated_dims(self, head_dim: int) -> int:
+        """Return how many dimensions of a head are rotated."""
+        return int(head_dim * self.share)
 
     def inverse_frequencies(self, head_dim: int) -> Tensor:
-        """Return the radians per position of each pair of dimensions: float32 [head_dim / 2]."""
-        exponents = torch.arange(0, head_dim, 2, dtype=torch.int64).float() / head_dim
+        """Return the radians per position of each rotated pair of dimensions: float32 [rotated_dims / 2]."""
+        rotated = self.rotated_dims(head_dim)
+        exponents = torch.arange(0, rotated, 2, dtype=torch.int64).float() / rotated
         frequencies = 1.0 / self.theta**exponents
         if self.rope_type == "linear":
             return frequencies / self.factor
@@ -52,7 +59,27 @@ def rope_spec(raw: Mapping[str, Any]) -> RopeSpec:
     partial = settings.get("partial_rotary_factor", raw.get("partial_rotary_factor", 1.0))
     if partial != 1.0:
         raise ConfigError("partial_rotary_factor is not supported; the rope has to turn whole heads")
-    return _spec(settings, raw.get("rope_theta", 10_000.0))
+    default_theta = 1_000_000.0 if raw.get("model_type") == "lfm2" else 10_000.0
+    return _spec(settings, raw.get("rope_theta", default_theta))
+
+
+def partial_rope_spec(raw: Mapping[str, Any], default_share: float) -> RopeSpec:
+    """Read the rope of a family that rotates part of a head. Raises ConfigError unless that is an even number of dims.
+
+    transformers sets Bamba's share itself, whatever partial_rotary_factor stands beside rope_parameters.
+    """
+    settings: Mapping[str, Any] = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+    beside = default_share if raw["model_type"] == "bamba" else raw.get("partial_rotary_factor", default_share)
+    rope = replace(
+        _spec(settings, raw.get("rope_theta", 10_000.0)), share=settings.get("partial_rotary_factor", beside)
+    )
+    head_dim = raw.get("head_dim") or raw["hidden_size"] // raw["num_attention_heads"]
+    if rope.rotated_dims(head_dim) < 2 or rope.rotated_dims(head_dim) % 2:
+        raise ConfigError(
+            f"partial_rotary_factor {rope.share} rotates {rope.rotated_dims(head_dim)} of {head_dim} dimensions of a "
+            "head; it should be an even number, at least 2"
+        )
+    return rope
 
 
 def local_and_global_rope(raw: Mapping[str, Any]) -> tuple[RopeSpec, RopeSpec]:
@@ -86,7 +113,7 @@ def _spec(settings: Mapping[str, Any], default_theta: float) -> RopeSpec:
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """The rotations of a batch's tokens: cos and sin, float32 [num_tokens, 1, head_dim / 2]."""
+    """The rotations of a batch's tokens: cos and sin, float32 [num_tokens, 1, rotated dimensions / 2]."""
 
     cos: Tensor
     sin: Tensor
@@ -101,9 +128,13 @@ class Rotation:
         return cls(angles.cos(), angles.sin())
 
     def rotate(self, heads: Tensor) -> Tensor:
-        """Rotate queries or keys [num_tokens, num_heads, head_dim]; dimension i pairs with i + head_dim / 2."""
-        first, second = heads.float().chunk(2, dim=-1)
-        rotated = torch.cat((first * self.cos - second * self.sin, second * self.cos + first * self.sin), dim=-1)
+        """Rotate queries or keys [num_tokens, num_heads, head_dim]; dimension i pairs with i + rotated dimensions / 2.
+
+        The dimensions behind the rotated ones stay.
+        """
+        size = self.cos.shape[-1]
+        first, second, *rest = torch.split(heads.float(), size, dim=-1)
+        rotated = torch.cat((first * self.cos - second * self.sin, second * self.cos + first * self.sin, *rest), dim=-1)
         return rotated.to(heads.dtype)
 
 

@@ -35,12 +35,15 @@ class GroupTensors:
     it is not written.
     block_tables: int32 [num_requests, at least the most blocks]; entries that hold none of the positions that the
     step's tokens attend to are undefined.
+    is_state: the layers keep a state instead. Then slots are [num_requests], the block of each request's state, and
+    nothing reads the tables.
     """
 
     block_size: int
     window: int | None
     slots: Tensor
     block_tables: Tensor
+    is_state: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +213,10 @@ class StepStaging:
         late = None if new is None else _taken_out(token_ids, ends, scheduled, new)
         positions = expand_runs(starts, query_lens)
         sample_rows = [end - 1 for end, request in zip(ends, scheduled, strict=True) if request.samples]
-        slots = [self._slots(scheduled, group, len(token_ids)) for group in range(len(self._groups))]
+        slots = [
+            _state_blocks(scheduled, group) if spec.kind == "state" else self._slots(scheduled, group, len(token_ids))
+            for group, spec in enumerate(self._groups)
+        ]
         arrays = token_ids, positions, [0, *ends], context_lens, sample_rows, *slots
         widths = self._fill_tables(scheduled, context_lens, [len(array) for array in arrays])
         sent = self._memory.sent(arrays, len(scheduled))
@@ -224,7 +230,11 @@ class StepStaging:
             sample_rows=sent[4],
             groups=tuple(
                 GroupTensors(
-                    spec.block_size, spec.window, sent[5 + i], self._memory.table(i, len(scheduled), widths[i])
+                    spec.block_size,
+                    spec.window,
+                    sent[5 + i],
+                    self._memory.table(i, len(scheduled), widths[i]),
+                    spec.kind == "state",
                 )
                 for i, spec in enumerate(self._groups)
             ),
@@ -245,7 +255,8 @@ class StepStaging:
                 tables.forget()  # before: an interrupt may come once the new memory is there
             self._memory.reserve(*needed)
         for tables in self._tables:
-            tables.fill(self._memory, scheduled, context_lens)
+            if tables.spec.kind != "state":
+                tables.fill(self._memory, scheduled, context_lens)
         return widths
 
     def _slots(self, scheduled: Sequence[ScheduledRequest], group: int, num_tokens: int) -> Numbers:
@@ -254,6 +265,20 @@ class StepStaging:
         if len(slots) != num_tokens:
             raise ValueError(f"slot_runs of group {group} do not cover the scheduled tokens: {len(slots)} slots")
         return slots
+
+
+def _state_blocks(scheduled: Sequence[ScheduledRequest], group: int) -> list[int]:
+    """Return the block of each request's state. Raises ValueError for runs that do not name exactly one block."""
+    blocks = []
+    for request in scheduled:
+        runs = request.slot_runs[group]
+        if len(runs) != 1 or runs[0][0] < 0 or runs[0][1:] != (0, 1):
+            raise ValueError(
+                f"request {request.request_id}: slot_runs of group {group}, which keeps states, should be one "
+                f"(block_id, 0, 1), got {runs}"
+            )
+        blocks.append(runs[0][0])
+    return blocks
 
 
 def _taken_out(

@@ -36,7 +36,7 @@ def _plan(groups: Sequence[GroupSpec], lengths: Sequence[int], context: int) -> 
 def _chunk(groups: Sequence[GroupSpec], number: int, length: int, context: int) -> ScheduledRequest:
     """Return the last tokens of a request whose context ends with them."""
     tables = tuple((0,) * -(-context // group.block_size) for group in groups)
-    runs = tuple(_runs(length, group.block_size) for group in groups)
+    runs = tuple(((0, 0, 1),) if group.kind == "state" else _runs(length, group.block_size) for group in groups)
     return ScheduledRequest(number, (0,) * length, context - length, tables, runs, True, True, WITH_TOP_P, number)
 
 

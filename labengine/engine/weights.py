@@ -20,7 +20,7 @@ from labengine.engine.model import FAMILIES, PagedModel
 from labengine.engine.model_files.tensor_files import DTYPES, StoredTensor, StoredTensors, open_tensors
 from labengine.engine.modules import Linear, Matrix, can_compute
 
-TOP_NAMES = {"embedding": "model.embed_tokens", "norm": "model.norm", "lm_head": "lm_head"}
+TOP_NAMES = {"embedding": "model.embed_tokens", "lm_head": "lm_head"}
 LM_HEAD = "lm_head.weight"
 WIDER = {
     torch.float16: "use dtype='bfloat16' or 'float32'",
@@ -132,13 +132,15 @@ def _filled(memory: Tensor, sources: Sequence[StoredTensor], rows: slice = slice
     return memory
 
 
-def source_names(parameter: str, layer_names: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+def source_names(parameter: str, names: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
     """Return the files' names for one parameter, e.g. q, k and v of layer 0 for layers.0.attention.qkv.weight."""
     path, _, leaf = parameter.rpartition(".")
     if path in TOP_NAMES:
         return (f"{TOP_NAMES[path]}.{leaf}",)
+    if path == "norm":
+        return tuple(f"model.{source}.{leaf}" for source in names[path])
     _, layer, part = path.split(".", 2)
-    return tuple(f"model.layers.{layer}.{source}.{leaf}" for source in layer_names[part])
+    return tuple(f"model.layers.{layer}.{source}.{leaf}" for source in names[part])
 
 
 def _expected_shapes(model: PagedModel) -> dict[str, tuple[int, ...]]:

@@ -1,7 +1,7 @@
 """Attention weights of one token, block by block: one decode is repeated, which reads the pool and writes nothing.
 
 K and V are read through the request's block tables, so the result is what the engine sees, faults included.
-A request that no longer holds its blocks is recomputed in a pool of its own.
+A request that no longer holds its blocks is recomputed in a pool of its own; so is a token whose state has moved on.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from labengine.engine.kv_tensors import KVTensors, LayerKV
 from labengine.engine.model import PagedModel
 from labengine.engine.model_runner import ModelRunner
 from labengine.engine.rope import Rotation, Rotations
+from labengine.engine.states import StepStates
 from labengine.engine.step_tensors import StepTensors, first_read, step_tensors
 from labengine.record.snapshot import NULL_BLOCK, RequestState
 
@@ -37,13 +38,15 @@ class BlockAttention:
     """Attention of the token at `position` to each block of its request.
 
     mass: float32 [layers, heads, blocks]; a head's blocks add up to 1. Column i is positions [i * block_size,
-    (i + 1) * block_size), as far as `position`. block_ids: per KV-cache group the block behind each column, -1 where
-    none is held. layer_groups: the group of each layer. source: "pool", or "recomputed" when blocks were freed.
+    (i + 1) * block_size), as far as `position`. layers: the model's layers with attention, which are the rows.
+    block_ids: per KV-cache group the block behind each column, -1 where none is held. layer_groups: the group of each
+    row. source: "pool", or "recomputed" when blocks were freed.
     """
 
     position: int
     block_size: int
     mass: NDArray[np.float32]
+    layers: tuple[int, ...]
     block_ids: tuple[tuple[int, ...], ...]
     layer_groups: tuple[int, ...]
     windows: tuple[int | None, ...]
@@ -116,6 +119,10 @@ def is_in_pool(groups: Sequence[GroupSpec], request: RequestState, position: int
         return False
     for spec, table in zip(groups, request.block_tables, strict=True):
         first, last = first_read(position, spec.window) // spec.block_size, -(-end // spec.block_size)
+        if spec.kind == "state":
+            if position and position != request.num_computed_tokens:
+                return False
+            first = max(0, last - 1)
         if len(table) < last or any(block in (null_block, NULL_BLOCK) for block in table[first:last]):
             return False
     return True
@@ -136,9 +143,14 @@ def _result(
     runner: ModelRunner, mass: NDArray[np.float32], position: int, ids: tuple[tuple[int, ...], ...], source: Source
 ) -> BlockAttention:
     windows = tuple(spec.window for spec in runner.groups)
-    return BlockAttention(
-        position, runner.groups[0].block_size, mass, ids, runner.kv_tensors.layer_groups, windows, source
-    )
+    layers = attention_layers(runner.model)
+    groups = tuple(runner.kv_tensors.layer_groups[layer] for layer in layers)
+    return BlockAttention(position, runner.groups[0].block_size, mass, layers, ids, groups, windows, source)
+
+
+def attention_layers(model: PagedModel) -> tuple[int, ...]:
+    """Return the layers that attend."""
+    return tuple(layer for layer, state in enumerate(model.config.states) if not state)
 
 
 @torch.inference_mode()
@@ -154,18 +166,27 @@ def _attention_mass(
     seen: list[Tensor] = []
     end = position if is_last_fresh else position + 1
     attention = [
-        AttentionRecorder(_slots(spec, table, first_read(position, spec.window), end, kv.device), is_last_fresh, seen)
+        StepStates.looked_at(_state_block(spec, table, position), position, kv.device)
+        if spec.kind == "state"
+        else AttentionRecorder(
+            _slots(spec, table, first_read(position, spec.window), end, kv.device), is_last_fresh, seen
+        )
         for spec, table in zip(groups, request.block_tables, strict=True)
     ]
     step = _one_row(request.token_ids[position], position, kv.device)
     model(step, kv, attention, _rotations(model, step.positions))
     size = groups[0].block_size
     mass = torch.zeros(len(seen), model.config.num_heads, position // size + 1)
-    for layer, weights in enumerate(seen):
+    for row, (layer, weights) in enumerate(zip(attention_layers(model), seen, strict=True)):
         first = first_read(position, groups[kv.layer_groups[layer]].window)
-        mass[layer].index_add_(1, torch.arange(first, position + 1) // size, weights.cpu())
+        mass[row].index_add_(1, torch.arange(first, position + 1) // size, weights.cpu())
     by_block: NDArray[np.float32] = mass.numpy()
     return by_block
+
+
+def _state_block(spec: GroupSpec, table: Sequence[int], position: int) -> int:
+    """Return the block of the state after `position` tokens; any block for the first token, which reads none."""
+    return table[(position - 1) // spec.block_size] if position else 0
 
 
 def _slots(spec: GroupSpec, table: Sequence[int], start: int, end: int, device: torch.device) -> Tensor:
@@ -187,7 +208,7 @@ def _rotations(model: PagedModel, positions: Tensor) -> Rotations:
     head_dim = model.config.head_dim
     return {
         rope: Rotation.at(positions, rope.inverse_frequencies(head_dim).to(positions.device))
-        for rope in {layer.rope for layer in model.config.layers}
+        for rope in model.config.ropes
     }
 
 
@@ -199,15 +220,21 @@ def computed_anew(runner: ModelRunner, request: RequestState, position: int) -> 
     size, dtype = groups[0].block_size, model.norm.weight.dtype
     sizes = (size, config.num_kv_heads, config.head_dim)
     num_blocks = position // size + 1
-    kv = KVTensors(len(groups) * num_blocks, pool.layer_groups, *sizes, dtype, pool.device)
-    tables = tuple(tuple(range(g * num_blocks, (g + 1) * num_blocks)) for g in range(len(groups)))
+    kv = KVTensors(len(groups) * num_blocks, pool.layer_groups, *sizes, dtype, pool.device, config.states)
+    tables = tuple(
+        (g * num_blocks,) * num_blocks if spec.kind == "state" else tuple(range(g * num_blocks, (g + 1) * num_blocks))
+        for g, spec in enumerate(groups)
+    )
     anew = replace(request, num_computed_tokens=position, block_tables=tables)
     backend = TorchGather(
         AttentionSetting(pool.device, dtype, config.num_heads, config.num_kv_heads, config.head_dim, (size,))
     )
     for start in range(0, position, CHUNK):
         step = step_tensors(_plan(groups, anew, start, min(start + CHUNK, position)), groups, pool.device)
-        attention = [backend.prepare(step, group) for group in step.groups]
+        attention = [
+            StepStates.prepared(step, group) if group.is_state else backend.prepare(step, group)
+            for group in step.groups
+        ]
         model(step, kv, attention, _rotations(model, step.positions))
     return kv, anew
 
@@ -215,7 +242,9 @@ def computed_anew(runner: ModelRunner, request: RequestState, position: int) -> 
 def _plan(groups: Sequence[GroupSpec], request: RequestState, start: int, end: int) -> StepPlan:
     """Return a step that computes positions [start, end) of the request."""
     runs = tuple(
-        tuple((table[p // spec.block_size], p % spec.block_size, 1) for p in range(start, end))
+        ((table[0], 0, 1),)
+        if spec.kind == "state"
+        else tuple((table[p // spec.block_size], p % spec.block_size, 1) for p in range(start, end))
         for spec, table in zip(groups, request.block_tables, strict=True)
     )
     tokens = tuple(request.token_ids[start:end])

@@ -18,11 +18,13 @@ from differential.vllm_process import VARIABLE, VERSION, VllmProcess, named_inte
 from differential.vllm_tier import DEPARTING, rows_with_tier, tier_workloads
 from vllm_priority_workloads import priority_workload
 from vllm_scheduler_workloads import scheduler_workload
+from vllm_state_workloads import state_workload
 from vllm_workloads import KINDS, op_workload
 
 NUM_OP_WORKLOADS = 2000
 NUM_PREEMPTING_WORKLOADS = 500
 NUM_TIER_WORKLOADS = 2000
+NUM_STATE_WORKLOADS = 500
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +65,18 @@ def test_every_step_is_equal(vllm: VllmProcess, make: Callable[[int], dict[str, 
         if sum("preemption" in encounters for encounters in met) == NUM_PREEMPTING_WORKLOADS:
             break
     print(f"{len(met)} workloads, {num_steps} steps, equal after each; met {dict(workloads_meeting(met))}")
+
+
+@pytest.mark.timeout(1800)
+def test_every_step_with_states_is_equal(vllm: VllmProcess) -> None:
+    num_steps = 0
+    for seed in range(NUM_STATE_WORKLOADS):
+        workload = state_workload(seed)
+        rows = vllm.run_scheduler(workload)
+        difference = first_difference(rows, rows_of_simulate(workload))
+        assert difference is None, f"workload {seed}: {difference}\n{workload}"
+        num_steps += len(rows)
+    print(f"{NUM_STATE_WORKLOADS} workloads with states, {num_steps} steps, equal after each")
 
 
 @pytest.mark.timeout(1800)

@@ -43,7 +43,10 @@ class HandMadeRequest:
             token_ids=tuple(self.token_ids[start:end]),
             start=start,
             block_tables=tuple(visible(table, spec, start, end) for table, spec in dealt),
-            slot_runs=tuple(runs(table, spec.block_size, start, end) for table, spec in dealt),
+            slot_runs=tuple(
+                ((table[0], 0, 1),) if spec.kind == "state" else runs(table, spec.block_size, start, end)
+                for table, spec in dealt
+            ),
             is_prefill=num_tokens > 1,
             samples=samples,
             sampling=self.sampling,
@@ -86,8 +89,10 @@ class Dealer:
         Random(seed).shuffle(self._free)
 
     def request(self, token_ids: list[int], sampling: SamplingParams | None = None, seed: int = 0) -> HandMadeRequest:
-        """A new request with blocks for all its tokens in every group."""
-        tables = tuple(self._deal(-(-len(token_ids) // spec.block_size)) for spec in self.groups)
+        """A new request with blocks for all its tokens in every group; one block in a group of states."""
+        tables = tuple(
+            self._deal(1 if spec.kind == "state" else -(-len(token_ids) // spec.block_size)) for spec in self.groups
+        )
         self._num_requests += 1
         sampling = sampling or SamplingParams()
         return HandMadeRequest(self._num_requests - 1, token_ids, tables, self.groups, sampling=sampling, seed=seed)

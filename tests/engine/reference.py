@@ -80,8 +80,10 @@ def poison(runner: ModelRunner, block_ids: Iterable[int]) -> None:
     """Fill blocks with NaN, in all layers of all groups."""
     blocks = torch.tensor(list(block_ids), dtype=torch.long, device=runner.model.norm.weight.device)
     for layer in range(runner.num_layers):
-        kv = runner.kv_tensors.layer(layer)
-        kv.keys[blocks], kv.values[blocks] = torch.nan, torch.nan
+        states = runner.kv_tensors.states(layer)
+        kv = None if states else runner.kv_tensors.layer(layer)
+        for tensor in states.values() if kv is None else (kv.keys, kv.values):
+            tensor[blocks] = torch.nan
 
 
 def _next(request: HandMadeRequest, chunk: int, num_decodes: int) -> ScheduledRequest:

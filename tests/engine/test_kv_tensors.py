@@ -6,6 +6,7 @@ import torch
 from labengine.config import ConfigError
 from labengine.engine import pool_size
 from labengine.engine.kv_tensors import KVTensors
+from labengine.engine.recurrence_sizes import StateTensor
 
 
 def pool(
@@ -132,3 +133,56 @@ def test_a_pool_that_does_not_fit_is_refused_with_sizes(monkeypatch: pytest.Monk
 def test_a_pool_for_a_larger_machine_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"num_blocks=100000000 needs [\d,.]+ GiB for the KV pool, but cpu has"):
         pool(num_blocks=10**8)
+
+
+# -- states ------------------------------------------------------------------------------------------------------------
+
+CONV, MATRICES = StateTensor("conv", (8, 3)), StateTensor("matrices", (2, 4, 5), is_float32=True)
+
+
+def pool_with_states(dtype: torch.dtype = torch.float32) -> KVTensors:
+    """State, full, state, full, full: one group of states, one of attention."""
+    states = ((CONV, MATRICES), (), (CONV, MATRICES), (), ())
+    kv = KVTensors(6, (0, 1, 0, 1, 1), 4, 2, 8, dtype, torch.device("cpu"), states)
+    for layer in (0, 2):
+        for tensor in kv.states(layer).values():
+            tensor.normal_()
+    return kv
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_block_costs_its_kv_and_a_state_of_each_layer(dtype: torch.dtype) -> None:
+    kv = pool_with_states(dtype)
+    kv_bytes, state_bytes = 3 * 2 * 4 * 2 * 8 * dtype.itemsize, 2 * (8 * 3 * dtype.itemsize + 2 * 4 * 5 * 4)
+    assert kv.block_bytes == kv_bytes + state_bytes and kv.num_bytes == 6 * kv.block_bytes
+    allocated = [tensor for layer in (0, 2) for tensor in kv.states(layer).values()]
+    allocated += [half for layer in (1, 3, 4) for half in (kv.layer(layer).keys, kv.layer(layer).values)]
+    assert sum(tensor.numel() * tensor.element_size() for tensor in allocated) == kv.num_bytes
+
+
+def test_states_are_read_written_and_copied_block_by_block() -> None:
+    kv = pool_with_states()
+    block = kv.read_block(0, 2)
+    assert list(block) == ["layers.0.conv", "layers.0.matrices", "layers.2.conv", "layers.2.matrices"]
+    assert block["layers.2.matrices"].shape == (2, 4, 5)
+    others = [0, 1, 3]
+    before = kv.states(2)["matrices"][others].clone()
+    kv.write_block(0, 4, block)
+    kv.copy_block(0, 4, 5)
+    for target in (4, 5):
+        assert all(torch.equal(tensor, block[name]) for name, tensor in kv.read_block(0, target).items())
+    assert torch.equal(kv.states(2)["matrices"][others], before)
+    assert not any(tensor.any() for tensor in kv.read_block(1, 4).values()), (
+        "the KV of the same block is another memory"
+    )
+
+
+def test_a_state_of_another_group_is_refused() -> None:
+    kv = pool_with_states()
+    with pytest.raises(ValueError, match=r"a block of group 0 holds layers.0.conv, layers.0.matrices"):
+        kv.write_block(0, 1, kv.read_block(1, 1))
+
+
+def test_a_layer_with_a_state_has_no_keys() -> None:
+    with pytest.raises(ConfigError, match="layer 2 keeps a state, and no K and V; layers with K and V: 1, 3, 4"):
+        pool_with_states().block(0, 2)

@@ -33,13 +33,19 @@ VLLM = {
 
 @pytest.mark.parametrize("kinds", VLLM)
 def test_groups_are_those_of_vllm(kinds: str) -> None:
-    specs, group_of_layer = kv_groups([512 if kind == "s" else None for kind in kinds], 16)
+    specs, group_of_layer = kv_groups([512 if kind == "s" else "full" for kind in kinds], 16)
     layers = [[layer for layer, its_group in enumerate(group_of_layer) if its_group == g] for g in range(len(specs))]
     by_kind = {"s": GroupSpec(16, "sliding_window", 512), "f": GroupSpec(16)}
     assert list(zip(specs, layers, strict=True)) == [(by_kind[kind], layers) for kind, layers in VLLM[kinds]]
 
 
 def test_windows_of_two_lengths_never_share_a_group() -> None:
-    specs, group_of_layer = kv_groups([8, 16, 8, None], 4)
+    specs, group_of_layer = kv_groups([8, 16, 8, "full"], 4)
     assert [spec.window for spec in specs] == [8, 8, 16, None]
     assert group_of_layer == (0, 2, 1, 3)
+
+
+def test_layers_with_a_state_make_one_group_beside_those_of_attention() -> None:
+    specs, group_of_layer = kv_groups(["state", "state", "full", "state", 8, "full", 8], 4)
+    assert specs == (GroupSpec(4, "state"), GroupSpec(4), GroupSpec(4, "sliding_window", 8))
+    assert group_of_layer == (0, 0, 1, 0, 2, 1, 2)

@@ -86,10 +86,10 @@ def test_what_cannot_be_shown_is_refused(smollm2: Lab) -> None:
 
 
 def made_up() -> BlockAttention:
-    """Two layers, the second with a window of 4 tokens; blocks of 2, the token at position 6 looks."""
+    """Layers 1 and 4 of a model, the second with a window of 4 tokens; blocks of 2, the token at position 6 looks."""
     mass = np.zeros((2, 2, 4), dtype=np.float32)
     mass[0], mass[1] = [[0.7, 0.1, 0.1, 0.1], [0.1, 0.1, 0.7, 0.1]], [[0, 0.2, 0.3, 0.5]] * 2
-    return BlockAttention(6, 2, mass, ((5, 1, 0, 3), (-1, 4, 7, 2)), (0, 1), (None, 4), "pool")
+    return BlockAttention(6, 2, mass, (1, 4), ((5, 1, 0, 3), (-1, 4, 7, 2)), (0, 1), (None, 4), "pool")
 
 
 def test_windows_leave_gaps_and_groups_are_named_by_position() -> None:
@@ -100,7 +100,9 @@ def test_windows_leave_gaps_and_groups_are_named_by_position() -> None:
     heat = figure.data[1]
     assert heat.z[1][0] is None and heat.z[0][0] == pytest.approx(0.4)
     assert figure.layout.xaxis2.ticktext[1].startswith("2–3<br>")
-    assert heat.text[1][2].startswith("#7, positions 4 to 5") and heat.text[1][0].startswith("positions 0 to 1")
+    assert figure.layout.yaxis2.ticktext == ("1", "4")
+    assert heat.text[1][2].startswith("layer 4 · #7, positions 4 to 5")
+    assert heat.text[1][0].startswith("layer 4 · positions 0 to 1")
     spoken = [note for row in heat.text for note in row]
     assert not any("<b>" in text for text in (*spoken, *figure.data[0].customdata, *figure.layout.xaxis2.ticktext))
     assert figure_text(made_up(), texts, "title").splitlines()[0] == "title"

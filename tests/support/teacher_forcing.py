@@ -32,6 +32,9 @@ class Spy:
             self.rows[request.request_id, request.end] = row.clone()
         return self.runner.sample(plan, logits)
 
+    def copy_block(self, group: int, block_id: int, into_block_id: int) -> None:
+        self.runner.copy_block(group, block_id, into_block_id)
+
     def read_block(self, group: int, block_id: int) -> BlockKV | None:
         return self.runner.read_block(group, block_id)
 

@@ -21,7 +21,8 @@ from labengine.engine.step_tensors import GroupTensors, StepTensors
 class AttentionSetting:
     """A backend's requirements: the machine, the model's heads, the pool's blocks (tokens per block) and windows.
 
-    windows: one per kind of KV-cache group, in tokens; None is full attention.
+    windows: one per kind of KV-cache group, in tokens; None is full attention. has_states: True if other layers of the
+    model keep a state instead.
     """
 
     device: torch.device
@@ -31,6 +32,7 @@ class AttentionSetting:
     head_dim: int
     block_sizes: tuple[int, ...]
     windows: tuple[int | None, ...] = (None,)
+    has_states: bool = False
 
 
 class StepAttention(ABC):

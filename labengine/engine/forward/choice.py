@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from labengine.config import GroupSpec
+from labengine.config import ConfigError, GroupSpec
 from labengine.engine.attention import AttentionBackend
 from labengine.engine.attention.native import NativeAttention
 from labengine.engine.attention.torch_static import StaticTorch
@@ -44,6 +44,10 @@ def choose_forward(
 
         return NativeForward(model, kv, groups, reason)
     eager = EagerForward(model, kv, backend, reason)
+    if model.config.has_states:
+        if recorder is not None:
+            raise ConfigError("a runner that records decodes takes no model with states; use labengine.ModelRunner")
+        return eager
     if limits is None or not backend.is_capturable or (recorder is None and refusal(kv.device, backend) is not None):
         return eager
     longest = longest_context(limits.max_model_len, groups, kv.num_blocks)

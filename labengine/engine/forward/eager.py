@@ -10,6 +10,7 @@ from labengine.engine.backend_choice import choose_ops
 from labengine.engine.kv_tensors import KVTensors
 from labengine.engine.model import PagedModel
 from labengine.engine.rope import Rotation, Rotations
+from labengine.engine.states import StepStates
 from labengine.engine.step_tensors import StepTensors
 
 
@@ -24,13 +25,17 @@ class EagerForward:
         self.ops, self._ops_reason = choose_ops(model.ops_setting)
         self.ops.adopt(model)
         device = model.norm.weight.device
-        ropes = {layer.rope for layer in model.config.layers}
-        self._frequencies = {rope: rope.inverse_frequencies(model.config.head_dim).to(device) for rope in ropes}
+        self._frequencies = {
+            rope: rope.inverse_frequencies(model.config.head_dim).to(device) for rope in model.config.ropes
+        }
 
     @torch.inference_mode()
     def __call__(self, step: StepTensors, out: Tensor | None = None) -> Tensor:
         """Compute a step; see Forward. out: float32 memory for the logits, else they are allocated."""
-        attention = [self.backend.prepare(step, group) for group in step.groups]
+        attention = [
+            StepStates.prepared(step, group) if group.is_state else self.backend.prepare(step, group)
+            for group in step.groups
+        ]
         logits: Tensor = self.model(step, self.kv, attention, self.rotations(step.positions), self.ops, out)
         return logits
 
@@ -44,6 +49,8 @@ class EagerForward:
     def describe(self) -> dict[str, str]:
         """Return lines on attention and the other ops."""
         forward = "eager: torch modules, one after the other"
+        if self.model.config.has_states:
+            forward += " (layers with a state are in no graph and no native program)"
         return {"attention": self._reason, "ops": self._ops_reason, "forward": forward}
 
     def release(self) -> None:

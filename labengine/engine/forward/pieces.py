@@ -238,5 +238,5 @@ class PiecewiseForward:
         return cast(DecoderLayer, self._model.layers[index])
 
     def _layer_step(self, index: int, rotations: Rotations, writes: Sequence[StepAttention]) -> LayerStep:
-        rotation = rotations[self._model.config.layers[index].rope]
+        rotation = rotations[self._model.config.rope_of(index)]
         return LayerStep(rotation, self._caches[index], writes[self._eager.kv.layer_groups[index]], self._eager.ops)

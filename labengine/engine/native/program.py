@@ -62,7 +62,7 @@ class Program:
 
     def _write(self, model: PagedModel) -> None:
         table = self._embed(model.embedding)
-        for rope in {layer.rope: None for layer in self._config.layers}:
+        for rope in self._config.ropes:
             self._rotate(rope)
         for index, layer in enumerate(model.layers):
             assert isinstance(layer, DecoderLayer)
@@ -94,7 +94,7 @@ class Program:
             "head_dim": config.head_dim,
             **self._kv_fields(index),
         }
-        rotation = self._rotations[config.layers[index].rope].number
+        rotation = self._rotations[config.rope_of(index)].number
         self._op(f"{prefix}.rotate", OpKind.ROTATE, other=rotation, out=-1, **common, **self._head_norms(attention))
         self._op(f"{prefix}.attend", OpKind.ATTEND, out=self._attended.number, scale=attention.scale, **common)
 

@@ -39,6 +39,7 @@ class OpsSetting:
     norm: type[RMSNorm]
     has_head_norms: bool
     activation: Activation
+    rotates_whole_heads: bool = True
 
 
 class Ops(ABC):

@@ -29,7 +29,9 @@ class TritonOps(Ops):
 
     @classmethod
     def refusal(cls, setting: OpsSetting) -> str | None:
-        """Refuse what the Triton attention does not support, and machines where a trial launch fails."""
+        """Refuse what the Triton attention does not support, partial ropes, and machines where a trial launch fails."""
+        if not setting.rotates_whole_heads:
+            return "it rotates whole heads, and the model a part of each"
         refusal = TritonAttention.unsupported(AttentionSetting(setting.device, setting.dtype, 1, 1, 64, (16,)))
         return refusal if refusal is not None or is_interpreted() else _trial(setting)
 

@@ -104,6 +104,11 @@ def _refuse_other_model(one: JudgedRun, other: JudgedRun) -> None:
         return
     if one.is_simulated or other.is_simulated or model_path(models[0]) != model_path(models[1]):
         raise ConfigError(f"the runs are of different models, {models[0]} and {models[1]}")
+    if any(group.kind == "state" for group in one.session.model.config.groups):
+        raise ConfigError(
+            f"{one.session.model.name} has layers that keep a state, which judge cannot compare yet: it takes models "
+            "with K and V in every layer"
+        )
 
 
 def _other_sampling(one: JudgedRun, other: JudgedRun) -> str | None:

@@ -116,6 +116,23 @@ def decoded(*last: ev.Event) -> list[ev.Event]:
             "B forks from A and runs: it shares the blocks of its first 14 tokens, #3 with 2 of 4 slots filled.",
         ),
         (AFTER, ev.BlockTouched(0, 1, 0, 4, 3, True), "#0 is shared with the fork B: ref count 3."),
+        (
+            AFTER,
+            ev.SharedPrefixFound(1, 12),
+            "Some groups hit B's first 12 tokens, and others have dropped theirs: they are cached there again.",
+        ),
+        (AFTER, ev.SharedPrefixFound(1, 0), "All groups agree now on what B hits."),
+        (
+            AFTER,
+            ev.StateCopied(0, 6, 0, 0, 12),
+            "A's state after 12 tokens goes on in #6: it is copied there from #0.",
+        ),
+        (AFTER, ev.StateAdvanced(0, 0, 6, 0, 12), "A's state after 12 tokens is written into #6."),
+        (
+            AFTER,
+            ev.StateAdvanced(0, 0, 6, 12, 13),
+            "A's state in #6, after 12 tokens so far, is overwritten with that after 13 tokens.",
+        ),
         (AFTER, ev.HashesMoved(0, 6), "The hashes of #0 move to #6, which holds the same content."),
         (AFTER, ev.RequestForgotten(1), "B is finished, and no longer kept: newer requests have taken its place."),
         (AFTER, ev.BlockEvicted(6), "#6 is evicted from the prefix cache (allocated anew)."),

@@ -30,6 +30,8 @@ class AttentionByBlock(Protocol):
     @property
     def mass(self) -> NDArray[Any]: ...
     @property
+    def layers(self) -> tuple[int, ...]: ...
+    @property
     def block_ids(self) -> tuple[tuple[int, ...], ...]: ...
     @property
     def layer_groups(self) -> tuple[int, ...]: ...
@@ -98,7 +100,9 @@ def drawn(attention: AttentionByBlock, texts: Sequence[str], title: str) -> go.F
     every = -(-len(columns) // 24)
     figure.update_xaxes(tickmode="array", tickvals=columns[::every], ticktext=labels[::every], row=2)
     figure.update_yaxes(tickformat=".0%", rangemode="tozero", row=1)
-    figure.update_yaxes(title_text="layer", autorange="reversed", dtick=max(1, len(attention.mass) // 10), row=2)
+    rows = range(0, len(attention.layers), max(1, len(attention.layers) // 10))
+    names = [str(attention.layers[row]) for row in rows]
+    figure.update_yaxes(title_text="layer", autorange="reversed", tickvals=list(rows), ticktext=names, row=2)
     return figure
 
 
@@ -117,7 +121,7 @@ def heatmap(attention: AttentionByBlock, mass: NDArray[Any], spoken: Sequence[st
         ygap=1,
         hoverongaps=False,
         text=notes,
-        hovertemplate="layer %{y} · %{text}<br>%{z:.1%}<extra></extra>",
+        hovertemplate="%{text}<br>%{z:.1%}<extra></extra>",
         colorbar={"tickformat": ".0%", "thickness": 12, "len": 0.7, "y": 0.4, "outlinecolor": GRID},
     )
 
@@ -179,9 +183,10 @@ def block_text(attention: AttentionByBlock, texts: Sequence[str], column: int) -
 
 
 def cell_note(attention: AttentionByBlock, layer: int, column: int, text: str) -> str:
-    """Return the hover text of a cell: the block that a layer reads there."""
+    """Return the hover text of a cell: the block that a layer (a row of the figure) reads there."""
     block_id = attention.block_ids[attention.layer_groups[layer]][column]
-    return f"{block_name(block_id)}, {text}" if block_id >= 0 else text
+    where = f"{block_name(block_id)}, {text}" if block_id >= 0 else text
+    return f"layer {attention.layers[layer]} · {where}"
 
 
 def figure_text(attention: AttentionByBlock, texts: Sequence[str], title: str, limit: int = 5) -> str:

@@ -1,0 +1,67 @@
+"""Names of tensors in the files of each family: a layer's parts here, and what is stacked in each, top to bottom.
+
+"norm" is the model's last norm, whose name is below `model`, as a layer's are below `model.layers.N`.
+"""
+
+from __future__ import annotations
+
+LLAMA_NAMES = {
+    "norm": ("norm",),
+    "attention.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "attention.out": ("self_attn.o_proj",),
+    "attention.q_norm": ("self_attn.q_norm",),
+    "attention.k_norm": ("self_attn.k_norm",),
+    "attention_norm": ("input_layernorm",),
+    "mlp_norm": ("post_attention_layernorm",),
+    "mlp.gate_up": ("mlp.gate_proj", "mlp.up_proj"),
+    "mlp.down": ("mlp.down_proj",),
+}
+
+GEMMA3_NAMES = {
+    **LLAMA_NAMES,
+    "attended_norm": ("post_attention_layernorm",),
+    "mlp_norm": ("pre_feedforward_layernorm",),
+    "mlp_out_norm": ("post_feedforward_layernorm",),
+}
+
+
+LFM2_NAMES = {
+    "norm": ("embedding_norm",),
+    "attention.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "attention.out": ("self_attn.out_proj",),
+    "attention.q_norm": ("self_attn.q_layernorm",),
+    "attention.k_norm": ("self_attn.k_layernorm",),
+    "attention_norm": ("operator_norm",),
+    "mixer.inputs": ("conv.in_proj",),
+    "mixer.conv": ("conv.conv",),
+    "mixer.out": ("conv.out_proj",),
+    "mixer_norm": ("operator_norm",),
+    "mlp_norm": ("ffn_norm",),
+    "mlp.gate_up": ("feed_forward.w1", "feed_forward.w3"),
+    "mlp.down": ("feed_forward.w2",),
+}
+
+BAMBA_NAMES = {
+    **LLAMA_NAMES,
+    "norm": ("final_layernorm",),
+    "mixer": ("mamba",),
+    "mixer.inputs": ("mamba.in_proj",),
+    "mixer.conv": ("mamba.conv1d",),
+    "mixer.norm": ("mamba.norm",),
+    "mixer.out": ("mamba.out_proj",),
+    "mixer_norm": ("input_layernorm",),
+    "mlp_norm": ("pre_ff_layernorm",),
+    "mlp.gate_up": ("feed_forward.gate_proj", "feed_forward.up_proj"),
+    "mlp.down": ("feed_forward.down_proj",),
+}
+
+QWEN3_NEXT_NAMES = {
+    **LLAMA_NAMES,
+    "mixer": ("linear_attn",),
+    "mixer.qkvz": ("linear_attn.in_proj_qkvz",),
+    "mixer.ba": ("linear_attn.in_proj_ba",),
+    "mixer.conv": ("linear_attn.conv1d",),
+    "mixer.norm": ("linear_attn.norm",),
+    "mixer.out": ("linear_attn.out_proj",),
+    "mixer_norm": ("input_layernorm",),
+}

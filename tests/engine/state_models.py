@@ -1,0 +1,75 @@
+"""Tiny random models with states, made by transformers: one per kind of recurrence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+COMMON = {
+    "vocab_size": 101,
+    "hidden_size": 48,
+    "intermediate_size": 80,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+    "initializer_range": 0.2,
+}
+LFM2 = {"num_hidden_layers": 5, "full_attn_idxs": [1, 4], "block_multiple_of": 8, "conv_L_cache": 4}
+BAMBA = {
+    "num_hidden_layers": 4,
+    "attn_layer_indices": [2],
+    "mamba_n_heads": 8,
+    "mamba_d_head": 12,
+    "mamba_n_groups": 2,
+    "mamba_d_state": 10,
+    "mamba_d_conv": 4,
+    "mamba_chunk_size": 16,
+}
+QWEN3_NEXT = {
+    "initializer_range": 0.1,
+    "num_hidden_layers": 5,
+    "full_attention_interval": 3,
+    "head_dim": 16,
+    "linear_key_head_dim": 10,
+    "linear_value_head_dim": 14,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 6,
+    "num_experts": 0,
+}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "lfm2": {**COMMON, **LFM2},
+    "bamba": {**COMMON, **BAMBA},
+    "qwen3_next": {**COMMON, **QWEN3_NEXT},
+}
+
+
+def save_state_model(family: str, directory: Path, **settings: Any) -> Path:
+    """Save a random model whose norms, decays and step sizes differ from number to number."""
+    import torch
+    import transformers
+
+    config_class, model_class = {
+        "lfm2": (transformers.Lfm2Config, transformers.Lfm2ForCausalLM),
+        "bamba": (transformers.BambaConfig, transformers.BambaForCausalLM),
+        "qwen3_next": (transformers.Qwen3NextConfig, transformers.Qwen3NextForCausalLM),
+    }[family]
+    torch.manual_seed(0)
+    model = model_class(config_class(**{**SETTINGS[family], **settings}))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            is_offset = family == "qwen3_next" and "linear_attn" not in name  # its norms multiply by 1 + weight
+            if "norm" in name:
+                parameter.uniform_(-0.5, 0.5).add_(not is_offset)
+            elif name.endswith(("A_log", "dt_bias")):
+                parameter.uniform_(-1.5, 1.0)
+            elif name.endswith((".D", "conv1d.weight", "conv1d.bias", "conv.weight")):
+                parameter.uniform_(-0.8, 0.8)
+    model.save_pretrained(directory)
+    return directory
+
+
+MakeStateModel = Callable[..., Path]

@@ -1,0 +1,140 @@
+"""config.json of models with states: the sizes that follow from it, and settings that are refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.state_models import SETTINGS
+from labengine.config import ConfigError
+from labengine.engine.layer_plan import AttentionSpec
+from labengine.engine.model_config import ModelConfig
+from labengine.engine.recurrence_sizes import DeltaNetSizes, Mamba2Sizes, ShortConvSizes
+
+# Sizes as of large models; the rope beside the other fields, as transformers 4 wrote it.
+LFM2: dict[str, Any] = {
+    "model_type": "lfm2", "vocab_size": 65536, "hidden_size": 1024, "block_ff_dim": 6656, "intermediate_size": 6656,
+    "num_hidden_layers": 16, "num_attention_heads": 16, "num_key_value_heads": 8, "conv_L_cache": 3, "norm_eps": 1e-05,
+    "full_attn_idxs": [2, 5, 8, 10, 12, 14], "block_auto_adjust_ff_dim": True, "block_ffn_dim_multiplier": 1.0,
+    "block_multiple_of": 256, "max_position_embeddings": 128000, "rope_theta": 1000000.0, "conv_bias": False,
+    "eos_token_id": 7,
+}  # fmt: skip
+BAMBA: dict[str, Any] = {
+    "model_type": "bamba", "vocab_size": 128256, "hidden_size": 4096, "intermediate_size": 14336,
+    "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "attn_layer_indices": [9, 18, 27],
+    "mamba_n_heads": 128, "mamba_d_head": 64, "mamba_n_groups": 1, "mamba_d_state": 128, "mamba_d_conv": 4,
+    "mamba_expand": 2, "rms_norm_eps": 1e-05, "max_position_embeddings": 262144, "rope_theta": 10000.0,
+}  # fmt: skip
+QWEN3_NEXT: dict[str, Any] = {
+    "model_type": "qwen3_next", "vocab_size": 151936, "hidden_size": 2048, "intermediate_size": 5120,
+    "num_hidden_layers": 8, "num_attention_heads": 16, "num_key_value_heads": 2, "rms_norm_eps": 1e-06, "head_dim": 256,
+    "max_position_embeddings": 262144, "rope_theta": 10000000, "partial_rotary_factor": 0.25, "rope_scaling": None,
+    "full_attention_interval": 4, "linear_num_key_heads": 16, "linear_num_value_heads": 32, "num_experts": 0,
+}  # fmt: skip
+
+
+def read(directory: Path, content: dict[str, Any], **changed: Any) -> ModelConfig:
+    (directory / "config.json").write_text(json.dumps({**content, **changed}))
+    return ModelConfig.load(directory)
+
+
+def attending(config: ModelConfig) -> list[int]:
+    return [layer for layer, spec in enumerate(config.layers) if isinstance(spec, AttentionSpec)]
+
+
+def test_lfm2(tmp_path: Path) -> None:
+    config = read(tmp_path, LFM2)
+    assert config.recurrence == ShortConvSizes(channels=1024, kernel=3)
+    assert attending(config) == [2, 5, 8, 10, 12, 14] and config.tie_word_embeddings
+    assert config.intermediate_size == 4608, "two thirds of 6,656, rounded up to a multiple of 256"
+    (rope,) = config.ropes
+    assert (rope.theta, rope.share) == (1e6, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("changed", "size"),
+    [
+        ({"block_auto_adjust_ff_dim": False}, 6656),
+        ({"block_ffn_dim_multiplier": 1.5, "block_multiple_of": 100}, 6700),
+        ({"block_ff_dim": 3000, "block_auto_adjust_ff_dim": False}, 3000),
+    ],
+)
+def test_lfm2s_mlp_is_as_large_as_in_transformers(tmp_path: Path, changed: dict[str, Any], size: int) -> None:
+    from transformers import Lfm2Config
+    from transformers.models.lfm2.modeling_lfm2 import Lfm2MLP
+
+    assert read(tmp_path, LFM2, **changed).intermediate_size == size
+    assert Lfm2MLP(Lfm2Config(**{**LFM2, "hidden_size": 16, **changed})).w1.out_features == size
+
+
+def test_bamba(tmp_path: Path) -> None:
+    config = read(tmp_path, BAMBA)
+    assert config.recurrence == Mamba2Sizes(128, 64, 1, 128, 4, has_conv_bias=True)
+    assert attending(config) == [9, 18, 27]
+    (rope,) = config.ropes
+    assert rope.rotated_dims(config.head_dim) == 64 and config.head_dim == 128
+    conv, matrices = config.states[0]
+    assert (conv.shape, matrices.shape) == ((8448, 3), (128, 64, 128))
+
+
+def test_qwen3_next(tmp_path: Path) -> None:
+    config = read(tmp_path, QWEN3_NEXT)
+    assert config.recurrence == DeltaNetSizes(16, 32, 128, 128, 4)
+    assert attending(config) == [3, 7]
+    (rope,) = config.ropes
+    assert (rope.theta, rope.rotated_dims(config.head_dim)) == (1e7, 64)
+
+
+@pytest.mark.parametrize("high", [math.inf, {"__float__": "Infinity"}])
+def test_an_unlimited_step_is_written_in_two_ways(tmp_path: Path, high: Any) -> None:
+    assert read(tmp_path, BAMBA, time_step_limit=[0.0, high]).has_states
+
+
+@pytest.mark.parametrize(
+    ("content", "changed", "message"),
+    [
+        (LFM2, {"conv_bias": True}, "conv_bias=True is not supported for lfm2; only False is"),
+        (LFM2, {"conv_L_cache": 1}, "conv_L_cache should be greater than or equal to 2, got 1"),
+        (LFM2, {"layer_types": ["conv", "mamba"] * 8}, r"layer_types\[1\] should be 'full_attention' or 'conv'"),
+        (LFM2, {"layer_types": ["conv"] * 3}, "layer_types names 3 layers, num_hidden_layers is 16"),
+        (LFM2, {"partial_rotary_factor": 0.5}, "partial_rotary_factor is not supported"),
+        (BAMBA, {"mamba_proj_bias": True}, "mamba_proj_bias=True is not supported for bamba; only False is"),
+        (BAMBA, {"time_step_limit": [0.0, 0.1]}, "time_step_limit other than 0 to infinity is not supported"),
+        (BAMBA, {"time_step_limit": []}, "time_step_limit other than 0 to infinity is not supported"),
+        (BAMBA, {"mamba_d_head": 32}, r"is 8192, which is not mamba_n_heads \* mamba_d_head: 128 \* 32"),
+        (BAMBA, {"mamba_n_groups": 3}, "mamba_n_heads should be a multiple of mamba_n_groups, got 128 and 3"),
+        (BAMBA, {"hidden_act": "gelu"}, "hidden_act='gelu' is not supported for bamba; only 'silu' is"),
+        (BAMBA, {"rope_scaling": {"type": "yarn"}}, "rope type 'yarn' is not supported"),
+        (QWEN3_NEXT, {"num_experts": 512}, "layer 0 is a mixture of experts, which is not supported"),
+        (QWEN3_NEXT, {"num_experts": 8, "mlp_only_layers": [0, 1, 2]}, "layer 3 is a mixture of experts"),
+        (QWEN3_NEXT, {"linear_num_value_heads": 20}, "should be a multiple of linear_num_key_heads, got 20 and 16"),
+        (
+            QWEN3_NEXT,
+            {"partial_rotary_factor": 0.013},
+            "rotates 3 of 256 dimensions of a head; it should be an even number",
+        ),
+        (QWEN3_NEXT, {"attention_bias": True}, "attention_bias=True is not supported for qwen3_next"),
+    ],
+)
+def test_settings_we_cannot_compute(
+    tmp_path: Path, content: dict[str, Any], changed: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read(tmp_path, content, **changed)
+
+
+def test_layers_without_experts_are_taken(tmp_path: Path) -> None:
+    assert read(tmp_path, QWEN3_NEXT, num_experts=8, mlp_only_layers=list(range(8))).has_states
+    assert read(tmp_path, QWEN3_NEXT, num_experts=8, decoder_sparse_step=9).has_states
+
+
+def test_the_tiny_models_differ_in_what_could_be_mixed_up() -> None:
+    """Key and value sizes, heads and groups are unlike in the models of the other tests."""
+    next_, bamba = SETTINGS["qwen3_next"], SETTINGS["bamba"]
+    assert next_["linear_key_head_dim"] != next_["linear_value_head_dim"]
+    assert next_["linear_num_key_heads"] < next_["linear_num_value_heads"]
+    assert 1 < bamba["mamba_n_groups"] < bamba["mamba_n_heads"]
