@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from labengine.check.differences import kv_unlike
+from labengine.check.differences import contents_unlike, kv_unlike
 from labengine.check.slot_memory import CopiedKV, PrefixIdentities, SavedBlocks, SlotMemory
 from labengine.core.connector import BlockKV
 from labengine.core.step_plan import ScheduledRequest, StepPlan
@@ -247,6 +247,18 @@ class Oracle:
             return "holds KV of other tokens"
         wrong = next((i for i, known in enumerate(found) if known != own[i]), 0)
         return self.content_unlike(block_id, group, request_id, start + wrong)
+
+    def claims_unlike(self, group: int, one: tuple[int, int], other: tuple[int, int]) -> str:
+        """Return how the tokens of two table entries (request, index) of a group differ, as ": they differ in ...".
+
+        Empty for entries at different places, and where a request is forgotten by now.
+        """
+        if one[1] != other[1]:
+            return ""
+        try:
+            return f": {contents_unlike(self._identities, one[0], other[0], range(*self.span(group, one[1])))}"
+        except LookupError:
+            return ""
 
     def content_unlike(self, block_id: int, group: int, request_id: int, position: int) -> str:
         """Return what a block holds where the request's own KV of a position is not: "holds KV of ..."."""

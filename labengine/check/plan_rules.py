@@ -114,7 +114,9 @@ def _admitted_in_vain(plan: StepPlan, stream: Stream) -> Iterator[Blamed]:
 
 
 def judge_booked(plan: StepPlan, stream: Stream, scheduler: Scheduler, parts: Parts) -> Iterator[Blamed]:
-    """Yield requests whose tokens the step computed and did not count: they are computed again, perhaps for ever.
+    """Yield requests that count fewer tokens than the step computed, or more.
+
+    Those that are not counted are computed again, perhaps for ever; those that are counted in vain have no KV.
 
     stream: the events of the whole step. (A step that is planned before the last one is booked counts later.)
     """
@@ -122,7 +124,7 @@ def judge_booked(plan: StepPlan, stream: Stream, scheduler: Scheduler, parts: Pa
         return
     for part in plan.scheduled:
         request = scheduler.requests.get(part.request_id)
-        if request is not None and request.has_blocks and request.num_computed_tokens < part.end:
+        if request is not None and request.has_blocks and request.num_computed_tokens != part.end:
             text = f"request {part.request_id} is computed up to token {part.end}, and counts "
             text += f"{request.num_computed_tokens} as computed ({decider_among(parts, BOOKING)})"
             yield _blamed(text, part.request_id, stream)

@@ -151,8 +151,15 @@ class Stream:
         return True
 
     def _blame(self, one: Contradiction) -> Blamed:
-        number = self._recent[0].number if self._recent else self.last_number
-        return blame(one, self._recent, self._suspects) or without_blame(one, number, self._suspects)
+        return blame(one, self._recent, self._suspects) or without_blame(one, self._since(one), self._suspects)
+
+    def _since(self, one: Contradiction) -> int:
+        """Return the first event since the last comparison that names the request of a change without an event.
+
+        The first event of all if none does, or if the fact is about no request.
+        """
+        named = (n.number for n in self._recent if getattr(n.event, "request_id", None) == one.request_id is not None)
+        return next(named, self._recent[0].number if self._recent else self.last_number)
 
     def _num_reported_changes(self) -> int:
         reported = (one for one in reversed(self._recent) if type(one.event) not in _CHANGE_NOTHING)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from labengine.finder.judgement import Case
-from labengine.finder.operations import Abort, Add, BreakOffAt, Operation, TakeStep, Workload
+from labengine.finder.operations import Abort, Add, Branch, BreakOffAt, Operation, TakeStep, Workload
 from labengine.finder.sandbox import Finding
 
 Judged = Callable[[Case], tuple[Finding, Case] | None]
@@ -51,7 +51,8 @@ def _smaller(case: Case) -> Iterator[Case]:
     for first, second in combinations(range(len(workload)), 2):
         if second > first + 1:
             yield Case(scope, _without(_without(workload, second, second + 1), first, first + 1))
-    yield Case(scope, tuple(_without_keys(operation) for operation in workload))
+    for one in (_without_keys, _without_salt):
+        yield Case(scope, tuple(map(one, workload)))
     for place, operation in enumerate(workload):
         if isinstance(operation, Add):
             for smaller in _smaller_adds(operation, scope.config.scheduler_block_size):
@@ -71,6 +72,10 @@ def _without_keys(operation: Operation) -> Operation:
     return replace(operation, salt=None, keys=()) if isinstance(operation, Add) else operation
 
 
+def _without_salt(operation: Operation) -> Operation:
+    return replace(operation, salt=None) if isinstance(operation, Add) else operation
+
+
 def _simpler(operation: Operation) -> Iterator[Operation]:
     """Yield what a step that ends at an event may be replaced by."""
     if isinstance(operation, BreakOffAt):
@@ -80,20 +85,20 @@ def _simpler(operation: Operation) -> Iterator[Operation]:
 
 
 def _without(workload: Workload, start: int, end: int) -> Workload:
-    """Return the workload without [start, end): later aborts name the requests by their new ids."""
+    """Return the workload without [start, end): later aborts and branches name the requests by their new ids."""
     numbers: dict[int, int] = {}
     kept: list[Operation] = []
     num_added = 0
     for place, operation in enumerate(workload):
         is_kept = not start <= place < end
-        if isinstance(operation, Add):
+        if isinstance(operation, (Abort, Branch)):
+            is_kept = is_kept and operation.request_id in numbers
+            if is_kept:
+                operation = replace(operation, request_id=numbers[operation.request_id])
+        if isinstance(operation, (Add, Branch)):
             if is_kept:
                 numbers[num_added] = len(numbers)
             num_added += 1
-        elif isinstance(operation, Abort):
-            if operation.request_id not in numbers:
-                continue
-            operation = Abort(numbers[operation.request_id])
         if is_kept:
             kept.append(operation)
     return tuple(kept)

@@ -8,6 +8,7 @@ from labengine import (
     FullAttentionGroup,
     GroupSpec,
     HashChain,
+    HostStore,
     KVCacheManager,
     PrefixLookup,
     SlidingWindowGroup,
@@ -20,7 +21,7 @@ from labengine.core.prefix_lookup import Hit
 from labengine.core.request import ExtraKeys, Request
 from labengine.core.scheduler import Admission
 from labengine.lab import Lab
-from reported import XY, XYZ, Reported, X, Y, Z
+from reported import XY, XYZ, Reported, X, Z
 
 # -- LMCache 3301: an image's identifier is reduced to 16 bits ---------------------------------------------------------
 
@@ -89,7 +90,7 @@ class MayBeNegative(TokenBudgetScheduler):
 def play_tier_knows_less(lab: Lab) -> None:
     lab.add(token_ids=[*XYZ, 1], max_tokens=1)
     lab.run()
-    lab.external.forget_all() if hasattr(lab.external, "forget_all") else None
+    lab.fill_external(token_ids=X)  # the tier holds two blocks: Z and X
     lab.add(token_ids=[*XYZ, 2], max_tokens=2)
     lab.run()
 
@@ -135,12 +136,9 @@ class OneGroupUncut(PrefixLookup):
 
 
 def play_window_shortens(lab: Lab) -> None:
-    lab.add(token_ids=[*XYZ, 1], max_tokens=6)
-    lab.run()
-    lab.add(token_ids=range(500, 517), max_tokens=1)
-    lab.run()
-    lab.add(token_ids=[*XYZ, 2], max_tokens=3)
-    lab.run()
+    for token_ids in ([*XYZ, *range(400, 404), 1], range(500, 500 + N), [*XYZ, 2]):
+        lab.add(token_ids=token_ids, max_tokens=1)
+        lab.run()
 
 
 # -- SGLang 8649: what is before the chunk is dropped, the window or not -----------------------------------------------
@@ -175,7 +173,7 @@ class GapsCount(SlidingWindowGroup):
 
     def find_hit(self, request: Request, max_tokens: int, siblings: Sequence[KVCacheGroup]) -> GroupHit:
         found = [self.cached_block(request, index) for index in range(max_tokens // self.block_size)]
-        length, run = 0, 0
+        length, run = 0, float("inf")  # at the start no block is missing before
         for index, block_id in enumerate(found):
             if block_id is not None:
                 run += 1
@@ -188,12 +186,9 @@ class GapsCount(SlidingWindowGroup):
 
 
 def play_gap(lab: Lab) -> None:
-    lab.add(token_ids=[*XYZ, *range(400, 404), 1], max_tokens=1)
-    lab.run()
-    lab.add(token_ids=range(500, 513), max_tokens=1)
-    lab.run()
-    lab.add(token_ids=[*XYZ, *range(400, 404), 2], max_tokens=2)
-    lab.run()
+    for token_ids in ([*XYZ, *range(400, 404), 1], [*X, 1], range(500, 500 + N), [*XYZ, 2]):
+        lab.add(token_ids=token_ids, max_tokens=1)
+        lab.run()
 
 
 # -- FastDeploy 3080: a resumed request prefills its prompt alone ------------------------------------------------------
@@ -207,7 +202,8 @@ class ResumesFromThePrompt(TokenBudgetScheduler):
     """
 
     def admit(self, request: Request, limit: int, *, is_first: bool) -> Admission:
-        return super().admit(request, min(limit, request.num_prompt_tokens), is_first=is_first)
+        num_hit = self.manager.find_prefix(request).num_tokens
+        return super().admit(request, min(limit, max(1, request.num_prompt_tokens - num_hit)), is_first=is_first)
 
     def book_computed(self, request: Request, num_tokens: int) -> None:
         if request.num_generated_tokens and num_tokens >= request.num_prompt_tokens:
@@ -237,16 +233,27 @@ def play_fork(lab: Lab) -> None:
     lab.run()
 
 
-HYBRID = {"groups": [GroupSpec("full", 4), GroupSpec("sliding_window", 4, 8)]}
+SMALL_TIER = {"external": HostStore(max_blocks=2)}
+N = 9
+HYBRID = {"groups": [GroupSpec(4), GroupSpec(4, "sliding_window", 8)], "max_num_batched_tokens": 4}
 UNSEEN = (
     Reported("lmcache-3301", Parts(hash_chain=ShortImageNames), play_images, "vllm", 8),
     Reported(
         "lmcache-1866", Parts(kv_cache_manager=CountsFromTheFront), play_behind_a_hit, "vllm", 12, {"external": "host"}
     ),
-    Reported("lmcache-2158", Parts(scheduler=MayBeNegative), play_tier_knows_less, "labengine", 12),
-    Reported("lmcache-4612", Parts(scheduler=PreemptedAsksNobody), play_preempted, "labengine", 6, {"external": "host"}),
-    Reported("vllm-ascend-14283", Parts(prefix_lookup=OneGroupUncut), play_window_shortens, "labengine", 9, HYBRID),
-    Reported("sglang-8649", Parts(sliding_window_group=DropsByChunk), play_chunks, "labengine", 12, HYBRID),
+    Reported("lmcache-2158", Parts(scheduler=MayBeNegative), play_tier_knows_less, "labengine", 12, SMALL_TIER),
+    Reported(
+        "lmcache-4612", Parts(scheduler=PreemptedAsksNobody), play_preempted, "labengine", 6, {"external": "host"}
+    ),
+    Reported("vllm-ascend-14283", Parts(prefix_lookup=OneGroupUncut), play_window_shortens, "labengine", 12, HYBRID),
+    Reported(
+        "sglang-8649",
+        Parts(sliding_window_group=DropsByChunk),
+        play_chunks,
+        "labengine",
+        12,
+        HYBRID | {"max_num_batched_tokens": 8},
+    ),
     Reported("sglang-17061", Parts(sliding_window_group=GapsCount), play_gap, "labengine", 12, HYBRID),
     Reported("fastdeploy-3080", Parts(scheduler=ResumesFromThePrompt), play_preempted, "labengine", 6),
     Reported("atlas-692", Parts(full_attention_group=TailWithoutReference), play_fork, "labengine", 8),
