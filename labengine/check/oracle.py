@@ -102,6 +102,7 @@ class Oracle:
         """Forget a block's content: a load into it has begun."""
         self._give_up_torn_forward()
         self.memory.forget(block_id)
+        self.memory.arriving.add(block_id)
         self._delivered.discard(block_id)
         self._disturb(block_id)
 
@@ -112,9 +113,15 @@ class Oracle:
             self._delivered.add(block_id)
 
     def loaded(self, request_id: int, transfers: Iterable[Transfer]) -> None:
-        """Record blocks that came from the external tier; by their keys, where nothing else is known of them."""
+        """Record blocks that came from the external tier; by their keys, where nothing else is known of them.
+
+        A block that the tier has not written keeps its content, whatever the event says.
+        """
         self._give_up_torn_forward()
         for group, index, block_id, block_hash in transfers:
+            if block_id not in self.memory.arriving:
+                continue
+            self.memory.arriving.remove(block_id)
             if block_id in self._delivered:
                 self._delivered.remove(block_id)
                 self.memory.claim(block_id, request_id)

@@ -36,11 +36,11 @@ def shrunk(
 
 
 def size(case: Case) -> tuple[int, int, int]:
-    """Return the measure of a case: operations, tokens (and events at which steps end), blocks."""
+    """Return the measure of a case: operations, tokens (and events at which steps end), blocks (and a tier)."""
     adds = [operation for operation in case.workload if isinstance(operation, Add)]
     tokens = sum(len(add.token_ids) + add.max_tokens + (add.salt is not None) + len(add.keys) for add in adds)
     tokens += sum(one.number for one in case.workload if isinstance(one, BreakOffAt))
-    return len(case.workload), tokens, case.scope.config.num_blocks
+    return len(case.workload), tokens, case.scope.config.num_blocks + (case.scope.tier is not None)
 
 
 def _smaller(case: Case) -> Iterator[Case]:
@@ -62,6 +62,8 @@ def _smaller(case: Case) -> Iterator[Case]:
                 yield Case(scope, (*workload[:place], smaller, *workload[place + 1 :]))
         for other in _simpler(operation):
             yield Case(scope, (*workload[:place], other, *workload[place + 1 :]))
+    if scope.tier is not None:
+        yield Case(replace(scope, tier=None), workload)
     config = scope.config
     for num_blocks in range(2, config.num_blocks):
         yield Case(replace(scope, config=replace(config, num_blocks=num_blocks)), workload)

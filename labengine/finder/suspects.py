@@ -12,7 +12,6 @@ from typing import Any
 from labengine.config import ConfigError, shown
 from labengine.core.connector import Connector
 from labengine.core.editions import EDITIONS, LABENGINE, edition
-from labengine.core.part_methods import class_name
 from labengine.core.parts import Parts
 from labengine.session.patch.override import parts_with
 
@@ -133,11 +132,4 @@ def _parts_of(wanted: object, reference: Parts) -> Parts | None:
 def _completed(parts: Parts, edition: Parts) -> Parts:
     """Return parts with the edition's classes for those that are left out; complete parts as they are."""
     is_complete = all(getattr(parts, field.name) is not None for field in fields(Parts))
-    full = parts if is_complete else parts.overriding(edition)
-    return replace(full, name=_name_of(full, edition)) if full.name == Parts.name else full
-
-
-def _name_of(parts: Parts, edition: Parts) -> str:
-    """Return a name for parts that have none: the edition's, and the classes that replace its own."""
-    classes = (getattr(parts, f.name) for f in fields(Parts) if getattr(parts, f.name) is not getattr(edition, f.name))
-    return " + ".join([edition.name, *(class_name(cls) for cls in classes if isinstance(cls, type))])
+    return parts if is_complete else parts.overriding(edition)

@@ -1,14 +1,14 @@
-"""Nine wrong parts that were written before the checks were read: what engines got wrong, or may get wrong."""
+"""Nine wrong parts: what engines got wrong, or may get wrong, each as an override with a workload that shows it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from labengine import (
     FullAttentionGroup,
     GroupSpec,
     HashChain,
-    HostStore,
     KVCacheManager,
     PrefixLookup,
     SlidingWindowGroup,
@@ -30,7 +30,6 @@ class ShortImageNames(HashChain):
     """Hashes the last four hexadecimal digits of each extra key's value.
 
     Source: https://github.com/LMCache/LMCache/issues/3301.
-    Expected: rule `named` at the second request's hit, and an attention read of other KV.
     """
 
     def root(self, extra_keys: ExtraKeys) -> bytes:
@@ -50,7 +49,6 @@ class CountsFromTheFront(KVCacheManager):
     """Fills the first block behind a local hit with the prompt's first block.
 
     Source: https://github.com/LMCache/LMCache/issues/1866.
-    Expected: an attention read of other KV in the step of the load (the hash goes with the wrong block).
     """
 
     def external_blocks(self, request: Request, num_local: int, num_computed: int) -> list[BlockTransfer]:
@@ -79,7 +77,6 @@ class MayBeNegative(TokenBudgetScheduler):
     """Returns what the tier has less what the pool has, also where that is below 0.
 
     Source: https://github.com/LMCache/LMCache/issues/2158 (hit 256, computed 336, to load -80).
-    Expected: tokens that have KV are computed again into blocks that others may read: a rule on writes.
     """
 
     def match_external(self, request: Request, hit: Hit) -> int:
@@ -87,12 +84,10 @@ class MayBeNegative(TokenBudgetScheduler):
         return super().match_external(request, nothing) - hit.num_tokens if hit.num_tokens else 0
 
 
-def play_tier_knows_less(lab: Lab) -> None:
-    lab.add(token_ids=[*XYZ, 1], max_tokens=1)
-    lab.run()
-    lab.fill_external(token_ids=X)  # the tier holds two blocks: Z and X
-    lab.add(token_ids=[*XYZ, 2], max_tokens=2)
-    lab.run()
+def play_twice(lab: Lab) -> None:
+    for last in (1, 2):
+        lab.add(token_ids=[*XYZ, last], max_tokens=1)
+        lab.run()
 
 
 # -- LMCache 4612: a preempted request never asks the tier -------------------------------------------------------------
@@ -102,7 +97,6 @@ class PreemptedAsksNobody(TokenBudgetScheduler):
     """A resumed request recomputes what the tier still has.
 
     Source: https://github.com/LMCache/LMCache/pull/4612.
-    Expected: no rule; the finder as "worse" (computes more).
     """
 
     def match_external(self, request: Request, hit: Hit) -> int:
@@ -123,7 +117,6 @@ class OneGroupUncut(PrefixLookup):
     """A full-attention group keeps its longer run after a window has shortened the hit.
 
     Source: https://github.com/vllm-project/vllm-ascend/issues/14283, pull request 14810.
-    Expected: a table longer than its tokens; cached blocks of others are written to: a rule on writes.
     """
 
     def longest_hit(self, request: Request, max_tokens: int) -> Hit:
@@ -136,8 +129,8 @@ class OneGroupUncut(PrefixLookup):
 
 
 def play_window_shortens(lab: Lab) -> None:
-    for token_ids in ([*XYZ, *range(400, 404), 1], range(500, 500 + N), [*XYZ, 2]):
-        lab.add(token_ids=token_ids, max_tokens=1)
+    for token_ids, max_tokens in (([*XYZ, *range(400, 404), 1], 3), (range(600, 609), 6), ([*X, 1], 1), ([*XYZ, 1], 1)):
+        lab.add(token_ids=token_ids, max_tokens=max_tokens)
         lab.run()
 
 
@@ -148,7 +141,6 @@ class DropsByChunk(SlidingWindowGroup):
     """Drops all tokens before the present chunk, also those inside the window.
 
     Source: https://github.com/sgl-project/sglang/issues/8649.
-    Expected: a rule on the window's coverage, or a read of a null entry, in the step of the second chunk.
     """
 
     def num_skipped_tokens(self, num_computed_tokens: int) -> int:
@@ -168,7 +160,6 @@ class GapsCount(SlidingWindowGroup):
     """Counts cached blocks across a gap, and only a run that was long enough ends at one.
 
     Source: https://github.com/sgl-project/sglang/pull/17061.
-    Expected: an attention read of a null or foreign entry, at the request that hits.
     """
 
     def find_hit(self, request: Request, max_tokens: int, siblings: Sequence[KVCacheGroup]) -> GroupHit:
@@ -186,7 +177,8 @@ class GapsCount(SlidingWindowGroup):
 
 
 def play_gap(lab: Lab) -> None:
-    for token_ids in ([*XYZ, *range(400, 404), 1], [*X, 1], range(500, 500 + N), [*XYZ, 2]):
+    longer = [*XYZ, *range(400, 404)]  # of its window group's blocks the first is evicted, and the third not kept
+    for token_ids in ([*XY, 1], [*longer, *range(450, 454), 1], range(600, 605), [*longer, 2]):
         lab.add(token_ids=token_ids, max_tokens=1)
         lab.run()
 
@@ -198,7 +190,6 @@ class ResumesFromThePrompt(TokenBudgetScheduler):
     """After a preemption the prompt is computed, and the generated tokens count as computed with it.
 
     Source: https://github.com/PaddlePaddle/FastDeploy/pull/3080.
-    Expected: reads of slots that nobody wrote, in the step behind the resumed prefill.
     """
 
     def admit(self, request: Request, limit: int, *, is_first: bool) -> Admission:
@@ -219,7 +210,6 @@ class TailWithoutReference(FullAttentionGroup):
     """A fork takes its parent's tail by its id, and counts references to full blocks only.
 
     Source: argued in https://github.com/Avarok-Cybersecurity/atlas/pull/692, refuted for that engine by its maintainer.
-    Expected: references unlike holders at the fork; then a block that is freed twice.
     """
 
     def add_shared(self, request: Request, parent: Request, num_tokens: int) -> None:
@@ -233,28 +223,31 @@ def play_fork(lab: Lab) -> None:
     lab.run()
 
 
-SMALL_TIER = {"external": HostStore(max_blocks=2)}
-N = 9
-HYBRID = {"groups": [GroupSpec(4), GroupSpec(4, "sliding_window", 8)], "max_num_batched_tokens": 4}
+GROUPS = [GroupSpec(4), GroupSpec(4, "sliding_window", 8)]
+CHUNKED: dict[str, Any] = {"groups": GROUPS, "max_num_batched_tokens": 4}
+HOST = {"external": "host"}
 UNSEEN = (
     Reported("lmcache-3301", Parts(hash_chain=ShortImageNames), play_images, "vllm", 8),
-    Reported(
-        "lmcache-1866", Parts(kv_cache_manager=CountsFromTheFront), play_behind_a_hit, "vllm", 12, {"external": "host"}
-    ),
-    Reported("lmcache-2158", Parts(scheduler=MayBeNegative), play_tier_knows_less, "labengine", 12, SMALL_TIER),
-    Reported(
-        "lmcache-4612", Parts(scheduler=PreemptedAsksNobody), play_preempted, "labengine", 6, {"external": "host"}
-    ),
-    Reported("vllm-ascend-14283", Parts(prefix_lookup=OneGroupUncut), play_window_shortens, "labengine", 12, HYBRID),
+    Reported("lmcache-1866", Parts(kv_cache_manager=CountsFromTheFront), play_behind_a_hit, "vllm", 12, HOST),
+    Reported("lmcache-2158", Parts(scheduler=MayBeNegative), play_twice, "labengine", 12),
+    Reported("lmcache-4612", Parts(scheduler=PreemptedAsksNobody), play_preempted, "labengine", 6, HOST),
+    Reported("vllm-ascend-14283", Parts(prefix_lookup=OneGroupUncut), play_window_shortens, "labengine", 14, CHUNKED),
     Reported(
         "sglang-8649",
         Parts(sliding_window_group=DropsByChunk),
         play_chunks,
         "labengine",
         12,
-        HYBRID | {"max_num_batched_tokens": 8},
+        {"groups": GROUPS, "max_num_batched_tokens": 8},
     ),
-    Reported("sglang-17061", Parts(sliding_window_group=GapsCount), play_gap, "labengine", 12, HYBRID),
+    Reported(
+        "sglang-17061",
+        Parts(sliding_window_group=GapsCount),
+        play_gap,
+        "labengine",
+        12,
+        CHUNKED | {"retention_interval": 0},
+    ),
     Reported("fastdeploy-3080", Parts(scheduler=ResumesFromThePrompt), play_preempted, "labengine", 6),
     Reported("atlas-692", Parts(full_attention_group=TailWithoutReference), play_fork, "labengine", 8),
 )
