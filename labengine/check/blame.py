@@ -47,14 +47,14 @@ def blame(one: Contradiction, recent: Sequence[NumberedEvent], suspects: Suspect
 
 def without_blame(one: Contradiction, number: int, suspects: Suspects) -> Blamed:
     """Return a violation for a change of the core without an event."""
-    text = f"by all events {one.claimed}; {one.actual}, and no event says so{_overrides(suspects)}"
+    text = f"by all events {one.claimed}; {one.actual}, and no event says so{all_overrides(suspects)}"
     return _blamed(one, text, number)
 
 
 def blame_journal(one: Contradiction, recent: Sequence[NumberedEvent], number: int, suspects: Suspects) -> Blamed:
     """Return a violation for a fact that a rollback did not restore. `recent`: the events of the rolled-back step."""
     numbered = last_about(one, recent)
-    by = _overrides(suspects) if numbered is None else _by(numbered, suspects)
+    by = all_overrides(suspects) if numbered is None else _by(numbered, suspects)
     return _blamed(one, f"the step was rolled back, so that {one.claimed}; {one.actual}{by}", number)
 
 
@@ -90,7 +90,7 @@ def _violation(text: str, request_id: int | None, block_id: int | None) -> Viola
 def override_words(methods: Sequence[str], suspects: Suspects) -> str:
     """Return the first override among these methods. If there is none, or one that no table knows may have, all."""
     override = override_of(suspects.parts, methods, suspects.connector)
-    return _overrides(suspects) if override is None or _unknown(suspects) else f" ({override})"
+    return all_overrides(suspects) if override is None or _unknown(suspects) else f" ({override})"
 
 
 def _by(numbered: NumberedEvent, suspects: Suspects) -> str:
@@ -104,7 +104,8 @@ def _unknown(suspects: Suspects) -> bool:
     return any(not is_in_table(one.method) for one in overrides(*suspects))
 
 
-def _overrides(suspects: Suspects) -> str:
+def all_overrides(suspects: Suspects) -> str:
+    """Return all overrides of the parts and the tier, as " (overridden: ...)"; empty for none."""
     names = ", ".join(map(str, overrides(*suspects)))
     return f" (overridden: {names})" if names else ""
 

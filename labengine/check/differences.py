@@ -44,6 +44,20 @@ def _at_the_same_position(own: Identified, other: Identified, position: int) -> 
     return f"the same tokens under {extra_keys_unlike(changing_keys(other), changing_keys(own))[0]}"
 
 
+def contents_unlike(identities: PrefixIdentities, one: int, other: int, positions: range) -> str:
+    """Return how the tokens of two requests at these positions differ, as "they differ in their tokens".
+
+    Raises LookupError for a request that is forgotten by now.
+    """
+    first, second = identities.requests[one], identities.requests[other]
+    if first.token_ids[positions.start : positions.stop] != second.token_ids[positions.start : positions.stop]:
+        return "they differ in their tokens"
+    if first.token_ids[: positions.start] != second.token_ids[: positions.start]:
+        return "they differ in the tokens before"
+    ours, theirs = extra_keys_unlike(changing_keys(first), changing_keys(second))
+    return f"request {one} has {ours}, and request {other} {theirs}"
+
+
 def _values(extra_keys: ExtraKeys, domain: str) -> list[str]:
     return [value for name, value in extra_keys if name == domain]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 from labengine import events as ev
@@ -116,7 +117,10 @@ class Judge:
         return [WrongWrite(violation) for violation in judge_plan(self._state, plan, registers_early=early)]
 
     def judge_reads(self, plan: StepPlan) -> list[Suspicion]:
-        """Judge the reads of the forward pass, after it."""
+        """Judge the reads of the forward pass, after it; those of a request that no part has kept are not judged."""
+        if any(part.request_id not in self.requests for part in plan.scheduled):
+            kept = (part for part in plan.scheduled if part.request_id in self.requests)
+            plan = replace(plan, scheduled=tuple(kept))
         return [WrongRead(misread) for misread in self.oracle.after_forward(plan)]
 
     def judge_changes(self, likely: Iterable[int] = ()) -> list[Suspicion]:

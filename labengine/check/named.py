@@ -115,6 +115,7 @@ class Names:
             f"{map_key(*second.key)[:12]} names two contents: {self._tokens(second.key, one)}, and "
             f"{self._tokens(second.key, other)}, for which block {second.block_id} was registered"
         )
+        text += self._oracle.claims_unlike(second.key[0], (one.request_id, one.entry), (other.request_id, other.entry))
         request_ids = tuple(dict.fromkeys((one.request_id, other.request_id)))
         return Broken(Violation("named", text, request_ids, (second.block_id,)), second.number, HASHES)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from labengine.check.differences import kv_unlike
+from labengine.check.differences import contents_unlike, kv_unlike
 from labengine.check.misread import Misread
 from labengine.check.slot_memory import CopiedKV, PrefixIdentities, SavedBlocks, SlotMemory, continued
 from labengine.check.states import States
@@ -91,6 +91,7 @@ class Oracle:
         """Forget a block's content: a load into it has begun."""
         self._give_up_torn_forward()
         self.memory.forget(block_id)
+        self.memory.arriving.add(block_id)
         self._delivered.discard(block_id)
         self._disturb(block_id)
 
@@ -101,9 +102,15 @@ class Oracle:
             self._delivered.add(block_id)
 
     def loaded(self, request_id: int, transfers: Iterable[Transfer]) -> None:
-        """Record blocks that came from the external tier; by their keys, where nothing else is known of them."""
+        """Record blocks that came from the external tier; by their keys, where nothing else is known of them.
+
+        A block that the tier has not written keeps its content, whatever the event says.
+        """
         self._give_up_torn_forward()
         for group, index, block_id, block_hash in transfers:
+            if block_id not in self.memory.arriving:
+                continue
+            self.memory.arriving.remove(block_id)
             if block_id in self._delivered:
                 self._delivered.remove(block_id)
                 self.memory.claim(block_id, request_id)
@@ -241,6 +248,18 @@ class Oracle:
             return "holds KV of other tokens"
         wrong = next((i for i, known in enumerate(found) if known != own[i]), 0)
         return self.content_unlike(block_id, group, request_id, start + wrong)
+
+    def claims_unlike(self, group: int, one: tuple[int, int], other: tuple[int, int]) -> str:
+        """Return how the tokens of two table entries (request, index) of a group differ, as ": they differ in ...".
+
+        Empty for entries at different places, and where a request is forgotten by now.
+        """
+        if one[1] != other[1]:
+            return ""
+        try:
+            return f": {contents_unlike(self._identities, one[0], other[0], range(*self.span(group, one[1])))}"
+        except LookupError:
+            return ""
 
     def content_unlike(self, block_id: int, group: int, request_id: int, position: int) -> str:
         """Return what a block holds where the request's own KV of a position is not: "holds KV of ..."."""

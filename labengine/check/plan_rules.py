@@ -138,8 +138,9 @@ def _admitted_in_vain(plan: StepPlan, stream: Stream) -> Iterator[Blamed]:
 
 
 def judge_booked(plan: StepPlan, stream: Stream, scheduler: Scheduler, parts: Parts) -> Iterator[Blamed]:
-    """Yield requests whose tokens the step computed and did not count, which are computed again, perhaps for ever; and
-    those that count KV of tokens that they do not have, of guesses for example.
+    """Yield requests that count fewer tokens than the step computed, or more, or guesses that are not theirs.
+
+    Those that are not counted are computed again, perhaps for ever; those that are counted in vain have no KV.
 
     stream: the events of the whole step. (A step that is planned before the last one is booked counts later.)
     """
@@ -150,7 +151,7 @@ def judge_booked(plan: StepPlan, stream: Stream, scheduler: Scheduler, parts: Pa
         request = requests.get(part.request_id)
         if request is None or not request.has_blocks:
             continue
-        if request.num_computed_tokens < part.num_known:
+        if not part.num_known <= request.num_computed_tokens <= part.end:
             text = f"request {part.request_id} is computed up to token {part.num_known}, and counts "
             text += f"{request.num_computed_tokens} as computed ({decider_among(parts, BOOKING)})"
             yield _blamed(text, part.request_id, stream)

@@ -136,6 +136,8 @@ class SlotMemory:
     def __init__(self, block_sizes: Sequence[int], saved: SavedBlocks | None = None) -> None:
         self._block_sizes = block_sizes
         self._pages: dict[int, Page] = {}
+        self.arriving: set[int] = set()
+        """Blocks that a tier has written, and that no event has said to be loaded yet."""
         self._saved = SavedBlocks() if saved is None else saved
 
     def write(self, block_id: int, group: int, offset: int, identities: Identities, writer: int | None) -> None:
@@ -168,6 +170,7 @@ class SlotMemory:
         """Return a memory of the same content that changes on its own; what was saved is shared."""
         other = SlotMemory(self._block_sizes, self._saved)
         other._pages = {block_id: page.copy() for block_id, page in self._pages.items()}
+        other.arriving = set(self.arriving)
         return other
 
     def page(self, block_id: int) -> Page | None:

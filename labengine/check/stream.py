@@ -167,8 +167,18 @@ class Stream:
         if not found:
             return []
         recent, suspects = self._recent.numbered(), self._suspects
-        number = recent[0].number if recent else self.last_number
-        return _sorted(blame(one, recent, suspects) or without_blame(one, number, suspects) for one in _distinct(found))
+        return _sorted(
+            blame(one, recent, suspects) or without_blame(one, self._since(one, recent), suspects)
+            for one in _distinct(found)
+        )
+
+    def _since(self, one: Contradiction, recent: Sequence[NumberedEvent]) -> int:
+        """Return the first event since the last comparison that names the request of a change without an event.
+
+        The first event of all if none does, or if the fact is about no request.
+        """
+        named = (n.number for n in recent if getattr(n.event, "request_id", None) == one.request_id is not None)
+        return next(named, recent[0].number if recent else self.last_number)
 
 
 class _Events(NamedTuple):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import get_args
 
 from labengine import events as ev
-from labengine.check.blame import Blamed, Suspects
+from labengine.check.blame import Blamed, Suspects, all_overrides
 from labengine.check.claims import Claims, Noted
 from labengine.check.first_event import BrokenState, NearestEvents, Suspicion, first_events
 from labengine.check.granted import judge_failure, judge_granted
@@ -59,6 +59,8 @@ class Watch:
         self._engine: WatchedEngine | None = None
         self._shadow: Shadow | None = None
         self._blamed: list[Blamed] = []
+        self._overrides = ""
+        """The overrides as words: no event shows which of them led to a broken state, a wrong write or a wrong read."""
         self._step = 0
         self._is_open = False
         """True from a step's start to its end."""
@@ -84,6 +86,7 @@ class Watch:
         if memory is not None:
             judge.oracle.memory = memory
         suspects = Suspects(engine.parts, tier_class(engine.scheduler.external.connector))
+        self._overrides = all_overrides(suspects)
         self._claims = Claims(engine.scheduler, engine.requests, suspects, judge.oracle, self._tier)
         self._stream = stream = self._stream_of(engine, suspects)
         self._shadow = Shadow(engine.scheduler, self._hooks, engine.journal, self.note_difference, self._stop)
@@ -310,7 +313,9 @@ class Watch:
         nearest = NearestEvents(self.violations, self._stream)
         for suspicion, first_event in zip(reported, self._first_events(reported), strict=True):
             violation = suspicion.violation
-            self._keep(violation, nearest.about(violation) if first_event is None else first_event)
+            message = violation.message + self._overrides
+            number = nearest.about(violation) if first_event is None else first_event
+            self._keep(replace(violation, message=message), number)
 
     def _first_events(self, suspicions: list[Suspicion]) -> list[int | None]:
         traced = suspicions[: max(0, MAX_FIRST_EVENTS - len(self.violations))]

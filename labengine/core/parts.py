@@ -18,12 +18,14 @@ from labengine.core.kv_cache_group import KVCacheGroup
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.merge_policy import MergePolicy
 from labengine.core.overrides import refuse_wrong_overrides
+from labengine.core.part_methods import class_name
 from labengine.core.prefix_lookup import PrefixLookup
 from labengine.core.scheduler import Scheduler
 from labengine.core.waiting_queue import WaitingQueue
 from labengine.record.hooks import Hooks
 
 _AS_EDITION: Any = None  # a default for fields whose type is a class
+_UNNAMED = "custom"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +36,7 @@ class Parts:
     A field that is left out keeps the edition's class in `overriding`.
     """
 
-    name: str = "custom"
+    name: str = _UNNAMED
     scheduler: type[Scheduler] = _AS_EDITION
     kv_cache_manager: type[KVCacheManager] = _AS_EDITION
     full_attention_group: type[KVCacheGroup] = _AS_EDITION
@@ -78,8 +80,16 @@ class Parts:
         return [base for name, base in base_classes().items() if getattr(self, name) is not part]
 
     def overriding(self, edition: Parts) -> Parts:
-        """Return `edition` with the fields that are set here in place of its own."""
+        """Return `edition` with the fields that are set here in place of its own.
+
+        Parts without a name get one: "labengine + MyPool".
+        """
         replaced = {f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not _AS_EDITION}
+        if self.name == _UNNAMED:
+            classes = (value for name, value in replaced.items() if value is not getattr(edition, name))
+            replaced["name"] = " + ".join(
+                [edition.name, *(class_name(cls) for cls in classes if isinstance(cls, type))]
+            )
         return replace(edition, **replaced)
 
     def assemble(

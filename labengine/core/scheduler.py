@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
-from labengine.config import MAX_PRIORITY, ConfigError, EngineConfig, checked_int, shown
+from labengine.config import MAX_PRIORITY, ConfigError, EngineConfig, checked_int, is_single_int, shown
 from labengine.core.connector import Connector
 from labengine.core.external_loads import ExternalLoads
 from labengine.core.journal import Journal
 from labengine.core.kv_cache_group import NotGrantedError
 from labengine.core.kv_cache_manager import KVCacheManager
+from labengine.core.part_methods import class_name, definers
 from labengine.core.request import FinishReason, Request, RequestStatus
 from labengine.core.siblings import Siblings
 from labengine.core.step_plan import UNSAMPLED, ScheduledRequest, SlotRun, StepPlan, scheduled_request
@@ -399,6 +400,8 @@ class Scheduler:
         try:
             for group in self.manager.groups:
                 slot_runs.append(self.manager.slot_runs(request, start, end, group))
+            if type(self.manager).slot_runs is not KVCacheManager.slot_runs:
+                self._check_slot_runs(slot_runs)
         except IndexError:
             self._refuse_short_table(request, end)
             raise
@@ -414,6 +417,20 @@ class Scheduler:
             request.seed,
             len(drafts),
         )
+
+    def _check_slot_runs(self, slot_runs: Sequence[Any]) -> None:
+        """Refuse an override's result that is no list of runs: each of its readers would fail elsewhere, or never end.
+
+        Whether they are the right slots is for the rule `slot` to say.
+        """
+        for group, runs in zip(self.manager.groups, slot_runs, strict=True):
+            is_list = isinstance(runs, (list, tuple))
+            if not is_list or not all(_is_run(run, group.block_size) for run in runs):
+                owner, size = class_name(definers(type(self.manager), "slot_runs")[0]), group.block_size
+                raise ValueError(
+                    f"{owner}.slot_runs has to return a tuple of runs (block_id, offset, length) of 0 to {size} tokens "
+                    f"each, in whole numbers; it returned {shown(runs)}"
+                )
 
     def _refuse_short_table(self, request: Request, end: int) -> None:
         """Raise NotGrantedError if a table of the request ends before token `end`."""
@@ -560,6 +577,11 @@ class Scheduler:
     def _set(self, request: Request, name: str, value: object) -> None:
         self._journal.record((setattr, request, name, getattr(request, name)))
         setattr(request, name, value)
+
+
+def _is_run(run: Any, block_size: int) -> bool:
+    is_triple = isinstance(run, (list, tuple)) and len(run) == 3 and all(map(is_single_int, run))
+    return is_triple and 0 <= run[2] <= block_size
 
 
 def _without_tokens(part: ScheduledRequest, sibling: Request) -> ScheduledRequest:

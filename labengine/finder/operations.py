@@ -162,6 +162,28 @@ class Abort:
 
 
 @dataclass(frozen=True, slots=True)
+class Branch:
+    """A request continues where another one stands: it waits for the other's tokens, or shares its blocks.
+
+    A seed of its own gives it other tokens from there on.
+    """
+
+    what: ClassVar[str] = "branches"
+    request_id: int
+
+    def do(self, engine: Engine) -> None:
+        """Queue the branch. Raises ConfigError where there are no forks."""
+        engine.branch(self.request_id, seed=1)
+
+    def play(self, lab: Lab) -> None:
+        """Do the same in a lab."""
+        lab.branch(self.request_id, seed=1)
+
+    def __str__(self) -> str:
+        return f"lab.branch({self.request_id}, seed=1)"
+
+
+@dataclass(frozen=True, slots=True)
 class Reset:
     """The prefix cache is reset; while a request holds blocks nothing happens."""
 
@@ -179,7 +201,7 @@ class Reset:
         return "lab.reset_prefix_cache()"
 
 
-EngineOperation = Add | TakeStep | BreakOff | BreakOffAt | Abort | Reset
+EngineOperation = Add | TakeStep | BreakOff | BreakOffAt | Abort | Branch | Reset
 Repeat = Rewind | Fork
 Operation = EngineOperation | Repeat
 Workload = tuple[Operation, ...]
@@ -188,7 +210,7 @@ Workload = tuple[Operation, ...]
 def is_possible(operation: Operation, engine: Engine) -> bool:
     """Return False for an operation that would change nothing, or that names no open request."""
     match operation:
-        case Abort(request_id):
+        case Abort(request_id) | Branch(request_id):
             request = engine.requests.get(request_id)
             return request is not None and request.status is not RequestStatus.FINISHED
         case TakeStep() | BreakOff() | BreakOffAt():

@@ -7,7 +7,7 @@ from random import Random
 
 from labengine.events import DecisionDiffered, Event, RequestAdded, StepStarted
 from labengine.finder.judgement import Case, Judgement
-from labengine.finder.operations import Abort, Add, BreakOff, Fork, Operation, Reset, Rewind, TakeStep, Workload
+from labengine.finder.operations import Abort, Add, Branch, BreakOff, Fork, Operation, Reset, Rewind, TakeStep, Workload
 from labengine.finder.sandbox import Finding
 from labengine.finder.scopes import Scope
 
@@ -85,7 +85,8 @@ class RandomWorkloads:
         num_added = 0
         while num_added < num_requests:
             if random.random() < 0.5:
-                operations.append(random.choice(favourites))
+                branches = scope.branches and num_added > 0 and random.random() < 0.5
+                operations.append(Branch(random.randrange(num_added)) if branches else random.choice(favourites))
                 num_added += 1
             else:
                 operations.append(self._between(scope, num_added, len(operations), disturbance))
@@ -111,7 +112,7 @@ class RandomWorkloads:
             elif change < 0.6:
                 operations.insert(place, random.choice(scope.adds))
             else:
-                num_added = sum(isinstance(operation, Add) for operation in operations[:place])
+                num_added = sum(isinstance(operation, (Add, Branch)) for operation in operations[:place])
                 operations.insert(place, self._between(scope, num_added, place, 0.5))
         return tuple(operations)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Literal
 
 from labengine.check.slot_memory import SlotMemory
@@ -21,7 +21,7 @@ from labengine.events import DecisionDiffered
 from labengine.finder.endings import OF_THE_USER, num_copies, refusing_copies, said_of
 from labengine.finder.limits import NUM_STEPS, EndlessOperationError, refuse_alarm, restart_clock
 from labengine.finder.operation_log import OperationLog, Past
-from labengine.finder.operations import Add, Fork, Operation, Repeat, Rewind, TakeStep, Workload, is_possible
+from labengine.finder.operations import Add, Branch, Fork, Operation, Repeat, Rewind, TakeStep, Workload, is_possible
 from labengine.finder.repeats import RepeatError, refuse_difference
 from labengine.finder.state_key import attributes_of, state_key
 from labengine.finder.tally import Tally
@@ -80,8 +80,9 @@ class Mark:
     journal_length: int
     memory: SlotMemory
     attributes: tuple[int, int, StepReport]
-    chains: tuple[tuple[Request, int, int, int], ...]
-    """Per request, how long its hash chain, its links and its prefixes are: they grow on demand, without an entry."""
+    chains: tuple[tuple[Request, int, int, int, int], ...]
+    """Per request, how long its hash chain, its links and its prefixes are, and the boundary of its last look-up: they
+    change without an entry."""
     engine: Engine
     num_done: int
     """Operations played."""
@@ -143,8 +144,8 @@ class Sandbox:
         except EndlessOperationError as error:
             return Finding("liveness", f"{operation} does not return: it is in {error}", "endless")
         except BaseException as error:  # a part's KeyboardInterrupt and SystemExit too
-            if isinstance(error, ConfigError) and isinstance(operation, Add):
-                raise  # a request that never fits this pool is refused: no fault
+            if isinstance(error, ConfigError) and isinstance(operation, (Add, Branch)):
+                raise  # a request that never fits this pool, or a fork where there are none, is refused: no fault
             return self._raised(error)
         if num_copies() > before:
             return Finding("raises", f"{operation} forks the process", "fork")
@@ -158,9 +159,7 @@ class Sandbox:
         with self.played.noting(operation):
             operation.do(engine)
         refuse_alarm()
-        if isinstance(operation, Add):
-            self.journal.record((self._unadd, engine.requests[engine.num_added - 1]))
-        else:
+        if not isinstance(operation, Add):
             self.watch.check(engine.snapshot())
             self.tally.note_step(engine)
             self._overrides.update(merged(self._overrides, self.watch.overrides))
@@ -216,7 +215,10 @@ class Sandbox:
             len(self.journal),
             self.watch.memory.duplicate(),
             (engine.num_added, engine.step_number, engine.report),
-            tuple((one, len(one.block_hashes), len(one.links), len(one.prefixes)) for one in engine.requests.values()),
+            tuple(
+                (one, len(one.block_hashes), len(one.links), len(one.prefixes), one.shared_prefix_boundary)
+                for one in engine.requests.values()
+            ),
             engine,
             len(self.played),
         )
@@ -232,7 +234,8 @@ class Sandbox:
         self.played.undo_to(mark.num_done)
         self.journal.undo_to(mark.journal_length)
         self.engine.num_added, self.engine.step_number, self.engine.report = mark.attributes
-        for request, num_hashes, num_links, num_prefixes in mark.chains:
+        for request, num_hashes, num_links, num_prefixes, boundary in mark.chains:
+            request.shared_prefix_boundary = boundary
             del request.block_hashes[num_hashes:], request.links[num_links:], request.prefixes[num_prefixes:]
         self.watch.follow(self.engine, mark.memory.duplicate())
         return not self.journal.failures and self.engine.scheduler.external.connector is None and self.key() == mark.key
@@ -241,12 +244,6 @@ class Sandbox:
         about = "" if event.request_id < 0 else f" about request {event.request_id}"
         answers = f"{event.decided} instead of {event.instead_of}"
         self.differed = self.differed or f"{event.method} decides otherwise than {event.replaces}{about}: {answers}"
-
-    def _unadd(self, request: Request) -> None:
-        scheduler = self.engine.scheduler
-        if request in scheduler.waiting:
-            scheduler.waiting.remove_request(request)
-        del scheduler.requests[request.request_id]
 
     def _raised(self, error: BaseException) -> Finding:
         violated = self._violated(self.watch.violations)
@@ -277,7 +274,7 @@ def _tenant(keys: ExtraKeys) -> str:
 
 @cache
 def _attributes_of_production(config: EngineConfig) -> dict[type, frozenset[str]]:
-    """Return the attributes of each class of labengine's own parts."""
+    """Return the attributes of each class of labengine's own parts: of new objects, and what they compute later."""
     found: dict[type, frozenset[str]] = {}
     for parts in EDITIONS.values():
         try:
@@ -286,5 +283,6 @@ def _attributes_of_production(config: EngineConfig) -> dict[type, frozenset[str]
             continue
         for part in parts_of(scheduler):
             for cls in type(part).__mro__[:-1]:
-                found[cls] = found.get(cls, frozenset()) | attributes_of(part)
+                computed = {name for name in dir(cls) if isinstance(getattr(cls, name), cached_property)}
+                found[cls] = found.get(cls, frozenset()) | attributes_of(part) | computed
     return found

@@ -19,6 +19,7 @@ from labengine.engine.simulated import SimulatedRunner, default_next_token
 from labengine.finder.operations import (
     Abort,
     Add,
+    Branch,
     BreakOff,
     BreakOffAt,
     BrokenPhase,
@@ -30,8 +31,11 @@ from labengine.finder.operations import (
 )
 from labengine.record.hooks import Hooks
 
-KEYS: tuple[ExtraKeys, ...] = ((), (("lora", "s"),), (("lora", "t"),), (("mm_hash", "s"),))
-"""Extra keys of a search: none, two adapters, and a picture; names are as a salt's, so that only the kind differs."""
+PICTURES: tuple[ExtraKeys, ...] = tuple((("mm_hash", f"{0:08}{number}{0:08}"),) for number in (1, 2))
+"""Two pictures whose names differ in the middle alone: a hash of their first or last characters takes them for one."""
+
+KEYS: tuple[ExtraKeys, ...] = ((), (("lora", "s"),), (("lora", "t"),), (("mm_hash", "s"),), *PICTURES)
+"""Extra keys of a search: none, two adapters, and pictures; names are as a salt's, so that only the kind differs."""
 
 TIER_BLOCKS = 6
 """Blocks that a tier holds at most."""
@@ -106,6 +110,8 @@ class Scope:
     """Steps that end at an event inside them."""
     repeats: bool = False
     """True with forks and rewinds."""
+    branches: bool = False
+    """True where requests may branch off from others."""
     tier: Tier | None = None
     only: tuple[Add, ...] = ()
     """The requests that can be added, in place of all that these bounds allow."""
@@ -143,6 +149,8 @@ class Scope:
         yield TakeStep()
         if num_added < self.max_requests:
             yield from self.adds
+            if self.branches:
+                yield from map(Branch, range(num_added))
         for request_id in range(num_added):
             yield Abort(request_id)
         for phase in self.broken:
@@ -235,6 +243,7 @@ def small_scopes(keys: tuple[ExtraKeys, ...] = KEYS, **settings: Any) -> tuple[S
         Scope("prompts from a late tier", _config(4, **settings), **few, only=TO_LOAD, tier=LATE_AND_FULL),
         Scope("a window", _config(6, window=3, **settings), max_tokens=(1, 3), **few),
         Scope("broken steps", _config(3, **settings), max_requests=2, num_prompt_blocks=1, max_tokens=(2,)),
+        Scope("branches", _config(5, **settings), **few, max_tokens=(3,), max_operations=7, branches=True),
         Scope("forks and rewinds", _config(3, **settings), **few, max_operations=6, repeats=True),
         Scope("three requests", _config(4, **settings), num_prompt_blocks=1, max_tokens=(1, 2), broken=()),
     )
@@ -268,6 +277,8 @@ def large_scopes(keys: tuple[ExtraKeys, ...] = KEYS, **settings: Any) -> tuple[S
         Scope("a tier that fails", _config(5, **settings), tier=Tier(FailingStore)),
         Scope("a late tier that fails", _config(6, **settings), **long, tier=Tier(FailingStore, 1)),
         Scope("a tight pool and a window", _config(8, window=3, budget=2, **settings), **long),
+        Scope("branches in a tight pool", _config(6, budget=4, **settings), branches=True),
+        Scope("branches and a window", _config(12, window=3, budget=8, **settings), **long, branches=True),
         Scope("a small pool, steps that end inside", _config(5, **settings), ends=ENDS, repeats=True),
         Scope("a window, steps that end inside", _config(10, window=3, **settings), **long, ends=ENDS, repeats=True),
         Scope("a late tier, steps that end inside", _config(5, **settings), tier=Tier(steps_late=1), ends=ENDS),

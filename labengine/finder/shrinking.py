@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from labengine.finder.judgement import Case
-from labengine.finder.operations import Abort, Add, BreakOffAt, Operation, TakeStep, Workload
+from labengine.finder.operations import Abort, Add, Branch, BreakOffAt, Operation, TakeStep, Workload
 from labengine.finder.sandbox import Finding
 
 Judged = Callable[[Case], tuple[Finding, Case] | None]
@@ -36,12 +36,12 @@ def shrunk(
 
 
 def size(case: Case) -> tuple[int, int, int]:
-    """Return the measure of a case: operations, tokens (and events at which steps end), blocks."""
+    """Return the measure of a case: operations, tokens (and events at which steps end), blocks (and a tier)."""
     adds = [operation for operation in case.workload if isinstance(operation, Add)]
     tokens = sum(len(add.token_ids) + add.max_tokens + (add.salt is not None) + len(add.keys) for add in adds)
     tokens += sum(add.priority != 0 for add in adds)
     tokens += sum(one.number for one in case.workload if isinstance(one, BreakOffAt))
-    return len(case.workload), tokens, case.scope.config.num_blocks
+    return len(case.workload), tokens, case.scope.config.num_blocks + (case.scope.tier is not None)
 
 
 def _smaller(case: Case) -> Iterator[Case]:
@@ -52,7 +52,8 @@ def _smaller(case: Case) -> Iterator[Case]:
     for first, second in combinations(range(len(workload)), 2):
         if second > first + 1:
             yield Case(scope, _without(_without(workload, second, second + 1), first, first + 1))
-    yield Case(scope, tuple(_without_keys(operation) for operation in workload))
+    for one in (_without_keys, _without_salt):
+        yield Case(scope, tuple(map(one, workload)))
     for place, operation in enumerate(workload):
         if isinstance(operation, Add):
             for smaller in _smaller_adds(operation, scope.config.scheduler_block_size):
@@ -62,6 +63,8 @@ def _smaller(case: Case) -> Iterator[Case]:
                 yield Case(scope, (*workload[:place], smaller, *workload[place + 1 :]))
         for other in _simpler(operation):
             yield Case(scope, (*workload[:place], other, *workload[place + 1 :]))
+    if scope.tier is not None:
+        yield Case(replace(scope, tier=None), workload)
     config = scope.config
     for num_blocks in range(2, config.num_blocks):
         yield Case(replace(scope, config=replace(config, num_blocks=num_blocks)), workload)
@@ -70,6 +73,10 @@ def _smaller(case: Case) -> Iterator[Case]:
 def _without_keys(operation: Operation) -> Operation:
     """Return a request without salt and keys: those of all are left out together, or they would no longer be alike."""
     return replace(operation, salt=None, keys=()) if isinstance(operation, Add) else operation
+
+
+def _without_salt(operation: Operation) -> Operation:
+    return replace(operation, salt=None) if isinstance(operation, Add) else operation
 
 
 def _simpler(operation: Operation) -> Iterator[Operation]:
@@ -81,20 +88,20 @@ def _simpler(operation: Operation) -> Iterator[Operation]:
 
 
 def _without(workload: Workload, start: int, end: int) -> Workload:
-    """Return the workload without [start, end): later aborts name the requests by their new ids."""
+    """Return the workload without [start, end): later aborts and branches name the requests by their new ids."""
     numbers: dict[int, int] = {}
     kept: list[Operation] = []
     num_added = 0
     for place, operation in enumerate(workload):
         is_kept = not start <= place < end
-        if isinstance(operation, Add):
+        if isinstance(operation, (Abort, Branch)):
+            is_kept = is_kept and operation.request_id in numbers
+            if is_kept:
+                operation = replace(operation, request_id=numbers[operation.request_id])
+        if isinstance(operation, (Add, Branch)):
             if is_kept:
                 numbers[num_added] = len(numbers)
             num_added += 1
-        elif isinstance(operation, Abort):
-            if operation.request_id not in numbers:
-                continue
-            operation = Abort(numbers[operation.request_id])
         if is_kept:
             kept.append(operation)
     return tuple(kept)

@@ -39,6 +39,7 @@ def state_key(scheduler: Scheduler, memory: SlotMemory, known: Mapping[type, fro
         (
             tuple([_request(request, names) for request in requests]),
             (len(scheduler.running), len(scheduler.waiting)),
+            tuple([_siblings(scheduler, request, numbers) for request in requests] if scheduler.siblings else ()),
             tuple([names[block_id] for block_id in queue]),
             frozenset([_block(pool.blocks[i], name, memory) for i, name in names.items() if 0 <= i < len(pool.blocks)]),
             frozenset((key, tuple([names.get(i, i) for i in ids])) for key, ids in pool.prefix_map.items()),
@@ -113,6 +114,10 @@ def _urgency(requests: Sequence[Request]) -> tuple[tuple[int, int], ...]:
         return ()
     arrivals = sorted(request.arrival for request in requests)
     return tuple((request.priority, arrivals.index(request.arrival)) for request in requests)
+
+
+def _siblings(scheduler: Scheduler, request: Request, numbers: Mapping[int, int]) -> tuple[int, ...]:
+    return tuple(numbers[one.request_id] for one in scheduler.siblings.of(request) if one.request_id in numbers)
 
 
 def _block(block: Block, name: int, memory: SlotMemory) -> tuple[Any, ...]:

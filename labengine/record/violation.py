@@ -20,7 +20,7 @@ RULES = {
     "tier": "the external tier is believed to have what events say it has, and nothing else",
     "said": "the core holds what the events say it holds",
     "longest": "a look-up finds what is there: no shorter than the production method on the same state",
-    "progress": "a step computes a token or more of each request that it schedules, and counts them as computed",
+    "progress": "a step computes a token or more of each request that it schedules, and counts these as computed",
     "idle": "a running request gets a token while the step's budget lasts and the blocks of that token are free",
     "granted": "a scheduled request has the blocks of the tokens that the step computes",
     "watch": "the check itself runs",
