@@ -144,6 +144,8 @@ class Lab(Looking):
 
         n: so many requests for the prompt, each with a seed of its own; return their ids. The prompt is computed once:
         they share its blocks, and whoever writes to one that others read copies it. (Edition "vllm": n requests.)
+        beams: a beam search with so many beams, each a request that shares blocks in the same way; return their ids.
+        When it ends, the first has the best text, the last the worst. (Edition "labengine" only.)
         sampling: max_tokens=64, temperature=0.0 (greedy), top_k, top_p, seed, ignore_eos=False. Requests share cached
         blocks only under equal cache_salt and extra_keys (what KV depends on besides the tokens: {"adapter": "x"}).
         ConfigError, before anything changes, for a request that can never run.
@@ -161,8 +163,11 @@ class Lab(Looking):
         """
         return self.session.requests.branch(request_id, seed, token)
 
-    def chat(self, messages: Sequence[dict[str, str]], *, cache_salt: str | None = None, **sampling: Any) -> int:
-        """Queue a conversation ([{"role": "user", "content": ...}, ...]) through the model's chat template."""
+    def chat(self, messages: Sequence[dict[str, str]], *, cache_salt: str | None = None, **sampling: Any) -> Any:
+        """Queue a conversation ([{"role": "user", "content": ...}, ...]) through the model's chat template.
+
+        Returns its id, or with beams their ids.
+        """
         return self.session.requests.chat(messages, cache_salt=cache_salt, **sampling)
 
     def encode(self, text: str) -> list[int]:

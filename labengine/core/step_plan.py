@@ -147,6 +147,12 @@ class StepPlan:
         object.__setattr__(self, "sampling", tuple(sampling))
 
     @property
+    def beams(self) -> list[tuple[int, ScheduledRequest]]:
+        """The computed beams of searches whose logits say what may follow, each with its index in `sampling`."""
+        computed = self.sampling[: len(self.sampling) - len(self.forks)]
+        return [(row, part) for row, part in enumerate(computed) if part.sampling.beams > 1]
+
+    @property
     def logits_rows(self) -> list[int]:
         """The row of the computed logits for each request of `sampling`."""
         rows = {part.request_id: row for row, part in enumerate(self.sampling[: len(self.sampling) - len(self.forks)])}

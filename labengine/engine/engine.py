@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Literal
@@ -50,7 +50,7 @@ class StepReport:
     preempted: tuple[int, ...] = ()
     finished: tuple[int, ...] = ()
     sampled: dict[int, int] = field(default_factory=dict)
-    """The token sampled per request."""
+    """The token sampled per request; for a beam the one that its search has chosen, if it has in this step."""
     peak_used_blocks: int = 0
     """Blocks in use while the step was computed: merging and finishing give blocks back only after that."""
     loading: tuple[int, ...] = ()
@@ -142,6 +142,8 @@ class Engine:
         """
         self.scheduler.refuse_forks()
         parent = self.requests[request_id]
+        if parent.sampling.beams > 1:
+            raise ConfigError(f"request {request_id} is a beam: its search decides where it goes on")
         sampling = replace(parent.sampling, seed=seed)
         if parent.status is RequestStatus.FINISHED:
             raise ConfigError(
@@ -177,6 +179,8 @@ class Engine:
         if cache_salt is not None:
             salt = checked_text("cache_salt", cache_salt)
             extra_keys = (*extra_keys, ("cache_salt", salt)) if salt else extra_keys
+        if sampling.beams > 1:
+            self.scheduler.refuse_beams(sampling.beams)
         seed = seed_of(sampling, request_id, self.config)
         request = Request(request_id, prompt, sampling, seed, len(self.config.groups), extra_keys)
         self.scheduler.refuse_what_never_fits(request)
@@ -200,22 +204,23 @@ class Engine:
             self.journal.commit()
 
     def abort(self, request_id: int) -> bool:
-        """End a request; return False when it had finished before. Raises KeyError for an unknown id.
+        """End a request, a beam with its whole search; return False when it had finished before.
 
-        A failing cancellation of its load is raised after the request has ended.
+        Raises KeyError for an unknown id. A failing cancellation of a load is raised after the request has ended.
         """
         self._refuse_while_busy("abort()")
         request = self.requests[request_id]
         if request.status is RequestStatus.FINISHED:
             return False
-        external = self.scheduler.external
-        is_loading = request in external.loading
-        with interrupts_deferred():
+        external, ending = self.scheduler.external, self.scheduler.ends_with(request)
+        loading = [one for one in ending if one in external.loading]
+        with interrupts_deferred(), ExitStack() as afterwards:
+            for one in loading:
+                afterwards.callback(external.cancel, one)
             with self._atomic_change():
-                self.scheduler.abort(request)
+                for one in ending:
+                    self.scheduler.abort(one)
             self.scheduler.forget_finished()
-            if is_loading:
-                external.cancel(request)
         return True
 
     @rolls_back
@@ -250,7 +255,7 @@ class Engine:
             yield "schedule"
             logits = self._forward(plan)
             yield "forward"
-            token_ids = self.runner.sample(plan, logits) if plan.sampling else []
+            token_ids = self._sample(plan, logits)
             yield "sample"
             self._update(plan, token_ids)
         self._forget_finished()
@@ -311,6 +316,16 @@ class Engine:
         return logits
 
     @rolls_back
+    def _sample(self, plan: StepPlan, logits: Logits) -> list[int]:
+        """Return one token per request of plan.sampling; those of beams count for nothing: their search chooses."""
+        token_ids = self.runner.sample(plan, logits) if plan.sampling else []
+        if num_tokens := self.scheduler.num_likeliest(plan):
+            found = self.runner.likeliest(plan, logits, num_tokens)
+            with interrupts_deferred():
+                self.scheduler.note_likeliest(plan, found)
+        return token_ids
+
+    @rolls_back
     def _update(self, plan: StepPlan, token_ids: list[int]) -> None:
         with interrupts_deferred():
             finished = self.scheduler.update(plan, token_ids)
@@ -327,7 +342,12 @@ class Engine:
             {request.request_id: len(request.token_ids) for request in plan.scheduled},
             plan.preempted,
             finished,
-            dict(zip([request.request_id for request in plan.sampling], token_ids, strict=True)),
+            {
+                request.request_id: token_id
+                for request, token_id in zip(plan.sampling, token_ids, strict=True)
+                if request.sampling.beams == 1
+            }
+            | self.scheduler.chosen,
             self._peak_used_blocks,
             tuple(request.request_id for request in self.scheduler.external.loading),
         )

@@ -32,7 +32,7 @@ SPLIT_CHARACTERS = (
     ["\\xf0", "\\xf0\\x9f", "x", "\\x98\\x80", "\\xc0\\x80\\xed\\xa0\\x80\\xff"],
 )
 """Tokens that each have some bytes of a character."""
-REASONS = ("finished", "aborted", "preempted", "merged", "copied", "window", "an own reason")
+REASONS = ("finished", "aborted", "preempted", "merged", "copied", "pruned", "window", "an own reason")
 
 EVENTS: list[ev.Event] = [
     *(ev.EngineStarted(n, (("full", 4, None),), "vllm", null) for n, null in product((1, 1024), (-1, 0, 7))),
@@ -43,6 +43,7 @@ EVENTS: list[ev.Event] = [
     *(ev.RequestAdded(request, tuple(range(n)), n) for request, n in product((0, 25, 26, 800), (0, 1, 14))),
     *(ev.RequestAdded(1, (5, 6, 7), 4, n, leader) for n, leader in product((0, 1, 2), (None, 0, 27))),
     *(ev.RequestForked(1, 27, n, ((0, 1), (-1, 4))) for n in (0, 1, 8)),
+    *(ev.BeamReplaced(1, (5, 6), parent) for parent in (None, 0, 27)),
     *(ev.PrefixHit(27, n, ((0, 1), (-1, 4))) for n in (0, 1, 8)),
     *(ev.RequestScheduled(1, 12, n, n > 1, "running") for n in (0, 1, 2, 64)),
     ev.RequestPreempted(1),

@@ -10,6 +10,7 @@ export const FIELDS = {
   RequestAdded: ["request_id", "token_ids", "max_tokens", "num_generated", "from_request_id"],
   PrefixHit: ["request_id", "num_tokens", "block_ids"],
   RequestForked: ["request_id", "from_request_id", "num_tokens", "block_ids"],
+  BeamReplaced: ["request_id", "token_ids", "from_request_id"],
   RequestScheduled: ["request_id", "start", "num_tokens", "is_prefill", "status"],
   RequestPreempted: ["request_id"],
   RequestFinished: ["request_id", "reason", "holds_blocks"],
@@ -69,6 +70,7 @@ export const TOPICS: Readonly<Record<keyof typeof FIELDS, number>> = {
   RequestAdded: 1,
   PrefixHit: 1,
   RequestForked: 1,
+  BeamReplaced: 1,
   RequestScheduled: 1,
   RequestPreempted: 5,
   RequestFinished: 1,
@@ -156,6 +158,11 @@ export interface EventFields {
     from_request_id: number;
     num_tokens: number;
     block_ids: number[][];
+  };
+  BeamReplaced: {
+    request_id: number;
+    token_ids: number[];
+    from_request_id: number | null;
   };
   RequestScheduled: {
     request_id: number;
@@ -248,7 +255,7 @@ export interface EventFields {
     index: number;
     ref_count: number;
     queue_end: "head" | "tail" | null;
-    reason: "finished" | "aborted" | "preempted" | "merged" | "copied" | "window" | "load_failed";
+    reason: "finished" | "aborted" | "preempted" | "merged" | "copied" | "pruned" | "window" | "load_failed";
   };
   FreeDeferred: {
     request_id: number;
@@ -337,6 +344,7 @@ export interface EventRows {
   ];
   PrefixHit: [kind: number, request_id: number, num_tokens: number, block_ids: number[][]];
   RequestForked: [kind: number, request_id: number, from_request_id: number, num_tokens: number, block_ids: number[][]];
+  BeamReplaced: [kind: number, request_id: number, token_ids: number[], from_request_id: number | null];
   RequestScheduled: [
     kind: number,
     request_id: number,
@@ -399,7 +407,7 @@ export interface EventRows {
     index: number,
     ref_count: number,
     queue_end: "head" | "tail" | null,
-    reason: "finished" | "aborted" | "preempted" | "merged" | "copied" | "window" | "load_failed",
+    reason: "finished" | "aborted" | "preempted" | "merged" | "copied" | "pruned" | "window" | "load_failed",
   ];
   FreeDeferred: [kind: number, request_id: number, group: number, block_ids: number[]];
   BlockPinned: [kind: number, block_id: number, ref_count: number];
