@@ -163,12 +163,19 @@ class Lab(Looking):
         """
         return self.session.requests.branch(request_id, seed, token)
 
-    def chat(self, messages: Sequence[dict[str, str]], *, cache_salt: str | None = None, **sampling: Any) -> Any:
+    def chat(
+        self,
+        messages: Sequence[dict[str, str]],
+        *,
+        cache_salt: str | None = None,
+        n: int | None = None,
+        **sampling: Any,
+    ) -> Any:
         """Queue a conversation ([{"role": "user", "content": ...}, ...]) through the model's chat template.
 
-        Returns its id, or with beams their ids.
+        n and sampling are those of `add`, and so is the result.
         """
-        return self.session.requests.chat(messages, cache_salt=cache_salt, **sampling)
+        return self.session.requests.chat(messages, cache_salt=cache_salt, n=n, **sampling)
 
     def encode(self, text: str) -> list[int]:
         """Return the token ids of a text, by the tokenizer's defaults."""

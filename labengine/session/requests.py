@@ -56,11 +56,16 @@ class Requests:
         return self.queue_answers(first, n)
 
     def chat(
-        self, messages: Sequence[dict[str, str]], *, cache_salt: str | None = None, **sampling: Any
+        self,
+        messages: Sequence[dict[str, str]],
+        *,
+        cache_salt: str | None = None,
+        n: int | None = None,
+        **sampling: Any,
     ) -> int | list[int]:
-        """Queue a conversation through the model's chat template; return its id, or the ids of beams."""
+        """Queue a conversation through the model's chat template; return what `add` returns."""
         token_ids = self._model.tokenizer.chat(messages)
-        return self.queue_answers(self.checked(Requests.chat, None, token_ids, cache_salt, None, sampling))
+        return self.queue_answers(self.checked(Requests.chat, None, token_ids, cache_salt, None, sampling), n)
 
     def checked(
         self,
@@ -114,7 +119,7 @@ class Requests:
         request = engine.new_request(engine.num_added, tokens, sampling, first.cache_salt, first.extra_keys)
         return replace(first, request=request)
 
-    def queue_answers(self, first: CheckedRequest, n: int | None = None) -> int | list[int]:
+    def queue_answers(self, first: CheckedRequest, n: int | None) -> int | list[int]:
         """Queue a request, or with n or beams that many for its prompt; return its id, or theirs."""
         answers = self.answers(first, n)
         with self._stepper.between_steps():
