@@ -253,9 +253,12 @@ class SamplingParams:
     top_p: float | None = None
     seed: int | None = None
     ignore_eos: bool = False
+    beams: int = 1
+    """Beams of a beam search, which keeps the likeliest continuations; with 1 there is none."""
 
     def __post_init__(self) -> None:
         _make_int(self, "max_tokens", 1)
+        _make_int(self, "beams", 1)
         if not 0 <= _as_float(self.temperature) < math.inf:
             raise ConfigError(f"temperature must be a finite number >= 0 (0 is greedy), got {shown(self.temperature)}")
         if self.top_k is not None:
@@ -265,3 +268,12 @@ class SamplingParams:
         if self.seed is not None:
             _make_int(self, "seed", 0)
         object.__setattr__(self, "ignore_eos", checked_bool("ignore_eos", self.ignore_eos))
+        if self.beams > 1:
+            self._refuse_sampling()
+
+    def _refuse_sampling(self) -> None:
+        for name in ("temperature", "top_k", "top_p", "seed"):
+            if getattr(self, name):
+                raise ConfigError(
+                    f"beams={self.beams} searches for the likeliest text, nothing is drawn: leave {name} out"
+                )

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal, NamedTuple, TypeVar
 QueueEnd = Literal["head", "tail"]
 """Where a freed block enters the free queue: the head is reused next, the tail last."""
 
-FreeReason = Literal["finished", "aborted", "preempted", "merged", "copied", "window", "state", "load_failed"]
+FreeReason = Literal["finished", "aborted", "preempted", "merged", "copied", "pruned", "window", "state", "load_failed"]
 
 EvictReason = Literal["reused", "replaced", "reset", "distrusted"]
 """Why a block's content was forgotten: it is given away; a longer prefix took its place; the cache was reset; it may
@@ -270,6 +270,34 @@ class RequestForked(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class BeamReplaced(Event):
+    """A beam that does not go on gave its generated tokens up for those of another beam of its search.
+
+    It holds no blocks at this moment: if the other beam does, a RequestForked follows.
+    """
+
+    request_id: int
+    token_ids: tuple[int, ...]
+    """All generated tokens that it has from now on; the prompt stays."""
+    from_request_id: int | None = None
+    """The beam whose tokens it takes; None at the end of a search, when each request gets one of the best texts."""
+
+    topic = "request"
+    decided_by = {
+        "": (
+            "Scheduler.places",
+            "Scheduler.beam_policy",
+            "Scheduler.decide",
+            "Scheduler.end_search",
+            "Scheduler.num_likeliest",
+            "Scheduler.note_likeliest",
+            "Scheduler.replace_beam",
+            "Scheduler.take_tokens",
+        )
+    }
+
+
+@dataclass(frozen=True, slots=True)
 class RequestScheduled(Event):
     """A request got its blocks and its share of this step: tokens [start, start + num_tokens) will be computed."""
 
@@ -373,6 +401,7 @@ class RequestFinished(Event):
         ),
         "abort": (
             "Scheduler.abort",
+            "Scheduler.ends_with",
             "ExternalLoads.drop",
             "KVCacheManager.free",
             "KVCacheGroup.freeing_order",
@@ -798,6 +827,18 @@ class BlockFreed(Event):
             "StateGroup.num_skipped_tokens",
             "StateGroup.drop_skipped",
             "BlockPool.reused_first",
+            "BlockPool.release",
+            "FreeQueue.append",
+            "FreeQueue.prepend",
+            "KVCacheGroup.release",
+        ),
+        "pruned": (
+            "Scheduler.places",
+            "Scheduler.replace_beam",
+            "BlockPool.reused_first",
+            "KVCacheGroup.freeing_order",
+            "KVCacheManager.free",
+            "KVCacheGroup.free",
             "BlockPool.release",
             "FreeQueue.append",
             "FreeQueue.prepend",

@@ -149,6 +149,8 @@ class Lab(Looking):
 
         n: so many requests for the prompt, each with a seed of its own; return their ids. The prompt is computed once:
         they share its blocks, and whoever writes to one that others read copies it. (Edition "vllm": n requests.)
+        beams: a beam search with so many beams, each a request that shares blocks in the same way; return their ids.
+        When it ends, the first has the best text, the last the worst. (Edition "labengine" only.)
         sampling: max_tokens=64, temperature=0.0 (greedy), top_k, top_p, seed, ignore_eos=False. Requests share cached
         blocks only under equal cache_salt and extra_keys (what KV depends on besides the tokens: {"adapter": "x"}).
         priority: smaller is more urgent, also below 0; the policy "fcfs" takes no notice of it.
@@ -171,11 +173,15 @@ class Lab(Looking):
         messages: Sequence[dict[str, str]],
         *,
         cache_salt: str | None = None,
+        n: int | None = None,
         priority: int = 0,
         **sampling: Any,
-    ) -> int:
-        """Queue a conversation ([{"role": "user", "content": ...}, ...]) through the model's chat template."""
-        return self.session.requests.chat(messages, cache_salt=cache_salt, priority=priority, **sampling)
+    ) -> Any:
+        """Queue a conversation ([{"role": "user", "content": ...}, ...]) through the model's chat template.
+
+        n, priority and sampling are those of `add`, and so is the result.
+        """
+        return self.session.requests.chat(messages, cache_salt=cache_salt, n=n, priority=priority, **sampling)
 
     def encode(self, text: str) -> list[int]:
         """Return the token ids of a text, by the tokenizer's defaults."""

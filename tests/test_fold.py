@@ -66,6 +66,7 @@ def _pins(block_id: int, before: Snapshot, after: Snapshot) -> bool:
 NOWHERE = [
     ev.PrefixHit(7, 2, ((0,),)),
     ev.RequestForked(7, 0, 2, ((0,),)),
+    ev.BeamReplaced(7, (1, 2), 0),
     ev.ExternalHit(7, 2),
     ev.RequestScheduled(7, 0, 1, True, "running"),
     ev.RequestPreempted(7),

@@ -12,6 +12,7 @@ from grounds import ALL_GROUNDS, Ground
 from labengine.config import SamplingParams
 from labengine.events import (
     EVENT_KINDS,
+    BeamReplaced,
     BlockCopied,
     BlockMerged,
     BlockPinned,
@@ -222,7 +223,7 @@ def unmet_by(ground: Ground) -> set[type[Event]]:
     unmet: set[type[Event]] = {ViolationFound, DecisionDiffered, PrefixCacheReset, LoadFailed, StepFailed, TierChanged}
     unmet |= {RequestReleased, FreeDeferred, BlockPinned, BlockUnpinned, HashesMoved}  # of vLLM alone
     if not ground.has_forks or ground.edition == "vllm":
-        unmet |= {RequestForked, BlockCopied}
+        unmet |= {RequestForked, BlockCopied, BeamReplaced}
     if ground.edition not in ("labengine", "nano-vllm+243"):
         unmet.add(BlockMerged)
     if not ground.is_hybrid:

@@ -157,9 +157,9 @@ _ABOUT: dict[str, Callable[[ev.Event, Contradiction], bool]] = {
     "map": _changes_map,
     "table": _changes_table,
     "drafts": _of_request(ev.TokensDrafted, ev.DraftsJudged, ev.RequestScheduled, *_ENDS),
-    "computed": _of_request(ev.TokensComputed, ev.PrefixHit, ev.RequestForked, ev.ExternalHit, *_ENDS),
+    "computed": _of_request(ev.TokensComputed, ev.PrefixHit, ev.RequestForked, ev.BeamReplaced, ev.ExternalHit, *_ENDS),
     "status": _of_request(ev.RequestScheduled, ev.RequestForked, ev.ExternalHit, ev.RequestAdded, *_ENDS),
-    "tokens": _of_request(ev.TokenSampled, ev.RequestAdded),
+    "tokens": _of_request(ev.TokenSampled, ev.BeamReplaced, ev.RequestAdded),
     "request": _of_request(ev.RequestAdded, ev.RequestForgotten),
 }
 """Per kind of fact (contradictions.ABOUT): a predicate for the events that change it."""

@@ -55,6 +55,8 @@ class Judge:
         self._state = LiveState(self._manager, self.requests)
         self._blocks: set[int] = set()
         self._changed_requests: set[int] = set()
+        self._replaced: set[int] = set()
+        """Beams whose tokens the step has replaced."""
         self._is_torn = False
         identities = PrefixIdentities(self.requests)
         self.oracle = Oracle(self._state.groups, self._state.null_block, identities, saved)
@@ -81,6 +83,11 @@ class Judge:
             self._blocks.update(violation.block_ids)
             self._changed_requests.update(i for i in violation.request_ids if i in self.requests)
 
+    def note_beam(self, event: ev.BeamReplaced) -> None:
+        """Note a request whose tokens are others now; they are the former ones again if the step is rolled back."""
+        self._replaced.add(event.request_id)
+        self.oracle.release(event.request_id)
+
     def note_release(self, event: ev.RequestFinished | ev.RequestPreempted) -> None:
         """Note a request that gave its blocks back."""
         self._changed_requests.add(event.request_id)
@@ -102,11 +109,14 @@ class Judge:
     def note_rollback(self, event: ev.StepRolledBack) -> None:
         """Have everything judged anew: a rollback does not report single table entries."""
         self._is_torn = True
+        for request_id in self._replaced:
+            self.oracle.release(request_id)
 
     # -- judging -------------------------------------------------------------------------------------------------------
 
     def judge_schedule(self, plan: StepPlan) -> list[Suspicion]:
         """Judge the changes of the schedule, before the forward pass."""
+        self._replaced.clear()
         self.oracle.before_forward(plan)
         return self.judge_changes(part.request_id for part in plan.scheduled)
 

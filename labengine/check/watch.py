@@ -98,6 +98,7 @@ class Watch:
             subscribe(judge.note_block, ev.BlockAllocated, ev.BlockTouched, ev.BlockCached, ev.BlockFreed),
             subscribe(judge.note_replaced, ev.BlockMerged, ev.BlockCopied),
             subscribe(judge.note_eviction, ev.BlockEvicted),
+            subscribe(judge.note_beam, ev.BeamReplaced),
             subscribe(judge.note_release, ev.RequestFinished, ev.RequestPreempted),
             subscribe(judge.note_forgotten, ev.RequestForgotten),
             subscribe(judge.note_load, ev.BlocksLoaded),

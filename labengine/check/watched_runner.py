@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from labengine.core.beams import Likeliest
 from labengine.core.connector import BlockKV
 from labengine.core.step_plan import Logits, StepPlan
 from labengine.system.code_roles import passes_calls_on
@@ -14,6 +15,7 @@ class WatchableRunner(Protocol):
 
     def forward(self, plan: StepPlan) -> Logits: ...
     def sample(self, plan: StepPlan, logits: Logits) -> list[int]: ...
+    def likeliest(self, plan: StepPlan, logits: Logits, num_tokens: int) -> list[Likeliest]: ...
     def copy_block(self, group: int, block_id: int, into_block_id: int) -> None: ...
     def read_block(self, group: int, block_id: int) -> BlockKV | None: ...
     def write_block(self, group: int, block_id: int, kv: BlockKV | None) -> None: ...
@@ -50,6 +52,11 @@ class WatchedRunner:
     def sample(self, plan: StepPlan, logits: Logits) -> list[int]:
         """Sample with the wrapped runner."""
         return self._runner.sample(plan, logits)
+
+    @passes_calls_on
+    def likeliest(self, plan: StepPlan, logits: Logits, num_tokens: int) -> list[Likeliest]:
+        """Rank with the wrapped runner."""
+        return self._runner.likeliest(plan, logits, num_tokens)
 
     @passes_calls_on
     def copy_block(self, group: int, block_id: int, into_block_id: int) -> None:

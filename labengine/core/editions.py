@@ -86,6 +86,13 @@ class VllmScheduler(TokenBudgetScheduler):
     def refuse_forks(self, num_answers: int = 1) -> None:
         """Refuse none: they need not run together."""
 
+    def refuse_beams(self, num_beams: int) -> None:
+        """Raise ConfigError: vLLM's scheduler knows no beams."""
+        raise ConfigError(
+            "edition 'vllm' has no beam search: vLLM's is a front end, which asks its scheduler for one token of each "
+            "beam at a time, as separate requests; use edition 'labengine'"
+        )
+
     def join(self, request: Request, leader: Request) -> None:
         """Queue the request as any other: it hits the full blocks of the prompt, and computes its tail again."""
         request.arrival = leader.arrival

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any, Final
 
 from labengine.config import MAX_PRIORITY, ConfigError, EngineConfig, checked_int, is_single_int, shown
+from labengine.core.beams import Likeliest
 from labengine.core.connector import Connector
 from labengine.core.external_loads import ExternalLoads
 from labengine.core.journal import Journal
@@ -64,6 +65,8 @@ class Scheduler:
         self.running: list[Request] = []
         self.requests: dict[int, Request] = {}
         self.finished: OrderedDict[int, None] = OrderedDict()
+        self.chosen: dict[int, int] = {}
+        """Per beam, the token that its search has chosen in the newest update."""
         self._hooks = hooks
         self._journal = journal
 
@@ -128,6 +131,10 @@ class Scheduler:
         if self.siblings:
             self._follow(request, place)
 
+    def ends_with(self, request: Request) -> tuple[Request, ...]:
+        """Return the requests that an abort of this one ends, in the order in which they are aborted: it alone."""
+        return (request,)
+
     def forget_finished(self) -> None:
         """Drop the oldest finished requests until config.keep_finished of them are left. Called between steps."""
         keep = self.config.keep_finished
@@ -147,6 +154,17 @@ class Scheduler:
                 f"n={num_answers}: the answers to one prompt run together, and max_num_seqs is "
                 f"{self.config.max_num_seqs}: raise it, or add the prompt several times"
             )
+
+    def refuse_beams(self, num_beams: int) -> None:
+        """Raise ConfigError: only a BeamScheduler searches with beams."""
+        raise ConfigError("this edition has no beam search: use edition 'labengine', or leave beams out")
+
+    def num_likeliest(self, plan: StepPlan) -> int:
+        """Return how many of the likeliest tokens `note_likeliest` needs per beam of a step; 0 without beams."""
+        return 0
+
+    def note_likeliest(self, plan: StepPlan, found: Sequence[Likeliest]) -> None:
+        """Keep what may follow the step's beams, until `update`. found: one entry per beam of plan.beams."""
 
     def join(self, request: Request, leader: Request) -> None:
         """Accept a request with the tokens of another one: it waits, and forks from it once these are computed.
@@ -263,6 +281,8 @@ class Scheduler:
     def num_wanted_drafts(self, request: Request) -> int:
         """Return how many drafts a request can use: a step gives one token more than it accepts, up to max_tokens."""
         if request.status is not RequestStatus.RUNNING or request.num_computed_tokens != request.num_tokens - 1:
+            return 0
+        if request.sampling.beams > 1:  # its search chooses among beams, and not by the likeliest token alone
             return 0
         return min(self.config.num_drafts, request.sampling.max_tokens - request.num_generated_tokens - 1)
 

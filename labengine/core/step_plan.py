@@ -197,6 +197,12 @@ class StepPlan:
         return replace(self, scheduled=tuple(row for part in self.scheduled for row in part.rows()))
 
     @property
+    def beams(self) -> list[tuple[int, ScheduledRequest]]:
+        """The computed beams of searches whose logits say what may follow, each with its index in `rows`."""
+        computed = self.rows[: len(self.rows) - len(self.forks)]
+        return [(row, part) for row, part in enumerate(computed) if part.sampling.beams > 1]
+
+    @property
     def logits_rows(self) -> list[int]:
         """The row of the computed logits for each of `rows`."""
         num_computed = len(self.rows) - len(self.forks)

@@ -6,16 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from labengine.config import ConfigError, EngineConfig, is_single_int, shown
+from labengine.core.beam_scheduler import BeamScheduler
 from labengine.core.connector import BlockTransfer, Connector
 from labengine.core.part_methods import class_name, definers
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request, RequestStatus
-from labengine.core.scheduler import NOT_ADMITTED, Admission, Scheduler
+from labengine.core.scheduler import NOT_ADMITTED, Admission
 from labengine.core.step_plan import ScheduledRequest, StepPlan
 from labengine.events import BlocksLoaded, LoadFailed
 
 
-class TokenBudgetScheduler(Scheduler):
+class TokenBudgetScheduler(BeamScheduler):
     """Any prefill may be cut into chunks. A request is admitted only if its whole prompt fits, and not in a step that
     preempted; max_num_seqs limits the running requests.
 
@@ -185,14 +186,16 @@ class TokenBudgetScheduler(Scheduler):
         return next((request for request in reversed(self.waiting) if request.has_blocks), None)
 
     def _take_back_last(self, preempted: list[int]) -> bool:
-        """Preempt the last waiting request whose load has arrived, if nothing runs. Returns False if there is none.
+        """Preempt a request that holds blocks and computes nothing. Returns False if there is none.
 
-        Otherwise requests could wait for each other's blocks for ever, each with a part of its own. It keeps its place.
+        Otherwise requests could wait for each other's blocks for ever, each with a part of its own. It is the youngest
+        beam that waits for the others of its search, if no request but such ones runs; else, if nothing runs, the last
+        waiting request whose load has arrived, which keeps its place.
         """
-        if self.running or self.external.loading:
+        if self.external.loading or not self.waiting:
             return False
-        victim = self._last_holder()
-        if victim is None or victim is self.next_waiting():
+        victim = self.running[-1] if self.running else self._last_holder()
+        if victim is None or (self.running and not self.searches.holds(victim)) or victim is self.next_waiting():
             return False
         self._preempt_for_blocks(victim)
         preempted.append(victim.request_id)

@@ -125,7 +125,7 @@ class OverlappedEngine(Engine):
             logits = self._forward(plan)
             self._anticipate(plan)
             self._launch_ahead(plan, num_losses)
-            token_ids = self.runner.sample(plan, logits) if plan.sampling else []
+            token_ids = self._sample(plan, logits)
             if not self._commit_ahead(plan, token_ids):
                 self._forget_ahead()
                 self._update(plan, token_ids)
@@ -141,7 +141,7 @@ class OverlappedEngine(Engine):
         A failure here is rolled back, and happens again when it is due. A part that needs tokens' values once will need
         them again, so that nothing is anticipated any more.
         """
-        if not plan.scheduled:
+        if not plan.scheduled or self.scheduler.num_likeliest(plan):  # no beam goes on before all are ranked
             return
         with interrupts_deferred():
             self._ahead = ahead = Ahead(self.num_used_blocks, self.hooks.num_subscribed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Literal
@@ -60,7 +60,8 @@ class StepReport:
     preempted: tuple[int, ...] = ()
     finished: tuple[int, ...] = ()
     sampled: dict[int, int] = field(default_factory=dict)
-    """The token sampled per request; the last one where drafts were accepted."""
+    """The token sampled per request; the last one where drafts were accepted; for a beam the one that its search has
+    chosen, if it has in this step."""
     drafted: dict[int, int] = field(default_factory=dict)
     """Drafts judged per request that had any."""
     accepted: dict[int, int] = field(default_factory=dict)
@@ -160,6 +161,8 @@ class Engine:
         """
         self.scheduler.refuse_forks()
         parent = self.requests[request_id]
+        if parent.sampling.beams > 1:
+            raise ConfigError(f"request {request_id} is a beam: its search decides where it goes on")
         sampling = replace(parent.sampling, seed=seed)
         if parent.status is RequestStatus.FINISHED:
             raise ConfigError(
@@ -199,6 +202,8 @@ class Engine:
             salt = checked_text("cache_salt", cache_salt)
             extra_keys = (*extra_keys, ("cache_salt", salt)) if salt else extra_keys
         priority = checked_int("priority", priority, -MAX_PRIORITY, MAX_PRIORITY)
+        if sampling.beams > 1:
+            self.scheduler.refuse_beams(sampling.beams)
         seed = seed_of(sampling, request_id, self.config)
         request = Request(request_id, prompt, sampling, seed, len(self.config.groups), extra_keys, priority)
         self.scheduler.refuse_what_never_fits(request)
@@ -222,22 +227,23 @@ class Engine:
             self.journal.commit()
 
     def abort(self, request_id: int) -> bool:
-        """End a request; return False when it had finished before. Raises KeyError for an unknown id.
+        """End a request, a beam with its whole search; return False when it had finished before.
 
-        A failing cancellation of its load is raised after the request has ended.
+        Raises KeyError for an unknown id. A failing cancellation of a load is raised after the request has ended.
         """
         self._refuse_while_busy("abort()")
         request = self.requests[request_id]
         if request.status is RequestStatus.FINISHED:
             return False
-        external = self.scheduler.external
-        is_loading = request in external.loading
-        with interrupts_deferred():
+        external, ending = self.scheduler.external, self.scheduler.ends_with(request)
+        loading = [one for one in ending if one in external.loading]
+        with interrupts_deferred(), ExitStack() as afterwards:
+            for one in loading:
+                afterwards.callback(external.cancel, one)
             with self._atomic_change():
-                self.scheduler.abort(request)
+                for one in ending:
+                    self.scheduler.abort(one)
             self.scheduler.forget_finished()
-            if is_loading:
-                external.cancel(request)
         return True
 
     @rolls_back
@@ -272,7 +278,7 @@ class Engine:
             yield "schedule"
             logits = self._forward(plan)
             yield "forward"
-            token_ids = self.runner.sample(plan, logits) if plan.sampling else []
+            token_ids = self._sample(plan, logits)
             yield "sample"
             self._update(plan, token_ids)
             self._draft(plan)
@@ -345,6 +351,16 @@ class Engine:
                     )
 
     @rolls_back
+    def _sample(self, plan: StepPlan, logits: Logits) -> list[int]:
+        """Return one token per row of the plan; those of beams count for nothing: their search chooses."""
+        token_ids = self.runner.sample(plan, logits) if plan.sampling else []
+        if num_tokens := self.scheduler.num_likeliest(plan):
+            found = self.runner.likeliest(plan, logits, num_tokens)
+            with interrupts_deferred():
+                self.scheduler.note_likeliest(plan, found)
+        return token_ids
+
+    @rolls_back
     def _update(self, plan: StepPlan, token_ids: list[int]) -> None:
         with interrupts_deferred():
             finished = self.scheduler.update(plan, token_ids)
@@ -370,7 +386,9 @@ class Engine:
             self.scheduler.forget_finished()
 
     def _report(self, plan: StepPlan, token_ids: list[int], finished: tuple[int, ...]) -> StepReport:
-        sampled = dict(zip([row.request_id for row in plan.rows], token_ids, strict=True))
+        rows = zip(plan.rows, token_ids, strict=True)
+        sampled = {row.request_id: token_id for row, token_id in rows if row.sampling.beams == 1}
+        sampled |= self.scheduler.chosen
         judged = [part for part in plan.scheduled if part.num_drafts]
         num_new = {part.request_id: self.requests[part.request_id].num_tokens - part.num_known for part in judged}
         sampled |= {request_id: self.requests[request_id].token_ids[-1] for request_id in num_new}

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from labengine.config import ConfigError
+from labengine.core.beams import Likeliest
 from labengine.core.step_plan import StepPlan
 from labengine.engine.attention import AttentionBackend
 from labengine.engine.batch_sampling import BatchSampling
@@ -30,7 +31,7 @@ from labengine.engine.kv_tensors import KVTensors, bytes_of_a_state
 from labengine.engine.model import PagedModel
 from labengine.engine.model_config import ModelConfig
 from labengine.engine.pool import PoolPlan
-from labengine.engine.sampler import asks_the_host, read, sample, sample_on_device, sampling_line
+from labengine.engine.sampler import asks_the_host, likeliest_tokens, read, sample, sample_on_device, sampling_line
 from labengine.engine.step_limits import StepLimits, checked_model_len
 from labengine.engine.step_tensors import NewTokens, StepStaging, StepTensors
 from labengine.engine.torch_import import load_torch
@@ -334,6 +335,12 @@ class ModelRunner:
             if early is not None and early.plan is plan and early.logits is logits:
                 return read(early.coming.awaited(), plan.rows, logits)
             return sample(logits, plan.rows, self._forward.argmax(logits))
+
+    @torch.inference_mode()
+    def likeliest(self, plan: StepPlan, logits: Tensor, num_tokens: int) -> list[Likeliest]:
+        """Return, per beam of plan.beams, its num_tokens likeliest next tokens with their log-probabilities."""
+        with interrupts_allowed(), self._device_made_current(), AdviceWhenFull(self.kv_tensors):
+            return likeliest_tokens(logits[[row for row, _ in plan.beams]], num_tokens)
 
     @torch.inference_mode()
     def _sampled_early(self, plan: StepPlan, logits: Tensor) -> SampledEarly | None:

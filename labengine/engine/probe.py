@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from labengine.config import GroupSpec
+from labengine.core.beams import Likeliest
 from labengine.core.connector import BlockKV
 from labengine.core.step_plan import Logits, ScheduledRequest, StepPlan
 from labengine.engine.kv_tensors import KVTensors
@@ -72,6 +73,10 @@ class Probe:
     def sample(self, plan: StepPlan, logits: Logits) -> list[int]:
         """Sample with the other runner."""
         return self._runner.sample(plan, logits)
+
+    def likeliest(self, plan: StepPlan, logits: Logits, num_tokens: int) -> list[Likeliest]:
+        """Rank with the other runner."""
+        return self._runner.likeliest(plan, logits, num_tokens)
 
     def copy_block(self, group: int, block_id: int, into_block_id: int) -> None:
         """Copy a block with the other runner."""

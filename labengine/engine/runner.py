@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from labengine.core.beams import Likeliest
 from labengine.core.connector import BlockKV
 from labengine.core.step_plan import Logits, StepPlan
 
@@ -28,6 +29,13 @@ class Runner(Protocol):
 
     def sample(self, plan: StepPlan, logits: Logits) -> list[int]:
         """Return one token per row of plan.rows, in that order. Equal plans and logits give equal tokens."""
+        ...
+
+    def likeliest(self, plan: StepPlan, logits: Logits, num_tokens: int) -> list[Likeliest]:
+        """Return, per beam of plan.beams, its num_tokens likeliest next tokens with their log-probabilities.
+
+        Of equally likely ones the lower id comes first.
+        """
         ...
 
     def copy_block(self, group: int, block_id: int, into_block_id: int) -> None:

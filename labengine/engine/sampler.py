@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from labengine.config import SamplingParams
+from labengine.core.beams import Likeliest
 from labengine.core.step_plan import ScheduledRequest
 from labengine.engine import triton_sampler
 from labengine.engine.batch_sampling import BatchSampling, cuts
@@ -161,6 +162,14 @@ def likeliest(shifted: Tensor, temperatures: Tensor, samplings: Sequence[Samplin
     sums = kept.cumsum(dim=-1)
     totals = sums[:, -1:] if totals is None else torch.where(top_k < vocab_size, sums[:, -1:], totals)
     return ids, kept.masked_fill_((sums - kept >= top_p * totals) & (ranks > 0) & (top_p < 1), 0.0)
+
+
+def likeliest_tokens(logits: Tensor, num_tokens: int) -> list[Likeliest]:
+    """Return each row's num_tokens likeliest tokens (all, of a smaller vocabulary) with their log-probabilities."""
+    log_probabilities = logits.float().log_softmax(dim=-1)
+    ids = _in_order(log_probabilities, min(num_tokens, logits.shape[1]))
+    values = log_probabilities.gather(1, ids)
+    return [tuple(zip(*row, strict=True)) for row in zip(ids.tolist(), values.tolist(), strict=True)]
 
 
 def _weights(shifted: Tensor, temperatures: Tensor) -> Tensor:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from itertools import count
+from math import log
 
+from labengine.core.beams import Likeliest
 from labengine.core.connector import BlockKV
 from labengine.core.step_plan import ScheduledRequest, StepPlan
 from labengine.engine.tokenizer import require_messages
@@ -34,6 +36,10 @@ class SimulatedRunner:
         """Return one token per row."""
         return [self._next_token(_number(request), request.end) for request in plan.rows]
 
+    def likeliest(self, plan: StepPlan, logits: None, num_tokens: int) -> list[Likeliest]:
+        """Return tokens and log-probabilities that depend on a beam's newest token and position alone."""
+        return [likely_after(part.token_ids[-1], part.end, num_tokens) for _, part in plan.beams]
+
     def copy_block(self, group: int, block_id: int, into_block_id: int) -> None:
         """Do nothing: there is no KV."""
 
@@ -42,6 +48,16 @@ class SimulatedRunner:
 
     def write_block(self, group: int, block_id: int, kv: BlockKV | None) -> None:
         """Do nothing: there is no KV."""
+
+
+def likely_after(token_id: int, position: int, num_tokens: int) -> Likeliest:
+    """Return made-up likely tokens at a position behind a token: after some tokens few are likely, after others many.
+
+    The probabilities fall by a factor, which differs from token to token, so that beams overtake each other.
+    """
+    factor = 0.3 + 0.6 * ((token_id * 2654435761 + position * 40503) % 1000) / 1000
+    first = (token_id * 7919 + position * 104729) % 50021
+    return tuple(((first + 17 * rank) % 50021, log(1 - factor) + rank * log(factor)) for rank in range(num_tokens))
 
 
 def _number(request: ScheduledRequest) -> int:

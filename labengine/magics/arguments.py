@@ -71,6 +71,8 @@ SAMPLING = (
     argument("--max-tokens", type=int, metavar="N", help="new tokens, at most"),
     argument("--copies", type=positive_int, metavar="N", help="equal requests to add"),
     argument("--priority", type=int, metavar="N", help="smaller is more urgent, for --policy priority"),
+    argument("--n", "-n", type=positive_int, metavar="N", help="answers to the prompt, which share its blocks"),
+    argument("--beams", type=positive_int, metavar="N", help="beams of a search for the likeliest text"),
     argument("--temperature", type=float, metavar="T", help="0 (the default) takes the likeliest token"),
     argument("--top-k", type=int, metavar="K", help="sample among the K likeliest tokens"),
     argument(

@@ -65,14 +65,15 @@ def start(current: CurrentLab, **settings: Any) -> Lab:
 
 @command(argument("text", nargs="+", metavar="TEXT", help="the prompt"), *SAMPLING)
 def add(current: CurrentLab, text: list[str], **options: Any) -> None:
-    """Add a request, or several copies of it; longer texts go into a %%prompt cell."""
+    """Add a request, copies of it, several answers (-n) or a beam search; longer texts go into a %%prompt cell."""
     add_text(current, " ".join(text), **options)
 
 
 def add_text(current: CurrentLab, text: str, copies: int = 1, chat: bool = False, **sampling: Any) -> None:
     """Queue copies of a prompt (with chat: of a conversation that it begins), and print which requests wait."""
     target, messages = current.target, [{"role": "user", "content": text}]
-    ids = [target.chat(messages, **sampling) if chat else target.add(text, **sampling) for _ in range(copies)]
+    added = [target.chat(messages, **sampling) if chat else target.add(text, **sampling) for _ in range(copies)]
+    ids = [request_id for one in added for request_id in (one if isinstance(one, list) else [one])]
     print(added_line(ids, current.lab.snapshot().requests[ids[0]].num_prompt_tokens))
 
 

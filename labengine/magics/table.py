@@ -47,11 +47,13 @@ class Argument:
     name: str
     settings: dict[str, Any]
     offers: Sequence[str] = ()
+    short: tuple[str, ...] = ()
+    """Its one-letter form, if it has one."""
 
 
-def argument(name: str, *, offers: Sequence[str] = (), **settings: Any) -> Argument:
+def argument(name: str, *short: str, offers: Sequence[str] = (), **settings: Any) -> Argument:
     """Return an option ('--copies') or a positional ('num_steps'); settings as for ArgumentParser.add_argument."""
-    return Argument(name, settings, tuple(offers))
+    return Argument(name, settings, tuple(offers), short)
 
 
 class LineReader(argparse.ArgumentParser):
@@ -61,7 +63,7 @@ class LineReader(argparse.ArgumentParser):
         super().__init__(prog="", add_help=False, allow_abbrev=False)
         self.options = tuple(argument.name for argument in arguments if argument.name.startswith("-"))
         self._offers = {argument.name: argument.offers for argument in arguments}
-        self._actions_by_name = {a.name: self.add_argument(a.name, **a.settings) for a in arguments}
+        self._actions_by_name = {a.name: self.add_argument(*a.short, a.name, **a.settings) for a in arguments}
         self.called = call
         self.call = f"{call} {' '.join(self.format_usage().removeprefix('usage:').split())}".strip()
 

@@ -251,6 +251,12 @@ class Fold:
         request = self._request(event.request_id)
         request.status, request.num_computed_tokens = "running", event.num_tokens
 
+    def _beam_replaced(self, event: ev.BeamReplaced) -> None:
+        request = self._request(event.request_id)
+        self.num_impossible += any(map(len, request.block_tables))
+        request.token_ids[request.num_prompt_tokens :] = event.token_ids
+        request.num_computed_tokens = 0
+
     def _external_hit(self, event: ev.ExternalHit) -> None:
         request = self._request(event.request_id)
         if event.is_loading:
@@ -490,6 +496,7 @@ class Fold:
         ev.RequestAdded: _request_added,
         ev.PrefixHit: _prefix_hit,
         ev.RequestForked: _request_forked,
+        ev.BeamReplaced: _beam_replaced,
         ev.ExternalHit: _external_hit,
         ev.RequestScheduled: _request_scheduled,
         ev.RequestPreempted: _request_preempted,

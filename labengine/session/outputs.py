@@ -66,7 +66,10 @@ class Outputs:
         return [self._output_of(request) for request in added]
 
     def stream(self, name: int | str) -> Iterator[str]:
-        """Return the text of a request piece by piece; steps are taken unless the background takes them."""
+        """Return the text of a request piece by piece, a beam's in one piece: until its search ends it may change.
+
+        Steps are taken unless the background takes them.
+        """
         return self._stream(self._requests.named(name))
 
     def _output_of(self, request: Request) -> RequestOutput:
@@ -85,7 +88,8 @@ class Outputs:
         is_unfinished = True
         while is_unfinished and self._take_step_for(request):
             token_ids, is_unfinished = self._seen_between_steps(request)
-            yield from text.grown_by(token_ids)
+            if request.sampling.beams == 1:
+                yield from text.grown_by(token_ids)
             is_unfinished = is_unfinished and not self._breakpoints.is_hit
         yield from text.remainder(self._seen_between_steps(request)[0])
 

@@ -54,7 +54,7 @@ class Requests:
         priority: int = 0,
         **sampling: Any,
     ) -> int | list[int]:
-        """Queue a request with a prompt as text or as token ids; return its id, or with n the ids of n requests."""
+        """Queue a request with a prompt as text or as token ids; return its id, or the ids of n answers or of beams."""
         first = self.checked(Requests.add, prompt, token_ids, cache_salt, extra_keys, sampling, priority)
         return self.queue_answers(first, n)
 
@@ -63,13 +63,14 @@ class Requests:
         messages: Sequence[dict[str, str]],
         *,
         cache_salt: str | None = None,
+        n: int | None = None,
         priority: int = 0,
         **sampling: Any,
-    ) -> int:
-        """Queue a conversation through the model's chat template; return its id."""
+    ) -> int | list[int]:
+        """Queue a conversation through the model's chat template; return what `add` returns."""
         token_ids = self._model.tokenizer.chat(messages)
-        checked = self.checked(Requests.chat, None, token_ids, cache_salt, None, sampling, priority)
-        return self.queue([checked])[0].request_id
+        first = self.checked(Requests.chat, None, token_ids, cache_salt, None, sampling, priority)
+        return self.queue_answers(first, n)
 
     def checked(
         self,
@@ -102,10 +103,15 @@ class Requests:
         return CheckedRequest(request, cache_salt, keys, priority=priority)
 
     def answers(self, first: CheckedRequest, n: int | None) -> list[CheckedRequest]:
-        """Return n requests for one prompt, the first included; a seed that was given counts up.
+        """Return the requests for one prompt, the first included: n answers, whose seeds count up, or all beams.
 
         Raises ConfigError for a number that this lab's scheduler does not take.
         """
+        num_beams = first.request.sampling.beams
+        if num_beams > 1 and n is not None:
+            raise ConfigError(f"beams={num_beams} gives as many texts: leave n out")
+        if num_beams > 1:
+            return [first, *(self._sibling(first, 0) for _ in range(1, num_beams))]
         num_answers = 1 if n is None else checked_int("n", n, 1)
         if num_answers > 1:
             self._stepper.engine.scheduler.refuse_forks(num_answers)
@@ -121,12 +127,11 @@ class Requests:
         return replace(first, request=request)
 
     def queue_answers(self, first: CheckedRequest, n: int | None) -> int | list[int]:
-        """Queue a request, or with n that many for its prompt; return its id, or theirs."""
-        first, *others = self.answers(first, n)
+        """Queue a request, or with n or beams that many for its prompt; return its id, or theirs."""
+        answers = self.answers(first, n)
         with self._stepper.between_steps():
-            leader_id = self._queue(first).request_id
-            ids = [leader_id, *(self._queue(replace(one, leader_id=leader_id)).request_id for one in others)]
-        return leader_id if n is None else ids
+            ids = [request.request_id for request in self._queue_together(answers)]
+        return ids[0] if n is None and len(ids) == 1 else ids
 
     def check_branch(self, name: int | str, seed: int | None, token_id: int | None) -> None:
         """Raise what `branch` would raise."""
@@ -150,9 +155,24 @@ class Requests:
             return branch.request_id
 
     def queue(self, requests: Sequence[CheckedRequest]) -> list[Request]:
-        """Queue requests one right after the other. The result outlives the engine's forgetting them."""
+        """Queue requests one right after the other, a request with beams with all of them; return those asked for.
+
+        The result outlives the engine's forgetting them.
+        """
+        answers = [self.answers(checked, None) for checked in requests]
         with self._stepper.between_steps():
-            return [self._queue(checked) for checked in requests]
+            return [self._queue_together(together)[0] for together in answers]
+
+    def repeat(self, checked: CheckedRequest) -> int:
+        """Queue one request alone, whatever waits beside it; return its id."""
+        with self._stepper.between_steps():
+            return self._queue(checked).request_id
+
+    def _queue_together(self, requests: Sequence[CheckedRequest]) -> list[Request]:
+        """Queue the requests for one prompt: all but the first wait for its tokens."""
+        first, *others = requests
+        leader = self._queue(first)
+        return [leader, *(self._queue(replace(one, leader_id=leader.request_id)) for one in others)]
 
     def _queue(self, checked: CheckedRequest) -> Request:
         engine = self._stepper.engine

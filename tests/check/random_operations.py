@@ -16,6 +16,7 @@ from driving import as_parts
 from fake_tier import FakeTier, Luck, TierDown
 from labengine import events as ev
 from labengine.config import ConfigError, GroupSpec
+from labengine.core.editions import LABENGINE
 from labengine.core.parts import Parts
 from labengine.core.proposer import NGram, Proposer
 from labengine.core.token_budget import TokenBudgetScheduler
@@ -51,7 +52,7 @@ class Episode:
         with_states: bool = False,
     ) -> None:
         self.rng = rng
-        self._with_forks = with_forks
+        self._with_forks, self._with_beams = with_forks, with_forks and as_parts(edition) is LABENGINE
         has_tier = issubclass(as_parts(edition).scheduler, TokenBudgetScheduler)
         self.groups = _groups(rng) if has_tier else (GroupSpec(rng.choice((1, 2, 3, 4, 4, 8))),)
         if with_states:
@@ -92,6 +93,8 @@ class Episode:
                 self.met["state copied"] += 1
             case ev.SharedPrefixFound():
                 self.met["junction"] += event.num_tokens > 0
+            case ev.BeamReplaced():
+                self.met["beam replaced"] += 1
             case ev.RequestForked():
                 self.met["fork"] += 1
             case ev.BlockCopied():
@@ -150,6 +153,10 @@ class Episode:
         keys = (("adapter", rng.choice(("a", "b"))),) if rng.random() < 0.1 else ()
         num_answers = rng.randint(1, self.setup.engine.config.max_num_seqs) if self._with_forks else 1
         asked = {"max_tokens": rng.randint(1, 3 * size), "cache_salt": salt, "extra_keys": keys}
+        is_search = self._with_beams and num_answers > 1 and rng.random() < 0.4
+        if is_search:
+            asked["beams"] = min(num_answers, 4)
+            self.met["search"] += 1
         try:
             leader = self.setup.add(*prompt, **asked)  # type: ignore[arg-type]
         except ConfigError:  # it would never fit

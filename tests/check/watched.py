@@ -29,9 +29,16 @@ class Watched:
     timeline: Timeline
     watch: Watch
 
-    def add(self, *token_ids: int, max_tokens: int = 1, **more: object) -> int:
-        """Queue a prompt."""
-        return self.engine.add(token_ids, SamplingParams(max_tokens=max_tokens, ignore_eos=True), **more)  # type: ignore[arg-type]
+    def add(self, *token_ids: int, max_tokens: int = 1, beams: int = 1, **more: object) -> int:
+        """Queue a prompt; of a search with beams the first one."""
+        sampling = SamplingParams(max_tokens=max_tokens, ignore_eos=True, beams=beams)
+        return self.engine.add(token_ids, sampling, **more)  # type: ignore[arg-type]
+
+    def search(self, *token_ids: int, beams: int, max_tokens: int = 1, **more: object) -> list[int]:
+        """Queue a beam search; return the ids of its beams."""
+        leader = self.add(*token_ids, max_tokens=max_tokens, beams=beams, **more)
+        asked = {"max_tokens": max_tokens, "beams": beams, **more}
+        return [leader, *(self.add(*token_ids, **asked, leader_id=leader) for _ in range(1, beams))]  # type: ignore[arg-type]
 
     def run(self) -> None:
         """Step until there is nothing to do."""

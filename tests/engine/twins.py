@@ -38,7 +38,9 @@ class CountingEngine(OverlappedEngine):
 
     def _commit_ahead(self, plan: StepPlan, token_ids: list[int]) -> bool:
         was_anticipated, came_true = self._ahead is not None, super()._commit_ahead(plan, token_ids)
-        self.met["came true" if came_true else "did not come true" if was_anticipated else "not anticipated"] += 1
+        cannot = "with beams" if plan.beams else "without tokens" if not plan.scheduled else "not anticipated"
+        unlike = "did not come true" if was_anticipated else cannot
+        self.met["came true" if came_true else unlike] += 1
         return came_true
 
     def _enter_ahead(self) -> StepPlan | None:

@@ -29,6 +29,27 @@ def test_prompt_adds_copies_with_their_sampling(notebook: Notebook) -> None:
         assert "".join(map(notebook.lab.token_text, request.token_ids)) == "It's  so"
 
 
+def test_prompt_adds_several_answers_and_each_is_a_request_of_its_own(notebook: Notebook) -> None:
+    notebook.value(START)
+    printed = notebook.printed("%%prompt -n 3 --max-tokens 4\none two three\n")
+    assert printed == "A (id 0), B (id 1), C (id 2) wait with 3 tokens each: %lab step, or %lab run\n"
+    lab = notebook.lab
+    assert lab.step().scheduled == {0: 3}
+    notebook.printed("%lab abort B")
+    assert "".join(lab.stream("C")) == lab.output("C").text
+    assert [lab.output(i).finish_reason for i in range(3)] == ["length", "abort", "length"]
+    assert "D (id 3), E (id 4) wait" in notebook.printed("%lab add four five --n 2 --chat --max-tokens 2")
+
+
+def test_add_searches_with_beams(notebook: Notebook) -> None:
+    notebook.value(START)
+    assert "A (id 0), B (id 1) wait" in notebook.printed("%lab add one two three --beams 2 --max-tokens 4")
+    notebook.printed("%lab run --wait")
+    assert notebook.lab.output("A").token_ids != notebook.lab.output("B").token_ids
+    refused = notebook.run("%lab add one --beams 2 --temperature 1").error
+    assert "nothing is drawn: leave temperature out" in str(refused)
+
+
 def test_prompt_keeps_lines_and_html_as_they_are(notebook: Notebook) -> None:
     notebook.value(START)
     notebook.printed("%%prompt --max-tokens 4\n<b>one</b>\n\n  {two} $three\n")

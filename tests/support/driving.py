@@ -97,7 +97,8 @@ class Drive:
             wanted = self._arrivals.pop(0)
             leader = None
             for _ in range(wanted.n or 1):
-                sampling = SamplingParams(max_tokens=wanted.max_tokens)
+                beams = wanted.n or 1 if wanted.is_search else 1
+                sampling = SamplingParams(max_tokens=wanted.max_tokens, beams=beams)
                 added = self.engine.add(wanted.prompt, sampling, wanted.salt, leader_id=leader)
                 leader = added if leader is None else leader
                 yield added

@@ -60,7 +60,7 @@ class Ground:
         if self.edition in UNSOUND_EDITIONS:
             return workload_2025_07(seed)
         workload = random_hybrid_workload(seed) if self.is_hybrid else random_workload(seed)
-        return with_forks(workload, seed) if self.has_forks else workload
+        return with_forks(workload, seed, has_beams=self.edition == "labengine") if self.has_forks else workload
 
     def drive(
         self,

@@ -24,11 +24,13 @@ class Arrival:
     salt: str | None = None
     n: int | None = None
     """Answers, where there are several."""
+    is_search: bool = False
+    """True: the answers are the beams of a search."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types; no salt, no key."""
         plain = asdict(self) | {"prompt": list(self.prompt)}
-        return {key: value for key, value in plain.items() if value is not None}
+        return {key: value for key, value in plain.items() if value is not None and value is not False}
 
 
 @dataclass(frozen=True)
@@ -103,10 +105,13 @@ def random_workload(seed: int) -> Workload:
     )
 
 
-def with_forks(workload: Workload, seed: int) -> Workload:
-    """The same workload, and most of its requests have several answers."""
+def with_forks(workload: Workload, seed: int, *, has_beams: bool) -> Workload:
+    """The same workload, and most of its requests have several answers, or are searches with so many beams."""
     rng, most = Random(f"forks {seed}"), min(4, workload.max_num_seqs)
-    return replace(workload, requests=tuple(replace(r, n=rng.randint(1, most)) for r in workload.requests))
+    requests = tuple(replace(r, n=rng.randint(1, most)) for r in workload.requests)
+    if has_beams:
+        requests = tuple(replace(r, is_search=r.n != 1 and rng.random() < 0.4) for r in requests)
+    return replace(workload, requests=requests)
 
 
 def colliding_prompts(rng: Random, block_size: int, num_prompts: int) -> list[tuple[int, ...]]:

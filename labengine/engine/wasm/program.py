@@ -84,6 +84,11 @@ class PageProgram:
         found = array("i", self._memory.read(self._step.buffers[ARGMAX], 8 * num_rows)).tolist()
         return found[:num_rows], found[num_rows:]
 
+    def logits(self, row: int) -> array[float]:
+        """Return a row of the last step's logits, one per token of the vocabulary."""
+        size = 4 * self._sizes.vocab_size
+        return array("f", self._memory.read(self._step.buffers[LOGITS] + size * row, size))
+
     def draw(self, row: int, temperature: float, top_k: int, top_p: float, target: float) -> int:
         """Return the token of a row of the last step's logits under a uniform number. Raises MemoryError."""
         size = self._sizes.vocab_size

@@ -5,8 +5,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import nsmallest
+from math import exp, fsum, log
 
 from labengine.config import ConfigError
+from labengine.core.beams import Likeliest
 from labengine.core.connector import BlockKV
 from labengine.core.step_plan import ScheduledRequest, StepPlan
 from labengine.engine.splitmix import uniform
@@ -62,6 +65,11 @@ class PageRunner:
             raise FloatingPointError(f"logits of request {', '.join(map(str, broken))} hold NaN or infinity")
         return [self._token(*one) for one in zip(rows, requests, tokens, strict=True)]
 
+    def likeliest(self, plan: StepPlan, logits: PageLogits, num_tokens: int) -> list[Likeliest]:
+        """Return, per beam of plan.beams, its num_tokens likeliest next tokens with their log-probabilities."""
+        assert logits.number == self._num_steps, "a later step has overwritten these logits"
+        return [_likeliest(self._program.logits(row), num_tokens) for row, _ in plan.beams]
+
     def copy_block(self, group: int, block_id: int, into_block_id: int) -> None:
         """Copy a block's K and V in all layers into another one. Raises IndexError."""
         self.write_block(group, into_block_id, self.read_block(group, block_id))
@@ -107,6 +115,14 @@ class PageRunner:
         target = uniform(request.seed, request.end)
         top_p = 1.0 if sampling.top_p is None else sampling.top_p
         return self._program.draw(row, sampling.temperature, sampling.top_k or 0, top_p, target)
+
+
+def _likeliest(logits: Sequence[float], num_tokens: int) -> Likeliest:
+    """Return the likeliest tokens and their log-probabilities; of equally likely ones the lower id comes first."""
+    ids = nsmallest(num_tokens, range(len(logits)), key=lambda token_id: (-logits[token_id], token_id))
+    largest = logits[ids[0]]
+    total = largest + log(fsum(exp(logit - largest) for logit in logits))
+    return tuple((token_id, logits[token_id] - total) for token_id in ids)
 
 
 def packed_plan(

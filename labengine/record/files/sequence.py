@@ -33,6 +33,7 @@ class SequenceCheck:
     def __init__(self, state: Fold) -> None:
         self.step = state.step
         self.tokens = {request_id: len(request.token_ids) for request_id, request in state.requests.items()}
+        self._prompts = {request_id: request.num_prompt_tokens for request_id, request in state.requests.items()}
         self._sizes = [group.block_size for group in state.groups]
         self._has_engine = bool(state.groups)
         self._is_open = False
@@ -93,12 +94,13 @@ class SequenceCheck:
         if row[4] > len(row[2]):
             raise ValueError(f"request {row[1]} has generated more tokens than it has")
         self.tokens[row[1]], self._before_step = len(row[2]), None
+        self._prompts[row[1]] = len(row[2]) - row[4]
 
     def _forget(self, row: Row) -> None:
         self._named(row[1])
         if self._is_open:
             raise ValueError(f"request {row[1]} is forgotten in the middle of a step")
-        del self.tokens[row[1]]
+        del self.tokens[row[1]], self._prompts[row[1]]
         self._before_step = None
 
     def _sample(self, row: Row) -> None:
@@ -132,6 +134,13 @@ class SequenceCheck:
         self._reach(row[1], row[3])
         if len(row[4]) > len(self._sizes):
             raise ValueError("a fork names more groups than there are")
+
+    def _replace_beam(self, row: Row) -> None:
+        known = self._named(row[1])
+        if self._before_step is not None:
+            self._before_step.tokens.setdefault(row[1], known)
+        self.tokens[row[1]] = self._prompts[row[1]] + len(row[2])
+        self._release(row)
 
     def _external(self, row: Row) -> None:
         self._reach(row[1], row[2])
@@ -199,6 +208,7 @@ _BY_NAME: dict[str, Callable[[SequenceCheck, Row], None]] = {
     "RequestAdded": SequenceCheck._add,
     "PrefixHit": SequenceCheck._hit,
     "RequestForked": SequenceCheck._fork,
+    "BeamReplaced": SequenceCheck._replace_beam,
     "RequestScheduled": SequenceCheck._schedule,
     "RequestPreempted": SequenceCheck._release,
     "RequestFinished": SequenceCheck._release,

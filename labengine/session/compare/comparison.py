@@ -113,7 +113,7 @@ class Comparison:
         priority: int = 0,
         **sampling: Any,
     ) -> Any:
-        """Queue a request on both sides, as Lab.add does; return its id, or with n the ids of n requests.
+        """Queue a request on both sides, as Lab.add does; return its id, or the ids of n answers or of beams.
 
         Either both sides accept it or neither.
         """
@@ -136,10 +136,10 @@ class Comparison:
         branched = self._pair.do(lambda lab: lab.session.requests.branch(request_id, seed, token))
         return int(branched[1])
 
-    def chat(self, messages: Sequence[dict[str, str]], **settings: Any) -> int:
-        """Queue a conversation on both sides through the left model's chat template; return its id."""
+    def chat(self, messages: Sequence[dict[str, str]], **settings: Any) -> Any:
+        """Queue a conversation on both sides through the left model's chat template; return what `add` returns."""
         tokenizer = self._pair.labs[0].session.model.tokenizer
-        return int(self.add(token_ids=tokenizer.chat(messages), **settings))
+        return self.add(token_ids=tokenizer.chat(messages), **settings)
 
     def abort(self, request_id: int) -> tuple[bool, bool]:
         """End a request on both sides. False where it had finished before."""

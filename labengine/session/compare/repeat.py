@@ -127,7 +127,7 @@ def _act(due: Input) -> Act:
 def _add(lab: LiveSide, due: AddInput) -> int:
     requests, asked = lab.session.requests, (None, due.token_ids, due.cache_salt, dict(due.extra_keys))
     checked = requests.checked(Requests.add, *asked, asdict(due.sampling), due.priority)
-    return requests.queue([replace(checked, leader_id=due.leader_id)])[0].request_id
+    return requests.repeat(replace(checked, leader_id=due.leader_id))
 
 
 def _abort(lab: LiveSide, request_id: int) -> None:

@@ -67,7 +67,7 @@ def _add(done: Mapping[str, Any], token_text: TokenText | None) -> Iterator[str]
         yield f"# {beginning_of(spelled(map(token_text, token_ids[:40])))}"
     sampling = {name: value for name, value in done["sampling"].items() if value != _DEFAULTS[name]}
     extra = {name: done[name] for name in ("cache_salt", "extra_keys", "priority") if done.get(name)}
-    if done["n"] > 1:
+    if done["n"] > 1 and "beams" not in sampling:
         extra["n"] = done["n"]
     arguments = [f"{checked_name(name)}={plain_literal(value)}" for name, value in {**sampling, **extra}.items()]
     yield from call_lines("lab.add", [f"token_ids={token_ids}", *arguments])

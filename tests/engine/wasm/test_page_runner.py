@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import log
 
 import pytest
 
 from engine.plan_builder import Dealer, plan_of
 from engine.wasm.fake_kernels import FakeKernels
-from labengine.config import ConfigError
+from labengine.config import ConfigError, SamplingParams
 from labengine.core.step_plan import ScheduledRequest, StepPlan
 from labengine.engine.wasm.llama_sizes import LlamaSizes
 from labengine.engine.wasm.memory import Memory
@@ -59,6 +60,20 @@ def test_a_block_is_copied_bit_by_bit(runner: PageRunner) -> None:
     runner.copy_block(0, 3, 5)
     assert runner.read_block(0, 5) == runner.read_block(0, 3) == changed
     assert runner.read_block(0, 4) == before, "and no other block"
+
+
+def test_the_likeliest_tokens_of_beams_are_those_of_their_rows(
+    runner: PageRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dealer = Dealer(6, 4)
+    one, beam = (dealer.request([5, 6, 7]).take(3) for _ in range(2))
+    beam = replace(beam, sampling=SamplingParams(beams=2))
+    plan = StepPlan((one, beam))
+    rows = [[9.0, 0.0, 0.0], [log(0.25), log(0.5), log(0.25)]]
+    logits = runner.forward(plan)
+    monkeypatch.setattr(runner._program, "logits", rows.__getitem__)
+    ((first, second),) = runner.likeliest(plan, logits, 2)
+    assert first == pytest.approx((1, log(0.5))) and second == pytest.approx((0, log(0.25))), "of equals the lower id"
 
 
 def test_a_fork_takes_its_token_from_its_leaders_logits(runner: PageRunner, monkeypatch: pytest.MonkeyPatch) -> None:

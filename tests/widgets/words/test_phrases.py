@@ -32,7 +32,7 @@ SPLIT_CHARACTERS = (
     ["\\xf0", "\\xf0\\x9f", "x", "\\x98\\x80", "\\xc0\\x80\\xed\\xa0\\x80\\xff"],
 )
 """Tokens that each have some bytes of a character."""
-REASONS = ("finished", "aborted", "preempted", "merged", "copied", "window", "an own reason")
+REASONS = ("finished", "aborted", "preempted", "merged", "copied", "pruned", "window", "an own reason")
 
 EVENTS: list[ev.Event] = [
     *(ev.EngineStarted(n, (("full", 4, None),), "vllm", null) for n, null in product((1, 1024), (-1, 0, 7))),
@@ -46,6 +46,7 @@ EVENTS: list[ev.Event] = [
     *(ev.SharedPrefixFound(27, n) for n in (0, 1, 8)),
     *(ev.StateCopied(4, 7, 27, group, n) for group, n in product((0, 1), (1, 12))),
     *(ev.StateAdvanced(27, group, 7, start, 20) for group, start in product((0, 1), (0, 1, 12))),
+    *(ev.BeamReplaced(1, (5, 6), parent) for parent in (None, 0, 27)),
     *(ev.PrefixHit(27, n, ((0, 1), (-1, 4))) for n in (0, 1, 8)),
     *(ev.RequestScheduled(1, 12, n, n > 1, "running") for n in (0, 1, 2, 64)),
     ev.RequestPreempted(1),

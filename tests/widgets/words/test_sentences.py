@@ -115,6 +115,11 @@ def decoded(*last: ev.Event) -> list[ev.Event]:
             ev.RequestForked(1, 0, 14, ((0, 1, 2, 3),)),
             "B forks from A and runs: it shares the blocks of its first 14 tokens, #3 with 2 of 4 slots filled.",
         ),
+        (
+            AFTER,
+            ev.BeamReplaced(1, (5, 6), 0),
+            "B does not go on as a beam, and gets the tokens of A, which goes on twice or more.",
+        ),
         (AFTER, ev.BlockTouched(0, 1, 0, 4, 3, True), "#0 is shared with the fork B: ref count 3."),
         (
             AFTER,

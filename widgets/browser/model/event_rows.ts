@@ -11,6 +11,7 @@ export const FIELDS = {
   PrefixHit: ["request_id", "num_tokens", "block_ids"],
   SharedPrefixFound: ["request_id", "num_tokens"],
   RequestForked: ["request_id", "from_request_id", "num_tokens", "block_ids"],
+  BeamReplaced: ["request_id", "token_ids", "from_request_id"],
   RequestScheduled: ["request_id", "start", "num_tokens", "is_prefill", "status", "num_drafts"],
   RequestPreempted: ["request_id"],
   RequestFinished: ["request_id", "reason", "holds_blocks"],
@@ -77,6 +78,7 @@ export const TOPICS: Readonly<Record<keyof typeof FIELDS, number>> = {
   PrefixHit: 1,
   SharedPrefixFound: 1,
   RequestForked: 1,
+  BeamReplaced: 1,
   RequestScheduled: 1,
   RequestPreempted: 5,
   RequestFinished: 1,
@@ -176,6 +178,11 @@ export interface EventFields {
     num_tokens: number;
     block_ids: number[][];
   };
+  BeamReplaced: {
+    request_id: number;
+    token_ids: number[];
+    from_request_id: number | null;
+  };
   RequestScheduled: {
     request_id: number;
     start: number;
@@ -268,7 +275,7 @@ export interface EventFields {
     index: number;
     ref_count: number;
     queue_end: "head" | "tail" | null;
-    reason: "finished" | "aborted" | "preempted" | "merged" | "copied" | "window" | "state" | "load_failed";
+    reason: "finished" | "aborted" | "preempted" | "merged" | "copied" | "pruned" | "window" | "state" | "load_failed";
   };
   FreeDeferred: {
     request_id: number;
@@ -382,6 +389,7 @@ export interface EventRows {
   PrefixHit: [kind: number, request_id: number, num_tokens: number, block_ids: number[][]];
   SharedPrefixFound: [kind: number, request_id: number, num_tokens: number];
   RequestForked: [kind: number, request_id: number, from_request_id: number, num_tokens: number, block_ids: number[][]];
+  BeamReplaced: [kind: number, request_id: number, token_ids: number[], from_request_id: number | null];
   RequestScheduled: [
     kind: number,
     request_id: number,
@@ -445,7 +453,7 @@ export interface EventRows {
     index: number,
     ref_count: number,
     queue_end: "head" | "tail" | null,
-    reason: "finished" | "aborted" | "preempted" | "merged" | "copied" | "window" | "state" | "load_failed",
+    reason: "finished" | "aborted" | "preempted" | "merged" | "copied" | "pruned" | "window" | "state" | "load_failed",
   ];
   FreeDeferred: [kind: number, request_id: number, group: number, block_ids: number[]];
   BlockPinned: [kind: number, block_id: number, ref_count: number];

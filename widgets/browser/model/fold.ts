@@ -53,6 +53,13 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
     request.written.fill(numTokens);
   },
 
+  BeamReplaced(scene, [, id, tokens]) {
+    const request = scene.own(id);
+    request.replaceGenerated(tokens);
+    request.numComputed = 0;
+    request.written.fill(0);
+  },
+
   RequestScheduled(scene, [, id, start, num, isPrefill, status, numDrafts]) {
     const request = scene.own(id);
     request.status = status;

@@ -74,6 +74,14 @@ export class RequestRecord {
     this.taken = null;
   }
 
+  // Another text behind the prompt.
+  replaceGenerated(tokens: number[]) {
+    this.store = this.store.fork(this.numPrompt);
+    this.store.ids.push(...tokens);
+    this.numTokens = this.store.ids.length;
+    this.taken = null;
+  }
+
   // Names the tokens up to the end of a block in a table.
   prefixHash(size: number, index: number) {
     return this.store.prefixHash(size, index, this.numTokens);

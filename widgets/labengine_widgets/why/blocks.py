@@ -72,6 +72,7 @@ def _let_go(event: ev.BlockFreed) -> str:
         "aborted": "was aborted",
         "preempted": "was preempted because blocks ran out",
         "merged": "was merged into an equal block, so that this copy was not needed",
+        "pruned": "is a beam that did not go on: it shares the blocks of another one from there on",
         "load_failed": "gave it back because its load failed",
         "state": "goes on from a newer state",
         "window": "has moved on: no later token's window reaches back to it",

@@ -135,11 +135,18 @@ def _touched(past: Past, number: int, event: ev.BlockTouched) -> int | None:
 
 
 def _forked(past: Past, number: int, event: ev.RequestForked) -> int | None:
-    """Return the write by which the parent's last token was computed; of a branch, its arrival."""
-    added = _last(past, number, ev.RequestAdded, request_id=event.request_id)
+    """Return the write by which the parent's last token was computed; of a branch its arrival, of a beam the change of
+    its tokens.
+    """
+    added = _last(past, number, ev.RequestAdded, ev.BeamReplaced, request_id=event.request_id)
     if added == number - 1:
         return added
     return _last(past, number, ev.TokensComputed, request_id=event.from_request_id)
+
+
+def _replaced(past: Past, number: int, event: ev.BeamReplaced) -> int | None:
+    """Return the write by which the search's last beam was computed."""
+    return _last(past, number, ev.TokensComputed)
 
 
 def _copied(past: Past, number: int, event: ev.BlockCopied) -> int | None:
@@ -172,6 +179,8 @@ def _merged(past: Past, number: int, event: ev.BlockMerged) -> int | None:
 def _freed(past: Past, number: int, event: ev.BlockFreed) -> int | None:
     if event.reason in ("merged", "copied"):
         return _last(past, number, ev.BlockMerged, ev.BlockCopied, block_id=event.block_id)
+    if event.reason == "pruned":
+        return _last(past, number, ev.TokensComputed)
     if event.reason == "window":
         return _last(past, number, ev.TokensComputed, ev.PrefixHit, request_id=event.request_id)
     if event.reason == "state":
@@ -248,6 +257,7 @@ _CAUSES: dict[type[ev.Event], Finder] = {
     ev.PrefixHit: _hit,
     ev.SharedPrefixFound: _of_request(ev.RequestAdded, ev.RequestPreempted),
     ev.RequestForked: _forked,
+    ev.BeamReplaced: _replaced,
     ev.RequestScheduled: _of_request(
         ev.PrefixHit, ev.BlocksLoaded, ev.TokenSampled, ev.TokensComputed, ev.RequestAdded, ev.RequestPreempted
     ),

@@ -280,7 +280,7 @@ class Scene:
         if not event.holds_blocks:
             self._note_end(event)
 
-    def _note_end(self, event: ev.RequestPreempted | ev.RequestFinished | ev.RequestReleased) -> None:
+    def _note_end(self, event: ev.BeamReplaced | ev.RequestPreempted | ev.RequestFinished | ev.RequestReleased) -> None:
         for group in range(len(self.fold.groups)):
             self._written.pop((event.request_id, group), None)
             self._chains.pop((event.request_id, group), None)
@@ -294,6 +294,7 @@ class Scene:
         ev.StateAdvanced: _note_state,
         ev.PrefixHit: _note_hit,
         ev.RequestForked: _note_fork,
+        ev.BeamReplaced: _note_end,
         ev.BlocksLoaded: _note_loaded,
         ev.BlocksSaved: _note_saved,
         ev.TierChanged: _note_tier,

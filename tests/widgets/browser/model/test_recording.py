@@ -213,7 +213,7 @@ def test_copies_and_moved_hashes_are_folded_alike(page: ModelPage) -> None:
 @pytest.mark.parametrize(("is_hybrid", "seed"), [(False, 17), (False, 18), (True, 1), (True, 11)])
 def test_forks_and_their_copies_are_folded_alike(page: ModelPage, is_hybrid: bool, seed: int) -> None:
     events = [*events_of(Ground("labengine", is_hybrid, has_forks=True), seed), *BRANCHED]
-    assert {ev.RequestForked, ev.BlockCopied} <= set(map(type, events))
+    assert {ev.RequestForked, ev.BlockCopied, ev.BeamReplaced} <= set(map(type, events))
     sums = [checksum(state) for state in states(events)]
     wrong = page.evaluate(WALK, [payload(events), sums])
     assert wrong is None, difference(events, wrong)
