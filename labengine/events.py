@@ -578,7 +578,7 @@ class PrefixCacheReset(Event):
     """All cached content was forgotten (a BlockEvicted for each block came before)."""
 
     topic = "trouble"
-    decided_by = {"": ("KVCacheManager.reset_prefix_cache",)}
+    decided_by = {"": ("KVCacheManager.reset_prefix_cache", "BlockPool.evict_cached")}
     in_vllm = {
         "": InVllm(
             "pool", "reset_prefix_cache", "All cached content is forgotten; that needs a pool without used blocks."

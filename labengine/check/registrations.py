@@ -36,6 +36,10 @@ class Registrations:
         """Return the block's registrations, oldest first."""
         return self._of.get(block_id, ())
 
+    def block_ids(self) -> tuple[int, ...]:
+        """Return the blocks that are known by a key."""
+        return tuple(self._of)
+
     def under(self, block_id: int, key: Key) -> Registration | None:
         """Return the block's registration under a key."""
         return next((one for one in self.of(block_id) if one.key == key), None)

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 from labengine.check.answers import UNKNOWN, differ, num_found, plain, request_of, said, said_apart
 from labengine.check.production import Production
+from labengine.config import ConfigError
 from labengine.core.journal import Journal
 from labengine.core.part_methods import class_name, definers, is_custom, is_method
 from labengine.core.parts import parts_of
-from labengine.core.pure_decisions import LOOK_UPS, is_pure
+from labengine.core.pure_decisions import LOOK_UPS, REFUSALS, is_pure
 from labengine.core.scheduler import Scheduler
 from labengine.core.seams import Decider, overrides_of
 from labengine.record.hooks import Hooks
@@ -99,7 +100,8 @@ class Shadow:
             if seam.replaces:
                 self._values.append(seam)
         elif seam.method not in vars(seam.part):
-            hide = self._asking if seam.replaces else self._noting
+            asks = self._judging if seam.method in REFUSALS else self._asking
+            hide = asks if seam.replaces else self._noting
             vars(seam.part)[seam.method] = hide(seam, getattr(seam.part, seam.method))
             self._hidden.append(seam)
 
@@ -124,6 +126,24 @@ class Shadow:
             return decided
 
         return ask
+
+    def _judging(self, seam: _Seam, override: Callable[..., Any]) -> Callable[..., Any]:
+        """Hide an override that refuses by raising ConfigError: whether it does is its decision."""
+
+        @passes_calls_on
+        def judge(*arguments: Any, **named: Any) -> Any:
+            if self.called.setdefault(seam.name, False):
+                return override(*arguments, **named)
+            answer, _ = self._expected(seam, arguments, named)
+            verdict = "refused" if isinstance(answer, ConfigError) else "accepted"
+            try:
+                override(*arguments, **named)
+            except ConfigError:
+                self._compare(seam, (), {}, (verdict, verdict), "refused")
+                raise
+            self._compare(seam, (), {}, (verdict, verdict), "accepted")
+
+        return judge
 
     # -- asking and comparing ------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from labengine.check.idle import judge_idle
 from labengine.check.invariants import check_invariants
 from labengine.check.judge import Judge, WatchedEngine
 from labengine.check.plan_rules import judge_booked, judge_progress
+from labengine.check.queues import Queues
 from labengine.check.shadow import Difference, Shadow
 from labengine.check.slot_memory import SavedBlocks, SlotMemory
 from labengine.check.stream import CHANGE_NOTHING, Stream
@@ -58,6 +59,7 @@ class Watch:
         self._stream: Stream | None = None
         self._engine: WatchedEngine | None = None
         self._shadow: Shadow | None = None
+        self._queues: Queues | None = None
         self._blamed: list[Blamed] = []
         self._overrides = ""
         """The overrides as words: no event shows which of them led to a broken state, a wrong write or a wrong read."""
@@ -87,6 +89,7 @@ class Watch:
             judge.oracle.memory = memory
         suspects = Suspects(engine.parts, tier_class(engine.scheduler.external.connector))
         self._overrides = all_overrides(suspects)
+        self._queues = Queues(engine.scheduler, suspects)
         self._claims = Claims(engine.scheduler, engine.requests, suspects, judge.oracle, self._tier)
         self._stream = stream = self._stream_of(engine, suspects)
         self._shadow = Shadow(engine.scheduler, self._hooks, engine.journal, self.note_difference, self._stop)
@@ -127,7 +130,7 @@ class Watch:
         if self._shadow is not None:
             self._shadow.close()
         self._subscriptions, self._judge, self._stream, self._engine = [], None, None, None
-        self._claims = None
+        self._claims = self._queues = None
 
     @property
     def overrides(self) -> Mapping[str, bool | None]:
@@ -222,6 +225,7 @@ class Watch:
         """Compare the events between two steps before the next one changes anything."""
         self._compare(lambda stream: stream.begin())
         self._report()
+        self._ask_queues(Queues.begin)
         self._step, self._is_open, self._num_before_step = event.step, True, len(self.violations)
         self._plan = None
 
@@ -235,6 +239,8 @@ class Watch:
 
     def _note_claim(self, event: Noted) -> None:
         self._ask_claims(lambda claims, stream: claims.note(event, stream.last_number))
+        if not self._is_open:
+            self._report()
 
     def _note_end(self, event: ev.ForwardRan | ev.StepRolledBack | ev.StepEnded) -> None:
         if type(event) is ev.StepEnded:
@@ -246,6 +252,7 @@ class Watch:
                 self._shadow.settle()
         elif type(event) is ev.StepRolledBack:
             self._compare(lambda stream: stream.take_back())
+            self._ask_queues(Queues.take_back)
         self._report()
         self._is_open = type(event) is ev.ForwardRan
         if type(event) is ev.StepEnded and len(self.violations) > self._num_before_step:
@@ -283,6 +290,12 @@ class Watch:
         claims = self._claims
         if claims is not None:
             self._compare(lambda stream: question(claims, stream))
+
+    def _ask_queues(self, question: Callable[[Queues, int], list[Blamed]]) -> None:
+        """Collect violations of the orders of requests. A failure here must not disturb the engine."""
+        queues = self._queues
+        if queues is not None:
+            self._compare(lambda stream: question(queues, stream.last_number))
 
     def _stop(self, error: Exception) -> None:
         self.close()

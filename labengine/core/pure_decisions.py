@@ -10,6 +10,7 @@ PURE_DECISIONS = {
         "clipped",
         "choose_victim",
         "finish_reason",
+        "refuse_what_never_fits",
         "num_wanted_drafts",
         "num_affordable_drafts",
         "num_accepted",
@@ -60,6 +61,10 @@ free queue: it is itself the state.
 
 LOOK_UPS = ("find_prefix", "longest_hit", "find_hit", "cached_run", "cached_block")
 """Those that search the cache: an override finds no less than what it replaces (rule `longest`)."""
+
+
+REFUSALS = ("refuse_what_never_fits",)
+"""Those whose decision is whether they raise ConfigError."""
 
 
 def is_pure(method: str) -> bool:

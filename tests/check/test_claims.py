@@ -23,6 +23,7 @@ from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.engine.external import Delayed, DiskStore, HostStore
 from labengine.engine.external.store import StoreError
+from labengine.events import EvictReason
 from labengine.lab import Lab
 from labengine.record.violation import Violation
 from labengine.scenarios import bug
@@ -382,6 +383,25 @@ def test_a_key_may_name_another_content_after_a_reset() -> None:
         setup.run()
         assert setup.engine.reset_prefix_cache()
     assert setup.watch.violations == []
+
+
+class KeepsItsKeys(BlockPool):
+    """A reset forgets every other block."""
+
+    def evict_cached(self, block_ids: Sequence[int], reason: EvictReason) -> None:
+        super().evict_cached(block_ids[::2], reason)
+
+
+def test_a_reset_that_leaves_blocks_to_be_hit_is_said_at_its_event() -> None:
+    setup = watched(8, edition=overriding("labengine", block_pool=KeepsItsKeys))
+    setup.add(*X, *Y, 1)
+    setup.run()
+    setup.engine.reset_prefix_cache()
+    [found] = of_rule(setup, "said")
+    assert found.message == (
+        "the prefix cache is said to be forgotten, and block 1 is known by a key still (KeepsItsKeys.evict_cached)"
+    )
+    assert found.block_ids == (1,) and isinstance(setup.first_event("said"), ev.PrefixCacheReset)
 
 
 class BreaksOffOnce(HostStore):

@@ -16,9 +16,11 @@ from driving import as_parts
 from labengine import events as ev
 from labengine.check.answers import MAX_TEXT, UNKNOWN, differ, plain, said, said_apart
 from labengine.check.production import Production
+from labengine.config import ConfigError, GroupSpec
 from labengine.core.block import Block
 from labengine.core.block_pool import BlockPool
 from labengine.core.editions import EDITIONS, LABENGINE
+from labengine.core.editions import edition as edition_named
 from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.kv_cache_group import GroupHit, KVCacheGroup, NotGrantedError
 from labengine.core.nano_vllm import EarlyHashManager
@@ -28,6 +30,7 @@ from labengine.core.pure_decisions import PURE_DECISIONS
 from labengine.core.request import Request
 from labengine.core.scheduler import Scheduler
 from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.core.waiting_queue import PriorityQueue, WaitingQueue
 from labengine.engine.external.host import HostStore
 
 WINDOWED = (
@@ -40,6 +43,9 @@ WINDOWED = (
     "num_blocks_for_hit",
     "num_steps_in_flight",
 )
+STATES = (GroupSpec(2), GroupSpec(4, "state"))
+OF_STATES = ("chunk_end", "clipped")
+OF_DRAFTS = ("num_wanted_drafts", "num_affordable_drafts", "num_accepted", "has_blocks_for")
 FIELDS = {
     "Scheduler": "scheduler",
     "KVCacheManager": "kv_cache_manager",
@@ -47,14 +53,25 @@ FIELDS = {
     "BlockPool": "block_pool",
     "HashChain": "hash_chain",
     "MergePolicy": "merge_policy",
+    "WaitingQueue": "waiting_queue",
 }
 DECISIONS = [(part, name) for part, names in PURE_DECISIONS.items() for name in names]
+
+
+class Guesses:
+    """Names two tokens."""
+
+    num_drafts = 2
+
+    def propose(self, token_ids: Sequence[int], num_tokens: int) -> tuple[int, ...]:
+        return (token_ids[-1], 5)[:num_tokens]
 
 
 def otherwise(part: Any, arguments: Sequence[Any], answer: Any) -> Any:
     """Another answer of the same kind."""
     if isinstance(answer, Request):
-        return next(one for one in (*part.running, *part.waiting) if one is not answer)
+        among = arguments[0] if isinstance(part, WaitingQueue) else (*part.running, *part.waiting)
+        return next(one for one in among if one is not answer)
     match answer:
         case bool():
             return not answer
@@ -78,12 +95,14 @@ def otherwise(part: Any, arguments: Sequence[Any], answer: Any) -> Any:
 
 def overriding(part: str, name: str) -> Parts:
     """Parts with one decision that is taken otherwise wherever it can be."""
-    field = "sliding_window_group" if name in WINDOWED else FIELDS[part]
-    base: type = getattr(LABENGINE, field)
+    field, edition = place_of(part, name)
+    base: type = getattr(edition, field)
     original: Any = getattr(base, name)
 
     def decide(self: Any, *arguments: Any, **named: Any) -> Any:
         answer = original(self, *arguments, **named)
+        if name == "refuse_what_never_fits":
+            raise ConfigError("no")
         with suppress(StopIteration):
             return otherwise(self, arguments, answer)
         return answer
@@ -94,13 +113,28 @@ def overriding(part: str, name: str) -> Parts:
         decision.__set_name__(base, name)
     mine = type("Mine", (base,), {name: decision, "__module__": __name__})
     changed: dict[str, Any] = {field: mine}
-    return Parts(**changed).overriding(LABENGINE)
+    return Parts(**changed).overriding(edition)
+
+
+def place_of(part: str, name: str) -> tuple[str, Parts]:
+    """The field of Parts whose class takes a decision, and an edition that asks for it."""
+    field = FIELDS[part]
+    if name in WINDOWED:
+        field = "sliding_window_group"
+    elif name == "chunk_end":
+        field = "state_group"
+    return field, edition_named("labengine", "priority") if part == "WaitingQueue" else LABENGINE
 
 
 def everything(parts: Parts, name: str) -> Watched:
     """A run in which every decision is asked for: hits, merges, loads, preemptions and windows."""
-    settings = {"retention_interval": 0} if name in ("is_worth_caching", "caches_every_block") else {}
-    setup = watched(14, HYBRID, parts, connector=HostStore(64), **settings)
+    settings: dict[str, Any] = {}
+    if name in ("is_worth_caching", "caches_every_block"):
+        settings["retention_interval"] = 0
+    if name in OF_DRAFTS:
+        settings["proposer"] = Guesses()
+    groups, tier = (STATES, None) if name in OF_STATES else (HYBRID, HostStore(64))
+    setup = watched(14, groups, parts, connector=tier, **settings)
     with suppress(Exception):
         for _ in range(3):
             setup.add(*range(1, 11), max_tokens=3)
@@ -112,7 +146,7 @@ def everything(parts: Parts, name: str) -> Watched:
             setup.add(*range(1, 6))
             setup.run()
         for number in range(4):
-            setup.add(*range(100 * number, 100 * number + 9), max_tokens=9)
+            setup.add(*range(100 * number, 100 * number + 9), max_tokens=9, priority=number % 2)
         setup.run()
     return setup
 
@@ -135,12 +169,12 @@ def test_each_pure_decision_taken_otherwise_is_recorded_with_its_method(part: st
 @pytest.mark.parametrize(("part", "name"), DECISIONS)
 def test_each_pure_decision_taken_alike_is_not(part: str, name: str) -> None:
     """The same method once more: called, and never another decision."""
-    field = "sliding_window_group" if name in WINDOWED else FIELDS[part]
-    base: type = getattr(LABENGINE, field)
+    field, edition = place_of(part, name)
+    base: type = getattr(edition, field)
     found: Any = next(vars(cls)[name] for cls in base.__mro__ if name in vars(cls))
     mine = type("Mine", (base,), {name: found, "__module__": __name__})
     changed: dict[str, Any] = {field: mine}
-    setup = everything(Parts(**changed).overriding(LABENGINE), name)
+    setup = everything(Parts(**changed).overriding(edition), name)
     assert differences(setup) == [] and setup.watch.violations == []
     assert setup.watch.overrides[f"Mine.{name}"] is False, "it was called"
 
@@ -500,9 +534,8 @@ def test_a_new_engine_is_followed_anew() -> None:
 
 
 def test_every_pure_decision_is_a_method_or_attribute_of_its_part() -> None:
+    others: dict[str, list[type]] = {"KVCacheGroup": [LABENGINE.sliding_window_group], "WaitingQueue": [PriorityQueue]}
     for part, names in PURE_DECISIONS.items():
         field = FIELDS[part]
-        classes = [getattr(parts, field) for parts in EDITIONS.values()] + [LABENGINE.sliding_window_group] * (
-            part == "KVCacheGroup"
-        )
+        classes = [getattr(parts, field) for parts in EDITIONS.values()] + others.get(part, [])
         assert all(any(hasattr(cls, name) for cls in classes) for name in names), part

@@ -26,6 +26,7 @@ from labengine import Lab
 from labengine.core.editions import EDITIONS
 from labengine.engine.external.host import HostStore
 from labengine.engine.failure import raising_method
+from labengine.events import DecisionDiffered
 from labengine.finder.alone import called_alone
 from labengine.finder.board import Board, NoAnswer
 from labengine.finder.counterexample import Counterexample
@@ -43,6 +44,7 @@ CLASSES = {
     "raises": "an exception, and the method is named",
     "raises elsewhere": "an exception, and another method is named",
     "no return": "an act never returns, or the process ends or is full",
+    "shadow": "no rule, but an event names the method, which decides otherwise than the one that it replaces",
     "finder": "only find(): a rule, an exception or a run without an end",
     "finder beside": "only find(), beside the edition: another decision, or more cost",
     "unseen": "tokens, hits, a table or scheduled work differ, and nothing sees it",
@@ -91,6 +93,8 @@ class Run:
     sight: Sight | None
     sums: dict[str, str]
     rules: frozenset[str] = frozenset()
+    differed: DecisionDiffered | None = None
+    """The first decision that differed from production's."""
 
 
 def _run(workload: Workload, override: Override, known: frozenset[str]) -> Run:
@@ -100,7 +104,8 @@ def _run(workload: Workload, override: Override, known: frozenset[str]) -> Run:
     except Exception as error:
         return Run(_placed(_raised(error, override), workload, 0), {})
     with lab:
-        observed = Observed(lab)
+        observed, differed = Observed(lab), list[DecisionDiffered]()
+        lab.hooks.subscribe(differed.append, DecisionDiffered)
         for act in workload.each_act(lab):
             restart_clock()
             if (sight := _seen(lab, act, observed, known, override)) is not None:
@@ -108,7 +113,8 @@ def _run(workload: Workload, override: Override, known: frozenset[str]) -> Run:
         else:
             lab.check()
             sight = _asked(lab, known)
-        return Run(_placed(sight, workload, lab.session.stepper.engine.num_finished_steps), observed.sums)
+        step = lab.session.stepper.engine.num_finished_steps
+        return Run(_placed(sight, workload, step), observed.sums, differed=next(iter(differed), None))
 
 
 def _seen(
@@ -167,6 +173,7 @@ def sight_of(override: Override) -> Sight:
 def _first_sight(override: Override, chosen: list[Workload], known: list[Run], board: Board) -> Sight:
     warnings.simplefilter("ignore")
     differing: dict[str, Workload] = {}
+    named: Sight | None = None
     with operations_end():
         for number, (workload, unchanged) in enumerate(zip(chosen, known, strict=True), 1):
             board.begin(number, workload.name)
@@ -175,8 +182,13 @@ def _first_sight(override: Override, chosen: list[Workload], known: list[Run], b
                 return run.sight
             facets = [name for name, value in run.sums.items() if value != unchanged.sums[name]]
             differing |= {name: workload for name in facets if name not in differing}
+            if named is None and (one := run.differed) is not None:
+                said = f"{one.method} decides {one.decided}, {one.replaces} {one.instead_of}"
+                named = Sight("shadow", "", said, workload.name, workload.edition)
     if not differing:
         return Sight("equivalent")
+    if named is not None:
+        return replace(named, facets=tuple(differing))
     first = next(iter(differing.values()))
     return Sight("changed", workload=first.name, edition=first.edition, facets=tuple(differing))
 

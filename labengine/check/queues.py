@@ -1,0 +1,57 @@
+"""The order in which requests wait and run: no event tells it, and a step that is rolled back has to restore it."""
+
+from __future__ import annotations
+
+from labengine.check.blame import Blamed, Suspects, override_words
+from labengine.core.scheduler import Scheduler
+from labengine.record.violation import Violation
+
+_QUEUEING = {
+    "waiting": tuple(
+        f"WaitingQueue.{name}" for name in ("remove_request", "put_back_request", "prepend_request", "add_request")
+    ),
+    "running": ("Scheduler.schedule", "Scheduler.update"),
+}
+"""Methods that change each order, or undo a change."""
+
+
+class Queues:
+    """Which requests wait and run when a step begins, in their order."""
+
+    def __init__(self, scheduler: Scheduler, suspects: Suspects) -> None:
+        self._scheduler, self._suspects = scheduler, suspects
+        self._before = self._orders()
+
+    def begin(self, number: int) -> list[Blamed]:
+        """Note the orders at a step's start; there is nothing to report yet."""
+        self._before = self._orders()
+        return []
+
+    def take_back(self, number: int) -> list[Blamed]:
+        """Return violations of a rollback, whose event has this number."""
+        now = self._orders()
+        return [
+            Blamed(Violation("journal", self._said(name, before, now[name]), self._changed(before, now[name])), number)
+            for name, before in self._before.items()
+            if before != now[name]
+        ]
+
+    def _orders(self) -> dict[str, tuple[int, ...]]:
+        queues = {"waiting": self._scheduler.waiting, "running": self._scheduler.running}
+        return {name: tuple([request.request_id for request in queue]) for name, queue in queues.items()}
+
+    def _said(self, name: str, before: tuple[int, ...], now: tuple[int, ...]) -> str:
+        by = override_words(_QUEUEING[name], self._suspects)
+        return f"the step was rolled back, so that {_listed(before)} {name} again; {_listed(now)} {name}{by}"
+
+    @staticmethod
+    def _changed(before: tuple[int, ...], now: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the requests that are not where they were."""
+        moved = [one for one, other in zip(before, now, strict=False) if one != other]
+        return tuple(sorted({*moved, *(set(before) ^ set(now))}))
+
+
+def _listed(request_ids: tuple[int, ...]) -> str:
+    if len(request_ids) < 2:
+        return f"request {request_ids[0]} is" if request_ids else "nothing is"
+    return f"requests {', '.join(map(str, request_ids))} are"
