@@ -110,7 +110,7 @@ class TokenBudgetScheduler(Scheduler):
             return num_tokens if has_blocks else NOT_ADMITTED
         hit = self.manager.find_prefix(request)
         num_external = self.match_external(request, hit)
-        if num_external:
+        if num_external != 0:
             self._check_external(request, hit, num_external)
         num_spare = int(self.config.watermark * self.config.num_blocks) if self.running else 0
         if not self.manager.can_admit(request, hit, num_external, num_spare):
