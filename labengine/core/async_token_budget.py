@@ -109,15 +109,12 @@ class AsyncTokenBudgetScheduler(TokenBudgetScheduler):
         self._set(request, "status", status)
         if RequestScheduled in self._hooks:
             self._hooks.emit(RequestScheduled(request.request_id, start, num_tokens, not is_decode, status.value))
-        slot_runs = tuple(self.manager.slot_runs(request, start, end, group) for group in self.manager.groups)
-        if type(self.manager).slot_runs is not KVCacheManager.slot_runs:
-            self._check_slot_runs(slot_runs)
         return ScheduledRequest(
             request_id=request.request_id,
             token_ids=self._token_ids(request, start, end),
             start=start,
             block_tables=tuple(tuple(table) for table in request.block_tables),
-            slot_runs=slot_runs,
+            slot_runs=tuple(self.manager.slot_runs(request, start, end, group) for group in self.manager.groups),
             is_prefill=not is_decode,
             samples=end == request.num_tokens + num_outputs,
             sampling=request.sampling,

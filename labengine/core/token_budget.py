@@ -137,7 +137,7 @@ class TokenBudgetScheduler(BeamScheduler):
         hit = self.manager.find_prefix(request)
         self.manager.note_shared_prefix(request, hit)
         num_external = self.match_external(request, hit)
-        if num_external:
+        if num_external != 0:
             self._check_external(request, hit, num_external)
         num_spare = int(self.config.watermark * self.config.num_blocks) if self.running else 0
         if not self.manager.can_admit(request, hit, num_external, num_spare):

@@ -274,7 +274,7 @@ def _tenant(keys: ExtraKeys) -> str:
 
 @cache
 def _attributes_of_production(config: EngineConfig) -> dict[type, frozenset[str]]:
-    """Return the attributes of each class of labengine's own parts: of new objects, and what they compute later."""
+    """Return the attributes of each class of labengine's own parts: of new objects, and what they set later."""
     found: dict[type, frozenset[str]] = {}
     for parts in EDITIONS.values():
         try:
@@ -283,6 +283,6 @@ def _attributes_of_production(config: EngineConfig) -> dict[type, frozenset[str]
             continue
         for part in parts_of(scheduler):
             for cls in type(part).__mro__[:-1]:
-                computed = {name for name in dir(cls) if isinstance(getattr(cls, name), cached_property)}
-                found[cls] = found.get(cls, frozenset()) | attributes_of(part) | computed
+                later = {name for name in dir(cls) if isinstance(getattr(cls, name), (cached_property, bool))}
+                found[cls] = found.get(cls, frozenset()) | attributes_of(part) | later
     return found

@@ -48,10 +48,10 @@ def _smaller(case: Case) -> Iterator[Case]:
     scope, workload = case.scope, case.workload
     for length in (8, 4, 2, 1):
         for start in range(len(workload) - length, -1, -1):
-            yield Case(scope, _without(workload, start, start + length))
+            yield Case(scope, shortened(workload, start, start + length))
     for first, second in combinations(range(len(workload)), 2):
         if second > first + 1:
-            yield Case(scope, _without(_without(workload, second, second + 1), first, first + 1))
+            yield Case(scope, shortened(shortened(workload, second, second + 1), first, first + 1))
     for one in (_without_keys, _without_salt):
         yield Case(scope, tuple(map(one, workload)))
     for place, operation in enumerate(workload):
@@ -87,7 +87,7 @@ def _simpler(operation: Operation) -> Iterator[Operation]:
             yield replace(operation, number=1)
 
 
-def _without(workload: Workload, start: int, end: int) -> Workload:
+def shortened(workload: Workload, start: int, end: int) -> Workload:
     """Return the workload without [start, end): later aborts and branches name the requests by their new ids."""
     numbers: dict[int, int] = {}
     kept: list[Operation] = []

@@ -304,7 +304,7 @@ def test_references_that_a_refusal_leaves_are_reported_by_the_step() -> None:
     [said], [counted] = of_rule(setup, "said"), of_rule(setup, "ref_count")
     assert counted.step == said.step == 3 and counted.first_event == said.first_event
     assert counted.block_ids == said.block_ids
-    assert counted.message.endswith("has ref_count 1, and 0 table entries point at it")
+    assert "has ref_count 1, and 0 table entries point at it" in counted.message
     assert said.message.endswith("(overridden: TouchesFirst.can_admit)")
 
 
@@ -336,7 +336,32 @@ def test_a_key_of_two_contents_is_named_when_the_second_is_registered() -> None:
     assert isinstance(event := setup.first_event("named"), ev.BlockCached) and event.request_id == 1
     assert named.request_ids == (0, 1) and named.block_ids == (event.block_id,)
     assert " names two contents: tokens 0 to 3 of request 0, and tokens 0 to 3 of request 1, for" in named.message
-    assert named.message.endswith("(FirstTokenOnly.link)")
+    assert named.message.endswith(": they differ in their tokens (FirstTokenOnly.link)")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "keys", "said"),
+    [
+        ((9, 9, 9, 9, 5, 6, 7, 8), (), "they differ in the tokens before"),
+        ((1, 2, 3, 4, 5, 6, 7, 8), (("lora", "b"),), "request 0 has no adapter, and request 1 adapter 'b'"),
+    ],
+)
+def test_two_contents_of_one_key_are_told_apart(
+    prompt: tuple[int, ...], keys: tuple[tuple[str, str], ...], said: str
+) -> None:
+    class OwnTokensOnly(as_parts("vllm").hash_chain):  # type: ignore[misc, name-defined]
+        def root(self, extra_keys: object) -> bytes:
+            return b""
+
+        def link(self, parent_hash: bytes, token_ids: Sequence[int]) -> bytes:
+            return super().link(b"", token_ids)  # type: ignore[no-any-return]
+
+    setup = watched(8, edition=overriding("vllm", hash_chain=OwnTokensOnly))
+    setup.add(1, 2, 3, 4, 5, 6, 7, 8)
+    setup.add(*prompt, extra_keys=keys)
+    setup.run()
+    named = [v.message for v in setup.watch.violations if " names two contents" in v.message]
+    assert any(said in message for message in named), named
 
 
 def test_a_snapshot_shows_a_key_of_two_contents_without_an_oracle() -> None:

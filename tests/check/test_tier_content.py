@@ -28,6 +28,13 @@ class Swaps(HostStore):
         return tuple(saves)
 
 
+class LoadsNothing(HostStore):
+    """Says that it has loaded, and has not."""
+
+    def start_load_kv(self, loads: Sequence[BlockTransfer], kv: KVAccess) -> None:
+        """Write no block."""
+
+
 def misread(external: Connector) -> list[str]:
     """What the checks say when a prompt is computed, forgotten by the pool, and loaded; the load is to blame."""
     with Lab("simulated", num_blocks=8, block_size=4, external=external) as lab:
@@ -51,6 +58,17 @@ def test_blocks_under_each_others_keys_are_misread(is_late: bool) -> None:
 @pytest.mark.parametrize("is_late", [False, True])
 def test_blocks_under_their_own_keys_are_not(is_late: bool) -> None:
     assert misread(Delayed(HostStore()) if is_late else HostStore()) == []
+
+
+def test_a_tier_that_writes_no_block_leaves_what_was_there() -> None:
+    with Lab("simulated", num_blocks=6, block_size=4, external=LoadsNothing()) as lab:
+        lab.session.violation_warnings.is_silent = True
+        for prompt in (PROMPT, range(50, 59), PROMPT):
+            lab.generate([prompt], max_tokens=1)
+            lab.reset_prefix_cache()
+        read = [v.message for v in lab.violations if v.rule == "read"]
+    assert len(read) == 2 and all(m.endswith("(overridden: LoadsNothing.start_load_kv)") for m in read)
+    assert "holds KV of other tokens there, written last for request 1" in read[0]
 
 
 def test_a_tier_that_keeps_bytes_is_judged_by_its_keys(tmp_path: Path) -> None:

@@ -124,6 +124,7 @@ def test_a_request_that_is_not_kept_is_reported_with_the_method_before_the_step_
             lab.step()
         first = lab.violations[0]
         assert first.rule == "said" and "KeepsNoRequest.add" in first.message and first.first_event == 2
+        assert "watch" not in {violation.rule for violation in lab.violations}, "the checks go on"
 
 
 def test_a_victim_without_blocks_ends_the_step_and_not_the_kernel() -> None:

@@ -1,0 +1,67 @@
+"""Results of overrides that no decision can be: refused by class and method, and the step is rolled back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from labengine import KVCacheManager, Parts, TokenBudgetScheduler
+from labengine.core.prefix_lookup import Hit
+from labengine.core.request import Request
+from labengine.lab import Lab
+
+RUNS: dict[str, Callable[[tuple[tuple[int, int, int], ...]], Any]] = {
+    "none": lambda runs: None,
+    "numbers": lambda runs: [block_id for block_id, _, _ in runs],
+    "pairs": lambda runs: [run[:2] for run in runs],
+    "text": lambda runs: "abc",
+    "an iterator": iter,
+    "fractions": lambda runs: [(float(block_id), offset, length) for block_id, offset, length in runs],
+    "no length": lambda runs: [(block_id, offset, None) for block_id, offset, _ in runs],
+    "a negative length": lambda runs: [(block_id, offset, -1) for block_id, offset, _ in runs],
+    "more than memory": lambda runs: [(block_id, offset, 10**9) for block_id, offset, _ in runs],
+}
+
+
+def refused(parts: Parts) -> str:
+    """Play a prompt twice; return what ends the second one's first step, which has changed nothing."""
+    with Lab("simulated", num_blocks=8, block_size=4, parts=parts) as lab:
+        lab.add(token_ids=range(9), max_tokens=1)
+        before = lab.snapshot()
+        try:
+            lab.run()
+            lab.add(token_ids=range(9), max_tokens=1)
+            before = lab.snapshot()
+            lab.run()
+        except ValueError as error:
+            assert lab.snapshot() == before
+            assert lab.violations == [], "the checks have not failed"
+            return str(error)
+    raise AssertionError("nothing is refused")
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_slot_runs_of_no_use_are_refused(name: str) -> None:
+    class OddRuns(KVCacheManager):
+        def slot_runs(self, *arguments: Any) -> Any:
+            return RUNS[name](super().slot_runs(*arguments))
+
+    said = refused(Parts(kv_cache_manager=OddRuns))
+    assert said.startswith(
+        "OddRuns.slot_runs has to return a tuple of runs (block_id, offset, length) of 0 to 4 tokens"
+    )
+
+
+@pytest.mark.parametrize("answer", [-4, 2, None, 1.0, "4"])
+def test_an_external_match_that_is_no_number_behind_the_hit_is_refused(answer: object) -> None:
+    class OddMatch(TokenBudgetScheduler):
+        def match_external(self, request: Request, hit: Hit) -> Any:
+            return answer if hit.num_tokens else 0
+
+    said = refused(Parts(scheduler=OddMatch))
+    assert said.startswith(
+        "OddMatch.match_external, or the tier that it asks, has to return 0 to 1 tokens for request 1"
+    )
+    assert said.endswith(f", those behind its hit of 8; it returned {answer!r}")
