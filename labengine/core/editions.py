@@ -27,6 +27,7 @@ from labengine.core.prefix_lookup import PrefixLookup
 from labengine.core.request import ExtraKeys, Request
 from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.core.vllm_speculation import VllmPrefixLookup, VllmSpeculation, VllmSpeculationManager
 from labengine.core.waiting_queue import WaitingQueue
 
 NANO_VLLM = Parts(
@@ -74,7 +75,7 @@ LABENGINE = Parts(
 """The default: vLLM's scheduling and queue order, with late merge."""
 
 
-class VllmScheduler(TokenBudgetScheduler):
+class VllmScheduler(VllmSpeculation):
     """vLLM v1 knows no forks: its n answers to a prompt are n requests, which share what the prefix cache has."""
 
     def refuse_forks(self, num_answers: int = 1) -> None:
@@ -95,7 +96,7 @@ class VllmBlockPool(BlockPool):
     null_block = 0
 
 
-class VllmKVCacheManager(KVCacheManager):
+class VllmKVCacheManager(VllmSpeculationManager):
     """vLLM registers hashes early: the step that allocates a block computes it before any other request reads it."""
 
     needs_tokens_to_allocate = True
@@ -124,6 +125,7 @@ VLLM = Parts(
     block_pool=VllmBlockPool,
     hash_chain=VllmHashChain,
     merge_policy=KeepDuplicates,
+    prefix_lookup=VllmPrefixLookup,
 ).overriding(LABENGINE)
 """vLLM 0.32, v1, with the synchronous scheduler."""
 

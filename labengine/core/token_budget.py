@@ -34,9 +34,9 @@ class TokenBudgetScheduler(Scheduler):
         return StepPlan(tuple(batch), tuple(preempted), self.external.take_loads(), saves, copies, forks)
 
     def _schedule_running(self, chunk: int, preempted: list[int]) -> list[ScheduledRequest]:
-        budget, place, num_preempted = self.config.max_num_batched_tokens, 0, 0
         batch: list[ScheduledRequest] = []
-        while place < len(self.running) and budget:
+        budget, place, num_preempted = self.budget_left(batch), 0, 0
+        while place < len(self.running) and budget > 0:
             request = self.running[place]
             num_tokens = self.num_plannable(request)
             if num_tokens > 1:
@@ -48,11 +48,19 @@ class TokenBudgetScheduler(Scheduler):
                 break
             if len(preempted) > num_preempted:  # a victim may have stood at any place, and in the batch or not
                 num_preempted, place = len(preempted), self.running.index(request)
-                budget = self.config.max_num_batched_tokens - sum(part.num_tokens for part in batch)
+                budget = self.budget_left(batch)
             batch.append(self.plan(request, num_tokens, RequestStatus.RUNNING))
-            budget -= num_tokens
+            budget -= num_tokens + self.num_draft_inputs
             place += 1
         return batch
+
+    num_draft_inputs = 0
+    """Tokens of the budget that a scheduled request takes beside its own."""
+
+    def budget_left(self, batch: Sequence[ScheduledRequest]) -> int:
+        """Return how many tokens of one more request a step with this batch can compute."""
+        num_taken = sum(part.num_tokens for part in batch) + self.num_draft_inputs * (len(batch) + 1)
+        return self.config.max_num_batched_tokens - num_taken
 
     def num_plannable(self, request: Request) -> int:
         """Return how many tokens of a running request a step could compute: all that it has; 0 leaves it out."""
@@ -70,9 +78,9 @@ class TokenBudgetScheduler(Scheduler):
         return request.num_computed_tokens
 
     def _admit_waiting(self, chunk: int, batch: list[ScheduledRequest]) -> None:
-        budget = self.config.max_num_batched_tokens - sum(scheduled.num_tokens for scheduled in batch)
+        budget = self.budget_left(batch)
         skipped: list[Request] = []
-        while self.waiting and budget and len(self.running) < self.config.max_num_seqs:
+        while self.waiting and budget > 0 and len(self.running) < self.config.max_num_seqs:
             request, num_waiting = self.next_waiting(), len(self.waiting)
             if self.siblings and not self.has_seats(request):
                 break
@@ -89,7 +97,7 @@ class TokenBudgetScheduler(Scheduler):
                 continue
             self._start_running(request)
             batch.append(self.plan(request, num_tokens, RequestStatus.RUNNING))
-            budget -= num_tokens
+            budget -= num_tokens + self.num_draft_inputs
         for request in reversed(skipped):
             self._queue_first(request)
 
@@ -119,7 +127,10 @@ class TokenBudgetScheduler(Scheduler):
             return NOT_ADMITTED
         num_computed = hit.num_tokens + num_external
         is_loading = num_external > 0 and self.external.is_async
-        num_tokens = 0 if is_loading else min(request.num_tokens - num_computed, limit)
+        admitted = 0 if is_loading else self.num_admitted(request, num_computed, limit)
+        if admitted is NOT_ADMITTED:
+            return NOT_ADMITTED
+        num_tokens = admitted
         self._set(request, "is_loading", is_loading)
         if not self.manager.admit(request, hit, num_computed + num_tokens, num_external, num_spare=num_spare):
             return NOT_ADMITTED
@@ -130,6 +141,10 @@ class TokenBudgetScheduler(Scheduler):
         if is_loading:
             self._start_loading(request, num_computed)
         return num_tokens
+
+    def num_admitted(self, request: Request, num_computed: int, limit: int) -> Admission:
+        """Return how many tokens a request that is admitted computes in this step, as far as the step has room."""
+        return min(request.num_tokens - num_computed, limit)
 
     def choose_victim(self, request: Request) -> Request:
         """Return the youngest running request; but before `request` itself, one that holds blocks and does not run yet.

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from random import Random
 
 from check.watched import Watched, watched
+from differential.chance_drafts import ChanceDrafts
 from driving import as_parts
 from fake_tier import FakeTier, Luck, TierDown
 from labengine import events as ev
@@ -22,19 +22,6 @@ from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.engine.engine import Phase
 
 _NAMES = {ev.BlockMerged: "merged", ev.BlockEvicted: "evicted", ev.RequestPreempted: "preempted"}
-
-
-@dataclass(frozen=True)
-class ChanceProposer:
-    """Guesses tokens of an alphabet, as the text's hash decides: often fewer than it may."""
-
-    num_drafts: int
-    alphabet: int
-
-    def propose(self, token_ids: Sequence[int], num_tokens: int) -> tuple[int, ...]:
-        """Return the guesses."""
-        rng = Random(str(token_ids))
-        return tuple(rng.randrange(self.alphabet) for _ in range(rng.randint(0, num_tokens)))
 
 
 class Episode:
@@ -98,7 +85,7 @@ class Episode:
         num_drafts = self.rng.randint(1, 6)
         if self.alphabet > 3 or self.rng.random() < 0.3:
             return NGram(num_drafts, 1, self.rng.randint(1, 3))
-        return ChanceProposer(num_drafts, self.alphabet)
+        return ChanceDrafts(num_drafts, self.alphabet, self.rng.choice(("lookup", "draft_model", "eagle")))
 
     def operations(self, num_operations: int) -> Iterator[str]:
         """Do them, one at a time; each is named once it is over, or is between two phases."""

@@ -32,7 +32,7 @@ KEYS = {
     "max_model_len",
 }
 KEYS |= {"max_num_seqs", "max_num_batched_tokens", "watermark", "long_prefill_token_threshold", "streams", "alphabet"}
-KEYS |= {"requests", "ops", "tier", "max_steps", "async", "aborts", "resets", "broken"}
+KEYS |= {"requests", "ops", "tier", "max_steps", "async", "aborts", "resets", "broken", "speculation", "max_model_len"}
 REQUEST_KEYS = {"step", "prompt", "max_tokens", "salt"}
 OP_KEYS = {"op", "req", "tokens", "salt", "n", "lookup", "external", "delay_cache", "blocks"}
 TIER_KEYS = {"delay", "tokens", "again"}

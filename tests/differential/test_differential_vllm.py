@@ -15,12 +15,13 @@ from differential.vllm_comparison import first_difference, rows_of_replay, rows_
 from differential.vllm_encounters import met_by_ops, met_by_steps, workloads_meeting
 from differential.vllm_process import VARIABLE, VERSION, VllmProcess, named_interpreter
 from differential.vllm_tier import DEPARTING, rows_with_tier, tier_workloads
-from vllm_scheduler_workloads import scheduler_workload
+from vllm_scheduler_workloads import scheduler_workload, speculating_workload
 from vllm_workloads import KINDS, op_workload
 
 NUM_OP_WORKLOADS = 2000
 NUM_PREEMPTING_WORKLOADS = 500
 NUM_TIER_WORKLOADS = 2000
+NUM_SPECULATING_WORKLOADS = 1500
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +61,19 @@ def test_every_step_is_equal(vllm: VllmProcess) -> None:
         if sum("preemption" in encounters for encounters in met) == NUM_PREEMPTING_WORKLOADS:
             break
     print(f"{len(met)} workloads, {num_steps} steps, equal after each; met {dict(workloads_meeting(met))}")
+
+
+@pytest.mark.timeout(1800)
+def test_every_step_with_drafts_is_equal(vllm: VllmProcess) -> None:
+    num_steps, met = 0, []
+    for seed in range(NUM_SPECULATING_WORKLOADS):
+        workload = speculating_workload(seed)
+        rows = vllm.run_scheduler(workload)
+        difference = first_difference(rows, rows_of_simulate(workload))
+        assert difference is None, f"workload {seed}: {difference}\n{workload}"
+        met.append(met_by_steps(workload, rows))
+        num_steps += len(rows)
+    print(f"{len(met)} workloads with drafts, {num_steps} steps, equal after each; met {dict(workloads_meeting(met))}")
 
 
 @pytest.mark.timeout(1800)
