@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from check.watched import FULL, HYBRID, Watched, watched
+from differential.chance_drafts import ChanceDrafts
 from driving import as_parts
 from labengine import events as ev
 from labengine.check.answers import MAX_TEXT, UNKNOWN, differ, plain, said, said_apart
@@ -40,6 +41,7 @@ WINDOWED = (
     "num_blocks_for_hit",
     "num_steps_in_flight",
 )
+DRAFTING = ("num_wanted_drafts", "num_affordable_drafts", "num_accepted", "has_blocks_for")
 FIELDS = {
     "Scheduler": "scheduler",
     "KVCacheManager": "kv_cache_manager",
@@ -100,7 +102,8 @@ def overriding(part: str, name: str) -> Parts:
 def everything(parts: Parts, name: str) -> Watched:
     """A run in which every decision is asked for: hits, merges, loads, preemptions and windows."""
     settings = {"retention_interval": 0} if name in ("is_worth_caching", "caches_every_block") else {}
-    setup = watched(14, HYBRID, parts, connector=HostStore(64), **settings)
+    proposer = ChanceDrafts(2, 3) if name in DRAFTING else None
+    setup = watched(14, HYBRID, parts, connector=HostStore(64), proposer=proposer, **settings)
     with suppress(Exception):
         for _ in range(3):
             setup.add(*range(1, 11), max_tokens=3)

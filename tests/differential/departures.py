@@ -145,7 +145,9 @@ def _is_loaded_oddly(workload: Row) -> bool:
 
 
 def _drafts(workload: Row) -> bool:
-    return bool("drafts" in workload or workload.get("eagle") or any(op.get("lookahead") for op in _ops(workload)))
+    is_refused = "speculation" in workload and (workload.get("async") or _tier(workload))
+    has_ops = any(op.get("lookahead") for op in _ops(workload))
+    return bool(is_refused or has_ops or "drafts" in workload or workload.get("eagle"))
 
 
 def _ops(workload: Row) -> Iterator[Row]:
@@ -226,8 +228,8 @@ DEPARTURES = (
         bridge="`skips` is overridden",
     ),
     Departure(
-        "lookahead and drafts",
-        "none",
+        "drafts, but for those of one scheduler without a tier",
+        "none: `vllm-async`, `replay` and a tier refuse them",
         "speculative decoding takes slots ahead",
         _drafts,
         ("vllm-57104",),
@@ -249,8 +251,8 @@ DEPARTURES = (
     ),
     Departure(
         "`max_model_len`",
-        "`simulate` has none",
-        "ends a request there",
+        "`simulate` has none unless it is given",
+        "always has one, and ends a request there",
         _is_too_long,
     ),
     Departure(
