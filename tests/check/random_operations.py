@@ -41,7 +41,8 @@ class Episode:
         has_tier = issubclass(as_parts(edition).scheduler, TokenBudgetScheduler)
         self.groups = _groups(rng) if has_tier else (GroupSpec(rng.choice((1, 2, 3, 4, 4, 8))),)
         size = max(group.block_size for group in self.groups)
-        self.tier = _tier(rng) if has_tier and with_tier else None
+        is_vllm = with_drafts and as_parts(edition).name == "vllm"  # it has no tier beside drafts, and no short chunks
+        self.tier = _tier(rng) if has_tier and with_tier and not is_vllm else None
         self.alphabet, self._streams = rng.choice((1, 2, 3, 1000)), rng.choice((1, 1, 2, 100))
         self._stems = [self._tokens(rng.randint(1, 5 * size)) for _ in range(rng.randint(1, 3))]
         self.setup: Watched = watched(
@@ -54,7 +55,7 @@ class Episode:
             next_token=self._next_token,
             max_events=5_000,
             watermark=rng.choice((0.0, 0.0, 0.1)) if has_tier else 0.0,  # the nano editions have neither of these
-            long_prefill_token_threshold=rng.choice((0, 0, size)) if has_tier else 0,
+            long_prefill_token_threshold=rng.choice((0, 0, size)) if has_tier and not is_vllm else 0,
             retention_interval=rng.choice((None, None, 0)),
             proposer=self._proposer() if with_drafts else None,
         )

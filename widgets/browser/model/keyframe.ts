@@ -11,6 +11,7 @@ const SMALL = [
   "moment",
   "contents",
   "edition",
+  "hasDrafts",
   "step",
   "phase",
   "groups",
@@ -122,6 +123,7 @@ export function takeUp(scene: SceneState, wire: WireKeyframe) {
   scene.pins = new Map(wire.pins);
   for (const request of wire.requests) takeUpRequest(scene, request);
   for (const [id, tokens] of wire.drafts ?? []) scene.request(id).drafts = tokens;
+  scene.hasDrafts = Boolean(wire.drafts?.length);
   for (const [id, pairs] of wire.block_keys) {
     const [first, ...more] = pairs.map(([group, hex]) => keys.of(group, hex));
     scene.firstKey[id] = first;

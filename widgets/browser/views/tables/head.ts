@@ -58,16 +58,20 @@ export function paintHead(head: HeadElement, { side, scene, facts, violations }:
   const isOver = request.status === "finished" && !request.isHolding,
     doing = now && !isOver ? now : null;
   say(head.doing, doing ? (doing.isPrefill ? `prefill ${doing.num}` : `decode ${doing.num}`) : "");
+  head.doing.title = doing?.numDrafts ? `its newest token, and ${doing.numDrafts} guessed` : "";
   head.doing.classList.toggle("le-tables-is-doing", Boolean(doing));
   head.parentElement?.classList.toggle("le-is-over", isOver);
   const external = request.external,
     counts = countsOf(request, written, external),
     again = request.numPreempted;
-  say(head.facts, progress(counts) + (again ? ` · ↺${again}×` : ""));
+  const judged = request.numJudged ? ` · ${request.numAccepted}/${request.numJudged} accepted` : "";
+  say(head.facts, progress(counts) + judged + (again ? ` · ↺${again}×` : ""));
   put(
     head.facts,
     "title",
-    progressInFull(counts) + (again ? `; preempted ${again === 1 ? "once" : `${again} times`}` : ""),
+    progressInFull(counts) +
+      (judged ? `; ${request.numAccepted} of ${request.numJudged} guesses accepted` : "") +
+      (again ? `; preempted ${again === 1 ? "once" : `${again} times`}` : ""),
   );
 }
 
