@@ -11,9 +11,12 @@ from math import gcd, lcm
 from numbers import Real
 from operator import index
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 GroupKind = Literal["full", "sliding_window", "state"]
+Drafter = Literal["lookup", "draft_model", "eagle"]
+"""What guesses, by what vLLM keeps for it in the pool: nothing; KV of a second model; KV of a head on the model's own
+hidden states, which also needs the last block of a hit computed again."""
 
 
 class ConfigError(ValueError):
@@ -190,6 +193,10 @@ class EngineConfig:
     n those before every n-th token too. (vLLM: prefix_cache_retention_interval.)"""
     num_drafts: int = 0
     """Tokens guessed by a proposer that a step judges per request, at most; 0 without speculation."""
+    drafter: Drafter = "lookup"
+    """What guesses them. Only edition vllm keeps room in the pool for it; labengine's drafters bring their own."""
+    max_model_len: int = 0
+    """Positions of a request at most, which bounds vLLM's room for drafts; 0 for no limit."""
     keep_finished: int | None = None
     """Finished requests that are kept, the newest ones (>= 0); None keeps all."""
 
@@ -206,6 +213,9 @@ class EngineConfig:
             raise ConfigError(f"groups must be GroupSpecs, got {shown(self.groups)}")
         _make_int(self, "long_prefill_token_threshold", 0)
         _make_int(self, "num_drafts", 0)
+        _make_int(self, "max_model_len", 0)
+        if self.drafter not in get_args(Drafter):
+            raise ConfigError(f"drafter must be one of {', '.join(get_args(Drafter))}, got {shown(self.drafter)}")
         if self.keep_finished is not None:
             _make_int(self, "keep_finished", 0)
         if not 0 <= _as_float(self.watermark) < 1:

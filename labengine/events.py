@@ -198,6 +198,9 @@ class PrefixHit(Event):
         "": (
             "KVCacheGroup.find_hit",
             "SlidingWindowGroup.find_hit",
+            "KVCacheGroup.drops_last_block",
+            "KVCacheGroup.find_dropped_hit",
+            "SlidingWindowGroup.find_dropped_hit",
             "KVCacheManager.longest_hit",
             "PrefixLookup.longest_hit",
             "KVCacheManager.find_prefix",
@@ -333,6 +336,9 @@ class RequestScheduled(Event):
             "BlockPool.num_free",
             "Scheduler.num_plannable",
             "Scheduler.num_affordable_drafts",
+            "Scheduler.num_admitted",
+            "Scheduler.budget_left",
+            "Scheduler.num_draft_inputs",
             "KVCacheManager.has_blocks_for",
             "Scheduler.ahead_of",
             "Scheduler.next_position",
@@ -621,6 +627,7 @@ class BlockAllocated(Event):
     decided_by = {
         "": (
             "KVCacheGroup.num_missing_blocks",
+            "KVCacheManager.num_slots",
             "KVCacheManager.allocate_computed",
             "KVCacheManager.allocate",
             "BlockPool.num_free",
@@ -711,6 +718,7 @@ class BlockCached(Event):
             "MergePolicy.mapped_after",
             "MergePolicy.merge_target",
             "KVCacheManager.num_registrable_tokens",
+            "KVCacheManager.num_cacheable_tokens",
             "SlidingWindowGroup.is_worth_caching",
             "KVCacheGroup.caches_every_block",
             "KVCacheGroup.block_hashes",
@@ -1044,7 +1052,7 @@ class TokensComputed(Event):
     """0 after a load that failed from its first block on: a table of null entries alone is then empty again."""
 
     topic = "request"
-    decided_by = {"": ("Scheduler.book_computed",)}
+    decided_by = {"": ("Scheduler.book_computed", "Scheduler.book_accepted", "Scheduler.count_computed")}
     in_vllm = {
         "": InVllm("scheduler", "update_from_output", "The tokens of a step count as computed when its output arrives.")
     }

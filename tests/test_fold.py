@@ -74,6 +74,8 @@ NOWHERE = [
     ev.RequestReleased(7),
     ev.TokensComputed(7, 1),
     ev.TokenSampled(7, 1, 3),
+    ev.TokensDrafted(7, (1, 2)),
+    ev.DraftsJudged(7, 1, 1),
     *(ev.BlockEvicted(i) for i in (-1, 4)),
     *(ev.BlockAllocated(i, 0, 0, 2) for i in (-1, 4)),
     *(ev.BlocksSkipped(0, group, 1) for group in (-1, 1)),

@@ -21,6 +21,7 @@ from labengine.events import (
     BlocksSkipped,
     BlockUnpinned,
     DecisionDiffered,
+    DraftsJudged,
     Event,
     ExternalHit,
     ForwardRan,
@@ -35,6 +36,7 @@ from labengine.events import (
     StepFailed,
     StepStarted,
     TierChanged,
+    TokensDrafted,
     ViolationFound,
 )
 from labengine.record.hooks import Hooks
@@ -222,6 +224,7 @@ def unmet_by(ground: Ground) -> set[type[Event]]:
     """Events that cannot happen there: no check runs, no part fails, the cache is not reset, and the tier has room."""
     unmet: set[type[Event]] = {ViolationFound, DecisionDiffered, PrefixCacheReset, LoadFailed, StepFailed, TierChanged}
     unmet |= {RequestReleased, FreeDeferred, BlockPinned, BlockUnpinned, HashesMoved}  # of vLLM alone
+    unmet |= {TokensDrafted, DraftsJudged}  # without a proposer
     if not ground.has_forks or ground.edition == "vllm":
         unmet |= {RequestForked, BlockCopied, BeamReplaced}
     if ground.edition not in ("labengine", "nano-vllm+243"):

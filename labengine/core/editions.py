@@ -30,6 +30,7 @@ from labengine.core.request import ExtraKeys, Request
 from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.core.state_group import StateGroup
 from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.core.vllm_speculation import VllmPrefixLookup, VllmSpeculation, VllmSpeculationManager
 from labengine.core.vllm_states import VllmStateGroup
 from labengine.core.waiting_queue import PriorityQueue, WaitingQueue
 
@@ -80,7 +81,7 @@ LABENGINE = Parts(
 """The default: vLLM's scheduling and queue order, with late merge."""
 
 
-class VllmScheduler(TokenBudgetScheduler):
+class VllmScheduler(VllmSpeculation):
     """vLLM v1 knows no forks: its n answers to a prompt are n requests, which share what the prefix cache has."""
 
     def refuse_forks(self, num_answers: int = 1) -> None:
@@ -109,7 +110,7 @@ class VllmBlockPool(BlockPool):
     null_block = 0
 
 
-class VllmKVCacheManager(KVCacheManager):
+class VllmKVCacheManager(VllmSpeculationManager):
     """vLLM registers hashes early: the step that allocates a block computes it before any other request reads it."""
 
     needs_tokens_to_allocate = True
@@ -151,6 +152,7 @@ VLLM = Parts(
     block_pool=VllmBlockPool,
     hash_chain=VllmHashChain,
     merge_policy=KeepDuplicates,
+    prefix_lookup=VllmPrefixLookup,
 ).overriding(LABENGINE)
 """vLLM 0.32, v1, with the synchronous scheduler."""
 

@@ -19,8 +19,15 @@ class FullAttentionGroup(KVCacheGroup):
 
         Each token attends to all before it.
         """
+        return self._hit(request, max_tokens, siblings, num_dropped=0)
+
+    def find_dropped_hit(self, request: Request, max_tokens: int, siblings: Sequence[KVCacheGroup]) -> GroupHit:
+        """Return the run without its last block."""
+        return self._hit(request, max_tokens, siblings, num_dropped=1)
+
+    def _hit(self, request: Request, max_tokens: int, siblings: Sequence[KVCacheGroup], num_dropped: int) -> GroupHit:
         runs = [group.cached_run(request, max_tokens // self.block_size) for group in siblings]
-        length = min(map(len, runs))
+        length = max(0, min(map(len, runs)) - num_dropped)
         length -= length % self._aligned_every
         for run in runs:
             del run[length:]
@@ -38,7 +45,8 @@ class PromptTailGroup(FullAttentionGroup):
         """Register full blocks, then the prompt's tail."""
         super().register(request, num_tokens)
         link_size = self._config.hash_block_size
-        end = (request.num_prompt_tokens - 1) // link_size * link_size
+        # A hit leaves the last token to compute; one that drops what it found last looks at all of them.
+        end = (request.num_prompt_tokens - (not self.drops_last_block)) // link_size * link_size
         index = end // self.block_size
         if 0 < end <= num_tokens and end % self.block_size and index < len(request.block_tables[self.index]):
             self.register_tail(request, index, end // link_size - 1)

@@ -88,6 +88,15 @@ class KVCacheGroup:
         """
         raise NotImplementedError
 
+    def find_dropped_hit(self, request: Request, max_tokens: int, siblings: Sequence[KVCacheGroup]) -> GroupHit:
+        """Return a hit as find_hit does, without the last block that was found: it is computed again."""
+        raise NotImplementedError
+
+    @property
+    def drops_last_block(self) -> bool:
+        """True where a hit ends one block early, because EAGLE's head needs the hidden states of its tokens."""
+        return self._config.num_drafts > 0 and self._config.drafter == "eagle"
+
     def num_skipped_tokens(self, num_computed_tokens: int) -> int:
         """Return the number of leading tokens that no token after the first num_computed_tokens attends to."""
         return 0

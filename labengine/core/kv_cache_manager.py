@@ -112,7 +112,8 @@ class KVCacheManager:
 
         num_external: tokens after the hit that the external tier is about to fill.
         """
-        if not self.has_room(hit, num_external, [-(-num_tokens // g.block_size) for g in self.groups], num_spare):
+        num_slots = num_tokens if request.is_loading else self.num_slots(num_tokens)
+        if not self.has_room(hit, num_external, [-(-num_slots // g.block_size) for g in self.groups], num_spare):
             return False
         num_computed = hit.num_tokens + num_external
         if PrefixHit in self._hooks:
@@ -122,7 +123,7 @@ class KVCacheManager:
         self._set_computed(request, hit.num_tokens if request.is_loading else num_computed)
         if num_computed:
             self.allocate_computed(request, hit, num_external)
-        self._extend(request, num_tokens)
+        self._extend(request, num_slots)
         if not request.is_loading:
             self.register(request, num_tokens, "allocated")
         return True
@@ -145,10 +146,10 @@ class KVCacheManager:
 
         Blocks that have left a window are freed first, and stay free in any case.
         """
-        missing = 0
+        missing, num_slots = 0, self.num_slots(num_tokens)
         for group in self.groups:
             group.drop_skipped(request, request.num_computed_tokens)
-            if (lacking := group.num_missing_blocks(request, num_tokens)) > 0:
+            if (lacking := group.num_missing_blocks(request, num_slots)) > 0:
                 missing += lacking
         if self._has_forked:
             missing += len(to_copy := self._entries_to_copy(request, num_tokens))
@@ -157,9 +158,13 @@ class KVCacheManager:
                 return False
             for group, index in to_copy if self._has_forked else ():
                 self.copy(group, request, index)
-            self._extend(request, num_tokens)
+            self._extend(request, num_slots)
         self.register(request, num_tokens, "allocated")
         return True
+
+    def num_slots(self, num_tokens: int) -> int:
+        """Return how many slots a request has once a step is to compute its first num_tokens tokens: one each."""
+        return num_tokens
 
     def has_blocks_for(self, request: Request, num_tokens: int) -> bool:
         """Return True if a running request's tables have, or the pool has, blocks for its first num_tokens tokens."""
@@ -226,11 +231,16 @@ class KVCacheManager:
         num_registrable = self.num_registrable_tokens(request, num_tokens, moment)
         if not num_registrable:
             return
-        if len(self.groups) > 1:  # no hit ends where one of the groups has a partly filled block
-            num_registrable -= num_registrable % self._config.scheduler_block_size
-        self.extend_hashes(request, num_registrable)
-        for group in self.groups:
-            group.register(request, num_registrable)
+        cacheable = [self.num_cacheable_tokens(group, num_registrable) for group in self.groups]
+        self.extend_hashes(request, max(cacheable))
+        for group, num_cacheable in zip(self.groups, cacheable, strict=True):
+            group.register(request, num_cacheable)
+
+    def num_cacheable_tokens(self, group: KVCacheGroup, num_tokens: int) -> int:
+        """Return how many of a request's first tokens can be part of a hit: none ends where a group has a partly filled
+        block.
+        """
+        return num_tokens if len(self.groups) == 1 else num_tokens - num_tokens % self._config.scheduler_block_size
 
     def num_registrable_tokens(self, request: Request, num_tokens: int, moment: Moment) -> int:
         """Return num_tokens after compute, else 0: an earlier hash promises KV that a failed step would never write."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from labengine.config import ConfigError, checked_int, checked_token_ids
+from labengine.config import ConfigError, Drafter, checked_int, checked_token_ids
 
 
 class Proposer(Protocol):
@@ -75,6 +75,8 @@ class FixedDrafts:
 
     token_ids: tuple[int, ...]
     num_drafts: int = 4
+    drafter: Drafter = "lookup"
+    """What edition vllm takes it for."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "token_ids", tuple(checked_token_ids(self.token_ids)))

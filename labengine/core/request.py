@@ -67,6 +67,8 @@ class Request:
     """Tokens that some groups hit at the last look-up and others had dropped; worth caching there. 0 for none."""
     drafts: tuple[int, ...] = ()
     """Guesses of the tokens that follow; the next step that schedules the request judges them."""
+    is_prefilling: bool = False
+    """True after a step that computed some of its tokens, and not the last one. Edition vllm alone keeps it."""
     is_loading: bool = False
     """True while an asynchronous load from the external tier is under way for it."""
 

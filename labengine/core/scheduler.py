@@ -308,7 +308,7 @@ class Scheduler:
             self.append_token(request, token_id)
             if (reason := self.finish_reason(request)) is not None:
                 break
-        self.book_computed(request, request.num_tokens - 1)
+        self.book_accepted(request, request.num_tokens - 1)
         return reason
 
     def num_accepted(self, drafts: Sequence[int], sampled: Sequence[int]) -> int:
@@ -320,6 +320,10 @@ class Scheduler:
         """
         pairs = zip(drafts, sampled, strict=False)
         return next((index for index, (draft, token) in enumerate(pairs) if draft != token), len(drafts))
+
+    def book_accepted(self, request: Request, num_tokens: int) -> None:
+        """Note that the first num_tokens tokens have KV, accepted drafts included, and register their full blocks."""
+        self.book_computed(request, num_tokens)
 
     def fill_in(self, plan: StepPlan, sampled: Sequence[int]) -> bool:
         """Put sampled tokens in the places of UNSAMPLED ones, after an update that assumed that none is an eos.
@@ -405,7 +409,7 @@ class Scheduler:
         drafts: tuple[int, ...] = ()
         if request.drafts:  # of a request that decodes; those that have no room in this step are dropped
             drafts = request.drafts[: num_tokens - 1]
-            is_last, is_decode = True, True
+            is_last, is_decode = True, request.num_generated_tokens > 0
             if len(drafts) < len(request.drafts):
                 self._set(request, "drafts", drafts)
         if request.status is not status:
@@ -549,6 +553,10 @@ class Scheduler:
         Other requests can now read them.
         """
         self.manager.register(request, num_tokens, "computed")
+        self.count_computed(request, num_tokens)
+
+    def count_computed(self, request: Request, num_tokens: int) -> None:
+        """Count the first num_tokens tokens as computed."""
         self._journal.record((setattr, request, "num_computed_tokens", request.num_computed_tokens))
         request.num_computed_tokens = num_tokens
         if TokensComputed in self._hooks:

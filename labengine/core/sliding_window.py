@@ -38,7 +38,12 @@ class SlidingWindowGroup(KVCacheGroup):
     def caches_every_block(self) -> bool:  # type: ignore[override]
         """True when hits may end so often that every block is needed by one of the ends."""
         is_dense = self._config.retention_interval is None
-        return is_dense and self.num_blocks_for_hit * self.block_size >= self._config.scheduler_block_size
+        return is_dense and self._num_kept * self.block_size >= self._config.scheduler_block_size
+
+    @property
+    def _num_kept(self) -> int:
+        """Blocks before a hit's end that are cached for it: also the one that is found and dropped."""
+        return self.num_blocks_for_hit + self.drops_last_block
 
     def num_skipped_tokens(self, num_computed_tokens: int) -> int:
         """Return the number of tokens before the next token's window."""
@@ -52,16 +57,36 @@ class SlidingWindowGroup(KVCacheGroup):
 
     def find_hit(self, request: Request, max_tokens: int, siblings: Sequence[KVCacheGroup]) -> GroupHit:
         """Return, from the right, the first run of cached blocks that is long enough; else the run at the start."""
-        run: list[list[int]] = []  # the last block first, one id per sibling
+        first, run = self._last_run(request, max_tokens, siblings, num_dropped=0)
+        return self._hits(first, run, siblings)
+
+    def find_dropped_hit(self, request: Request, max_tokens: int, siblings: Sequence[KVCacheGroup]) -> GroupHit:
+        """Return a run that is one block longer than a hit needs, without its last block."""
+        first, run = self._last_run(request, max_tokens, siblings, num_dropped=1)
+        length, every = first + len(run), self._aligned_every
+        if len(run) <= self.num_blocks_for_hit:  # it begins with the text: vLLM aligns its end before the drop, too
+            length -= length % every
+        kept = max(0, length - 1)
+        kept -= kept % every
+        return self._hits(first, run[first + len(run) - kept :], siblings)
+
+    def _last_run(
+        self, request: Request, max_tokens: int, siblings: Sequence[KVCacheGroup], num_dropped: int
+    ) -> tuple[int, list[list[int]]]:
+        """Return the index at which the last run of cached blocks begins, and the run, the last block first.
+
+        It is as long as a hit and num_dropped blocks, or else begins with the text.
+        """
+        run: list[list[int]] = []  # one id per sibling
         for index in range(max_tokens // self.block_size - 1, -1, -1):
             found = self._cached_in_all(request, index, siblings)
             if found is None:
                 run.clear()
-            elif run or not (index + 1) % self._aligned_every:
+            elif run or not (index + 1 - num_dropped) % self._aligned_every:
                 run.append(found)
-                if len(run) >= self.num_blocks_for_hit:
-                    return self._hits(index, run, siblings)
-        return self._hits(0, run, siblings)
+                if len(run) >= self.num_blocks_for_hit + num_dropped:
+                    return index, run
+        return 0, run
 
     def _cached_in_all(self, request: Request, index: int, siblings: Sequence[KVCacheGroup]) -> list[int] | None:
         found: list[int] = []
@@ -80,16 +105,32 @@ class SlidingWindowGroup(KVCacheGroup):
         """
         interval = self._config.retention_interval
         every = self._config.scheduler_block_size if interval is None else interval
-        if every and self._is_before_end(index, -(-(index + 1) * self.block_size // every) * every):
+        shift = int(self.drops_last_block)  # the last one that is found lies behind the hit's end
+        if every and self._num_kept * self.block_size >= every:
+            return True
+        if (
+            every
+            and index >= shift
+            and self._is_before_end(index, -(-(index + 1 - shift) * self.block_size // every) * every)
+        ):
             return True
         if interval is None:
             return False
-        ends = (request.num_prompt_tokens - 1, request.shared_prefix_boundary)
+        ends = self._ends_of_prompt(request)
+        if request.shared_prefix_boundary:
+            ends = (*ends, request.shared_prefix_boundary)
         return any(self._is_before_end(index, end - end % self._config.scheduler_block_size) for end in ends)
 
+    def _ends_of_prompt(self, request: Request) -> tuple[int, ...]:
+        """Return where hits of an equal prompt end, and with a dropped block also those of a longer one."""
+        size, num_prompt = self._config.scheduler_block_size, request.num_prompt_tokens
+        if not self.drops_last_block:
+            return (num_prompt - 1,)
+        return max(0, (num_prompt - 1) // size * size - size), max(0, num_prompt // size * size - size)
+
     def _is_before_end(self, index: int, end: int) -> bool:
-        last = end // self.block_size
-        return last - self.num_blocks_for_hit <= index < last
+        last = end // self.block_size + self.drops_last_block
+        return last - self._num_kept <= index < last
 
     def _hits(self, first: int, run: list[list[int]], siblings: Sequence[KVCacheGroup]) -> GroupHit:
         null_blocks = [self._pool.null_block] * first

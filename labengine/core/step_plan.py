@@ -111,7 +111,7 @@ class ScheduledRequest:
         return [
             replace(
                 self,
-                token_ids=(token_id,),
+                token_ids=(max(token_id, 0),),  # a placeholder is computed as some token, and never accepted
                 start=self.start + number,
                 slot_runs=tuple((of_group[number],) for of_group in slots),
                 num_drafts=0,

@@ -24,9 +24,13 @@ class TokenBudgetScheduler(BeamScheduler):
     """
 
     def refuse_what_it_lacks(self, config: EngineConfig, connector: Connector | None) -> None:
-        """Raise ConfigError for state groups beside an external tier: it files KV by blocks of tokens."""
-        if connector is not None and any(group.kind == "state" for group in config.groups):
-            raise ConfigError("the external tier cannot keep states: leave out external, or the state groups")
+        """Raise ConfigError for state groups beside an external tier, which files KV by blocks of tokens, or beside
+        speculation: a state that has seen a rejected draft cannot forget it."""
+        if any(group.kind == "state" for group in config.groups):
+            if connector is not None:
+                raise ConfigError("the external tier cannot keep states: leave out external, or the state groups")
+            if config.num_drafts:
+                raise ConfigError("a state cannot forget a rejected draft: leave out speculation, or the state groups")
 
     def schedule(self) -> StepPlan:
         """Plan running requests in order, then waiting ones, until the step's budget of tokens is spent."""
@@ -44,9 +48,9 @@ class TokenBudgetScheduler(BeamScheduler):
         return StepPlan(tuple(batch), tuple(preempted), self.external.take_loads(), saves, copies, forks)
 
     def _schedule_running(self, chunk: int, preempted: list[int]) -> list[ScheduledRequest]:
-        budget, place, num_preempted = self.config.max_num_batched_tokens, 0, 0
         batch: list[ScheduledRequest] = []
-        while place < len(self.running) and budget:
+        budget, place, num_preempted = self.budget_left(batch), 0, 0
+        while place < len(self.running) and budget > 0:
             request = self.running[place]
             num_tokens = self.num_plannable(request)
             if num_tokens > 1:
@@ -58,11 +62,19 @@ class TokenBudgetScheduler(BeamScheduler):
                 break
             if len(preempted) > num_preempted:  # a victim may have stood at any place, and in the batch or not
                 num_preempted, place = len(preempted), self.running.index(request)
-                budget = self.config.max_num_batched_tokens - sum(part.num_tokens for part in batch)
+                budget = self.budget_left(batch)
             batch.append(self.plan(request, num_tokens, RequestStatus.RUNNING))
-            budget -= num_tokens
+            budget -= num_tokens + self.num_draft_inputs
             place += 1
         return batch
+
+    num_draft_inputs = 0
+    """Tokens of the budget that a scheduled request takes beside its own."""
+
+    def budget_left(self, batch: Sequence[ScheduledRequest]) -> int:
+        """Return how many tokens of one more request a step with this batch can compute."""
+        num_taken = sum(part.num_tokens for part in batch) + self.num_draft_inputs * (len(batch) + 1)
+        return self.config.max_num_batched_tokens - num_taken
 
     def num_plannable(self, request: Request) -> int:
         """Return how many tokens of a running request a step could compute: all that it has; 0 leaves it out."""
@@ -92,9 +104,9 @@ class TokenBudgetScheduler(BeamScheduler):
     def _admit_waiting(self, chunk: int, batch: list[ScheduledRequest]) -> None:
         if not self.waiting:
             return
-        budget = self.config.max_num_batched_tokens - sum(scheduled.num_tokens for scheduled in batch)
+        budget = self.budget_left(batch)
         skipped: list[Request] = []
-        while self.waiting and budget and len(self.running) < self.config.max_num_seqs:
+        while self.waiting and budget > 0 and len(self.running) < self.config.max_num_seqs:
             request, num_waiting = self.next_waiting(), len(self.waiting)
             if self.siblings and not self.has_seats(request):
                 break
@@ -111,7 +123,7 @@ class TokenBudgetScheduler(BeamScheduler):
                 continue
             self._start_running(request)
             batch.append(self.plan(request, num_tokens, RequestStatus.RUNNING))
-            budget -= num_tokens
+            budget -= num_tokens + self.num_draft_inputs
         for request in reversed(skipped):
             self._queue_first(request)
 
@@ -144,9 +156,10 @@ class TokenBudgetScheduler(BeamScheduler):
             return NOT_ADMITTED
         num_computed = hit.num_tokens + num_external
         is_loading = num_external > 0 and self.external.is_async
-        num_tokens = 0 if is_loading else min(request.num_tokens - num_computed, limit)
-        if num_tokens > 0 and not (num_tokens := self.clipped(request, num_computed, num_tokens)):
+        admitted = 0 if is_loading else self.num_admitted(request, num_computed, limit)
+        if admitted is NOT_ADMITTED:
             return NOT_ADMITTED
+        num_tokens = admitted
         self._set(request, "is_loading", is_loading)
         if not self.manager.admit(request, hit, num_computed + num_tokens, num_external, num_spare=num_spare):
             return NOT_ADMITTED
@@ -157,6 +170,14 @@ class TokenBudgetScheduler(BeamScheduler):
         if is_loading:
             self._start_loading(request, num_computed)
         return num_tokens
+
+    def num_admitted(self, request: Request, num_computed: int, limit: int) -> Admission:
+        """Return how many tokens a request that is admitted computes in this step, as far as the step has room.
+
+        NOT_ADMITTED where it would be none: its chunk has to end before its first token (see `clipped`).
+        """
+        num_tokens = min(request.num_tokens - num_computed, limit)
+        return self.clipped(request, num_computed, num_tokens) or NOT_ADMITTED if num_tokens > 0 else num_tokens
 
     def _check_external(self, request: Request, hit: Hit, num_external: Any) -> None:
         """Refuse an override's answer that is no number of tokens behind the hit (LMCache issue 2158: -80)."""

@@ -163,7 +163,13 @@ class RealModel(LoadedModel):
     def __init__(self, name: str, directory: Path, config: EngineConfig, runner: ModelRunner) -> None:
         self.name = name
         num_blocks = runner.kv_tensors.num_blocks
-        self.config = replace(config, num_blocks=num_blocks, groups=runner.groups, eos_token_ids=runner.eos_token_ids)
+        self.config = replace(
+            config,
+            num_blocks=num_blocks,
+            groups=runner.groups,
+            eos_token_ids=runner.eos_token_ids,
+            max_model_len=runner.max_model_len,
+        )
         self.runner = runner
         self.num_layers = runner.num_layers
         self._directory = directory

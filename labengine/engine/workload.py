@@ -20,7 +20,9 @@ from labengine.config import (
 )
 from labengine.core.editions import edition as edition_named
 from labengine.core.parts import Parts
+from labengine.core.proposer import Proposer
 from labengine.core.request import Request
+from labengine.engine.checked_proposer import refuse_wrong_proposer
 from labengine.engine.engine import Engine
 from labengine.engine.simulated import NextToken, SimulatedRunner, default_next_token
 from labengine.record.hooks import Hooks
@@ -28,7 +30,7 @@ from labengine.record.snapshot import Snapshot
 
 _WORKLOAD_KEYS = {"num_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens", "requests"}
 _REQUEST_KEYS = {"step", "prompt", "max_tokens"}
-_SETTINGS = ("watermark", "long_prefill_token_threshold", "retention_interval", "hash_block_size")
+_SETTINGS = ("watermark", "long_prefill_token_threshold", "retention_interval", "hash_block_size", "max_model_len")
 """Settings of EngineConfig that a workload may set; None is the default."""
 
 
@@ -37,16 +39,18 @@ def simulate(
     edition: str | Parts = "labengine",
     next_token: NextToken | None = None,
     hooks: Hooks | None = None,
+    speculation: Proposer | None = None,
 ) -> list[Snapshot]:
     """Run a workload on the simulated model; return one snapshot per step, `step` being the workload's clock from 0.
 
     workload: {num_blocks, block_size, max_num_seqs, max_num_batched_tokens, requests: [{step, prompt: [ids],
     max_tokens, salt?, priority?, arrival?}], groups?: [{kind, block_size?, window?}], watermark?,
-    long_prefill_token_threshold?, retention_interval?, hash_block_size?, policy?}. A request joins before the step of
-    its `step`; requests are numbered from 0 in list order; while nothing waits or runs the clock jumps to the next
-    arrival. A request's `arrival` is its place among those of equal priority, by default its number. Raises
-    ValueError, before the first step, for a request that can never fit and for unknown keys. hooks: their listeners
-    receive every event of the run. edition: its name, or Parts in place of those of `labengine`.
+    long_prefill_token_threshold?, retention_interval?, hash_block_size?, policy?, max_model_len?}. A request joins
+    before the step of its `step`; requests are numbered from 0 in list order; while nothing waits or runs the clock
+    jumps to the next arrival. A request's `arrival` is its place among those of equal priority, by default its number.
+    Raises ValueError, before the first step, for a request that can never fit and for unknown keys. hooks: their
+    listeners receive every event of the run. edition: its name, or Parts in place of those of `labengine`. speculation:
+    what guesses tokens, as Lab takes it.
     """
     if next_token is not None:
         checked_call("next_token", next_token, "request_id", "position")
@@ -54,7 +58,10 @@ def simulate(
         raise ConfigError(f"hooks must be a labengine.record.hooks.Hooks, got {shown(hooks)}")
     config, parts = _config(workload), _parts(edition, workload.get("policy", "fcfs"))
     runner = SimulatedRunner(next_token or default_next_token)
-    engine = Engine(config, runner, parts, Hooks() if hooks is None else hooks)
+    if speculation is not None:
+        refuse_wrong_proposer(speculation)
+    config = _config(workload, speculation)
+    engine = Engine(config, runner, parts, Hooks() if hooks is None else hooks, proposer=speculation)
     arrivals = _arrivals(workload, engine)
     snapshots = []
     clock = 0
@@ -90,13 +97,15 @@ def _arrivals(workload: Mapping[str, Any], engine: Engine) -> deque[tuple[int, R
     return deque(sorted(arrivals, key=lambda arrival: (arrival[0], arrival[1].request_id)))
 
 
-def _config(workload: Mapping[str, Any]) -> EngineConfig:
+def _config(workload: Mapping[str, Any], speculation: Proposer | None) -> EngineConfig:
     _check_keys("workload", workload, _WORKLOAD_KEYS, {"groups", "policy", *_SETTINGS})
     return EngineConfig(
         num_blocks=workload["num_blocks"],
         groups=group_specs(workload),
         max_num_seqs=workload["max_num_seqs"],
         max_num_batched_tokens=workload["max_num_batched_tokens"],
+        num_drafts=0 if speculation is None else speculation.num_drafts,
+        drafter=getattr(speculation, "drafter", "lookup"),
         **{key: workload[key] for key in _SETTINGS if workload.get(key) is not None},
     )
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from random import Random
 
 from check.watched import Watched, watched
+from differential.chance_drafts import ChanceDrafts
 from driving import as_parts
 from fake_tier import FakeTier, Luck, TierDown
 from labengine import events as ev
@@ -23,19 +23,6 @@ from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.engine.engine import Phase
 
 _NAMES = {ev.BlockMerged: "merged", ev.BlockEvicted: "evicted", ev.RequestPreempted: "preempted"}
-
-
-@dataclass(frozen=True)
-class ChanceProposer:
-    """Guesses tokens of an alphabet, as the text's hash decides: often fewer than it may."""
-
-    num_drafts: int
-    alphabet: int
-
-    def propose(self, token_ids: Sequence[int], num_tokens: int) -> tuple[int, ...]:
-        """Return the guesses."""
-        rng = Random(str(token_ids))
-        return tuple(rng.randrange(self.alphabet) for _ in range(rng.randint(0, num_tokens)))
 
 
 class Episode:
@@ -58,7 +45,8 @@ class Episode:
         if with_states:
             self.groups = _with_states(rng, self.groups)
         size = max(group.block_size for group in self.groups)
-        self.tier = _tier(rng) if has_tier and with_tier and not with_states else None
+        is_vllm = with_drafts and as_parts(edition).name == "vllm"  # it has no tier beside drafts, and no short chunks
+        self.tier = _tier(rng) if has_tier and with_tier and not (with_states or is_vllm) else None
         self.alphabet, self._streams = rng.choice((1, 2, 3, 1000)), rng.choice((1, 1, 2, 100))
         self._stems = [self._tokens(rng.randint(1, 5 * size)) for _ in range(rng.randint(1, 3))]
         self.setup: Watched = watched(
@@ -71,7 +59,7 @@ class Episode:
             next_token=self._next_token,
             max_events=5_000,
             watermark=rng.choice((0.0, 0.0, 0.1)) if has_tier else 0.0,  # the nano editions have neither of these
-            long_prefill_token_threshold=rng.choice((0, 0, size)) if has_tier else 0,
+            long_prefill_token_threshold=rng.choice((0, 0, size)) if has_tier and not is_vllm else 0,
             retention_interval=rng.choice((None, None, 0)),
             proposer=self._proposer() if with_drafts else None,
         )
@@ -109,7 +97,7 @@ class Episode:
         num_drafts = self.rng.randint(1, 6)
         if self.alphabet > 3 or self.rng.random() < 0.3:
             return NGram(num_drafts, 1, self.rng.randint(1, 3))
-        return ChanceProposer(num_drafts, self.alphabet)
+        return ChanceDrafts(num_drafts, self.alphabet, self.rng.choice(("lookup", "draft_model", "eagle")))
 
     def operations(self, num_operations: int) -> Iterator[str]:
         """Do them, one at a time; each is named once it is over, or is between two phases."""

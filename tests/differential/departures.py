@@ -33,6 +33,7 @@ KEYS = {
 }
 KEYS |= {"max_num_seqs", "max_num_batched_tokens", "watermark", "long_prefill_token_threshold", "streams", "alphabet"}
 KEYS |= {"policy", "requests", "ops", "tier", "max_steps", "async", "aborts", "resets", "broken"}
+KEYS |= {"speculation", "max_model_len"}
 REQUEST_KEYS = {"step", "prompt", "max_tokens", "salt", "priority", "arrival"}
 OP_KEYS = {"op", "req", "tokens", "salt", "n", "lookup", "external", "delay_cache", "blocks"}
 TIER_KEYS = {"delay", "tokens", "again"}
@@ -153,7 +154,9 @@ def _hits_inside_states(workload: Row) -> bool:
 
 
 def _drafts(workload: Row) -> bool:
-    return bool("drafts" in workload or workload.get("eagle") or any(op.get("lookahead") for op in _ops(workload)))
+    is_refused = "speculation" in workload and (workload.get("async") or _tier(workload))
+    has_ops = any(op.get("lookahead") for op in _ops(workload))
+    return bool(is_refused or has_ops or "drafts" in workload or workload.get("eagle"))
 
 
 def _ops(workload: Row) -> Iterator[Row]:
@@ -240,8 +243,8 @@ DEPARTURES = (
         bridge="`skips` is overridden",
     ),
     Departure(
-        "lookahead and drafts",
-        "none",
+        "drafts, but for those of one scheduler without a tier",
+        "none: `vllm-async`, `replay` and a tier refuse them",
         "speculative decoding takes slots ahead",
         _drafts,
         ("vllm-57104",),
@@ -269,8 +272,8 @@ DEPARTURES = (
     ),
     Departure(
         "`max_model_len`",
-        "`simulate` has none",
-        "ends a request there",
+        "`simulate` has none unless it is given",
+        "always has one, and ends a request there",
         _is_too_long,
     ),
     Departure(

@@ -17,7 +17,7 @@ from differential.vllm_encounters import met_by_ops, met_by_steps, workloads_mee
 from differential.vllm_process import VARIABLE, VERSION, VllmProcess, named_interpreter
 from differential.vllm_tier import DEPARTING, rows_with_tier, tier_workloads
 from vllm_priority_workloads import priority_workload
-from vllm_scheduler_workloads import scheduler_workload
+from vllm_scheduler_workloads import scheduler_workload, speculating_workload
 from vllm_state_workloads import state_workload
 from vllm_workloads import KINDS, op_workload
 
@@ -25,6 +25,7 @@ NUM_OP_WORKLOADS = 2000
 NUM_PREEMPTING_WORKLOADS = 500
 NUM_TIER_WORKLOADS = 2000
 NUM_STATE_WORKLOADS = 500
+NUM_SPECULATING_WORKLOADS = 1500
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +78,18 @@ def test_every_step_with_states_is_equal(vllm: VllmProcess) -> None:
         assert difference is None, f"workload {seed}: {difference}\n{workload}"
         num_steps += len(rows)
     print(f"{NUM_STATE_WORKLOADS} workloads with states, {num_steps} steps, equal after each")
+
+
+def test_every_step_with_drafts_is_equal(vllm: VllmProcess) -> None:
+    num_steps, met = 0, []
+    for seed in range(NUM_SPECULATING_WORKLOADS):
+        workload = speculating_workload(seed)
+        rows = vllm.run_scheduler(workload)
+        difference = first_difference(rows, rows_of_simulate(workload))
+        assert difference is None, f"workload {seed}: {difference}\n{workload}"
+        met.append(met_by_steps(workload, rows))
+        num_steps += len(rows)
+    print(f"{len(met)} workloads with drafts, {num_steps} steps, equal after each; met {dict(workloads_meeting(met))}")
 
 
 @pytest.mark.timeout(1800)

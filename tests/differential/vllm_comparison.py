@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Any
 
+from differential.chance_drafts import ChanceDrafts
 from differential.departures import refuse_departures
 from differential.vllm_labels import group_label, prefix_labels
 from labengine.core.hash_chain import HashChain
@@ -39,7 +40,8 @@ def rows_of_simulate(workload: Row, edition: str | Parts = EDITION) -> list[Row]
     decisions: list[Row] = []
     hooks = Hooks(strict=True)
     hooks.subscribe(lambda event: note_decision(event, decisions))
-    snapshots = simulate(for_simulate(workload), edition, next_token(workload), hooks)
+    speculation = ChanceDrafts(**workload["speculation"]) if "speculation" in workload else None
+    snapshots = simulate(for_simulate(workload), edition, next_token(workload), hooks, speculation)
     labels = labels_of(workload, snapshots[-1].requests)
     return [row_of(snapshot, decided, labels) for snapshot, decided in zip(snapshots, decisions, strict=True)]
 

@@ -12,20 +12,30 @@ import json
 import math
 import shutil
 import tempfile
+import types
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vllm.config import CacheConfig, DeviceConfig, KVEventsConfig, ModelConfig, SchedulerConfig, VllmConfig
+from vllm.config import (
+    CacheConfig,
+    DeviceConfig,
+    KVEventsConfig,
+    ModelConfig,
+    SchedulerConfig,
+    SpeculativeConfig,
+    VllmConfig,
+)
 from vllm.sampling_params import SamplingParams
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import KVCacheConfig
-from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
 from differential import vllm_upstream_pool as pool_rows
+from differential.chance_drafts import ChanceDrafts
 from differential.vllm_upstream_tier import UpstreamTier
 
 MAX_MODEL_LEN = 8192
@@ -78,6 +88,7 @@ class Run:
         self.scheduler = _scheduler(workload, self._groups, hash_block_size, scheduler_class)
         self._tier = UpstreamTier(workload["tier"]) if workload.get("tier") else None
         self.scheduler.connector = self._tier
+        self._drafts = ChanceDrafts(**workload["speculation"]) if workload.get("speculation") else None
         self.requests: dict[str, Request] = {}
         self.preempted: list[int] = []
         numbered = enumerate(workload["requests"])
@@ -110,23 +121,40 @@ class Run:
         output = ModelRunnerOutput(
             req_ids=ids,
             req_id_to_index={request_id: index for index, request_id in enumerate(ids)},
-            sampled_token_ids=[self._sample(request_id) for request_id in ids],
+            sampled_token_ids=[
+                self._sample(request_id, plan.scheduled_spec_decode_tokens.get(request_id, ())) for request_id in ids
+            ],
             logprobs=None,
             prompt_logprobs_dict={},
             pooler_output=[],
             kv_connector_output=self._tier.landed() if self._tier else None,
         )
         self.scheduler.update_from_output(plan, output)
+        if self._drafts is not None:
+            self._draft([ids[i] for i, tokens in enumerate(output.sampled_token_ids) if tokens])
         for request_id in ids:
             self._labels.learn(self.requests[request_id])
         return self.row(clock, {int(request_id): n for request_id, n in plan.num_scheduled_tokens.items()})
 
-    def _sample(self, request_id: str) -> list[int]:
-        """One token for a request that this step brings to its end (vLLM has counted the step's tokens already)."""
+    def _sample(self, request_id: str, drafts: Sequence[int]) -> list[int]:
+        """Tokens for a request that this step brings to its end (vLLM has counted the step's tokens already): one, and
+        one more for each draft that equals it.
+        """
         request = self.requests[request_id]
         if request.num_computed_tokens < request.num_tokens:
             return []
-        return [self.token_at(request_id, request.num_tokens)]
+        tokens = [self.token_at(request_id, request.num_tokens)]
+        for draft in drafts:
+            if draft != tokens[-1]:
+                break
+            tokens.append(self.token_at(request_id, request.num_tokens + len(tokens)))
+        return tokens
+
+    def _draft(self, request_ids: list[str]) -> None:
+        """Guess what follows, as the worker does after a step."""
+        texts = [list(self.requests[request_id].all_token_ids) for request_id in request_ids]
+        guesses = [list(self._drafts.propose(text, self._drafts.num_drafts)) for text in texts]
+        self.scheduler.update_draft_token_ids(DraftTokenIds(request_ids, guesses))
 
     def token_at(self, request_id: str, position: int) -> int:
         """Return the token that a request samples at a position."""
@@ -188,7 +216,7 @@ def _config(workload: Mapping[str, Any], block_size: int) -> VllmConfig:
     limits = SchedulerConfig(
         max_num_seqs=workload["max_num_seqs"],
         max_num_batched_tokens=workload["max_num_batched_tokens"],
-        max_model_len=MAX_MODEL_LEN,
+        max_model_len=workload.get("max_model_len") or MAX_MODEL_LEN,
         enable_chunked_prefill=True,
         is_encoder_decoder=False,
         async_scheduling=False,
@@ -198,12 +226,14 @@ def _config(workload: Mapping[str, Any], block_size: int) -> VllmConfig:
     )
     events = workload.get("kv_events")
     config = VllmConfig(
-        model_config=_model(),
+        model_config=_model(workload.get("max_model_len") or MAX_MODEL_LEN),
         scheduler_config=limits,
         cache_config=cache,
         device_config=DeviceConfig("cpu"),
         kv_events_config=KVEventsConfig(enable_kv_cache_events=True, **events) if events else None,
     )
+    if workload.get("speculation"):
+        config.speculative_config = _speculation(workload["speculation"])
     kept = config.scheduler_config
     asked = (workload["max_num_seqs"], workload["max_num_batched_tokens"], False, True)
     if asked != (kept.max_num_seqs, kept.max_num_batched_tokens, kept.async_scheduling, kept.enable_chunked_prefill):
@@ -211,13 +241,26 @@ def _config(workload: Mapping[str, Any], block_size: int) -> VllmConfig:
     return config
 
 
+def _speculation(asked: Mapping[str, Any]) -> SpeculativeConfig:
+    """An n-gram configuration, renamed: the scheduler asks for derived numbers only, and there is no second model."""
+    num_drafts, method = asked["num_drafts"], {"lookup": "ngram"}.get(asked["drafter"], asked["drafter"])
+    config = SpeculativeConfig(
+        method="ngram", num_speculative_tokens=num_drafts, prompt_lookup_max=2, prompt_lookup_min=1
+    )
+    config.method = method
+    if method != "ngram":
+        layers = types.SimpleNamespace(model_type="none", num_nextn_predict_layers=1)
+        config.draft_model_config = types.SimpleNamespace(hf_config=layers)
+    return config
+
+
 @functools.cache
-def _model() -> ModelConfig:
+def _model(max_model_len: int) -> ModelConfig:
     folder = tempfile.mkdtemp(prefix="no-weights-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    Path(folder, "config.json").write_text(json.dumps(LAYERS))
+    Path(folder, "config.json").write_text(json.dumps({**LAYERS, "max_position_embeddings": max_model_len}))
     return ModelConfig(
-        model=folder, tokenizer=folder, skip_tokenizer_init=True, dtype="float32", seed=0, max_model_len=MAX_MODEL_LEN
+        model=folder, tokenizer=folder, skip_tokenizer_init=True, dtype="float32", seed=0, max_model_len=max_model_len
     )
 
 

@@ -23,7 +23,7 @@ def next_token(workload: dict[str, Any]) -> Callable[[int, int], int]:
 
 def for_simulate(workload: dict[str, Any]) -> dict[str, Any]:
     """The workload in simulate's own keys."""
-    return {key: value for key, value in workload.items() if key not in ("streams", "alphabet")}
+    return {key: value for key, value in workload.items() if key not in ("streams", "alphabet", "speculation")}
 
 
 def scheduler_workload(seed: int) -> dict[str, Any]:
@@ -52,6 +52,30 @@ def scheduler_workload(seed: int) -> dict[str, Any]:
     needed = max(_num_blocks_needed(layout, workload["max_num_batched_tokens"], request) for request in requests)
     slack = rng.choice((0, 0, 0, 1, 2, needed // 4))
     return workload | {"num_blocks": 1 + needed + slack, "requests": requests}
+
+
+def speculating_workload(seed: int) -> dict[str, Any]:
+    """One workload with drafts, many of them right: of a look-up, of a draft model or of EAGLE's head.
+
+    Some requests reach max_model_len before max_tokens.
+    """
+    rng = Random(f"speculation {seed}")
+    workload = scheduler_workload(rng.randrange(10**9))
+    num_drafts, seqs = rng.randint(1, 5), workload["max_num_seqs"]
+    drafter = rng.choice(("lookup", "draft_model", "eagle", "eagle"))
+    workload["alphabet"] = rng.choice((1, 2, 3))
+    workload["speculation"] = {"num_drafts": num_drafts, "alphabet": workload["alphabet"], "drafter": drafter}
+    workload["max_num_batched_tokens"] = max(workload["max_num_batched_tokens"], seqs * (2 + num_drafts))
+    if workload.get("long_prefill_token_threshold", 0) <= num_drafts:  # vLLM fails an assertion
+        workload.pop("long_prefill_token_threshold", None)
+    requests = workload["requests"]
+    if rng.random() < 0.3:
+        workload["max_model_len"] = max(len(one["prompt"]) for one in requests) + rng.randint(2, 12)
+    longest = max(len(one["prompt"]) + one["max_tokens"] for one in requests) + 2 * num_drafts + 1
+    groups = workload["groups"]
+    needed = sum(-(-longest // group["block_size"]) for group in groups)
+    workload["num_blocks"] = 1 + needed + rng.choice((0, 0, rng.randint(0, needed)))
+    return workload
 
 
 def _group(size: int, window: int | None) -> dict[str, Any]:

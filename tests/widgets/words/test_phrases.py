@@ -85,6 +85,9 @@ EVENTS: list[ev.Event] = [
     *(ev.ForwardRan(requests, tokens) for requests, tokens in product((1, 2), (1, 8192))),
     *(ev.TokensComputed(0, n) for n in (1, 15)),
     *(ev.TokenSampled(1, token_id, 9) for token_id in (0, 7)),
+    *(ev.TokensDrafted(1, tuple(range(n))) for n in (0, 1, 5)),
+    *(ev.DraftsJudged(1, *numbers) for numbers in product((0, 1, 3), (0, 1, 4))),
+    *(ev.RequestScheduled(0, 9, 1 + n, False, "running", n) for n in (1, 4)),
     *(ev.ViolationFound("read", message, (0,), (1,), 1, None) for message in STRANGE),
     *(ev.DecisionDiffered("Mine.skips", "Skips.skips", text, "False", n) for text, n in product(STRANGE, (-1, 1))),
 ]

@@ -86,7 +86,11 @@ function tokensByTable(scene: SceneState, id: number): (number | null)[] {
   const request = homeOf(scene, id);
   if (!request) return [];
   const from = scene.homeIndex[id] * scene.groups[scene.homeGroup[id]].size;
-  return request.tokensBetween(from, from + fillOf(scene, id));
+  const end = from + fillOf(scene, id),
+    tokens = request.tokensBetween(from, end);
+  return request.drafts.length && end > request.numTokens // written, and not judged yet
+    ? [...tokens, ...request.drafts.slice(Math.max(0, from - request.numTokens), end - request.numTokens)]
+    : tokens;
 }
 
 // Notes the slots that the forward pass wrote: how full the blocks are, and which slots are not as the tables say.

@@ -64,6 +64,7 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
     const request = scene.own(id);
     request.status = status;
     request.drafts = request.drafts.slice(0, numDrafts);
+    if (request.rejected) request.rejected = [Math.max(request.rejected[0], start + num), request.rejected[1]];
     request.isLoading = false;
     request.scheduled = { start, num, isPrefill };
     scene.scheduled.push(id);
@@ -309,10 +310,23 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
 
   TokensDrafted(scene, [, id, tokens]) {
     scene.own(id).drafts = tokens;
+    scene.hasDrafts = true;
   },
 
-  DraftsJudged(scene, [, id]) {
-    scene.own(id).drafts = [];
+  // The slots of rejected guesses no longer count as filled.
+  DraftsJudged(scene, [, id, numAccepted, numRejected]) {
+    const request = scene.own(id);
+    request.drafts = [];
+    request.numJudged += numAccepted + numRejected;
+    request.numAccepted += numAccepted;
+    if (!request.scheduled || !numRejected) return;
+    const end = request.scheduled.start + request.scheduled.num,
+      start = end - numRejected;
+    request.rejected = [start, Math.max(end, request.rejected?.[1] ?? 0)];
+    request.tables.forEach((table: number[], group: number) => {
+      request.written[group] = Math.min(request.written[group], start);
+      for (const block of table.slice(Math.floor(start / scene.groups[group].size))) touch(scene, block);
+    });
   },
 
   ViolationFound(scene, [, , , , blocks]) {

@@ -14,6 +14,9 @@ export class RequestRecord {
   hit: number | null = null; // tokens found in the cache when it was admitted; null before
   external = 0; // tokens that the external tier held beyond them
   drafts: number[] = []; // guesses of the tokens that follow
+  rejected: [start: number, end: number] | null = null; // slots that hold the KV of rejected guesses, from numComputed on
+  numJudged = 0; // guesses that were judged, as far as this scene has seen it
+  numAccepted = 0;
   scheduled: { start: number; num: number; isPrefill: boolean } | null = null; // in this step
   priority = 0; // smaller is more urgent
   numPreempted = 0;
@@ -87,6 +90,13 @@ export class RequestRecord {
     return this.store.prefixHash(size, index, this.numTokens);
   }
 
+  // True for a slot whose KV is that of a rejected guess.
+  isGarbage(position: number) {
+    return (
+      this.rejected !== null && position >= Math.max(this.rejected[0], this.numComputed) && position < this.rejected[1]
+    );
+  }
+
   // Tables that this record alone may change.
   ownTables() {
     if (this.tablesStamp !== this.stamp) {
@@ -101,6 +111,7 @@ export class RequestRecord {
     this.status = status;
     this.numComputed = 0;
     this.drafts = [];
+    this.rejected = null;
     this.tables = this.tables.map(() => []);
     this.written = this.written.map(() => 0);
     this.tablesStamp = this.stamp;

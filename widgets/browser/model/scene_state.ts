@@ -73,6 +73,7 @@ export class SceneState {
   moment = 0;
   version: number; // of what the recording has forgotten
   edition = "";
+  hasDrafts = false; // a proposer has guessed tokens
   violations: number[] = []; // numbers of the ViolationFound events
   tier: Tier;
   map: PrefixMap;

@@ -14,6 +14,7 @@ export interface ScheduledShare {
   start: number;
   num: number;
   isPrefill: boolean;
+  numDrafts: number;
 }
 
 // Slots that the forward pass wrote for one request, run by run.
@@ -103,8 +104,8 @@ const NOTES: { [Kind in EventKind]?: Note<Kind> } = {
   StepRolledBack(facts) {
     Object.assign(facts, empty(), { step: facts.step, base: facts.start, isStep: true, isRolledBack: true });
   },
-  RequestScheduled(facts, [, request, start, num, isPrefill]) {
-    facts.scheduled.set(request, { start, num, isPrefill });
+  RequestScheduled(facts, [, request, start, num, isPrefill, , numDrafts]) {
+    facts.scheduled.set(request, { start, num, isPrefill, numDrafts });
   },
   PrefixHit(facts, [, request, num, blocks], event) {
     facts.hits.set(request, { num, blocks, event });

@@ -58,18 +58,21 @@ export function paintHead(head: HeadElement, { side, scene, facts, violations }:
   const isOver = request.status === "finished" && !request.isHolding,
     doing = now && !isOver ? now : null;
   say(head.doing, doing ? (doing.isPrefill ? `prefill ${doing.num}` : `decode ${doing.num}`) : "");
+  head.doing.title = doing?.numDrafts ? `its newest token, and ${doing.numDrafts} guessed` : "";
   head.doing.classList.toggle("le-tables-is-doing", Boolean(doing));
   head.parentElement?.classList.toggle("le-is-over", isOver);
   const external = request.external,
     counts = countsOf(request, written, external),
     again = request.numPreempted;
   const priority = request.priority ? ` · priority ${request.priority}` : "";
-  say(head.facts, progress(counts) + priority + (again ? ` · ↺${again}×` : ""));
+  const judged = request.numJudged ? ` · ${request.numAccepted}/${request.numJudged} accepted` : "";
+  say(head.facts, progress(counts) + priority + judged + (again ? ` · ↺${again}×` : ""));
   put(
     head.facts,
     "title",
     progressInFull(counts) +
       (priority ? `; priority ${request.priority}: smaller is more urgent` : "") +
+      (judged ? `; ${request.numAccepted} of ${request.numJudged} guesses accepted` : "") +
       (again ? `; preempted ${again === 1 ? "once" : `${again} times`}` : ""),
   );
 }

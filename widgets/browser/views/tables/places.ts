@@ -65,16 +65,16 @@ export function placesOf(view: TablesView, id: number, group: number, layout: Ta
     { size } = groupOf(scene, group);
   const table = request.tables[group] || [],
     isText = layout.kind !== "chips",
-    stateAt = stateOf(request, facts, id, group);
+    stateAt = stateOf(request, facts, id, group),
+    shown = request.drafts.length ? [...request.tokens, ...request.drafts] : request.tokens;
   return Array.from({ length: numPlaces(scene, facts, id, group) }, (_, index) => {
     const block = table[index],
       look = isNull(scene, block) ? null : lookOf(scene, block);
     const found = look ? undefined : facts.hits.get(id)?.blocks?.[group]?.[index];
     const was = facts.merged.get(`${id}:${group}:${index}`)?.was,
       states: string[] = [];
-    const tokens = request.tokens.slice(index * size, (index + 1) * size);
-    for (let i = 0; i < size; i++)
-      states.push(index * size + i < request.tokens.length ? stateAt(index * size + i) : "none");
+    const tokens = shown.slice(index * size, (index + 1) * size);
+    for (let i = 0; i < size; i++) states.push(stateAt(index * size + i));
     const texts = isText
       ? tokens.slice(0, layout.kind === "slots" ? size : MAX_TEXTS).map((token) => stage.text(side, token))
       : [];

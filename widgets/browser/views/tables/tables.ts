@@ -93,6 +93,7 @@ class Tables {
     this.takeViolations(moment);
     const layout = this.layoutFor(shown);
     this.element.classList.toggle("le-is-empty", !shown.length);
+    this.element.classList.toggle("le-has-drafts", scene.hasDrafts);
     const items: (RowItem | LeftOut)[] = shown.map((id) => ({
       key: id,
       id,

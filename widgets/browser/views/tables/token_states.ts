@@ -25,7 +25,10 @@ export const STATES = [
   ["plan", "scheduled", "will be computed in this step"],
   ["now", "this step", "computed in this step"],
   ["todo", "not yet", "its KV is nowhere yet"],
+  ["draft", "guessed", "a guess: the step computes it, and keeps it if the model samples the same token"],
+  ["garbage", "rejected", "KV of a rejected guess: written over before anything reads it"],
 ];
+const OF_DRAFTS = ["draft", "garbage"];
 const FAULTS: Record<string, string> = { hole: "never written, though it will be read", wrong: "another token's KV" };
 
 // Room for the token that this step will sample is there from the step's beginning.
@@ -33,7 +36,8 @@ export function numPlaces(scene: Scene, facts: StepFacts, id: number, group: num
   const request = scene.request(id),
     { size } = groupOf(scene, group);
   const numComing = facts.sampled.has(id) || request.status === "finished" || facts.isIdle(id) ? 0 : 1;
-  return Math.max((request.tables[group] || []).length, Math.ceil((request.tokens.length + numComing) / size));
+  const numTokens = request.tokens.length + Math.max(numComing, request.drafts.length);
+  return Math.max((request.tables[group] || []).length, Math.ceil(numTokens / size));
 }
 
 // The state of the token at a position of a request, in one group.
@@ -44,6 +48,8 @@ export function stateOf(request: RequestRecord, facts: StepFacts, id: number, gr
   const end = facts.finished.has(id) && now ? now.start + now.num : request.numComputed;
   const share = facts.slots.some((slots) => slots.request === id && slots.group === group) ? "now" : "plan";
   return (position: number) => {
+    if (request.isGarbage(position)) return "garbage";
+    if (position >= request.numTokens) return position < request.numTokens + request.drafts.length ? "draft" : "none";
     if (now && position >= now.start && position < now.start + now.num) return share;
     if (position >= end) return "todo";
     return position < hit ? "hit" : position < loaded ? "loaded" : "done";
@@ -56,6 +62,7 @@ export function legend() {
   for (const [state, words, explained] of STATES) {
     const item = make("span", "le-tables-key");
     item.title = explained;
+    if (OF_DRAFTS.includes(state)) item.classList.add("le-tables-of-drafts");
     item.append(make("i", `le-tables-swatch le-tok-${state}`), words);
     made.append(item);
   }
@@ -66,7 +73,11 @@ export function legend() {
 export function numWritten(request: RequestRecord, facts: StepFacts, id: number) {
   const now = facts.scheduled.get(id),
     isThere = facts.slots.some((slots) => slots.request === id && slots.group === 0);
-  return now && isThere ? Math.max(request.numComputed, now.start + now.num) : request.numComputed;
+  if (!now || !isThere) return request.numComputed;
+  return Math.max(
+    request.numComputed,
+    Math.min(now.start + now.num, request.rejected?.[0] ?? request.numTokens, request.numTokens),
+  );
 }
 
 const GENERATED = 5; // letters of room for a token that is not known yet

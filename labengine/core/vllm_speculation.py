@@ -1,0 +1,177 @@
+"""Speculative decoding as vLLM's synchronous scheduler has it (0.32): what it does otherwise than labengine."""
+
+from __future__ import annotations
+
+from labengine.config import ConfigError, EngineConfig
+from labengine.core.connector import Connector
+from labengine.core.kv_cache_group import KVCacheGroup
+from labengine.core.kv_cache_manager import KVCacheManager
+from labengine.core.prefix_lookup import Hit, PrefixLookup
+from labengine.core.request import FinishReason, Request, RequestStatus
+from labengine.core.scheduler import NOT_ADMITTED, Admission
+from labengine.core.step_plan import ScheduledRequest
+from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.events import UNKNOWN_TOKEN
+
+
+class VllmSpeculation(TokenBudgetScheduler):
+    """Drafts take blocks as any token does, and preempt for them. A block that they fill is registered when the next
+    step allocates: never, if the request ends before.
+    """
+
+    _has_run = _has_prefilled = False
+    """Of the step that is planned: whether it schedules requests that ran before, and one of them in its prompt."""
+
+    def refuse_what_it_lacks(self, config: EngineConfig, connector: Connector | None) -> None:
+        """Raise ConfigError for settings with which vLLM fails, or whose effects are not modelled."""
+        super().refuse_what_it_lacks(config, connector)
+        if config.num_drafts and connector is not None:
+            raise ConfigError("edition vllm has no external tier beside speculation; use edition 'labengine'")
+        if 0 < config.long_prefill_token_threshold <= config.num_drafts:
+            raise ConfigError(
+                f"long_prefill_token_threshold={config.long_prefill_token_threshold} is less than the "
+                f"{1 + config.num_drafts} tokens of a padded decode, for which vLLM 0.32 fails an assertion: give a "
+                "larger one, or edition 'labengine'"
+            )
+
+    @property
+    def num_draft_inputs(self) -> int:  # type: ignore[override]
+        """Tokens of the budget that a draft model takes per request beside the request's own."""
+        return 1 if self.config.drafter == "draft_model" else 0
+
+    def num_wanted_drafts(self, request: Request) -> int:
+        """Return how many drafts a decoding request gets: all, though max_tokens may cut what they yield."""
+        is_decoding = request.status is RequestStatus.RUNNING and not request.is_prefilling
+        return self.config.num_drafts if is_decoding else 0
+
+    def num_affordable_drafts(self, request: Request) -> int:
+        """Return all drafts: other requests are preempted for their blocks."""
+        return len(request.drafts)
+
+    def num_plannable(self, request: Request) -> int:
+        """Return how many tokens a step could compute, and still have a position for the token that it samples."""
+        num_tokens = super().num_plannable(request)
+        if self.config.max_model_len:
+            num_tokens = min(num_tokens, self.config.max_model_len - request.num_computed_tokens - 1)
+        return num_tokens
+
+    def _schedule_running(self, chunk: int, preempted: list[int]) -> list[ScheduledRequest]:
+        were_prefilling = {request.request_id for request in self.running if request.is_prefilling}
+        batch = super()._schedule_running(chunk, preempted)
+        self._has_run = bool(batch)
+        self._has_prefilled = any(part.request_id in were_prefilling for part in batch)
+        return batch
+
+    def num_admitted(self, request: Request, num_computed: int, limit: int) -> Admission:
+        """Return how many tokens an admitted request computes.
+
+        One with a single token left is padded with placeholders for drafts, so that all decodes of the step are equally
+        long; if they do not fit, it waits.
+        """
+        num_tokens = super().num_admitted(request, num_computed, limit)
+        num_padded = 1 + self.config.num_drafts
+        if not self._is_padded(request, num_computed):
+            return num_tokens
+        return num_padded if num_padded <= limit else NOT_ADMITTED
+
+    def _is_padded(self, request: Request, num_computed: int) -> bool:
+        is_decode = request.num_tokens - num_computed == 1 and not self._has_prefilled
+        end, limit = num_computed + 1 + self.config.num_drafts, self.config.max_model_len
+        has_room = not limit or end + 1 <= limit
+        return self.config.num_drafts > 0 and is_decode and has_room and (self._has_run or num_computed > 0)
+
+    def plan(self, request: Request, num_tokens: int, status: RequestStatus) -> ScheduledRequest:
+        """Add a request that has its blocks to the step, with placeholders where it was padded."""
+        num_padding = request.num_computed_tokens + num_tokens - request.num_tokens - len(request.drafts)
+        if num_padding > 0:
+            self.set_drafts(request, (UNKNOWN_TOKEN,) * num_padding)
+        part = super().plan(request, num_tokens, status)
+        if request.is_prefilling is part.samples:
+            self._set(request, "is_prefilling", not part.samples)
+        return part
+
+    def book_accepted(self, request: Request, num_tokens: int) -> None:
+        """Note that the first num_tokens tokens have KV. Their blocks are registered when the next step allocates."""
+        self.count_computed(request, num_tokens)
+
+    def finish_reason(self, request: Request) -> FinishReason | None:
+        """Return "length" also at max_model_len."""
+        if request.num_tokens == self.config.max_model_len:
+            return super().finish_reason(request) or "length"
+        return super().finish_reason(request)
+
+    def refuse_what_never_fits(self, request: Request) -> None:
+        """Raise ConfigError for a request that the pool could not hold with all its drafts and the drafter's KV."""
+        super().refuse_what_never_fits(request)
+        config, num_usable = self.config, self.manager.pool.num_usable
+        num_slots = self.manager.num_slots(request.max_kv_tokens + config.num_drafts)
+        if (needed := self.manager.num_blocks_needed(num_slots)) > num_usable:
+            raise ConfigError(
+                f"with {config.num_drafts} drafts a prompt of {request.num_prompt_tokens} tokens with max_tokens="
+                f"{request.sampling.max_tokens} needs {needed} blocks, and the pool has {num_usable}: lower one of "
+                f"them, or use num_blocks={needed + config.num_blocks - num_usable} or more"
+            )
+
+
+class VllmSpeculationManager(KVCacheManager):
+    """Keeps slots behind a step's tokens, in which the drafter writes KV while it guesses."""
+
+    def num_slots(self, num_tokens: int) -> int:
+        """Return num_tokens and the drafter's slots, up to the longest request."""
+        config = self._config
+        num_lookahead = 0 if config.drafter == "lookup" else config.num_drafts
+        return min(num_tokens + num_lookahead, config.max_model_len or num_tokens + num_lookahead)
+
+    def num_cacheable_tokens(self, group: KVCacheGroup, num_tokens: int) -> int:
+        """Return one block more where a hit drops its last block: it has to be found first."""
+        aligned = super().num_cacheable_tokens(group, num_tokens)
+        if len(self.groups) == 1 or not aligned or not group.drops_last_block:
+            return aligned
+        return min(num_tokens, aligned + group.block_size)
+
+
+class VllmPrefixLookup(PrefixLookup):
+    """With EAGLE each group drops the last block that it finds: the head needs hidden states of the tokens before.
+
+    Of several groups each looks one block past the length that the others accept, and drops that block. Source: vLLM's
+    HybridKVCacheCoordinator.find_longest_cache_hit (0.32).
+    """
+
+    def longest_hit(self, request: Request, max_tokens: int) -> Hit:
+        """Return the longest hit on at most max_tokens leading tokens, without the block that is dropped."""
+        if not self._groups[0].drops_last_block:
+            return super().longest_hit(request, max_tokens)
+        if len(self._groups) == 1:
+            (group,) = self._groups
+            (block_ids,) = group.find_dropped_hit(request, max_tokens, self._groups)
+            return Hit(len(block_ids) * group.block_size, (tuple(block_ids),))
+        found: dict[int, list[int]] = {}
+        dropped: set[int] = set()
+        is_simple = len(self._kinds) == 2 and self._kinds[0][0].spec.kind == "full"
+        length, longest = max_tokens, 0
+        while True:
+            num_tokens = length
+            for siblings in self._kinds:
+                first = siblings[0]
+                if first.has_every_shorter_hit and first.index in found:
+                    num_tokens = min(num_tokens, len(found[first.index]) * first.block_size)
+                    continue
+                before, drops = num_tokens, first.index not in dropped
+                if drops:
+                    limit = min(num_tokens + first.block_size, request.num_tokens)
+                    hits = first.find_dropped_hit(request, limit, siblings)
+                    dropped.add(first.index)
+                else:
+                    hits = first.find_hit(request, num_tokens, siblings)
+                num_tokens = len(hits[0]) * first.block_size
+                if not drops and num_tokens < before:
+                    dropped.clear()
+                found.update((group.index, hit) for group, hit in zip(siblings, hits, strict=True))
+                longest = max(longest, num_tokens)
+            if num_tokens >= length:
+                break
+            length = num_tokens
+            if is_simple:
+                break
+        sizes = [group.block_size for group in self._groups]
+        return Hit(length, tuple(tuple(found[i][: length // size]) for i, size in enumerate(sizes)), longest)
