@@ -25,7 +25,8 @@ class TokenBudgetScheduler(BeamScheduler):
 
     def refuse_what_it_lacks(self, config: EngineConfig, connector: Connector | None) -> None:
         """Raise ConfigError for state groups beside an external tier, which files KV by blocks of tokens, or beside
-        speculation: a state that has seen a rejected draft cannot forget it."""
+        speculation: a state that has seen a rejected draft cannot forget it.
+        """
         if any(group.kind == "state" for group in config.groups):
             if connector is not None:
                 raise ConfigError("the external tier cannot keep states: leave out external, or the state groups")
