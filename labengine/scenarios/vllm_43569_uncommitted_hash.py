@@ -6,11 +6,10 @@ that the pull request names to get there, preemption by priority is played: not 
 
 from __future__ import annotations
 
-from labengine.core.editions import VLLM
+from labengine.core.editions import VLLM, VllmScheduler, edition
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.parts import Parts
 from labengine.core.request import Request
-from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.events import BlockCached, BlockEvicted, PrefixHit, RequestPreempted, StepEnded
 from labengine.lab import Lab
 from labengine.scenarios.counts import events_of, num_misread_requests, num_preemptions
@@ -18,18 +17,7 @@ from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPa
 from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
 
 
-class Priority(TokenBudgetScheduler):
-    """Priority scheduling as vLLM's: the victim is the running request of the lowest priority.
-
-    Here that is the request with the longest prompt; vLLM takes the priority that a request came with.
-    """
-
-    def choose_victim(self, request: Request) -> Request:
-        """Return the running request of the lowest priority, which may have been scheduled in this very step."""
-        return max(self.running, key=lambda other: other.num_prompt_tokens)
-
-
-class RollsBack(Priority):
+class RollsBack(VllmScheduler):
     """What the pull request is for: hashes of blocks that no step has computed are taken back with the blocks."""
 
     def take_blocks(self, victim: Request) -> None:
@@ -40,28 +28,29 @@ class RollsBack(Priority):
         super().take_blocks(victim)
 
 
+BY_PRIORITY = edition("vllm", "priority")
 EAGER = Column(
-    "vllm, priorities",
-    Parts(name="vllm, priorities", scheduler=Priority).overriding(VLLM),
+    "vllm, priority",
+    "vllm",
     "Registers blocks when they are scheduled; a victim's hashes stay, also of blocks never computed: as vLLM 0.32.",
 )
 LATE = Column(
     "after compute",
-    Parts(name="vllm, priorities, after compute", scheduler=Priority, kv_cache_manager=KVCacheManager).overriding(VLLM),
+    Parts(name="vllm, priority, after compute", kv_cache_manager=KVCacheManager).overriding(BY_PRIORITY),
     "labengine's way: registers blocks after compute, so that a victim of the same step has no hash for them yet.",
 )
 ROLLED_BACK = Column(
     "PR 43569",
-    Parts(name="vllm, priorities + PR 43569", scheduler=RollsBack).overriding(VLLM),
+    Parts(name="vllm, priority + PR 43569", scheduler=RollsBack).overriding(BY_PRIORITY),
     "Registers early, and forgets what was not computed when a victim's blocks are freed.",
 )
 FIRST_COME = Column(
-    "vllm", "vllm", "First come, first served: the victim is the youngest, which this step has not reached."
+    "first come, first served", VLLM, "The victim is the youngest request, which the step has not reached."
 )
 
 
 class UncommittedHash(Scenario):
-    """A, a long prompt of low priority, is computed in chunks; B, a short one of high priority, needs its blocks."""
+    """A, a long prompt that is not urgent, is computed in chunks; B, a short one that is urgent, needs its blocks."""
 
     id = "vllm-43569"
     title = "A preempted request leaves hashes of blocks that were never computed"
@@ -87,8 +76,9 @@ class UncommittedHash(Scenario):
         answer="holds in part",
         reason=(
             "For preemption by priority: 0.32.0 takes the victim out of the step and frees its blocks with their "
-            "hashes. For an abort it is not shown here: that needs an abort between scheduling and computing, "
-            "which another pull request reports for Mamba groups."
+            "hashes. Its own scheduler, given these requests, admits A again with 24 tokens, of which it had planned "
+            "no step to compute the last four; no worker was run. For an abort it is not shown here: that needs an "
+            "abort between scheduling and computing, which another pull request reports for Mamba groups."
         ),
         passages=(
             CodePassage(
@@ -127,25 +117,29 @@ class UncommittedHash(Scenario):
     seen_by = ("named", "read")
     question = "A's second chunk is scheduled, A is preempted in the same step, and comes back: what does it find?"
     columns = (EAGER, LATE, ROLLED_BACK, FIRST_COME)
-    settings = settings(num_blocks=6, block_size=4, long_prefill_token_threshold=8)
+    settings = settings(
+        num_blocks=9, block_size=4, policy="priority", max_num_batched_tokens=12, long_prefill_token_threshold=8
+    )
     roles = ("the bug: registered when scheduled", "labengine's way: registered after compute")
     guide = (
         GuideStop(
-            "A step has computed eight tokens of A's long prompt, and all four of B's. B has priority.", StepEnded
+            "A step has computed twelve tokens of A's long prompt. Then comes B, which is more urgent; nobody is "
+            "preempted to admit it.",
+            StepEnded,
         ),
         GuideStop(
-            "The next step schedules A's next eight tokens. Left, their two blocks are registered at once.",
+            "The third step schedules A's tokens 20 to 27. Left, their two blocks are registered at once.",
             BlockCached,
-            lambda event: event.request_id == 0 and event.index == 2,
+            lambda event: event.request_id == 0 and event.index == 5,
         ),
         GuideStop(
-            "Then B needs a block, none is free, and A has the lowest priority: it is preempted in the middle of the "
-            "step. Left, its blocks keep their hashes, also those that were to be computed now.",
+            "Then B needs a block, none is free, and A is the least urgent: it is preempted in the middle of the step. "
+            "Left, its blocks keep their hashes, also those that were to be computed now.",
             RequestPreempted,
         ),
         GuideStop("B takes one of A's blocks; the other one stays in the free queue.", BlockEvicted),
         GuideStop(
-            "B has ended, and A comes back. Right, it finds the eight tokens that were computed. Left, twelve: four of "
+            "B has ended, and A comes back. Right, it finds the twenty tokens that were computed. Left, 24: four of "
             "them are in a block that no step has written.",
             PrefixHit,
             lambda event: event.request_id == 0,
@@ -155,10 +149,11 @@ class UncommittedHash(Scenario):
     sentences = sentences(guide)
 
     def play(self, lab: Lab) -> None:
-        """Run A (17 tokens) and B (4 tokens, one block and then another)."""
-        lab.add(token_ids=range(100, 117), max_tokens=1)
-        lab.add(token_ids=range(200, 204), max_tokens=3)
-        for _ in range(5):
+        """Run A (29 tokens, priority 5) and, a step later, B (4 tokens, one block and then another; priority 0)."""
+        lab.add(token_ids=range(100, 129), max_tokens=1, priority=5)
+        lab.step()
+        lab.add(token_ids=range(200, 204), max_tokens=3, priority=0)
+        for _ in range(4):
             lab.step()
 
     def measure(self, lab: Lab) -> dict[str, int]:
@@ -175,7 +170,7 @@ class UncommittedHash(Scenario):
         found = "tokens that A finds when it comes back"
         eager, late, rolled, first_come = (table[column.name] for column in self.columns)
         return (
-            f"When it comes back A finds {eager[found]} tokens, of which 8 were computed; {late[found]} where hashes "
+            f"When it comes back A finds {eager[found]} tokens, of which 20 were computed; {late[found]} where hashes "
             f"are registered after compute, and {rolled[found]} with the pull request. First come, first served, "
             f"{first_come['requests that misread']} requests misread: the youngest request is preempted, and a step "
             f"reaches it last."

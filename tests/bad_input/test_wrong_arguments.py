@@ -71,6 +71,7 @@ TAKES: dict[str, tuple[object, ...]] = {
     "title": (None, *TEXTS),
     "path": ("x",),
     "prompt": TEXTS,
+    "priority": (-1, *INTS),
     "prompts": ([], *TEXTS),
     "cache_salt": (None, *TEXTS),
     "extra_keys": (None, {}),

@@ -47,8 +47,7 @@ class Engine:
         self,
         num_blocks: int,
         groups: Sequence[tuple[int, int | None]] = FULL,
-        *,
-        retention_interval: int | None = None,
+        **limits: Any,
     ) -> None:
         hash_block_size = min(size for size, _ in groups)
         settings = {
@@ -59,17 +58,17 @@ class Engine:
             "max_num_batched_tokens": 8192,
             "watermark": 0.0,
             "long_prefill_token_threshold": 0,
-            "retention_interval": retention_interval,
+            "retention_interval": None,
             "is_async": False,
             "transfers": None,
-        }
+        } | limits
         self.core = VllmCore(settings, range(20_000, 30_000))
         self._hasher = kv_cache_utils.get_request_block_hasher(hash_block_size, sha256)
         self.found: list[int] = []
         self.num_computed = 0
 
     def add(self, prompt: Iterable[int], max_tokens: int = 1, **keys: Any) -> None:
-        """Queue a request. keys: cache_salt, lora_request."""
+        """Queue a request. keys: cache_salt, lora_request, priority."""
         name = str(len(self.core.requests))
         self.core.requests[name] = request = Request(
             request_id=name,
@@ -125,6 +124,40 @@ def same_step_hit() -> Rows:
         engine.add([*range(10, 18), *range(own, own + 3)], 6)
     first = engine.step()
     return {AS_IT_IS: {"requests that wait a step": 3 - len(first), "prompt tokens computed": engine.num_computed}}
+
+
+def uncommitted_hash() -> Rows:
+    """Pull request 43569: A's chunk is scheduled, and A preempted in the same step; its blocks are found again."""
+    limits = {"max_num_seqs": 4, "max_num_batched_tokens": 12, "long_prefill_token_threshold": 8}
+    engine = Engine(9, policy="priority", **limits)
+    core, manager = engine.core, engine.core.scheduler.kv_cache_manager
+    written: dict[tuple[int, int], tuple[str, int]] = {}
+    misread: set[str] = set()
+    starts: list[int] = []
+
+    def follow(call: str) -> None:
+        """Note which slots the plan writes, and who would read one that holds another token, or none."""
+        for name, (start, num_tokens) in core.plan.items() if call == "schedule" else ():
+            (table,) = manager.get_block_ids(name)
+            slots = [(table[position // 4], position % 4) for position in range(start + num_tokens)]
+            written.update({slots[position]: (name, position) for position in range(start, len(slots))})
+            if any(written.get(slot) != (name, position) for position, slot in enumerate(slots)):
+                misread.add(name)
+            if name == "0":
+                starts.append(start)
+
+    core.after_call = follow
+    engine.add(range(100, 129), 1, priority=5)
+    engine.step()
+    engine.add(range(200, 204), 3, priority=0)
+    while not core.is_idle:
+        engine.step()
+    figures = {
+        "preemptions": sum(request.num_preemptions for request in core.requests.values()),
+        "tokens that A finds when it comes back": starts[-1],
+        "requests that misread": len(misread),
+    }
+    return {AS_IT_IS: figures}
 
 
 def sparse_retention() -> Rows:
@@ -203,6 +236,7 @@ RUNS: dict[str, Callable[[], Rows]] = {
     "vllm-30931": adapter_name,
     "vllm-38715": same_step_hit,
     "vllm-42656": partial_blocks,
+    "vllm-43569": uncommitted_hash,
     "vllm-44409": two_phases,
     "vllm-44701": untagged_keys,
     "vllm-57610": sparse_retention,

@@ -48,10 +48,10 @@ FIGURES = {
         "of them not yet computed": (2, 0),
         "requests that misread": (0, 0),
     },
-    # 8 tokens computed; of the two blocks of the next chunk B takes the last one.
+    # 20 tokens computed; of the two blocks of the next chunk B takes the last one.
     ("vllm-43569", ""): {
         "preemptions": (1, 1, 1, 1),
-        "tokens that A finds when it comes back": (12, 8, 8, 0),
+        "tokens that A finds when it comes back": (24, 20, 20, 0),
         "requests that misread": (1, 0, 0, 0),
     },
     # A's first block, of three prompt tokens and one of the answer.
@@ -109,7 +109,7 @@ def test_the_figures(id: str, name: str) -> None:
         ("nano-vllm-208", "nano-vllm, April 2026", set()),
         ("nano-vllm-208", "nano-vllm", set()),
         ("vllm-43569", "PR 43569", set()),
-        ("vllm-43569", "vllm", set()),
+        ("vllm-43569", "first come, first served", set()),
         ("vllm-30931", "id", set()),
         ("vllm-12621", "random start", {"read"}),
     ],

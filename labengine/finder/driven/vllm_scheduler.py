@@ -51,8 +51,8 @@ class VllmCore:
     """One scheduler with an empty cache.
 
     settings: num_blocks, groups [[block_size, window or None], ...], hash_block_size, max_num_seqs,
-    max_num_batched_tokens, watermark, long_prefill_token_threshold, retention_interval, is_async, and transfers: those
-    of a PromptTier, or None. tokens: the token that a request samples at each position.
+    max_num_batched_tokens, watermark, long_prefill_token_threshold, retention_interval, is_async, transfers: those of a
+    PromptTier, or None; and policy, "fcfs" if left out. tokens: the token that a request samples at each position.
     """
 
     def __init__(self, settings: Mapping[str, Any], tokens: Sequence[int]) -> None:
@@ -281,7 +281,7 @@ def _configs(text: str) -> tuple[VllmConfig, KVCacheConfig, dict[str, int]]:
         enable_chunked_prefill=True,
         is_encoder_decoder=False,
         async_scheduling=False,
-        policy="fcfs",
+        policy=settings.get("policy", "fcfs"),
         watermark=settings["watermark"],
         long_prefill_token_threshold=settings["long_prefill_token_threshold"],
     )
