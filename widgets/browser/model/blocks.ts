@@ -32,6 +32,14 @@ function fillByTable(scene: SceneState, id: number) {
   return Math.max(0, Math.min(size, request.written[group] - scene.homeIndex[id] * size));
 }
 
+// After how many tokens a block's state is; null for a block of KV, and for a state that nothing has been written to.
+export function stateOf(scene: SceneState, id: number) {
+  if (!scene.keepsStates(id)) return null;
+  const fill = fillByTable(scene, id),
+    { size } = scene.groups[scene.groupOf(id)];
+  return fill ? scene.homeIndex[id] * size + fill : null;
+}
+
 function contentOf(scene: SceneState, id: number) {
   const key = scene.firstKey[id];
   if (key >= 0) return scene.contents.ofKey(key);

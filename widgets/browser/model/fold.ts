@@ -278,6 +278,7 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
 
   StateAdvanced(scene, [, id, group, block, , end]) {
     scene.own(id).written[group] = end;
+    keepPromise(scene, block, end - scene.homeIndex[block] * scene.groups[group].size);
     touch(scene, block);
   },
 

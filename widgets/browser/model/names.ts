@@ -56,6 +56,11 @@ export function groupName(groups: readonly { kind: string }[], group: number) {
   return (kind === "sliding_window" ? "window" : kind) + (alike.length > 1 ? ` ${alike.indexOf(group) + 1}` : "");
 }
 
+// What a block of a state group shows in place of tokens.
+export function stateWords(numTokens: number) {
+  return `state after ${numTokens.toLocaleString("en")}`;
+}
+
 // "F", "W"; with a number where there are several of a kind.
 export function groupLetter(groups: readonly { kind: string }[], group: number) {
   const [kind, number = ""] = groupName(groups, group).split(" ");

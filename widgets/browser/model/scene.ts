@@ -1,6 +1,6 @@
 // The state at a moment as it is drawn: blocks with content, owners and slots, requests, queue, map, tier, score.
 
-import { fillOf, tokensOf } from "./blocks.ts";
+import { fillOf, stateOf, tokensOf } from "./blocks.ts";
 import type { Place } from "./places.ts";
 import { SceneState } from "./scene_state.ts";
 
@@ -25,6 +25,8 @@ export interface Block {
   promised: number; // slots for which it is registered, and which are not written
   pins: number; // references that are of no table
   size: number;
+  keepsStates: boolean; // it is for one state instead of the KV of `size` tokens
+  state: number | null; // after how many tokens its state is
   freedAt: number;
   actual?: number; // the content of its KV where the checks know it to be another than its hash stands for; -1: unknown
 }
@@ -77,6 +79,8 @@ export class Scene extends SceneState {
       promised: this.sizeOf(id) - (this.promised.get(id) ?? this.sizeOf(id)),
       pins: this.pins.get(id) ?? 0,
       size: this.sizeOf(id),
+      keepsStates: this.keepsStates(id),
+      state: stateOf(this, id),
       freedAt: this.freedAt[id],
     };
   }

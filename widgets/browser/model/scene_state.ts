@@ -134,11 +134,20 @@ export class SceneState {
     return this.moreKeys.size && this.moreKeys.has(id) ? [first, ...(this.moreKeys.get(id) ?? [])] : [first];
   }
 
+  // The group that a block is used by, or was last.
+  groupOf(id: number) {
+    const key = this.firstKey[id];
+    return key >= 0 ? this.shared.keys.groups[key] : Math.max(0, this.homeGroup[id]);
+  }
+
   // Slots a block has in the group it is used by.
   sizeOf(id: number) {
-    const key = this.firstKey[id],
-      group = key >= 0 ? this.shared.keys.groups[key] : Math.max(0, this.homeGroup[id]);
-    return this.groups[group]?.size ?? 1;
+    return this.groups[this.groupOf(id)]?.size ?? 1;
+  }
+
+  // Whether the block is for one state instead of the KV of `size` tokens.
+  keepsStates(id: number) {
+    return this.groups[this.groupOf(id)]?.kind === "state";
   }
 
   // Returns the changes since the last call.

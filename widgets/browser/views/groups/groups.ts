@@ -146,7 +146,8 @@ class Groups {
     const { scene } = this,
       { kind, size, window } = groupOf(scene, group),
       numBlocks = this.counts[group].size;
-    say(column.name, `${groupName(scene.groups, group)} attention`);
+    const layers = scene.groups[group].kind === "state" ? "layers" : "attention";
+    say(column.name, `${groupName(scene.groups, group)} ${layers}`);
     say(
       column.rule,
       [

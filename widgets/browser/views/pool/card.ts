@@ -1,7 +1,7 @@
 // A block as a card, with room for everything: id, ref count and pips, tokens, owners, letter.
 
 import type { Theme } from "../../look/theme.ts";
-import { groupLetter, groupName, joined } from "../../model/names.ts";
+import { groupLetter, groupName, joined, stateWords } from "../../model/names.ts";
 import type { Block } from "../../model/scene.ts";
 import type { Group } from "../../model/scene_state.ts";
 import { breakText, drawText, fit, widthOf } from "../canvas.ts";
@@ -88,13 +88,15 @@ function drawTokens(
   block: Block,
   { theme, text: textOf }: CardLook,
 ) {
-  const { size } = block,
-    words = block.tokens.map((token) => (token === null ? "–" : textOf(token)));
+  const { size, state } = block,
+    words = block.keepsStates
+      ? [state === null ? "" : stateWords(state)]
+      : block.tokens.map((token) => (token === null ? "–" : textOf(token)));
   const top = y + 21,
     bottom = y + h - 23,
     color = block.refCount ? theme.ink : theme.soft;
   if (bottom - top < 10) return;
-  if (size <= 4 && w >= ROOMY && bottom - top >= 34)
+  if (!block.keepsStates && size <= 4 && w >= ROOMY && bottom - top >= 34)
     return drawSlots(context, { x: x + 6, y: top, w: w - 12, h: bottom - top }, words, {
       theme,
       size,
@@ -103,10 +105,10 @@ function drawTokens(
     });
   const lines = Math.max(1, Math.floor((bottom - top) / 13));
   const text = joined(words).trimStart(),
-    font = `12px ${theme.code}`;
+    font = `12px ${block.keepsStates ? theme.ui : theme.code}`;
   context.font = font;
   if (block.isLost) veil(context, { x: x + 4, y: top - 1, w: w - 8, h: lines * 13 + 2 }, theme);
-  let remaining = text + (words.length < block.fill ? "…" : "");
+  let remaining = text + (!block.keepsStates && words.length < block.fill ? "…" : "");
   for (let line = 0; line < lines && remaining; line++) {
     const [head, tail] = breakText(context, remaining, w - 14, line === lines - 1);
     drawText(context, head, x + 7, top + 10 + line * 13, font, color);

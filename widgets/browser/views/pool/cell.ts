@@ -188,8 +188,9 @@ export function isDoubled(block: Block) {
   return block.groups.length > 1;
 }
 
-// A slot that was passed over holds nothing, though one behind it does.
+// A slot that was passed over holds nothing, though one behind it does. A state is complete after any number of tokens.
 export function numWritten(block: Block) {
+  if (block.keepsStates) return block.state === null ? 0 : block.size;
   const holes = block.tokens ? block.tokens.filter((token) => token === null).length : 0;
   return block.fill - holes;
 }

@@ -100,7 +100,7 @@ export function contentWidth(context: CanvasRenderingContext2D, block: Block, w:
 
 // How full a block is, "10/16"; empty where it would not fit beside an owner's badge: the grey part says it too.
 export function fillText(context: CanvasRenderingContext2D, block: Block, w: number, theme: Theme) {
-  if (!block.fill) return "";
+  if (!block.fill || block.keepsStates) return "";
   const text = `${numWritten(block)}/${block.size}`;
   context.font = `12px ${theme.ui}`;
   return BADGE + widthOf(context, text) + 9 <= w ? text : "";

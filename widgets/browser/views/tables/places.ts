@@ -3,6 +3,7 @@
 import { element as make } from "../../look/element.ts";
 import type { Violation } from "../../model/alarms.ts";
 import { violationOf } from "../../model/alarms.ts";
+import { stateWords } from "../../model/names.ts";
 import type { Scene } from "../../model/scene.ts";
 import type { Side } from "../../model/side.ts";
 import type { Keyed, LeftOut, Look } from "../pieces.ts";
@@ -47,6 +48,7 @@ export interface TablePlace extends Keyed {
   texts: string[];
   size: number;
   firstSlot: number | null;
+  keepsStates: boolean;
   broken: Violation | null;
   numPrompt: number;
 }
@@ -62,7 +64,8 @@ export type CellsElement = HTMLElement & { arranged?: string };
 export function placesOf(view: TablesView, id: number, group: number, layout: TableLayout): TablePlace[] {
   const { scene, facts, stage, side } = view,
     request = scene.request(id),
-    { size } = groupOf(scene, group);
+    { size, kind } = groupOf(scene, group),
+    keepsStates = kind === "state";
   const table = request.tables[group] || [],
     isText = layout.kind !== "chips",
     stateAt = stateOf(request, facts, id, group);
@@ -75,13 +78,14 @@ export function placesOf(view: TablesView, id: number, group: number, layout: Ta
     const tokens = request.tokens.slice(index * size, (index + 1) * size);
     for (let i = 0; i < size; i++)
       states.push(index * size + i < request.tokens.length ? stateAt(index * size + i) : "none");
-    const texts = isText
-      ? tokens.slice(0, layout.kind === "slots" ? size : MAX_TEXTS).map((token) => stage.text(side, token))
-      : [];
+    const texts =
+      isText && !keepsStates
+        ? tokens.slice(0, layout.kind === "slots" ? size : MAX_TEXTS).map((token) => stage.text(side, token))
+        : [];
     for (const [offset, token] of look?.block.strays || [])
       putStray(view, states, texts, offset, token, tokens[offset]);
     const runs = runsOf(states),
-      firstSlot = look && layout.hasNumbers ? block * size : null;
+      firstSlot = look && layout.hasNumbers && !keepsStates ? block * size : null;
     const broken = look && violationOf(view.violations, { block, request: id });
     const signature = JSON.stringify([
       broken?.event,
@@ -110,6 +114,7 @@ export function placesOf(view: TablesView, id: number, group: number, layout: Ta
       texts,
       size,
       firstSlot,
+      keepsStates,
       broken,
       numPrompt: request.numPrompt,
     };
@@ -162,7 +167,8 @@ export function paintPlace(view: TablesView, cell: HTMLElement, item: ShownPlace
   if ("gap" in item) return paintWords(cell, item.gap, " le-tables-gap");
   paintCell(view, cell, item, layout);
   const parts = [indexOf(item), targetOf(view, item, layout.kind === "chips")];
-  if (layout.kind === "slots") cell.replaceChildren(...parts, slots(item));
+  if (item.keepsStates) cell.replaceChildren(...parts, stateLine(item));
+  else if (layout.kind === "slots") cell.replaceChildren(...parts, slots(item));
   else if (layout.kind === "texts") cell.replaceChildren(...parts, snippet(item), bar(item.runs, item.size));
   else cell.replaceChildren(...parts, bar(item.runs, item.size));
 }
@@ -173,7 +179,8 @@ function paintCell(
   { look, id, group, was, request, index }: TablePlace,
   { kind }: TableLayout,
 ) {
-  const isOutside = !look && id !== undefined && groupOf(scene, group).window;
+  const { window, kind: ofGroup } = groupOf(scene, group),
+    isOutside = !look && id !== undefined && (window || ofGroup === "state");
   cell.className =
     `le-tables-${kind === "chips" ? "chip" : "card"}${look ? "" : " le-tables-unplaced"}` +
     `${isOutside ? " le-tables-outside" : ""}${was === undefined ? "" : " le-tables-moved"}`;
@@ -182,10 +189,20 @@ function paintCell(
   else delete cell.dataset.block;
 }
 
-function indexOf({ index, size }: TablePlace) {
+// After how many tokens the state of an entry is, in place of its tokens.
+function stateLine({ look }: TablePlace) {
+  const state = look?.block.state ?? null,
+    made = make("span", "le-tables-state", state === null ? "" : `after ${state.toLocaleString("en")}`);
+  if (state !== null) made.title = `${stateWords(state)} tokens`;
+  return made;
+}
+
+function indexOf({ index, size, keepsStates }: TablePlace) {
   const made = make("span", "le-tables-index", index);
   made.dataset.span = size > 1 ? `${index * size}–${(index + 1) * size - 1}` : `${index}`;
-  made.title = `block ${index} of the request: its tokens ${made.dataset.span}`;
+  made.title = keepsStates
+    ? `entry ${index} of the request: its states after ${index * size + 1} to ${(index + 1) * size} tokens`
+    : `block ${index} of the request: its tokens ${made.dataset.span}`;
   return made;
 }
 
@@ -198,13 +215,14 @@ function targetOf(view: TablesView, place: TablePlace, isChip: boolean) {
   return made;
 }
 
-// A null entry is outside the window; in a group without one, its block has just been freed.
+// A null entry is outside the window, or has no state any more; in a full group, its block has just been freed.
 function noBlockWords({ scene, facts, stage }: TablesView, { request, id, group, found }: TablePlace, isChip: boolean) {
   const isWaiting = scene.request(request).status === "waiting" && facts.hits.has(request);
   const { isPair } = stage; // and less room
   if (isWaiting && found !== undefined && found !== scene.nullBlock)
     return isChip ? `#${found}` : isPair ? `#${found} found` : `found in #${found}`;
   if (id !== undefined && groupOf(scene, group).window) return isChip ? "⊘" : isPair ? "outside" : "outside window";
+  if (id !== undefined && groupOf(scene, group).kind === "state") return isChip ? "⊘" : "no state";
   if (id !== undefined) return isChip ? "–" : "freed";
   const { status, numComputed, tables } = scene.request(request);
   const isGone =
