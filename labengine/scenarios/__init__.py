@@ -66,6 +66,7 @@ SCENARIOS: dict[str, str] = {
     "vllm-48481": "labengine.scenarios.vllm_48481_zeroed_after_load",
     "vllm-49097": "labengine.scenarios.vllm_49097_skipped_request",
     "vllm-49674": "labengine.scenarios.vllm_49674_preemption_cascade",
+    "vllm-55600": "labengine.scenarios.vllm_55600_state_column",
     "vllm-57104": "labengine.scenarios.vllm_57104_loads_fill_the_pool",
     "vllm-57610": "labengine.scenarios.vllm_57610_sparse_retention",
     "vllm-57841": "labengine.scenarios.vllm_57841_stranded_loads",
