@@ -27,8 +27,8 @@ class Episode:
 
     def __init__(self, rng: Random, edition: str | Parts, *, with_tier: bool = True, with_forks: bool = False) -> None:
         self.rng = rng
-        self._with_forks = with_forks
         has_tier = issubclass(as_parts(edition).scheduler, TokenBudgetScheduler)
+        self._with_branches, self._with_answers = with_forks, with_forks and has_tier  # the nano editions refuse both
         self.groups = _groups(rng) if has_tier else (GroupSpec(rng.choice((1, 2, 3, 4, 4, 8))),)
         size = max(group.block_size for group in self.groups)
         self.tier = _tier(rng) if has_tier and with_tier else None
@@ -72,7 +72,7 @@ class Episode:
         engine, rng = self.setup.engine, self.rng
         for _ in range(num_operations):
             chance = rng.random()
-            if self._with_forks and rng.random() < 0.15:
+            if self._with_branches and rng.random() < 0.15:
                 yield self._branch()
             elif chance < 0.22 and len(engine.scheduler.waiting) < 6:
                 yield self._add()
@@ -107,7 +107,7 @@ class Episode:
         prompt = kept + self._tokens(rng.randint(0, size))
         salt = rng.choice(("a", "b")) if rng.random() < 0.1 else None
         keys = (("adapter", rng.choice(("a", "b"))),) if rng.random() < 0.1 else ()
-        num_answers = rng.randint(1, self.setup.engine.config.max_num_seqs) if self._with_forks else 1
+        num_answers = rng.randint(1, self.setup.engine.config.max_num_seqs) if self._with_answers else 1
         asked = {"max_tokens": rng.randint(1, 3 * size), "cache_salt": salt, "extra_keys": keys}
         try:
             leader = self.setup.add(*prompt, **asked)  # type: ignore[arg-type]
