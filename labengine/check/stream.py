@@ -15,8 +15,10 @@ from labengine.core.request import Request, RequestStatus
 from labengine.record.fold import FINISHED, Fold
 
 FACTS_PER_TIME = 256
-"""Facts that complete comparisons may cost on average, each time that one is possible: a small pool is compared
-completely each time. A fact takes about 0.07 us: a block's count, its keys and its place in the queue."""
+"""Facts that complete comparisons may cost on average, each time that one is possible, which is twice a step.
+
+So a small pool is compared completely each time, and one of 4,096 blocks in every eighth step. A fact takes about 0.07
+us: a block with its place in the queue, an entry of the map, or TOKENS_PER_FACT tokens."""
 
 TOKENS_PER_FACT = 16
 

@@ -142,9 +142,9 @@ class KVCacheGroup:
         links = range(ratio - 1, num_blocks * ratio, ratio)
         for link, block_hash in zip(links, self.block_hashes(request, 0, num_blocks), strict=False):
             mapped = mapped_to((group, block_hash))
-            if mapped is None or not is_equal(blocks[block_id := mapped[0]], request, link):
+            if mapped is None or not is_equal(blocks[mapped[0]], request, link):
                 break
-            run.append(block_id)
+            run.append(mapped[0])
         return run
 
     def cached_block(self, request: Request, index: int) -> int | None:

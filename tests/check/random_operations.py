@@ -39,8 +39,9 @@ class Episode:
         with_states: bool = False,
     ) -> None:
         self.rng = rng
-        self._with_forks, self._with_beams = with_forks, with_forks and as_parts(edition) is LABENGINE
+        self._with_beams = with_forks and as_parts(edition) is LABENGINE
         has_tier = issubclass(as_parts(edition).scheduler, TokenBudgetScheduler)
+        self._with_branches, self._with_answers = with_forks, with_forks and has_tier  # the nano editions refuse both
         self.groups = _groups(rng) if has_tier else (GroupSpec(rng.choice((1, 2, 3, 4, 4, 8))),)
         if with_states:
             self.groups = _with_states(rng, self.groups)
@@ -104,7 +105,7 @@ class Episode:
         engine, rng = self.setup.engine, self.rng
         for _ in range(num_operations):
             chance = rng.random()
-            if self._with_forks and rng.random() < 0.15:
+            if self._with_branches and rng.random() < 0.15:
                 yield self._branch()
             elif chance < 0.22 and len(engine.scheduler.waiting) < 6:
                 yield self._add()
@@ -139,7 +140,7 @@ class Episode:
         prompt = kept + self._tokens(rng.randint(0, size))
         salt = rng.choice(("a", "b")) if rng.random() < 0.1 else None
         keys = (("adapter", rng.choice(("a", "b"))),) if rng.random() < 0.1 else ()
-        num_answers = rng.randint(1, self.setup.engine.config.max_num_seqs) if self._with_forks else 1
+        num_answers = rng.randint(1, self.setup.engine.config.max_num_seqs) if self._with_answers else 1
         asked = {"max_tokens": rng.randint(1, 3 * size), "cache_salt": salt, "extra_keys": keys}
         is_search = self._with_beams and num_answers > 1 and rng.random() < 0.4
         if is_search:

@@ -201,6 +201,6 @@ def test_a_pool_too_large_for_every_step_is_compared_completely_now_and_then() -
     setup.add(*range(9), max_tokens=30)
     setup.steps(2)
     setup.engine.scheduler.manager.pool.blocks[5000].ref_count += 1
-    setup.steps(6)
+    setup.steps(12)
     (violation,) = said(setup)
     assert violation.block_ids == (5000,) and "no event says so" in violation.message
