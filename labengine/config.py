@@ -284,7 +284,7 @@ class SamplingParams:
 
     def _refuse_sampling(self) -> None:
         for name in ("temperature", "top_k", "top_p", "seed"):
-            if getattr(self, name):
+            if getattr(self, name) is not None and (name != "temperature" or self.temperature):
                 raise ConfigError(
                     f"beams={self.beams} searches for the likeliest text, nothing is drawn: leave {name} out"
                 )

@@ -36,6 +36,7 @@ EXERCISES = {
     "reading-a-run": "reading_a_run",
     "hunt": "hunt",
     "your-policy": "your_own_policy",
+    "sharing": "sharing",
 }
 """The course's exercises: the first half of their names, and the module of labengine.course.exercises."""
 

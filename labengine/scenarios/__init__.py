@@ -48,6 +48,7 @@ SCENARIOS: dict[str, str] = {
     "sglang-jax-1618": "labengine.scenarios.sglang_jax_1618_adopted_then_freed",
     "sglang-jax-994": "labengine.scenarios.sglang_jax_994_two_release_paths",
     "tokenspeed-976": "labengine.scenarios.tokenspeed_976_late_chain",
+    "transformers-46117": "labengine.scenarios.transformers_46117_fork_without_room",
     "vllm-12621": "labengine.scenarios.vllm_12621_predictable_hash",
     "vllm-30931": "labengine.scenarios.vllm_30931_adapter_name",
     "vllm-32255": "labengine.scenarios.vllm_32255_abort_during_load",

@@ -32,6 +32,7 @@ EXPECTED = {
     "10_reading_a_run",
     "11_hunt",
     "12_your_own_policy",
+    "13_sharing_what_is_written",
 }
 RUN_IN_A_BROWSER = {"01_first_light"}
 """Notebooks that tests/browser runs from top to bottom in JupyterLab: 01 in test_first_light.py, in a restarted

@@ -24,6 +24,7 @@ FIGURES = {
         {"blocks loaded": 2, "blocks misread": 2, "blocks of B saved": 2},
         {"blocks loaded": 2, "blocks misread": 0, "blocks of B saved": 2},
     ),
+    "transformers-46117": ({"steps that failed": 12, "answers": 0}, {"steps that failed": 0, "answers": 3}),
     "vllm-39702": (
         {"attempts that failed": 6, "requests finished": 1},
         {"attempts that failed": 0, "requests finished": 2},
