@@ -84,7 +84,7 @@ class OneTokenFurther(Experiment):
         wrong, right = table[REPORTED.name], table[FIXED.name]
         return (
             f"At length 5 a block is missing, and the check says that none is: the free queue is empty, the step "
-            f"raises IndexError, and {wrong['requests finished']} of 2 requests end. The fixed engine preempts "
+            f"raises, and {wrong['requests finished']} of 2 requests end. The fixed engine preempts "
             f"{right['preemptions']} request and ends both."
         )
 

@@ -148,7 +148,7 @@ class StaleCount(SecondPrompt, Scenario):
         ),
     )
     kind = "boundary"
-    breaks = "A request with a prefix hit is to compute tokens behind its own end, and the step raises IndexError."
+    breaks = "A request with a prefix hit is to compute tokens behind its own end, and the step raises."
     seen_by = ("granted",)
     question = "B begins with A's block: which positions does its first step compute?"
     settings = settings(num_blocks=8, block_size=4)
@@ -173,7 +173,7 @@ class StaleCount(SecondPrompt, Scenario):
             lambda event: event.request_id == 1,
         ),
         GuideStop(
-            "Left, the slot of position 12 is looked up in the table: IndexError, and the step is lost.",
+            "Left, the slot of position 12 is looked up, and the table has none: the step raises, and is lost.",
             StepRolledBack,
             about_slots=True,
         ),
