@@ -43,6 +43,7 @@ SCENARIOS: dict[str, str] = {
     "sglang-20182": "labengine.scenarios.sglang_20182_waiting_holds_blocks",
     "sglang-27444": "labengine.scenarios.sglang_27444_load_source_evicted",
     "sglang-27779": "labengine.scenarios.sglang_27779_stale_mapping",
+    "sglang-28282": "labengine.scenarios.sglang_28282_prompt_not_counted",
     "sglang-29860": "labengine.scenarios.sglang_29860_last_leaf_dropped",
     "sglang-32477": "labengine.scenarios.sglang_32477_reserved_page",
     "sglang-jax-1618": "labengine.scenarios.sglang_jax_1618_adopted_then_freed",

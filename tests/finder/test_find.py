@@ -27,14 +27,16 @@ from labengine.config import ConfigError
 from labengine.core.block_pool import BlockPool
 from labengine.core.editions import LABENGINE, NANO_VLLM_243
 from labengine.core.parts import Parts
+from labengine.core.request import Request
 from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.core.waiting_queue import PriorityQueue
 from labengine.course.branch import FAST_PREFILL
 from labengine.finder.counterexample import Counterexample
 from labengine.finder.find import GRAVE, find
 from labengine.finder.judgement import Judgement
 from labengine.finder.random_search import RandomSearch
 from labengine.finder.report import SearchReport
-from labengine.finder.scopes import large_scopes, small_scopes
+from labengine.finder.scopes import large_scopes, priority_scopes, small_scopes
 from labengine.finder.suspects import base_of, suspects_of
 from labengine.finder.workers import Message
 
@@ -72,6 +74,22 @@ def test_the_shortest_workload_on_which_a_part_goes_wrong(cls: type, kind: str, 
     with one.lab() as lab:
         unfinished = [one for one in lab.snapshot().requests.values() if one.status != "finished"]
         assert lab.violations or unfinished
+
+
+class ForgetsTheUrgent(PriorityQueue):
+    """Loses a request that is more urgent than 0."""
+
+    def add_request(self, request: Request) -> None:
+        if request.priority >= 0:
+            super().add_request(request)
+
+
+def test_parts_that_know_priorities_are_searched_with_some() -> None:
+    one = found(Parts(waiting_queue=ForgetsTheUrgent), scopes=priority_scopes()[0], kinds=GRAVE, max_workloads=0)
+    added, ended = one.operations
+    assert "priority=-1" in added and ended == "lab.abort(0)" and "priority=-1" in one.to_code()
+    assert suspects_of(Parts(waiting_queue=ForgetsTheUrgent), "labengine").know_priorities
+    assert not suspects_of("vllm", "labengine").know_priorities
 
 
 def test_a_part_that_never_returns_is_found_with_its_place() -> None:

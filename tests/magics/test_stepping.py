@@ -71,6 +71,14 @@ def test_chat_wraps_the_text_as_a_users_message(notebook: Notebook) -> None:
     assert "".join(map(notebook.lab.token_text, ids)) == "user: hello there"
 
 
+def test_priorities_go_by_the_policy_of_the_lab(notebook: Notebook) -> None:
+    notebook.value(f"{START} --policy priority")
+    notebook.printed("%lab add one two --priority 2 --max-tokens 4")
+    notebook.printed("%%prompt --priority -1 --copies 2 --max-tokens 4\nthree four\n")
+    assert [request.priority for request in notebook.lab.snapshot().requests.values()] == [2, -1, -1]
+    assert [request.request_id for request in notebook.lab.session.stepper.engine.scheduler.waiting] == [1, 2, 0]
+
+
 def test_an_empty_prompt_cell_is_refused(started: Notebook) -> None:
     assert "the prompt is empty" in started.refused("%%prompt\n\n  \n")
     assert len(started.lab.snapshot().requests) == 2

@@ -19,6 +19,11 @@ FIGURES = {
         {"preemptions": 1, "requests computed in step 3": 1, "requests skipped in step 3": 1},
         {"preemptions": 1, "requests computed in step 3": 2, "requests skipped in step 3": 0},
     ),
+    # 20 + 13 + 17 tokens, and B's first 6 again: it generates one token in step 1, and the other seven from step 5 on.
+    "sglang-28282": (
+        {"requests preempted in vain": 1, "tokens computed": 56, "step in which B ends": 11},
+        {"requests preempted in vain": 0, "tokens computed": 50, "step in which B ends": 8},
+    ),
     "vllm-49674": (
         {
             "preempted for the first block": 4,
