@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from labengine.course.exercise import exercise as exercise
     from labengine.course.progress_strip import progress as progress
     from labengine.engine.attention.torch_static import StaticTorch as StaticTorch
+    from labengine.engine.draft_model import DraftModel as DraftModel
     from labengine.engine.external import DiskStore as DiskStore
     from labengine.engine.external import HostStore as HostStore
     from labengine.engine.forward.static_step import StaticStep as StaticStep
@@ -63,6 +64,7 @@ _HOMES = {
     "ConfigError": "labengine.config",
     "Connector": "labengine.core.connector",
     "DiskStore": "labengine.engine.external",
+    "DraftModel": "labengine.engine.draft_model",
     "ExternalLoads": "labengine.core.external_loads",
     "FixedDrafts": "labengine.core.proposer",
     "FreeQueue": "labengine.core.free_queue",

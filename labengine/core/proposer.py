@@ -85,7 +85,3 @@ class FixedDrafts:
     def propose(self, token_ids: Sequence[int], num_tokens: int) -> tuple[int, ...]:
         """Return the tokens of the list at the next positions."""
         return self.token_ids[len(token_ids) : len(token_ids) + num_tokens]
-
-
-PROPOSERS: dict[str, type] = {kind.__name__: kind for kind in (NGram, FixedDrafts)}
-"""labengine's own, by name: a saved session tells them completely."""

@@ -36,3 +36,9 @@ class CheckedProposer:
         except (ConfigError, TypeError) as error:
             method = f"{type(self._proposer).__name__}.propose"
             raise ValueError(f"{method} has to return token ids, and returned {shown(proposed)}: {error}") from error
+
+    def close(self) -> None:
+        """Release what the proposer holds, if it can."""
+        close = getattr(self._proposer, "close", None)
+        if callable(close):
+            close()

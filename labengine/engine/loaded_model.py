@@ -224,6 +224,14 @@ class RealModel(LoadedModel):
             vars(other)["tokenizer"] = self.tokenizer
         return other
 
+    def first_layers(self, num_layers: int, config: EngineConfig, options: ModelOptions) -> RealModel:
+        """Return a model of this one's first layers, on its weights. Raises ConfigError for more than it has."""
+        if num_layers > self.runner.num_layers:
+            raise ConfigError(f"num_layers={num_layers}: {self.name} has {self.runner.num_layers} layers")
+        size = single_block_size(config)
+        runner = self.runner.first_layers(num_layers, options.num_blocks, size, config.max_num_batched_tokens)
+        return RealModel(f"{self.name}, {num_layers} layers", self._directory, config, runner)
+
     def release(self) -> None:
         """Release the KV, and the weights unless another model uses them."""
         self.runner.release()

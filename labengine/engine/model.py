@@ -6,7 +6,7 @@ Its decoder layers come first, then the families of models (which parts each is 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -259,6 +259,15 @@ class PagedModel(nn.Module):
             self.lm_head = TiedLinear(self.embedding)
         else:
             self.lm_head = Linear(config.hidden_size, config.vocab_size)
+
+    def first_layers(self, num_layers: int) -> PagedModel:
+        """Return a model of the same modules with the first layers alone, under the same norm and head."""
+        other = PagedModel.__new__(PagedModel)
+        nn.Module.__init__(other)
+        other.config = replace(self.config, layers=self.config.layers[:num_layers])
+        other.embedding, other.norm, other.lm_head = self.embedding, self.norm, self.lm_head
+        other.layers = nn.ModuleList(list(self.layers)[:num_layers])
+        return other
 
     @property
     def ops_setting(self) -> OpsSetting:

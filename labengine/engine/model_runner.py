@@ -183,6 +183,20 @@ class ModelRunner:
         pool = replace(pool, attention_reason=self._pool.attention_reason)
         return self._on(weights, pool, limits, self._reasons)
 
+    @on_the_host
+    def first_layers(
+        self, num_layers: int, num_blocks: int | None, block_size: int, max_num_batched_tokens: int = 2048
+    ) -> ModelRunner:
+        """Return a runner of this model's first layers, on the same weights, with KV of its own, for one request.
+
+        It must be released before this one. Raises ConfigError as load.
+        """
+        weights = self._weights.first_layers(num_layers)
+        limits = StepLimits(1, max_num_batched_tokens, self.max_model_len)
+        attention = self.attention or self._pool.backend.name
+        pool = PoolPlan.planned(weights.model.config, weights.device, weights.dtype, block_size, num_blocks, attention)
+        return ModelRunner._on(weights, pool, limits, self._reasons)
+
     @classmethod
     def _on(
         cls,
@@ -391,7 +405,7 @@ class ModelRunner:
         """Release the KV, and the weights unless another runner uses them; later calls fail. Twice is harmless."""
         with _SHARING:
             self._forward.release()
-            if self._weights.leave(self):
+            if self._weights.leave(self) and not self._weights.are_borrowed:
                 self.model.to("meta")
         self.kv_tensors.release()
         if self.kv_tensors.device.type == "cuda":

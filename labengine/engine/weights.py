@@ -212,11 +212,18 @@ class Weights:
     device: torch.device
     dtype: torch.dtype
     cuda_graphs: bool
+    are_borrowed: bool = False
+    """True if the modules are another model's, which releases them."""
     _users: WeakSet[Any] = field(default_factory=WeakSet)
     _guard: RLock = field(default_factory=RLock)
     """Held for moments. (A runner may be released while garbage is collected, thus by a thread that holds it.)"""
     _copy: PagedModel | None = None
     _copying: Lock = field(default_factory=Lock)
+
+    def first_layers(self, num_layers: int) -> Weights:
+        """Return the first layers, the same modules in a model of their own."""
+        model = self.model.first_layers(num_layers)
+        return Weights(model, self.files, self.device, self.dtype, self.cuda_graphs, are_borrowed=True)
 
     def join(self, user: object) -> None:
         """Register a user of the weights."""

@@ -13,6 +13,7 @@ from labengine.core.hash_chain import HashChain
 from labengine.core.parts import Parts
 from labengine.engine.ahead import choose_engine
 from labengine.engine.checked_proposer import CheckedProposer
+from labengine.engine.draft_model import bound
 from labengine.engine.engine import Engine
 from labengine.engine.external import KVStore, open_store
 from labengine.engine.interrupts import interrupts_deferred
@@ -73,6 +74,7 @@ class Session:
             speculates=settings.speculation is not None,
         )
         self.external = self._open_external()
+        self._proposer = self._open_proposer()
         self.origin: Origin | None = None
         """Set by what fills the tier by hand; None where the inputs tell all."""
         self.has_used_tier = False
@@ -154,6 +156,8 @@ class Session:
 
     def release(self) -> None:
         """Release the model, and the external tier if it is the session's own."""
+        if self._proposer is not None:
+            self._proposer.close()
         self.model.release()
         if self.external is not None and self.external is not self.settings.external:
             self.external.close()
@@ -166,9 +170,7 @@ class Session:
 
     def _make_engine(self) -> tuple[Engine, list[Event]]:
         """Return an empty engine, and the events to emit once it is in place."""
-        watch, runner, proposer = self.watch, self.model.runner, self.settings.speculation
-        if proposer is not None:
-            proposer = CheckedProposer(proposer, self.model.checked_ids)
+        watch, runner, proposer = self.watch, self.model.runner, self._proposer
         with self.hooks.held() as events:
             engine = self._engine_class(
                 self.config,
@@ -181,6 +183,12 @@ class Session:
         if watch is not None:
             watch.follow(engine)
         return engine, events
+
+    def _open_proposer(self) -> CheckedProposer | None:
+        proposer = self.settings.speculation
+        if proposer is None:
+            return None
+        return CheckedProposer(bound(proposer, self.model, self.settings.model_options()), self.model.checked_ids)
 
     def _open_external(self) -> Connector | None:
         if self.settings.external is None:

@@ -44,7 +44,7 @@ SUBJECTS = {
         "LateMerge",
         "KeepDuplicates",
     ),
-    "Speculation": ("NGram", "FixedDrafts"),
+    "Speculation": ("NGram", "DraftModel", "FixedDrafts"),
     "External tier": ("Connector", "ExternalLoads", "HostStore", "DiskStore"),
     "Runners": ("ModelRunner", "StaticRunner", "StaticStep", "StaticTorch"),
     "Errors and the notebook": ("ConfigError", "TraceError", "load_ipython_extension", "unload_ipython_extension"),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from labengine.core.parts import Parts
-from labengine.core.proposer import PROPOSERS
+from labengine.engine.draft_model import PROPOSERS
 from labengine.record.files.parsing import TraceError
 from labengine.record.wording import hidden_character
 from labengine.session.saved.layout import in_a_line, plain_literal

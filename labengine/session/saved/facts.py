@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from labengine.config import ConfigError, GroupSpec
 from labengine.core.editions import edition
-from labengine.core.proposer import PROPOSERS
+from labengine.engine.draft_model import PROPOSERS
 from labengine.events import StepFailed
 from labengine.record.files.file import save
 from labengine.session.carried_text import class_text
