@@ -142,7 +142,8 @@ class GroupSpec:
     """One KV-cache group: layers that keep their KV in blocks of one size, with one rule for what may be dropped.
 
     A block of a "state" group (Mamba, linear attention) holds one state of all its layers: that after some number of
-    tokens. Its block_size only says at which tokens a state may be cached.
+    tokens. Its block_size only says at which tokens a state may be cached: with
+    that of the longest request, a request has one block for life, and nothing is hit (vLLM's mode "none").
     """
 
     block_size: int

@@ -12,7 +12,6 @@ from labengine.core.block_pool import BlockPool
 from labengine.core.journal import Journal
 from labengine.core.merge_policy import MergePolicy
 from labengine.core.request import Request
-from labengine.core.step_plan import SlotRun
 from labengine.events import (
     BlockAllocated,
     BlockCached,
@@ -107,8 +106,8 @@ class KVCacheGroup:
         """Return where a chunk of tokens [start, end) has to end, so that other requests can use what it caches."""
         return end
 
-    def slot_runs(self, request: Request, start: int, end: int) -> tuple[SlotRun, ...]:
-        """Return the slots for the KV of tokens [start, end).
+    def slot_runs(self, request: Request, start: int, end: int) -> tuple[tuple[int, int, int], ...]:
+        """Return the slots for the KV of tokens [start, end): (block_id, offset, length) per block.
 
         Position p at table[p // block_size], offset p % block_size.
         """

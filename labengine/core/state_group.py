@@ -12,7 +12,6 @@ from labengine.core.journal import Journal
 from labengine.core.kv_cache_group import GroupHit, KVCacheGroup
 from labengine.core.merge_policy import MergePolicy
 from labengine.core.request import Request
-from labengine.core.step_plan import SlotRun
 from labengine.events import BlockAllocated, BlocksSkipped, FreeReason, StateCopied
 from labengine.record.hooks import Hooks
 
@@ -152,7 +151,7 @@ class StateGroup(KVCacheGroup):
             self._hooks.emit(StateCopied(copy.block_id, copy.into_block_id, copy.request_id, self.index, num_tokens))
         return copy
 
-    def slot_runs(self, request: Request, start: int, end: int) -> tuple[SlotRun, ...]:
+    def slot_runs(self, request: Request, start: int, end: int) -> tuple[tuple[int, int, int], ...]:
         """Return the block of the running state, in the table's last entry."""
         return ((request.block_tables[self.index][(end - 1) // self.block_size], 0, 1),)
 

@@ -59,6 +59,7 @@ SCENARIOS: dict[str, str] = {
     "vllm-43810": "labengine.scenarios.vllm_43810_padding_slot",
     "vllm-44409": "labengine.scenarios.vllm_44409_two_phase_allocation",
     "vllm-44701": "labengine.scenarios.vllm_44701_untagged_keys",
+    "vllm-45238": "labengine.scenarios.vllm_45238_last_state_alone",
     "vllm-45357": "labengine.scenarios.vllm_45357_freed_in_flight",
     "vllm-45704": "labengine.scenarios.vllm_45704_stored_before_written",
     "vllm-47235": "labengine.scenarios.vllm_47235_stored_once",

@@ -18,7 +18,7 @@ KINDS = {
     "merge": "a duplicate is freed, and something still points at it",
     "padding": "rows that pad a batch write or read slots of requests",
     "partial tail": "two requests write to one block that is not full",
-    "state": "a request goes on from a state that is not that of its computed tokens",
+    "state": "the state of recurrent layers is kept, found or copied at the wrong position",
     "weak hash": "different content has the same hash",
     "window": "a sliding window's blocks are freed too early or kept too long",
 }

@@ -201,6 +201,21 @@ def test_vllm_waits_for_a_state_of_the_same_step_and_labengine_computes_it_again
     assert steps["labengine"][0] == {0: 20, 1: 20, 2: 3}
 
 
+def test_a_block_for_the_longest_request_is_held_for_life_and_nothing_is_hit(edition: str) -> None:
+    """vLLM's mode "none", whose block size is max_model_len."""
+    setup = engine(edition, GroupSpec(4), state(4096), budget=5)
+    for _ in range(2):
+        a = setup.add(*PROMPT, max_tokens=9)
+        setup.engine.step()
+        held = state_table(setup, a)
+        while setup.engine.requests[a].has_blocks:
+            assert state_table(setup, a) == held and len(held) == 1
+            setup.engine.step()
+    assert hits(setup) == [0, 0] and setup.timeline.of_kind(ev.BlockCached) == []
+    assert setup.timeline.of_kind(ev.StateCopied) == []
+    assert_clean(setup)
+
+
 # -- room --------------------------------------------------------------------------------------------------------------
 
 

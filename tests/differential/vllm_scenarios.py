@@ -22,6 +22,7 @@ from unittest.mock import patch
 
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 sys.path.append(str(Path(__file__).parents[2] / "labengine" / "finder" / "driven"))
+sys.path.append(str(Path(__file__).parents[1]))
 
 from vllm.lora.request import LoRARequest
 from vllm.sampling_params import SamplingParams
@@ -31,6 +32,8 @@ from vllm.v1.core.block_pool import BlockPool
 from vllm.v1.core.kv_cache_coordinator import KVCacheCoordinator
 from vllm.v1.request import Request
 from vllm_scheduler import VERSION, VllmCore
+
+from differential.vllm_upstream_scheduler import run_scheduler
 
 Rows = dict[str, dict[str, int]]
 
@@ -140,6 +143,25 @@ def sparse_retention() -> Rows:
     return rows
 
 
+def last_state_alone() -> Rows:
+    """Issue 45238: five prompts of 14 tokens that share 10."""
+    prompts = [[*range(10), *range(1000 * number, 1000 * number + 4)] for number in range(1, 6)]
+    rows = run_scheduler(
+        {
+            "num_blocks": 100,
+            "block_size": 4,
+            "groups": [{"kind": "full"}, {"kind": "state"}],
+            "max_num_seqs": 16,
+            "max_num_batched_tokens": 2048,
+            "requests": [{"step": 9 * n, "prompt": prompt, "max_tokens": 1} for n, prompt in enumerate(prompts)],
+        }
+    )
+    computed = Counter[int]()
+    for row in rows:
+        computed.update(dict(row["scheduled"]))
+    return {AS_IT_IS: {f"hit of prompt {number + 1}": 14 - computed[number] for number in range(5)}}
+
+
 def partial_blocks() -> Rows:
     """Pull request 42656: a warm prompt, ten short ones, and the warm prompt again."""
 
@@ -205,6 +227,7 @@ RUNS: dict[str, Callable[[], Rows]] = {
     "vllm-42656": partial_blocks,
     "vllm-44409": two_phases,
     "vllm-44701": untagged_keys,
+    "vllm-45238": last_state_alone,
     "vllm-57610": sparse_retention,
 }
 """Per scenario, what gives its rows."""
