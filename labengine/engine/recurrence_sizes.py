@@ -31,7 +31,7 @@ LayerState = tuple[StateTensor, ...]
 
 def _conv_state(channels: int, kernel: int) -> StateTensor:
     """Return the inputs that the next token's convolution reads besides its own."""
-    return StateTensor("conv", (channels, kernel - 1))
+    return StateTensor("conv", (kernel - 1, channels))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import conv1d
 
 PIECE = 64
 """Tokens per piece: its matrices are PIECE x PIECE per head."""
@@ -20,11 +19,14 @@ PIECE = 64
 def convolution(inputs: Tensor, state: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the causal convolution of each channel, [n, t, channels], and its last inputs.
 
-    inputs: [n, t, channels]. state: the inputs before them, [n, channels, kernel - 1]. weight: [channels, 1, kernel].
+    inputs: [n, t, channels]. state: the inputs before them, [n, kernel - 1, channels]. weight: [channels, 1, kernel].
+    Products and sums are float32. (A sum of shifted rows: torch's conv1d is slow for single tokens, and with bfloat16.)
     """
-    row = torch.cat((state, inputs.mT), dim=2)
-    out = conv1d(row, weight, bias, groups=row.shape[1])
-    return out.mT, row[:, :, row.shape[2] - state.shape[2] :]
+    row, num_tokens = torch.cat((state, inputs), dim=1), inputs.shape[1]
+    out = torch.zeros_like(inputs, dtype=torch.float32) if bias is None else bias.float()
+    for tap in range(weight.shape[2]):
+        out = out + row[:, tap : tap + num_tokens].float() * weight[:, 0, tap].float()
+    return out.to(inputs.dtype), row[:, num_tokens:]
 
 
 def mamba2_scan(

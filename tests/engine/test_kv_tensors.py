@@ -137,7 +137,7 @@ def test_a_pool_for_a_larger_machine_is_refused() -> None:
 
 # -- states ------------------------------------------------------------------------------------------------------------
 
-CONV, MATRICES = StateTensor("conv", (8, 3)), StateTensor("matrices", (2, 4, 5), is_float32=True)
+CONV, MATRICES = StateTensor("conv", (3, 8)), StateTensor("matrices", (2, 4, 5), is_float32=True)
 
 
 def pool_with_states(dtype: torch.dtype = torch.float32) -> KVTensors:

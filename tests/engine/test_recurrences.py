@@ -90,12 +90,12 @@ def test_decays_that_end_in_zero_leave_no_nan() -> None:
 def test_a_convolution_goes_on_from_its_last_inputs(cut: int) -> None:
     torch.manual_seed(0)
     inputs, weight, bias = torch.randn(N, 7, DIM), torch.randn(DIM, 1, 4), torch.randn(DIM)
-    zeros = torch.zeros(N, DIM, 3)
+    zeros = torch.zeros(N, 3, DIM)
     whole, end = convolution(inputs, zeros, weight, bias)
-    padded = torch.cat((zeros.mT, inputs), 1)
+    padded = torch.cat((zeros, inputs), 1)
     expected = sum(padded[:, k : k + 7] * weight[:, 0, k] for k in range(4)) + bias
     torch.testing.assert_close(whole, expected)
-    assert torch.equal(end, inputs[:, -3:].mT)
+    assert torch.equal(end, inputs[:, -3:])
     first, state = convolution(inputs[:, :cut], zeros, weight, bias)
     second, end_of_second = convolution(inputs[:, cut:], state, weight, bias)
     torch.testing.assert_close(torch.cat((first, second), 1), whole)

@@ -78,7 +78,7 @@ def test_bamba(tmp_path: Path) -> None:
     (rope,) = config.ropes
     assert rope.rotated_dims(config.head_dim) == 64 and config.head_dim == 128
     conv, matrices = config.states[0]
-    assert (conv.shape, matrices.shape) == ((8448, 3), (128, 64, 128))
+    assert (conv.shape, matrices.shape) == ((3, 8448), (128, 64, 128))
 
 
 def test_qwen3_next(tmp_path: Path) -> None:

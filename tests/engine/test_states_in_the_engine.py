@@ -83,8 +83,9 @@ def of_kind(lab: labengine.Lab, kind: type) -> list[Any]:
         {"num_blocks": 30},
         {"num_blocks": 100, "max_num_batched_tokens": 9},
         {"num_blocks": 200, "max_num_seqs": 2, "block_size": 7},
+        {"num_blocks": 60, "edition": "vllm"},
     ],
-    ids=["at once", "preempted", "in small chunks", "two at a time"],
+    ids=["at once", "preempted", "in small chunks", "two at a time", "edition vllm"],
 )
 def test_tokens_are_those_of_transformers(
     settings: dict[str, Any], lab_of: Callable[..., labengine.Lab], greedy: Tokens
