@@ -37,8 +37,11 @@ class Queues:
         ]
 
     def _orders(self) -> dict[str, tuple[int, ...]]:
-        queues = {"waiting": self._scheduler.waiting, "running": self._scheduler.running}
-        return {name: tuple([request.request_id for request in queue]) for name, queue in queues.items()}
+        waiting, running = self._scheduler.waiting, self._scheduler.running
+        return {
+            "waiting": tuple([one.request_id for one in waiting]),
+            "running": tuple([one.request_id for one in running]),
+        }
 
     def _said(self, name: str, before: tuple[int, ...], now: tuple[int, ...]) -> str:
         by = override_words(_QUEUEING[name], self._suspects)

@@ -56,7 +56,7 @@ def simulate(
         checked_call("next_token", next_token, "request_id", "position")
     if not isinstance(hooks, Hooks | None):
         raise ConfigError(f"hooks must be a labengine.record.hooks.Hooks, got {shown(hooks)}")
-    config, parts = _config(workload), _parts(edition, workload.get("policy", "fcfs"))
+    parts = _parts(edition, workload.get("policy", "fcfs"))
     runner = SimulatedRunner(next_token or default_next_token)
     if speculation is not None:
         refuse_wrong_proposer(speculation)
