@@ -14,6 +14,7 @@ from labengine.core.request import Request, RequestStatus
 from labengine.core.scheduler import Scheduler
 from labengine.core.seams import decider_among
 from labengine.core.step_plan import StepPlan
+from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.record.violation import Violation
 from labengine.record.wording import counted
 
@@ -35,7 +36,7 @@ def judge_idle(plan: StepPlan, stream: Stream, scheduler: Scheduler, parts: Part
     passed_over = stream.running.difference([part.request_id for part in plan.scheduled])
     if not passed_over:
         return
-    num_left = scheduler.config.max_num_batched_tokens - plan.num_tokens
+    num_left = _budget_left(plan, scheduler)
     if num_left <= 0 or not _serves_all(plan, stream, scheduler) or _has_preempted_itself(stream):
         return
     num_free = scheduler.manager.pool.num_free
@@ -48,6 +49,13 @@ def judge_idle(plan: StepPlan, stream: Stream, scheduler: Scheduler, parts: Part
             continue
         if request.num_computed_tokens < request.num_tokens and needed <= num_free:
             yield _idle(request, num_left, needed, num_free, _overtaken_at(request, stream, scheduler), parts)
+
+
+def _budget_left(plan: StepPlan, scheduler: Scheduler) -> int:
+    """Return how many tokens of one more request the step could compute."""
+    if isinstance(scheduler, TokenBudgetScheduler):
+        return scheduler.budget_left(plan.scheduled)
+    return scheduler.config.max_num_batched_tokens - plan.num_tokens
 
 
 def _serves_all(plan: StepPlan, stream: Stream, scheduler: Scheduler) -> bool:
@@ -83,7 +91,7 @@ def _waits_for_a_boundary(request: Request, num_left: int, scheduler: Scheduler)
 
 def _blocks_of_next_token(request: Request, scheduler: Scheduler) -> int:
     """Return how many blocks the request's tables lack for one more token."""
-    end = request.num_computed_tokens + 1
+    end = scheduler.manager.num_slots(request.num_computed_tokens + 1)
     groups = zip(scheduler.manager.groups, request.block_tables, strict=True)
     return sum(max(0, -(-end // group.block_size) - len(table)) for group, table in groups)
 

@@ -140,7 +140,8 @@ def _admitted_in_vain(plan: StepPlan, stream: Stream) -> Iterator[Blamed]:
 def judge_booked(plan: StepPlan, stream: Stream, scheduler: Scheduler, parts: Parts) -> Iterator[Blamed]:
     """Yield requests that count fewer tokens than the step computed, or more, or guesses that are not theirs.
 
-    Those that are not counted are computed again, perhaps for ever; those that are counted in vain have no KV.
+    Those that are not counted are computed again, perhaps for ever; those that are counted in vain have no KV. (The
+    last token of a beam has KV until its search chooses the next one.)
 
     stream: the events of the whole step. (A step that is planned before the last one is booked counts later.)
     """
@@ -155,7 +156,7 @@ def judge_booked(plan: StepPlan, stream: Stream, scheduler: Scheduler, parts: Pa
             text = f"request {part.request_id} is computed up to token {part.num_known}, and counts "
             text += f"{request.num_computed_tokens} as computed ({decider_among(parts, BOOKING)})"
             yield _blamed(text, part.request_id, stream)
-        elif request.num_computed_tokens >= request.num_tokens:
+        elif request.num_computed_tokens >= request.num_tokens and request.sampling.beams == 1:
             text = f"request {part.request_id} has {request.num_tokens} tokens, the last one without KV, and counts "
             text += f"{request.num_computed_tokens} as computed ({decider_among(parts, BOOKING)})"
             yield _blamed(text, part.request_id, stream)

@@ -56,11 +56,10 @@ def simulate(
         checked_call("next_token", next_token, "request_id", "position")
     if not isinstance(hooks, Hooks | None):
         raise ConfigError(f"hooks must be a labengine.record.hooks.Hooks, got {shown(hooks)}")
-    parts = _parts(edition, workload.get("policy", "fcfs"))
     runner = SimulatedRunner(next_token or default_next_token)
     if speculation is not None:
         refuse_wrong_proposer(speculation)
-    config = _config(workload, speculation)
+    config, parts = _config(workload, speculation), _parts(edition, workload.get("policy", "fcfs"))
     engine = Engine(config, runner, parts, Hooks() if hooks is None else hooks, proposer=speculation)
     arrivals = _arrivals(workload, engine)
     snapshots = []
