@@ -203,13 +203,14 @@ class ResumesFromThePrompt(TokenBudgetScheduler):
         super().book_computed(request, num_tokens)
 
 
-# -- Atlas 692 argues it (and its maintainer refutes it there): a shared tail without a reference ----------------------
+# -- argued in Atlas 692, and found not to hold there: a shared tail without a reference -------------------------------
 
 
 class TailWithoutReference(FullAttentionGroup):
     """A fork takes its parent's tail by its id, and counts references to full blocks only.
 
-    Source: argued in https://github.com/Avarok-Cybersecurity/atlas/pull/692, refuted for that engine by its maintainer.
+    Source: argued in https://github.com/Avarok-Cybersecurity/atlas/pull/692; its closing comment says that it does not
+    hold for that engine.
     """
 
     def add_shared(self, request: Request, parent: Request, num_tokens: int) -> None:
