@@ -116,6 +116,15 @@ def test_a_fork_on_an_edition_without_beams_is_refused() -> None:
         lab.fork(edition="vllm")
 
 
+def test_sliders_search_again_on_the_simulated_model() -> None:
+    with small() as lab:
+        lab.add(token_ids=PROMPT, beams=3, max_tokens=6)
+        lab.run()
+        with labengine.vary(lab).run(num_blocks=4) as tight:
+            assert ev.RequestPreempted in map(type, tight.timeline.events())
+            assert [tight.output(i).token_ids for i in range(3)] == [lab.output(i).token_ids for i in range(3)]
+
+
 def test_why_knows_beams_that_do_not_go_on() -> None:
     with small() as lab:
         lab.add(token_ids=PROMPT, beams=3, max_tokens=7)
