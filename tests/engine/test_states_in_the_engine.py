@@ -97,7 +97,7 @@ def test_tokens_are_those_of_transformers(
     assert [sampled(lab, request) for request in range(len(PROMPTS))] == [greedy(prompt) for prompt in PROMPTS]
     assert lab.violations == []
     preempted = [event for event in of_kind(lab, BlockFreed) if event.reason == "preempted"]
-    assert bool(preempted) == (settings["num_blocks"] == 30)
+    assert bool(preempted) == (settings["num_blocks"] < 100)
 
 
 def test_a_prefix_hit_goes_on_from_a_cached_state(lab_of: Callable[..., labengine.Lab], greedy: Tokens) -> None:
