@@ -31,6 +31,7 @@ SUBJECTS = {
         "KVCacheGroup",
         "FullAttentionGroup",
         "SlidingWindowGroup",
+        "StateGroup",
         "HashChain",
         "PrefixLookup",
         "MergePolicy",
