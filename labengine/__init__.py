@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from labengine.core.proposer import NGram as NGram
     from labengine.core.scheduler import Scheduler as Scheduler
     from labengine.core.sliding_window import SlidingWindowGroup as SlidingWindowGroup
+    from labengine.core.state_group import StateGroup as StateGroup
     from labengine.core.token_budget import TokenBudgetScheduler as TokenBudgetScheduler
     from labengine.core.waiting_queue import PriorityQueue as PriorityQueue
     from labengine.core.waiting_queue import WaitingQueue as WaitingQueue
@@ -86,6 +87,7 @@ _HOMES = {
     "SamplingParams": "labengine.config",
     "Scheduler": "labengine.core.scheduler",
     "SlidingWindowGroup": "labengine.core.sliding_window",
+    "StateGroup": "labengine.core.state_group",
     "StaticRunner": "labengine.engine.static_runner",
     "StaticStep": "labengine.engine.forward.static_step",
     "StaticTorch": "labengine.engine.attention.torch_static",

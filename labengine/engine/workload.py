@@ -117,7 +117,7 @@ def group_specs(workload: Mapping[str, Any]) -> tuple[GroupSpec, ...]:
 
 def _group_spec(what: str, group: Any, block_size: int) -> GroupSpec:
     if isinstance(group, Mapping) and "type" in group:
-        kind = {"full": "full", "swa": "sliding_window"}.get(str(group["type"]), group["type"])
+        kind = {"full": "full", "swa": "sliding_window", "mamba": "state"}.get(str(group["type"]), group["type"])
         renamed = {"sliding_window": "window"}
         group = {"kind": kind, **{renamed.get(key, key): value for key, value in group.items() if key != "type"}}
     _check_keys(what, group, {"kind"}, {"block_size", "window"})

@@ -131,7 +131,7 @@ def _parts_of(wanted: object, reference: Parts) -> Parts | None:
     if isinstance(wanted, Parts):
         return _completed(wanted, reference)
     if isinstance(wanted, type):
-        return parts_with(wanted, reference, ("full", "sliding_window"))
+        return parts_with(wanted, reference, ("full", "sliding_window", "state"))
     return None
 
 

@@ -30,7 +30,7 @@ BAMBA = {
     "mamba_chunk_size": 16,
 }
 QWEN3_NEXT = {
-    "initializer_range": 0.1,
+    "initializer_range": 0.06,
     "num_hidden_layers": 5,
     "full_attention_interval": 3,
     "head_dim": 16,

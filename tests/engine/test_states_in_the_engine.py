@@ -97,7 +97,7 @@ def test_tokens_are_those_of_transformers(
     assert [sampled(lab, request) for request in range(len(PROMPTS))] == [greedy(prompt) for prompt in PROMPTS]
     assert lab.violations == []
     preempted = [event for event in of_kind(lab, BlockFreed) if event.reason == "preempted"]
-    assert bool(preempted) == (settings["num_blocks"] == 30)
+    assert bool(preempted) == (settings["num_blocks"] < 100)
 
 
 def test_a_prefix_hit_goes_on_from_a_cached_state(lab_of: Callable[..., labengine.Lab], greedy: Tokens) -> None:
@@ -155,3 +155,12 @@ def test_a_step_rolled_back_advances_no_state_twice(lab_of: Callable[..., labeng
         lab.run()
     lab.run()
     assert [sampled(lab, request) for request in range(3)] == [greedy(prompt) for prompt in PROMPTS[:3]]
+
+
+def test_judge_refuses_a_model_with_states_in_words(lab_of: Callable[..., labengine.Lab]) -> None:
+    lab = lab_of()
+    for _ in range(2):
+        lab.add(token_ids=PROMPTS[2], max_tokens=2, ignore_eos=True)
+    lab.run()
+    with pytest.raises(labengine.ConfigError, match="has layers that keep a state, which judge cannot compare yet"):
+        labengine.judge((lab, 0), (lab, 1))

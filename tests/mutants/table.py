@@ -395,7 +395,7 @@ MUTANTS = (
     Mutant(
         "slots count from one",
         "reads",
-        MANAGER,
+        GROUP,
         "            offset = start % size\n",
         "            offset = (start + 1) % size\n",
     ),

@@ -88,15 +88,17 @@ def test_public_names_are_listed_without_torch() -> None:
 PARTS = """
 from labengine import (
     BlockPool, Connector, FreeQueue, FullAttentionGroup, HashChain, KeepDuplicates, KVCacheGroup, KVCacheManager,
-    LateMerge, MergePolicy, Parts, PrefillFirstScheduler, Scheduler, SlidingWindowGroup, TokenBudgetScheduler,
+    LateMerge, MergePolicy, Parts, PrefillFirstScheduler, Scheduler, SlidingWindowGroup, StateGroup,
+    TokenBudgetScheduler,
 )
 Parts(
     scheduler=TokenBudgetScheduler, kv_cache_manager=KVCacheManager, full_attention_group=FullAttentionGroup,
-    sliding_window_group=SlidingWindowGroup, block_pool=BlockPool, free_queue=FreeQueue, hash_chain=HashChain,
-    merge_policy=LateMerge,
+    sliding_window_group=SlidingWindowGroup, state_group=StateGroup, block_pool=BlockPool, free_queue=FreeQueue,
+    hash_chain=HashChain, merge_policy=LateMerge,
 )
 assert issubclass(PrefillFirstScheduler, Scheduler) and issubclass(KeepDuplicates, MergePolicy)
-assert issubclass(SlidingWindowGroup, KVCacheGroup) and Connector.__abstractmethods__
+assert issubclass(SlidingWindowGroup, KVCacheGroup) and issubclass(StateGroup, KVCacheGroup)
+assert Connector.__abstractmethods__
 """
 
 

@@ -38,6 +38,7 @@ SUBJECTS = {
         "KVCacheGroup",
         "FullAttentionGroup",
         "SlidingWindowGroup",
+        "StateGroup",
         "HashChain",
         "PrefixLookup",
         "MergePolicy",

@@ -42,7 +42,7 @@ def with_classes(parts: Parts, name: str, classes: Mapping[str, type]) -> Parts:
 def field_of(cls: type, parts: Parts) -> str:
     """Return the field of Parts whose class this one can replace. Raises ConfigError if there is not exactly one.
 
-    Both kinds of KV-cache group have the same base: the class in use that shares more bases with `cls` is meant.
+    All kinds of KV-cache group have the same base: the class in use that shares more bases with `cls` is meant.
     """
     shared = {
         field: len({*cls.__mro__} & {*getattr(parts, field).__mro__})
