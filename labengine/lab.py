@@ -143,6 +143,7 @@ class Lab(Looking):
         extra_keys: Mapping[str, str] | None = None,
         n: int | None = None,
         priority: int = 0,
+        images: Mapping[int, tuple[str, int]] | None = None,
         **sampling: Any,
     ) -> Any:
         """Queue a request, given as text or as token ids; return its id, counted from 0.
@@ -154,9 +155,11 @@ class Lab(Looking):
         sampling: max_tokens=64, temperature=0.0 (greedy), top_k, top_p, seed, ignore_eos=False. Requests share cached
         blocks only under equal cache_salt and extra_keys (what KV depends on besides the tokens: {"adapter": "x"}).
         priority: smaller is more urgent, also below 0; the policy "fcfs" takes no notice of it.
+        images: {position: (identifier, length)}: what is behind that many placeholder tokens of the prompt. Blocks from
+        there on are shared only with the same image in the same place; blocks before it with any.
         ConfigError, before anything changes, for a request that can never run.
         """
-        keys: dict[str, Any] = {"cache_salt": cache_salt, "extra_keys": extra_keys}
+        keys: dict[str, Any] = {"cache_salt": cache_salt, "extra_keys": extra_keys, "images": images}
         return self.session.requests.add(prompt, token_ids=token_ids, n=n, priority=priority, **keys, **sampling)
 
     def branch(self, request_id: int | str, *, seed: int | None = None, token: int | None = None) -> int:

@@ -41,6 +41,8 @@ def _at_the_same_position(own: Identified, other: Identified, position: int) -> 
         return "other tokens"
     if own.token_ids[:position] != other.token_ids[:position]:
         return "the same token after another prefix"
+    if own.images != other.images and changing_keys(own) == changing_keys(other):
+        return "the same tokens with other images among them"
     return f"the same tokens under {extra_keys_unlike(changing_keys(other), changing_keys(own))[0]}"
 
 

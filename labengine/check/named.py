@@ -20,7 +20,13 @@ from labengine.record.violation import Violation
 REGISTERS = ("KVCacheManager.num_registrable_tokens", "KVCacheManager.register", "KVCacheGroup.register")
 """Methods that decide which blocks count as full."""
 
-HASHES = ("HashChain.root", "HashChain.link", "KVCacheManager.extend_hashes", "KVCacheGroup.block_hash")
+HASHES = (
+    "HashChain.root",
+    "HashChain.keyed",
+    "HashChain.link",
+    "KVCacheManager.extend_hashes",
+    "KVCacheGroup.block_hash",
+)
 """Methods that decide what a key covers."""
 
 

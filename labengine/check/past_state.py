@@ -7,16 +7,17 @@ from dataclasses import dataclass
 
 from labengine import events as ev
 from labengine.check.slot_memory import PrefixIdentities, SlotMemory
-from labengine.core.request import ExtraKeys, Request
+from labengine.core.request import ExtraKeys, Image, Request
 from labengine.record.timeline import Fold
 
 
 @dataclass(frozen=True, slots=True)
 class _ForgottenRequest:
-    """A request that the engine no longer keeps, rebuilt from its events: its extra keys are unknown."""
+    """A request that the engine no longer keeps, rebuilt from its events: its extra keys and images are unknown."""
 
     token_ids: list[int]
     extra_keys: ExtraKeys = ()
+    images: tuple[Image, ...] = ()
 
 
 class _KeptOrForgotten:

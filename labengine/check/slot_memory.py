@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from labengine.core.block import Key
 from labengine.core.connector import BlockKV
-from labengine.core.request import ExtraKeys
+from labengine.core.request import ExtraKeys, Image
 
 
 class Identified(Protocol):
@@ -18,6 +18,8 @@ class Identified(Protocol):
     def token_ids(self) -> list[int]: ...
     @property
     def extra_keys(self) -> ExtraKeys: ...
+    @property
+    def images(self) -> tuple[Image, ...]: ...
 
 
 class RequestsById(Protocol):
@@ -48,7 +50,10 @@ class PrefixIdentities:
         if len(known) < end:
             request = self.requests[request_id]
             identity = known[-1] if known else _root(request)
-            known += continued([identity], request.token_ids[len(known) : end])[1:]
+            tokens: Sequence[object] = request.token_ids[len(known) : end]
+            if request.images:
+                tokens = [_seen_at(request, i) or token_id for i, token_id in enumerate(tokens, len(known))]
+            known += continued([identity], tokens)[1:]
         return known
 
     def forget(self, request_id: int) -> None:
@@ -70,6 +75,17 @@ def changing_keys(request: Identified) -> ExtraKeys:
     (A cache salt separates requests without changing it. An adapter changes it, and not the number that it has.)
     """
     return tuple(pair for pair in request.extra_keys if pair[0] not in ("cache_salt", "lora_int_id"))
+
+
+def _seen_at(request: Identified, position: int) -> tuple[str, int] | None:
+    """Return the image behind a position, and the place in it; None for a token that stands for itself.
+
+    The placeholder token counts for nothing there: the model is given the image in its place.
+    """
+    for image in request.images:
+        if image.start <= position < image.start + image.length:
+            return image.identifier, position - image.start
+    return None
 
 
 def _root(request: Identified) -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from labengine.core.request import ExtraKeys
+from labengine.core.request import BlockKeys, ExtraKeys
 
 
 class HashChain:
@@ -21,11 +21,18 @@ class HashChain:
         It is not computed as `link` does: then a salt could spell the tokens of another request's block. Each key is
         hashed on its own first, so that no two lists of keys give the same bytes.
         """
-        if not extra_keys:
-            return b""
-        parts = (hashlib.blake2b(text.encode(), digest_size=32).digest() for pair in extra_keys for text in pair)
-        return hashlib.blake2b(b"".join(parts), digest_size=32).digest()
+        return _digest(text for pair in extra_keys for text in pair) if extra_keys else b""
+
+    def keyed(self, parent_hash: bytes, keys: BlockKeys) -> bytes:
+        """Return the parent hash of a block that has keys of its own: those of the images behind its tokens."""
+        return _digest((parent_hash.hex(), *(str(part) for key in keys for part in key)), b"block keys")
 
     def link(self, parent_hash: bytes, token_ids: Sequence[int]) -> bytes:
         """Return the hash of a block of token_ids that follows parent_hash."""
         return hashlib.sha256(parent_hash + array("q", token_ids).tobytes()).digest()
+
+
+def _digest(texts: Iterable[str], kind: bytes = b"") -> bytes:
+    """Return a digest that no other texts, and no other kind, have."""
+    parts = (hashlib.blake2b(text.encode(), digest_size=32).digest() for text in texts)
+    return hashlib.blake2b(b"".join(parts), digest_size=32, person=kind).digest()

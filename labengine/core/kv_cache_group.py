@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import chain
 
 from labengine.config import EngineConfig
 from labengine.core.block import BlockCopy
@@ -371,14 +370,10 @@ class KVCacheGroup:
         if block.keys:  # of a shorter prefix: the tail of a prompt that ended inside this block
             self._pool.evict(block, "replaced")
         mapped = self._merge_policy.mapped_after(mapped, block.block_id)
-        token_ids = request.links[link] if self._hash_ratio == 1 else self._own_tokens(request, link)
+        token_ids = tuple(request.token_ids[index * self.block_size : (index + 1) * self.block_size])
         self._pool.register(block, key, token_ids, request.prefix_at(link), mapped)
         if BlockCached in self._hooks:
             self._hooks.emit(BlockCached(block.block_id, request.request_id, self.index, index, key[1], mapped))
-
-    def _own_tokens(self, request: Request, link: int) -> tuple[int, ...]:
-        """Return the tokens of the block that ends with this link."""
-        return tuple(chain.from_iterable(request.links[link + 1 - self._hash_ratio : link + 1]))
 
     def merge(self, request: Request, index: int, block_id: int, into_block_id: int) -> None:
         """Repoint the table entry, then free the copy: freeing alone would leave it pointing at a reusable block."""

@@ -263,9 +263,11 @@ class KVCacheManager:
         block_hash = hashes[-1] if hashes else self._hash_chain.root(request.extra_keys)
         for start in range(len(hashes) * size, num_tokens - size + 1, size):
             token_ids = tuple(request.token_ids[start : start + size])
-            block_hash = self._hash_chain.link(block_hash, token_ids)
+            keys = request.block_keys(start, start + size) if request.images else ()
+            parent_hash = self._hash_chain.keyed(block_hash, keys) if keys else block_hash
+            block_hash = self._hash_chain.link(parent_hash, token_ids)
             hashes.append(block_hash)
-            request.links.append(token_ids)
+            request.links.append((*token_ids, *keys) if keys else token_ids)
 
     # -- slots ---------------------------------------------------------------------------------------------------------
 

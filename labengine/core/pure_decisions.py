@@ -50,7 +50,7 @@ PURE_DECISIONS = {
     ),
     "WaitingQueue": ("priority", "order", "least_urgent"),
     "BlockPool": ("reused_first", "null_block"),
-    "HashChain": ("root", "link"),
+    "HashChain": ("root", "keyed", "link"),
     "MergePolicy": ("merge_target", "is_alive", "mapped_after", "is_equal"),
 }
 """Per base class of a part, the names of its pure decisions, and of the attributes that are decisions.

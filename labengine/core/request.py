@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from labengine.config import SamplingParams
 from labengine.core.block import NO_KEYS, Prefix
@@ -15,6 +15,18 @@ under.
 
 The domain keeps an adapter named "x" apart from a cache salt "x" (vLLM issue 44701).
 """
+
+
+class Image(NamedTuple):
+    """Content behind placeholder tokens [start, start + length) of a prompt: their KV depends on it."""
+
+    start: int
+    length: int
+    identifier: str
+
+
+BlockKeys = tuple[tuple[str, str, int], ...]
+"""Keys of one block: ("mm", the image's identifier, where it begins relative to the block's first token)."""
 FinishReason = Literal["stop", "length", "abort"]
 
 
@@ -43,6 +55,8 @@ class Request:
     """Inputs of the KV besides the tokens (an adapter), or a reason not to share blocks (a cache salt)."""
     priority: int = 0
     """Smaller is more urgent. Before the request is added, the one that was asked for."""
+    images: tuple[Image, ...] = ()
+    """In the order of their positions, without overlap."""
     status: RequestStatus = RequestStatus.WAITING
     finish_reason: FinishReason | None = None
     num_computed_tokens: int = 0
@@ -57,8 +71,8 @@ class Request:
     """Per group: leading table entries that are settled: in the prefix map, or never to be registered."""
     block_hashes: list[bytes] = field(default_factory=list)
     """The hash chain, one link every hash_block_size tokens, computed on demand."""
-    links: list[tuple[int, ...]] = field(default_factory=list)
-    """The tokens of each link."""
+    links: list[tuple[object, ...]] = field(default_factory=list)
+    """The tokens of each link, and behind them the keys of its own that it has."""
     prefixes: list[Prefix] = field(default_factory=list)
     """The exact prefixes that the hashes stand for, made on demand."""
     root: Prefix = field(init=False)
@@ -103,6 +117,17 @@ class Request:
     def max_kv_tokens(self) -> int:
         """KV slots the request can ever need: the last sampled token's KV is never written."""
         return self.num_prompt_tokens + self.sampling.max_tokens - 1
+
+    def block_keys(self, start: int, end: int) -> BlockKeys:
+        """Return the keys of a block of tokens [start, end): the images that have a token in it.
+
+        An image in two places of equal placeholder tokens makes two keys. Source: vLLM's _gen_mm_extra_hash_keys.
+        """
+        return tuple(
+            ("mm", image.identifier, image.start - start)
+            for image in self.images
+            if image.start < end and start < image.start + image.length
+        )
 
     def continue_chain(self, other: Request, num_links: int) -> None:
         """Take over the first num_links links of another request's hash chain, as far as it has them."""

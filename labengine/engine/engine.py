@@ -21,7 +21,7 @@ from labengine.core.connector import Connector, LoadError
 from labengine.core.journal import Journal
 from labengine.core.parts import Parts
 from labengine.core.proposer import Proposer
-from labengine.core.request import ExtraKeys, Request, RequestStatus
+from labengine.core.request import ExtraKeys, Image, Request, RequestStatus
 from labengine.core.state import take_snapshot
 from labengine.core.step_plan import Logits, ScheduledRequest, StepPlan
 from labengine.engine.failure import failure_event, is_failure, name_of
@@ -129,6 +129,7 @@ class Engine:
         extra_keys: ExtraKeys = (),
         leader_id: int | None = None,
         priority: int = 0,
+        images: tuple[Image, ...] = (),
     ) -> int:
         """Queue a request and return its id, counted from 0.
 
@@ -137,7 +138,7 @@ class Engine:
         Raises ConfigError for a prompt that is empty or never fits.
         """
         prompt = checked_token_ids(token_ids)
-        request = self.new_request(self.num_added, prompt, sampling, cache_salt, extra_keys, priority)
+        request = self.new_request(self.num_added, prompt, sampling, cache_salt, extra_keys, priority, images)
         if leader_id is not None:
             self.scheduler.refuse_forks()
         self.queue(request, leader_id)
@@ -174,9 +175,8 @@ class Engine:
                 raise ConfigError(f"request {parent.request_id} has sampled no token yet that another could replace")
             token_ids[-1] = token_id
         seed = seed_of(sampling, self.num_added, self.config)
-        request = Request(
-            self.num_added, token_ids, sampling, seed, len(self.config.groups), parent.extra_keys, parent.priority
-        )
+        keys = parent.extra_keys, parent.priority, parent.images
+        request = Request(self.num_added, token_ids, sampling, seed, len(self.config.groups), *keys)
         request.num_prompt_tokens = parent.num_prompt_tokens
         if parent.num_generated_tokens and self.scheduler.finish_reason(request) is not None:
             raise ConfigError(f"token {token_id} ends a text: the branch would have nothing to generate")
@@ -190,11 +190,12 @@ class Engine:
         cache_salt: str | None = None,
         extra_keys: ExtraKeys = (),
         priority: int = 0,
+        images: tuple[Image, ...] = (),
     ) -> Request:
         """Return a request that this engine could run, not queued yet.
 
         prompt: checked token ids, which the request keeps and appends to. It shares blocks only under equal salt and
-        keys. priority: -MAX_PRIORITY to MAX_PRIORITY; smaller is more urgent.
+        keys. priority: -MAX_PRIORITY to MAX_PRIORITY; smaller is more urgent. images: in order, inside the prompt.
         """
         if not prompt:
             raise ConfigError("the prompt is empty: a request needs at least one token")
@@ -205,7 +206,8 @@ class Engine:
         if sampling.beams > 1:
             self.scheduler.refuse_beams(sampling.beams)
         seed = seed_of(sampling, request_id, self.config)
-        request = Request(request_id, prompt, sampling, seed, len(self.config.groups), extra_keys, priority)
+        keys = extra_keys, priority, images
+        request = Request(request_id, prompt, sampling, seed, len(self.config.groups), *keys)
         self.scheduler.refuse_what_never_fits(request)
         return request
 

@@ -99,6 +99,7 @@ def _request(request: Request, names: Mapping[int, int]) -> tuple[Any, ...]:
         request.num_prompt_tokens,
         request.sampling.max_tokens,
         request.extra_keys,
+        request.images,
         request.is_loading,
         request.shared_prefix_boundary,
         tuple(request.token_ids),

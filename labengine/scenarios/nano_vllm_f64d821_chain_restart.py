@@ -28,9 +28,10 @@ class _ForgetsFreeHits(KVCacheManager):
         super().allocate_computed(request, hit, num_external)
         if hit_ids and hit_ids[-1] in free:
             self._journal.record((setattr, request, "block_hashes", request.block_hashes[:]))
-            block_hash = b""
+            block_hash, size = b"", self._config.hash_block_size
             for link in range(len(hit_ids), len(request.links)):
-                request.block_hashes[link] = block_hash = self._hash_chain.link(block_hash, request.links[link])
+                token_ids = request.token_ids[link * size : (link + 1) * size]
+                request.block_hashes[link] = block_hash = self._hash_chain.link(block_hash, token_ids)
 
 
 class RestartsTheChain(_ForgetsFreeHits, NanoKVCacheManager):

@@ -12,6 +12,7 @@ from labengine.core.request import ExtraKeys, Request
 from labengine.engine.engine import Engine
 from labengine.engine.loaded_model import LoadedModel
 from labengine.session.history.inputs import AbortInput, AddInput, BranchInput, Input, Inputs, ResetInput, pack
+from labengine.session.images import checked_images
 from labengine.session.settings import refuse_unknown, request_id_of
 from labengine.session.stepper import Stepper
 
@@ -32,7 +33,9 @@ class CheckedRequest:
         """Return the input to keep, for a request that was queued after so many steps."""
         prompt = self.request.token_ids[: self.request.num_prompt_tokens]
         keys = self.cache_salt, self.extra_keys
-        return AddInput(num_steps, pack(prompt), self.request.sampling, *keys, self.leader_id, self.priority)
+        return AddInput(
+            num_steps, pack(prompt), self.request.sampling, *keys, self.leader_id, self.priority, self.request.images
+        )
 
 
 class Requests:
@@ -52,10 +55,11 @@ class Requests:
         extra_keys: Mapping[str, str] | None = None,
         n: int | None = None,
         priority: int = 0,
+        images: Mapping[int, tuple[str, int]] | None = None,
         **sampling: Any,
     ) -> int | list[int]:
         """Queue a request with a prompt as text or as token ids; return its id, or the ids of n answers or of beams."""
-        first = self.checked(Requests.add, prompt, token_ids, cache_salt, extra_keys, sampling, priority)
+        first = self.checked(Requests.add, prompt, token_ids, cache_salt, extra_keys, sampling, priority, images)
         return self.queue_answers(first, n)
 
     def chat(
@@ -81,6 +85,7 @@ class Requests:
         extra_keys: Mapping[str, str] | None,
         sampling: dict[str, Any],
         priority: int = 0,
+        images: Mapping[int, tuple[str, int]] | None = None,
     ) -> CheckedRequest:
         """Make a request from the arguments of the lab's method named like `call`.
 
@@ -99,7 +104,8 @@ class Requests:
         self._model.refuse_too_long(len(ids), params.max_tokens)
         keys = _checked_keys(extra_keys)
         engine = self._stepper.engine
-        request = engine.new_request(engine.num_added, ids, params, cache_salt, keys, priority)
+        placed = checked_images(images, len(ids))
+        request = engine.new_request(engine.num_added, ids, params, cache_salt, keys, priority, placed)
         return CheckedRequest(request, cache_salt, keys, priority=priority)
 
     def answers(self, first: CheckedRequest, n: int | None) -> list[CheckedRequest]:
@@ -123,7 +129,7 @@ class Requests:
             sampling = replace(sampling, seed=sampling.seed + number)
         tokens = list(first.request.token_ids)
         keys = first.cache_salt, first.extra_keys
-        request = engine.new_request(engine.num_added, tokens, sampling, *keys, first.priority)
+        request = engine.new_request(engine.num_added, tokens, sampling, *keys, first.priority, first.request.images)
         return replace(first, request=request)
 
     def queue_answers(self, first: CheckedRequest, n: int | None) -> int | list[int]:
@@ -150,7 +156,14 @@ class Requests:
             keys = dict(branch.extra_keys)
             asked = pack(branch.token_ids), branch.sampling, keys.pop("cache_salt", None), tuple(keys.items())
             parent_id = parent.request_id
-            done = BranchInput(engine.num_finished_steps, *asked, request_id=parent_id, seed=seed, token_id=token_id)
+            done = BranchInput(
+                engine.num_finished_steps,
+                *asked,
+                images=branch.images,
+                request_id=parent_id,
+                seed=seed,
+                token_id=token_id,
+            )
             self._inputs.note(done)
             return branch.request_id
 

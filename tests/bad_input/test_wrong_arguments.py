@@ -75,6 +75,7 @@ TAKES: dict[str, tuple[object, ...]] = {
     "prompts": ([], *TEXTS),
     "cache_salt": (None, *TEXTS),
     "extra_keys": (None, {}),
+    "images": (None, {}),
     "selection": (None,),
     "dtype": (None, *TEXTS, "\ud800"),
     "device": (None, *TEXTS, "\ud800"),

@@ -111,13 +111,14 @@ class Comparison:
         extra_keys: Mapping[str, str] | None = None,
         n: int | None = None,
         priority: int = 0,
+        images: Mapping[int, tuple[str, int]] | None = None,
         **sampling: Any,
     ) -> Any:
         """Queue a request on both sides, as Lab.add does; return its id, or the ids of n answers or of beams.
 
         Either both sides accept it or neither.
         """
-        asked = (prompt, token_ids, cache_salt, extra_keys, sampling, priority)
+        asked = (prompt, token_ids, cache_salt, extra_keys, sampling, priority, images)
         checked = {id(lab): lab.session.requests.checked(Requests.add, *asked) for lab in self._pair.labs}
         for lab in self._pair.labs:
             lab.session.requests.answers(checked[id(lab)], n)

@@ -14,6 +14,7 @@ from labengine.session.compare.sides import LiveSide
 from labengine.session.history.broken_steps import break_again
 from labengine.session.history.inputs import AbortInput, AddInput, BranchInput, BrokenStep, FillInput, Input, ResetInput
 from labengine.session.history.repeating import progress_bar
+from labengine.session.images import images_as_given
 from labengine.session.requests import Requests
 
 _MORE_STEPS = 100
@@ -126,7 +127,7 @@ def _act(due: Input) -> Act:
 
 def _add(lab: LiveSide, due: AddInput) -> int:
     requests, asked = lab.session.requests, (None, due.token_ids, due.cache_salt, dict(due.extra_keys))
-    checked = requests.checked(Requests.add, *asked, asdict(due.sampling), due.priority)
+    checked = requests.checked(Requests.add, *asked, asdict(due.sampling), due.priority, images_as_given(due.images))
     return requests.repeat(replace(checked, leader_id=due.leader_id))
 
 

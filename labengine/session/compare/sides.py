@@ -216,7 +216,8 @@ def _requests_of(side: RecordedSide) -> list[RequestSettings]:
 def _of_input(add: AddInput, request_id: int, config: EngineConfig) -> RequestSettings:
     seed = {"the seed": seed_of(add.sampling, request_id, config)} if add.sampling.temperature else {}
     keys = _keys((*add.extra_keys, ("cache_salt", add.cache_salt or "")))
-    return RequestSettings(tuple(add.token_ids), {**asdict(add.sampling), **keys, **seed, "priority": add.priority})
+    others = {"priority": add.priority, "images": [list(image) for image in add.images]}
+    return RequestSettings(tuple(add.token_ids), {**asdict(add.sampling), **keys, **seed, **others})
 
 
 def _keys(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
@@ -239,6 +240,7 @@ def _of_facts(inputs: object) -> list[RequestSettings]:
         pairs = {**(keys if isinstance(keys, dict) else {}), **salt}
         settings = {**(sampling if isinstance(sampling, dict) else {}), **_keys(pairs.items())}
         settings["priority"] = add.get("priority", 0)
+        settings["images"] = add.get("images", [])
         found.append(RequestSettings(tuple(tokens) if isinstance(tokens, list) else (), settings))
     return found
 

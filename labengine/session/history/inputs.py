@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from labengine.config import ConfigError, SamplingParams
-from labengine.core.request import ExtraKeys
+from labengine.core.request import ExtraKeys, Image
 from labengine.engine.engine import Phase
 from labengine.engine.failure import failure_event, is_of_runner
 from labengine.events import StepFailed, StepRolledBack
@@ -45,6 +45,7 @@ class AddInput(Input):
     leader_id: int | None = None
     """The request from which it forks once the prompt is computed: one of several answers."""
     priority: int = 0
+    images: tuple[Image, ...] = ()
 
     @property
     def token_ids(self) -> Sequence[int]:

@@ -59,7 +59,8 @@ def _do(engine: Engine, due: Input, inputs: Inputs) -> None:
         case BranchInput():
             engine.branch(due.request_id, due.seed, due.token_id)
         case AddInput():
-            engine.add(due.token_ids, due.sampling, due.cache_salt, due.extra_keys, due.leader_id, due.priority)
+            keys = due.cache_salt, due.extra_keys
+            engine.add(due.token_ids, due.sampling, *keys, due.leader_id, due.priority, due.images)
         case FillInput():
             inputs.fill(due)
         case AbortInput():

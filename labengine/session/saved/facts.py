@@ -94,6 +94,8 @@ def _input(done: Input) -> dict[str, Any]:
             fact |= {"cache_salt": done.cache_salt, "extra_keys": keys}
             if done.priority:
                 fact["priority"] = done.priority
+            if done.images:
+                fact["images"] = [list(image) for image in done.images]
             if done.leader_id is not None:
                 fact["leader_id"] = done.leader_id
             if isinstance(done, BranchInput):

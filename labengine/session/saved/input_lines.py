@@ -8,6 +8,7 @@ from typing import Any
 
 from labengine.config import ConfigError, SamplingParams
 from labengine.record.wording import spelled
+from labengine.session.images import images_of_rows
 from labengine.session.saved.layout import beginning_of, call_lines, in_a_line, plain_literal
 from labengine.session.source_text import checked_name
 
@@ -67,6 +68,8 @@ def _add(done: Mapping[str, Any], token_text: TokenText | None) -> Iterator[str]
         yield f"# {beginning_of(spelled(map(token_text, token_ids[:40])))}"
     sampling = {name: value for name, value in done["sampling"].items() if value != _DEFAULTS[name]}
     extra = {name: done[name] for name in ("cache_salt", "extra_keys", "priority") if done.get(name)}
+    if done.get("images"):
+        extra["images"] = images_of_rows(done["images"])
     if done["n"] > 1 and "beams" not in sampling:
         extra["n"] = done["n"]
     arguments = [f"{checked_name(name)}={plain_literal(value)}" for name, value in {**sampling, **extra}.items()]

@@ -35,6 +35,8 @@ def plain_literal(value: object) -> str:
     """Return a plain value from a file as a literal; anything else is refused."""
     if isinstance(value, dict):
         return f"{{{', '.join(f'{plain_literal(k)}: {plain_literal(v)}' for k, v in value.items())}}}"
+    if type(value) is tuple and len(value) > 1:
+        return f"({', '.join(map(plain_literal, value))})"
     if type(value) is str:
         return quoted(value)
     if value is None or type(value) in (bool, int, float):

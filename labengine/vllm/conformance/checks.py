@@ -38,7 +38,9 @@ def violations_of(piece: Piece) -> list[Violation]:
 
 def _violations(piece: Piece) -> Iterator[Violation]:
     end = piece.fold
-    identified = {i: SimpleNamespace(token_ids=one.token_ids, extra_keys=()) for i, one in end.requests.items()}
+    identified = {
+        i: SimpleNamespace(token_ids=one.token_ids, extra_keys=(), images=()) for i, one in end.requests.items()
+    }
     oracle = Oracle(end.groups, end.null_block, PrefixIdentities(identified))
     every = 1 + len(end.ref_counts) // BLOCKS_PER_STEP
     for number, (fold, plan) in enumerate(_plans(piece.timeline, end, oracle), 1):
