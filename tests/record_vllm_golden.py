@@ -18,7 +18,7 @@ if __name__ == "__main__":
 from differential import vllm_golden as golden
 from differential.vllm_process import VARIABLE, VERSION, VllmProcess, named_interpreter
 from differential.vllm_tier import tier_workloads
-from vllm_scheduler_workloads import scheduler_workload
+from vllm_scheduler_workloads import scheduler_workload, speculating_workload
 from vllm_workloads import KINDS, op_workload
 
 NUM_WORKLOADS = 200
@@ -44,6 +44,9 @@ def main() -> int:
             _report(f"ops-{kind}")
         golden.write("scheduler", _header(vllm, STEP_ROWS), islice(_preempting(vllm), NUM_WORKLOADS))
         _report("scheduler")
+        drafting = map(speculating_workload, range(NUM_WORKLOADS))
+        golden.write("speculation", _header(vllm, STEP_ROWS), ((w, vllm.run_scheduler(w)) for w in drafting))
+        _report("speculation")
         tiers = islice(tier_workloads(), NUM_WORKLOADS)
         golden.write("tier", _header(vllm, TIER_ROWS), ((w, vllm.run_scheduler(w)) for w in tiers))
         _report("tier")

@@ -21,7 +21,7 @@ from vllm_scheduler_workloads import next_token
 
 FOLDER = Path(__file__).resolve().parent.parent / "golden"
 
-NAMES = ("ops-full", "ops-hybrid", "scheduler")
+NAMES = ("ops-full", "ops-hybrid", "scheduler", "speculation")
 """Kinds without an external tier; "tier" has one (test_golden_vllm_tier.py)."""
 
 Row = dict[str, Any]
