@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from labengine.config import ConfigError, EngineConfig
 from labengine.core.connector import Connector
 from labengine.core.kv_cache_group import KVCacheGroup
@@ -115,8 +117,10 @@ class VllmSpeculation(TokenBudgetScheduler):
 class VllmSpeculationManager(KVCacheManager):
     """Keeps slots behind a step's tokens, in which the drafter writes KV while it guesses."""
 
-    num_lookahead: int | None = None
-    """These slots, where an operation is replayed that names their number; None: as many as drafts."""
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.num_lookahead: int | None = None
+        """These slots, where an operation is replayed that names their number; None: as many as drafts."""
 
     def num_slots(self, num_tokens: int) -> int:
         """Return num_tokens and the drafter's slots, up to the longest request."""
