@@ -19,7 +19,7 @@ from differential import vllm_golden as golden
 from differential.vllm_process import VARIABLE, VERSION, VllmProcess, named_interpreter
 from differential.vllm_tier import tier_workloads
 from vllm_priority_workloads import priority_workload
-from vllm_scheduler_workloads import scheduler_workload
+from vllm_scheduler_workloads import scheduler_workload, speculating_workload
 from vllm_state_workloads import state_workload
 from vllm_workloads import KINDS, op_workload
 
@@ -50,6 +50,9 @@ def main() -> int:
         states = map(state_workload, range(NUM_WORKLOADS))
         golden.write("states", _header(vllm, STEP_ROWS), ((w, vllm.run_scheduler(w)) for w in states))
         _report("states")
+        drafting = map(speculating_workload, range(NUM_WORKLOADS))
+        golden.write("speculation", _header(vllm, STEP_ROWS), ((w, vllm.run_scheduler(w)) for w in drafting))
+        _report("speculation")
         for name, make in STEP_WORKLOADS.items():
             golden.write(name, _header(vllm, STEP_ROWS), islice(_preempting(vllm, make), NUM_WORKLOADS))
             _report(name)

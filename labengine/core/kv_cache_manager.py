@@ -112,7 +112,7 @@ class KVCacheManager:
 
         num_external: tokens after the hit that the external tier is about to fill.
         """
-        num_slots = num_tokens if request.is_loading else self.num_slots(num_tokens)
+        num_slots = self.num_slots(num_tokens)
         if not self.has_room(hit, num_external, [-(-num_slots // g.block_size) for g in self.groups], num_spare):
             return False
         num_computed = hit.num_tokens + num_external

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from labengine.config import ConfigError, EngineConfig
 from labengine.core.connector import Connector
 from labengine.core.kv_cache_group import KVCacheGroup
@@ -116,10 +118,16 @@ class VllmSpeculation(TokenBudgetScheduler):
 class VllmSpeculationManager(KVCacheManager):
     """Keeps slots behind a step's tokens, in which the drafter writes KV while it guesses."""
 
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.num_lookahead: int | None = None
+        """These slots, where an operation is replayed that names their number; None: as many as drafts."""
+
     def num_slots(self, num_tokens: int) -> int:
         """Return num_tokens and the drafter's slots, up to the longest request."""
-        config = self._config
-        num_lookahead = 0 if config.drafter == "lookup" else config.num_drafts
+        config, num_lookahead = self._config, self.num_lookahead
+        if num_lookahead is None:
+            num_lookahead = 0 if config.drafter == "lookup" else config.num_drafts
         return min(num_tokens + num_lookahead, config.max_model_len or num_tokens + num_lookahead)
 
     def num_cacheable_tokens(self, group: KVCacheGroup, num_tokens: int) -> int:

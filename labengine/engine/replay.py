@@ -18,6 +18,7 @@ from labengine.core.parts import Parts
 from labengine.core.prefill_first import PrefillFirstScheduler
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
+from labengine.core.vllm_speculation import VllmSpeculationManager
 from labengine.engine.workload import group_specs
 from labengine.record.hooks import Hooks
 
@@ -120,14 +121,16 @@ _MANY_TOKENS = 1_000_000
 def replay(workload: Mapping[str, Any], edition: str | Parts = "vllm", hooks: Hooks | None = None) -> Row:
     """Run every operation; return {"engine", "results": one row per operation, each with the state after it}.
 
-    Raises ConfigError unless the edition allocates chunk by chunk, and for look-ahead slots.
+    Raises ConfigError unless the edition allocates chunk by chunk, and for EAGLE or look-ahead slots with another
+    edition than vllm.
     """
     parts = edition if isinstance(edition, Parts) else edition_named(edition)
     if issubclass(parts.scheduler, PrefillFirstScheduler):
         raise ConfigError(f"edition {parts.name} allocates whole prompts; replay needs one that goes chunk by chunk")
     operations = checked_operations(workload)
-    if workload.get("eagle"):
-        raise ConfigError("eagle: speculative decoding is not part of this engine; leave it out")
+    looks_ahead = workload.get("eagle") or any(op.get("lookahead") for op in operations)
+    if looks_ahead and not issubclass(parts.kv_cache_manager, VllmSpeculationManager):
+        raise ConfigError(f"eagle, lookahead: edition {parts.name} keeps no slots for drafts in its pool; use vllm")
     if not workload.get("enable_caching", True):
         raise ConfigError("enable_caching=false: this engine always caches prefixes; leave it out")
     replayed = Replay(workload, parts, Hooks() if hooks is None else hooks)
@@ -145,6 +148,9 @@ class Replay:
             max_num_batched_tokens=_MANY_TOKENS,
             hash_block_size=workload["block_size"],
             retention_interval=workload.get("retention_interval"),
+            num_drafts=1 if workload.get("eagle") else 0,
+            drafter="eagle" if workload.get("eagle") else "lookup",
+            max_model_len=workload.get("max_model_len") or 0,
         )
         self.config = config
         self.manager = parts.assemble(config, hooks, Journal()).manager
@@ -187,8 +193,8 @@ class Replay:
         return {"hit": hit.num_tokens, "hit_blocks": blocks, "shared_prefix_boundary": hit.shared_prefix_boundary}
 
     def _allocate(self, op: Mapping[str, Any]) -> Row:
-        if op.get("lookahead"):
-            raise ConfigError("lookahead: speculative decoding is not part of this engine; leave it out")
+        if isinstance(self.manager, VllmSpeculationManager):
+            self.manager.num_lookahead = op.get("lookahead") or 0
         request = self.requests[op["req"]]
         if op.get("lookup") and request.has_blocks:
             raise ConfigError(f"lookup: request {op['req']} holds blocks already")

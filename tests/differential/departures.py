@@ -33,9 +33,9 @@ KEYS = {
 }
 KEYS |= {"max_num_seqs", "max_num_batched_tokens", "watermark", "long_prefill_token_threshold", "streams", "alphabet"}
 KEYS |= {"policy", "requests", "ops", "tier", "max_steps", "async", "aborts", "resets", "broken"}
-KEYS |= {"speculation", "max_model_len"}
+KEYS |= {"speculation", "eagle", "max_model_len"}
 REQUEST_KEYS = {"step", "prompt", "max_tokens", "salt", "priority", "arrival"}
-OP_KEYS = {"op", "req", "tokens", "salt", "n", "lookup", "external", "delay_cache", "blocks"}
+OP_KEYS = {"op", "req", "tokens", "salt", "n", "lookup", "external", "delay_cache", "blocks", "lookahead"}
 TIER_KEYS = {"delay", "tokens", "again"}
 """What a compared workload may ask for. All else is a setting that no edition has, or a departure below."""
 
@@ -84,9 +84,9 @@ def _num_loaded(workload: Row, number: int) -> int:
 
 def _has_foreign_keys(workload: Row) -> bool:
     """Return True if a workload has a setting that no other departure accounts for."""
-    found = set(workload) - KEYS - {"drafts", "eagle", "reset_running_requests"}
+    found = set(workload) - KEYS - {"drafts", "reset_running_requests"}
     found |= {key for request in workload.get("requests", ()) for key in request} - REQUEST_KEYS
-    found |= {key for op in workload.get("ops", ()) for key in op} - OP_KEYS - {"lookahead"}
+    found |= {key for op in workload.get("ops", ()) for key in op} - OP_KEYS
     found |= set(_tier(workload)) - TIER_KEYS - {"send", "pinning", "defer", "failing"}
     return bool(found) or workload.get("enable_caching") is False
 
@@ -155,8 +155,7 @@ def _hits_inside_states(workload: Row) -> bool:
 
 def _drafts(workload: Row) -> bool:
     is_refused = "speculation" in workload and (workload.get("async") or _tier(workload))
-    has_ops = any(op.get("lookahead") for op in _ops(workload))
-    return bool(is_refused or has_ops or "drafts" in workload or workload.get("eagle"))
+    return bool(is_refused or "drafts" in workload)
 
 
 def _ops(workload: Row) -> Iterator[Row]:
@@ -244,7 +243,7 @@ DEPARTURES = (
     ),
     Departure(
         "drafts, but for those of one scheduler without a tier",
-        "none: `vllm-async`, `replay` and a tier refuse them",
+        "none: `vllm-async` and a tier refuse them",
         "speculative decoding takes slots ahead",
         _drafts,
         ("vllm-57104",),

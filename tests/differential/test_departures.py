@@ -85,10 +85,9 @@ ASKING: dict[str, list[Row]] = {
         DEPARTING[4],
         TWO_EQUAL_LOADS | {"requests": [FIRST], "tier": {"delay": 0, "tokens": {"0": 6}, "again": {}}},
     ],
-    "lookahead and drafts": [
+    "drafts, but for those of one scheduler without a tier": [
         PLAIN | {"drafts": 1},
-        OPS | {"eagle": True},
-        OPS | {"ops": [*OPS["ops"], {"op": "allocate", "req": "a", "lookahead": 1}]},
+        PLAIN | {"async": True, "speculation": {"num_drafts": 1, "alphabet": 2}},
     ],
     "a hit inside a state's block": [
         PLAIN
@@ -115,7 +114,7 @@ def test_each_departure_that_is_left_out_is_recognised() -> None:
 def test_a_comparison_refuses_what_it_leaves_out() -> None:
     for run, workload in (
         (rows_of_simulate, PLAIN | {"pipeline_parallel_size": 2}),
-        (rows_of_replay, OPS | {"eagle": True}),
+        (rows_of_replay, OPS | {"drafts": 1}),
         (rows_with_tier, with_tier(failing=1)),
     ):
         with pytest.raises(ValueError, match="not to be compared with vLLM: "):

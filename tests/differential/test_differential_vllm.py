@@ -19,7 +19,7 @@ from differential.vllm_tier import DEPARTING, rows_with_tier, tier_workloads
 from vllm_priority_workloads import priority_workload
 from vllm_scheduler_workloads import scheduler_workload, speculating_workload
 from vllm_state_workloads import state_workload
-from vllm_workloads import KINDS, op_workload
+from vllm_workloads import KINDS, looking_ahead, op_workload
 
 NUM_OP_WORKLOADS = 2000
 NUM_PREEMPTING_WORKLOADS = 500
@@ -49,6 +49,15 @@ def test_every_op_is_equal(vllm: VllmProcess, kind: str) -> None:
         met.append(met_by_ops(workload, rows))
         num_ops += len(rows)
     print(f"{kind}: {NUM_OP_WORKLOADS} workloads, {num_ops} ops, equal after each; met {dict(workloads_meeting(met))}")
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_op_that_looks_ahead_is_equal(vllm: VllmProcess, kind: str) -> None:
+    for seed in range(NUM_SPECULATING_WORKLOADS):
+        workload = looking_ahead(op_workload(seed, kind), seed)
+        difference = first_difference(vllm.run_ops(workload), rows_of_replay(workload))
+        assert difference is None, f"workload {seed}: {difference}\n{workload}"
 
 
 @pytest.mark.timeout(1800)

@@ -44,6 +44,7 @@ class _OpDriver:
             scheduler_block_size=self._step_size,
             hash_block_size=hash_block_size,
             enable_caching=workload.get("enable_caching", True),
+            use_eagle=workload.get("eagle", False),
         )
 
     def result(self, number: int, op: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,6 +98,7 @@ class _OpDriver:
             blocks,
             num_external_computed_tokens=external,
             delay_cache_blocks=op.get("delay_cache", False),
+            num_lookahead_tokens=op.get("lookahead", 0),
         )
         if new is None:
             return outcome | {"ok": False, "new_blocks": None}

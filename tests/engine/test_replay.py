@@ -43,8 +43,6 @@ def test_the_command_prints_the_state_after_each_operation(tmp_path: Path, capsy
         (workload({"op": "add", "req": "a", "tokens": "abc"}), "must be a list of integers"),
         (workload(ADD, {"op": "allocate", "req": "a", "n": -2}), "n must be a number of tokens"),
         (workload({"op": "evict", "blocks": [-1]}), "ids below num_blocks=10"),
-        (workload(eagle=True), "eagle"),
-        (workload(ADD, {"op": "allocate", "req": "a", "lookahead": 1}), "lookahead"),
         (workload(groups=[{"type": ["x"]}]), "kind must be"),
     ],
 )

@@ -36,6 +36,14 @@ def op_workload(seed: int, kind: str) -> dict[str, Any]:
     }
 
 
+def looking_ahead(workload: dict[str, Any], seed: int) -> dict[str, Any]:
+    """The workload with EAGLE, or with slots behind what is allocated."""
+    rng = Random(f"ahead {seed}")
+    num_ahead = rng.randint(0, 5)
+    ops = [op | {"lookahead": num_ahead} if op["op"] == "allocate" else op for op in workload["ops"]]
+    return workload | {"ops": ops, "eagle": not num_ahead or rng.random() < 0.7}
+
+
 def _group(layout: Layout, size: int, window: int | None) -> dict[str, Any]:
     group: dict[str, Any] = {"type": "swa", "sliding_window": window} if window else {"type": "full"}
     return group if size == layout.hash_block_size else group | {"block_size": size}

@@ -69,7 +69,9 @@ def _plain(value: object) -> object:
     if isinstance(value, Iterable) and not isinstance(value, Mapping):
         return [asdict(group) for group in value if isinstance(group, GroupSpec)]
     if type(value) in PROPOSERS.values():
-        return {"proposer": type(value).__name__, "arguments": asdict(cast(Any, value))}
+        arguments = asdict(cast(Any, value))
+        arguments = {name: list(one) if isinstance(one, tuple) else one for name, one in arguments.items()}
+        return {"proposer": type(value).__name__, "arguments": arguments}
     if type(value).__module__ == "torch":
         return str(value).removeprefix("torch.")
     return {"made_by": f"{type(value).__module__}.{type(value).__qualname__}"}
