@@ -1012,7 +1012,7 @@ class SlotsWritten(Event):
 
     topic = "model"
     phase = "forward"
-    decided_by = {"": ("KVCacheManager.slot_runs", "KVCacheGroup.slot_runs", "BlockPool.null_block", "Engine._forward")}
+    decided_by = {"": ("KVCacheManager.slot_runs", "KVCacheGroup.slots", "BlockPool.null_block", "Engine._forward")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -1030,7 +1030,7 @@ class StateAdvanced(Event):
 
     topic = "model"
     phase = "forward"
-    decided_by = {"": ("KVCacheGroup.slot_runs", "KVCacheManager.slot_runs", "Engine._forward")}
+    decided_by = {"": ("KVCacheGroup.slots", "KVCacheManager.slot_runs", "Engine._forward")}
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,7 @@ class KVCacheGroup:
         """Return where a chunk of tokens [start, end) has to end, so that other requests can use what it caches."""
         return end
 
-    def slot_runs(self, request: Request, start: int, end: int) -> tuple[tuple[int, int, int], ...]:
+    def slots(self, request: Request, start: int, end: int) -> tuple[tuple[int, int, int], ...]:
         """Return the slots for the KV of tokens [start, end): (block_id, offset, length) per block.
 
         Position p at table[p // block_size], offset p % block_size.

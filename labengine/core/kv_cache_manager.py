@@ -273,7 +273,7 @@ class KVCacheManager:
 
     def slot_runs(self, request: Request, start: int, end: int, group: KVCacheGroup) -> tuple[SlotRun, ...]:
         """Return the slots for the KV of tokens [start, end), or the one block of a state; see the group's."""
-        return group.slot_runs(request, start, end)
+        return group.slots(request, start, end)
 
     def external_blocks(self, request: Request, num_local: int, num_computed: int) -> list[BlockTransfer]:
         """Return the blocks of tokens [num_local, num_computed) that later tokens read, to be filled by a load."""

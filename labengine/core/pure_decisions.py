@@ -45,7 +45,7 @@ PURE_DECISIONS = {
         "window",
         "num_blocks_for_hit",
         "chunk_end",
-        "slot_runs",
+        "slots",
         "num_steps_in_flight",
     ),
     "WaitingQueue": ("priority", "order", "least_urgent"),

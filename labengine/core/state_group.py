@@ -151,7 +151,7 @@ class StateGroup(KVCacheGroup):
             self._hooks.emit(StateCopied(copy.block_id, copy.into_block_id, copy.request_id, self.index, num_tokens))
         return copy
 
-    def slot_runs(self, request: Request, start: int, end: int) -> tuple[tuple[int, int, int], ...]:
+    def slots(self, request: Request, start: int, end: int) -> tuple[tuple[int, int, int], ...]:
         """Return the block of the running state, in the table's last entry."""
         return ((request.block_tables[self.index][(end - 1) // self.block_size], 0, 1),)
 

@@ -37,7 +37,7 @@ def test_properties_and_class_attributes_are_seams_too_and_private_names_are_not
 @pytest.mark.parametrize("parts", EDITIONS.values(), ids=str)
 def test_every_deciding_method_of_a_part_is_a_seam(parts: Parts) -> None:
     """What Why? names as the decider can be patched by that name, if the parts have it."""
-    known = {seam.name for seam in seams_in_use(parts, BOTH)}
+    known = {seam.name for seam in seams_in_use(parts, (*BOTH, "state"))}
     of_parts = {"Connector", "Parts", "Engine", "Transfers", "Watch"} ^ owners(parts).keys()
     for names in DECIDED_BY.values():
         for part, _, name in (text.partition(".") for text in names):
