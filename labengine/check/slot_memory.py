@@ -61,7 +61,7 @@ class PrefixIdentities:
         self._known.pop(request_id, None)
 
 
-def continued(identities: list[int], token_ids: Sequence[int]) -> list[int]:
+def continued(identities: list[int], token_ids: Sequence[object]) -> list[int]:
     """Return a prefix's identities, at least the last one, and those of the tokens that follow it."""
     continuing = identities[:]
     for token_id in token_ids:
