@@ -52,7 +52,9 @@ GOOD: dict[str, Any] = {
 TAKES: dict[str, tuple[object, ...]] = {
     "token": (None, *INTS),
     **dict.fromkeys(("at", "until", "edition", "parts", "step", "next_token", "hooks", "top_p", "overlap"), (None,)),
-    **dict.fromkeys(("groups", "external", "attention", "window", "kind", "next_victim", "runner"), (None,)),
+    **dict.fromkeys(
+        ("groups", "external", "speculation", "attention", "window", "kind", "next_victim", "runner"), (None,)
+    ),
     **dict.fromkeys(("max_blocks", "seed", "top_k", "retention_interval", "max_model_len"), (None, *INTS)),
     **dict.fromkeys(("num_steps", "max_tokens", "beams", "max_num_seqs", "max_num_batched_tokens", "block_size"), INTS),
     **dict.fromkeys(("long_prefill_token_threshold", "block", "layer", "block_id"), INTS),
