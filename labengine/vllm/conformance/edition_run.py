@@ -96,7 +96,8 @@ class Rerun:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _take(self, event: ev.Event) -> None:
-        self._new.append(event)
+        if type(event) is not ev.SharedPrefixFound:  # no stream of vLLM says it
+            self._new.append(event)
 
     def _done(self) -> list[ev.Event]:
         self._journal.commit()
