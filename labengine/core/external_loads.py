@@ -150,6 +150,7 @@ class ExternalLoads:
     def _has_failed(self, request: Request, num_computed: int) -> None:
         self.loading[request] = num_computed
         self.arrived[request.request_id] = False
+        self.cancel(request)  # once more: the step may have failed before the first call, or in it
 
     def _filled(self, request: Request, start: int, end: int) -> list[BlockTransfer]:
         self._manager.extend_hashes(request, end)

@@ -13,7 +13,7 @@ _OWN = "labengine."
 _STEP_ITSELF = ("labengine.engine.engine", "labengine.engine.ahead", "labengine.engine.interrupts")
 _DELIVERY = "labengine.record.hooks"
 
-_CALLS_RUNNER = ("_forward", "_attempt", "step")
+_CALLS_RUNNER = ("_forward", "_sample", "_attempt", "step")
 """The engine's methods that call the runner, and no part of the core."""
 
 

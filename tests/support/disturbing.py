@@ -177,7 +177,7 @@ def forgetting(snapshot: Snapshot, plan: StepPlan) -> Snapshot:
 def overwritten_victims(before: Snapshot, plan: StepPlan) -> list[int]:
     """Requests that the plan took a block from, by preempting or by copying, and gave it to others to write to."""
     lost = {*plan.preempted, *(copy.request_id for copy in plan.copies)}
-    own = {block_id for i in before.requests for block_id in _written_by(i, plan) if block_id in _held(before, i)}
+    own = {block_id for i in before.requests for block_id in _written_in_place(i, plan, before)}
     foreign = _written(plan) - own
     return [i for i in sorted(lost) if foreign & _held(before, i)]
 
@@ -186,9 +186,12 @@ def _held(snapshot: Snapshot, request_id: int) -> set[int]:
     return {block_id for table in snapshot.requests[request_id].block_tables for block_id in table}
 
 
-def _written_by(request_id: int, plan: StepPlan) -> set[int]:
+def _written_in_place(request_id: int, plan: StepPlan, before: Snapshot) -> set[int]:
+    """Blocks that a request writes for the group in which it held them before."""
     parts = [part for part in plan.scheduled if part.request_id == request_id]
-    return {block_id for part in parts for runs in part.slot_runs for block_id, _, _ in runs}
+    tables = before.requests[request_id].block_tables
+    runs = [(table, run) for part in parts for table, runs in zip(tables, part.slot_runs, strict=True) for run in runs]
+    return {block_id for table, (block_id, _, _) in runs if block_id in table}
 
 
 def _written(plan: StepPlan) -> set[int]:
