@@ -585,7 +585,7 @@ class PrefixCacheReset(Event):
     """All cached content was forgotten (a BlockEvicted for each block came before)."""
 
     topic = "trouble"
-    decided_by = {"": ("KVCacheManager.reset_prefix_cache", "BlockPool.evict_cached")}
+    decided_by = {"": ("KVCacheManager.reset_prefix_cache",)}
     in_vllm = {
         "": InVllm(
             "pool", "reset_prefix_cache", "All cached content is forgotten; that needs a pool without used blocks."
@@ -1012,7 +1012,9 @@ class SlotsWritten(Event):
 
     topic = "model"
     phase = "forward"
-    decided_by = {"": ("KVCacheManager.slot_runs", "KVCacheGroup.slots", "BlockPool.null_block", "Engine._forward")}
+    decided_by = {
+        "": ("KVCacheManager.slot_runs", "KVCacheGroup.slots", "BlockPool.null_block", "Engine._emit_written")
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -1030,7 +1032,7 @@ class StateAdvanced(Event):
 
     topic = "model"
     phase = "forward"
-    decided_by = {"": ("KVCacheGroup.slots", "KVCacheManager.slot_runs", "Engine._forward")}
+    decided_by = {"": ("KVCacheGroup.slots", "KVCacheManager.slot_runs", "Engine._emit_written")}
 
 
 @dataclass(frozen=True, slots=True)

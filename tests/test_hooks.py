@@ -32,6 +32,7 @@ from labengine.events import (
     RequestAdded,
     RequestForked,
     RequestReleased,
+    SharedPrefixFound,
     StateAdvanced,
     StateCopied,
     StepEnded,
@@ -227,7 +228,7 @@ def unmet_by(ground: Ground) -> set[type[Event]]:
     unmet: set[type[Event]] = {ViolationFound, DecisionDiffered, PrefixCacheReset, LoadFailed, StepFailed, TierChanged}
     unmet |= {RequestReleased, FreeDeferred, BlockPinned, BlockUnpinned, HashesMoved}  # of vLLM alone
     unmet |= {TokensDrafted, DraftsJudged}  # without a proposer
-    unmet |= {StateCopied, StateAdvanced}  # without state groups
+    unmet |= {StateCopied, StateAdvanced, SharedPrefixFound}  # of states, and where retention leaves blocks out
     if not ground.has_forks or ground.edition == "vllm":
         unmet |= {RequestForked, BlockCopied, BeamReplaced}
     if ground.edition not in ("labengine", "nano-vllm+243"):

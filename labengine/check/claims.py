@@ -39,6 +39,9 @@ Noted = (
 _OF_TIER = (deciding_methods("ExternalHit"), deciding_methods("BlocksLoaded"))
 """Methods of events that tell what the tier has, or what it has delivered."""
 
+RESETTING = ("KVCacheManager.reset_prefix_cache", "BlockPool.evict_cached", "BlockPool.evict")
+"""Methods that a reset of the cache calls."""
+
 MAX_NAMED = 8
 """Blocks that a message names."""
 
@@ -90,7 +93,7 @@ class Claims:
                 self._registrations.evict(event.block_id)
             case ev.PrefixCacheReset():
                 self._names.contents.reset()
-                return [*self._blamed(self._judge_reset(), event, number)]
+                return [Blamed(violation, number) for violation in self._judge_reset()]
             case ev.PrefixHit():
                 self._num_local = event.num_tokens
                 return [
@@ -126,13 +129,14 @@ class Claims:
         broken = self._names.judge(stream)
         return [Blamed(self._with_method(one.violation, one.methods), one.number) for one in broken]
 
-    def _judge_reset(self) -> Violation | None:
-        """Return the violation of a reset that leaves blocks to be hit, as with the KV of older weights."""
+    def _judge_reset(self) -> Iterator[Violation]:
+        """Yield the violation of a reset that leaves blocks to be hit, as with the KV of older weights."""
         if not (kept := self._registrations.block_ids()):
-            return None
+            return
         names = ", ".join(map(str, kept[:MAX_NAMED])) + (" and others" if len(kept) > MAX_NAMED else "")
         what = f"block {names} is" if len(kept) == 1 else f"blocks {names} are"
-        return Violation("said", f"the prefix cache is said to be forgotten, and {what} known by a key still", (), kept)
+        text = f"the prefix cache is said to be forgotten, and {what} known by a key still"
+        yield self._with_method(Violation("said", text, (), kept), RESETTING)
 
     def _judge_external(self, event: ev.ExternalHit) -> Violation | None:
         if self._connector is None:

@@ -20,11 +20,17 @@ class Queues:
 
     def __init__(self, scheduler: Scheduler, suspects: Suspects) -> None:
         self._scheduler, self._suspects = scheduler, suspects
-        self._before = self._orders()
+        self._before: dict[str, tuple[int, ...]] = {}
 
     def begin(self, number: int) -> list[Blamed]:
         """Note the orders at a step's start; there is nothing to report yet."""
+        self._before = {}  # an interrupt may come in between
         self._before = self._orders()
+        return []
+
+    def end(self, number: int) -> list[Blamed]:
+        """Forget the orders of a step that has ended: there is nothing to restore."""
+        self._before = {}
         return []
 
     def take_back(self, number: int) -> list[Blamed]:

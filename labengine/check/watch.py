@@ -248,6 +248,7 @@ class Watch:
             self._compare(lambda stream: stream.settle())
             self._ask_claims(Claims.judge_names)
             self._ask(Judge.judge_changes)
+            self._ask_queues(Queues.end)
             if self._shadow is not None:
                 self._shadow.settle()
         elif type(event) is ev.StepRolledBack:

@@ -70,14 +70,9 @@ class BeamScheduler(Scheduler):
             if beam.request_id in search.scores:
                 self.searches.note(search, beam.request_id, likeliest)
 
-    def append_token(self, request: Request, token_id: int) -> None:
-        """Append the sampled token, but none to a beam: its search chooses."""
-        if request.sampling.beams == 1:
-            super().append_token(request, token_id)
-
-    def finish_reason(self, request: Request) -> FinishReason | None:
-        """Return why a request ends; None for a beam, which ends with its search."""
-        return None if request.sampling.beams > 1 else super().finish_reason(request)
+    def _take_token(self, request: Request, token_id: int) -> FinishReason | None:
+        """Append the sampled token, but none to a beam: its search chooses, and ends it."""
+        return None if request.sampling.beams > 1 else super()._take_token(request, token_id)
 
     # -- deciding ------------------------------------------------------------------------------------------------------
 
@@ -157,7 +152,7 @@ class BeamScheduler(Scheduler):
             self.fork(beam, parent)
 
     def _append_chosen(self, beam: Request, token_id: int) -> None:
-        super().append_token(beam, token_id)
+        self.append_token(beam, token_id)
         self.chosen[beam.request_id] = token_id
 
     def take_tokens(self, beam: Request, token_ids: Sequence[int], parent: Request | None) -> None:

@@ -260,16 +260,19 @@ class Scheduler:
                 if plan.forks:  # before the request may end, and give its blocks back
                     for sibling in self.siblings.take(request):
                         self.fork(sibling, request)
-                self.append_token(request, next(tokens))
-                reason = self.finish_reason(request)
+                reason = self._take_token(request, next(tokens))
                 if reason is not None:
                     finished.append(self._end_running(request, reason))
         for _, fork in plan.forks:
             request = self.requests[fork.request_id]
-            self.append_token(request, next(tokens))
-            if (reason := self.finish_reason(request)) is not None:
+            if (reason := self._take_token(request, next(tokens))) is not None:
                 finished.append(self._end_running(request, reason))
         return tuple(finished)
+
+    def _take_token(self, request: Request, token_id: int) -> FinishReason | None:
+        """Append a sampled token; return why the request ends by it."""
+        self.append_token(request, token_id)
+        return self.finish_reason(request)
 
     def _end_running(self, request: Request, reason: FinishReason) -> int:
         self._remove_running(request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import enum
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -99,7 +100,7 @@ def _codes(code: CodeType) -> Iterator[tuple[str, CodeType]]:
 
 
 def _is_changed(code: CodeType, of_the_file: Mapping[str, CodeType]) -> bool:
-    is_generated = code.co_filename.startswith("<") or code.co_filename == enum.__file__
+    is_generated = code.co_filename.startswith("<") or code.co_filename in (enum.__file__, collections.__file__)
     return not is_generated and of_the_file.get(code.co_qualname) != code
 
 

@@ -95,7 +95,7 @@ class FreedInFlight(Scenario):
     kind = "free in flight"
     breaks = "KV received from the tier is overwritten by the last write of the block's previous owner."
     wrong_figure = "blocks misread by B"
-    seen_by = ("read", "named")
+    seen_by = ("write", "read", "named")
     question = (
         "A ends (at max_tokens, in place of a stop token) while its next step is in flight, and B's KV is loaded: what "
         "does B read?"

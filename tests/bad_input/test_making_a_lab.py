@@ -99,7 +99,7 @@ def test_parts_are_classes() -> None:
     [
         ("merge_policy", int, "MergePolicy", "int has no is_equal, mapped_after, merge_target"),
         ("scheduler", LateMerge, "Scheduler", "LateMerge has no abort, accept, add, admit, "),
-        ("hash_chain", LateMerge, "HashChain", "LateMerge has no link, root"),
+        ("hash_chain", LateMerge, "HashChain", "LateMerge has no keyed, link, root"),
         ("sliding_window_group", dict, "KVCacheGroup", "dict has no add_external, "),
     ],
 )

@@ -421,7 +421,8 @@ def test_the_violation_says_which_state_was_found_and_which_was_needed() -> None
     setup.run()
     (first, *_) = [violation for violation in setup.watch.violations if violation.rule == "read"]
     assert first.message == (
-        "request 0 goes on from the state after its first 12 tokens in group 1: block 6 holds no state that is known"
+        "request 0 goes on from the state after its first 12 tokens in group 1: block 6 holds no state that is known "
+        "(overridden: ForgetsToCopy.carry_over)"
     )
     assert isinstance(setup.first_event("read"), ev.BlockAllocated)
 

@@ -26,7 +26,7 @@ from labengine.session.patch.seams import PartSeam, seams_in_use
 from mutants.changes import Change, changes_of
 
 SEED = 40
-NUM_OVERRIDES = 550
+NUM_OVERRIDES = 660
 
 _KINDS = ("full", "sliding_window")
 _TIER_EDITIONS = ("labengine", "vllm")

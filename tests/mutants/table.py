@@ -323,8 +323,8 @@ MUTANTS = (
         "salts share one root",
         "reads",
         CHAIN,
-        '        if not extra_keys:\n            return b""',
-        '        return b""',
+        ' if extra_keys else b""',
+        ' if not extra_keys and extra_keys else b""',
     ),
     Mutant(
         "prefixes are not compared, and hashes have six bits",
@@ -509,15 +509,15 @@ MUTANTS = (
     Mutant(
         "the oldest request is preempted",
         "policy",
-        SCHEDULER,
-        "        return self.running[-1]",
-        "        return self.running[0]",
+        "core/waiting_queue.py",
+        "        return running[-1]",
+        "        return running[0]",
     ),
     Mutant(
         "a step ignores its budget by one",
         "policy",
         BUDGET,
-        "            budget -= num_tokens\n            place += 1",
+        "            budget -= num_tokens + self.num_draft_inputs\n            place += 1",
         "            budget -= num_tokens - 1\n            place += 1",
     ),
     # -- the journal ---------------------------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ def test_all_are_accepted_as_overrides_and_have_their_source(drawn: list[Overrid
         ("KVCacheManager.allocate", "never: missing > self.pool.num_free", "rule", "granted"),
         ("PrefillFirstScheduler.refuse_what_it_lacks", "always: connector is not None", "raises", "ConfigError"),
         ("KVCacheGroup.slots", "start += length", "no return", "EndlessOperationError"),
-        ("Scheduler.choose_victim", "-1 becomes -2", "changed", ""),
+        ("WaitingQueue.least_urgent", "-1 becomes -2", "shadow", ""),
         ("KVCacheManager.allocate_computed", "always: num_external", "equivalent", ""),
     ],
 )
