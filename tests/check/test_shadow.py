@@ -27,7 +27,7 @@ from labengine.core.nano_vllm import EarlyHashManager
 from labengine.core.parts import Parts, parts_of
 from labengine.core.prefix_lookup import Hit
 from labengine.core.pure_decisions import PURE_DECISIONS
-from labengine.core.request import Request
+from labengine.core.request import Image, Request
 from labengine.core.scheduler import Scheduler
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.core.waiting_queue import PriorityQueue, WaitingQueue
@@ -136,6 +136,8 @@ def everything(parts: Parts, name: str) -> Watched:
     groups, tier = (STATES, None) if name in OF_STATES else (HYBRID, HostStore(64))
     setup = watched(14, groups, parts, connector=tier, **settings)
     with suppress(Exception):
+        if name == "keyed":
+            setup.add(*range(1, 11), images=(Image(2, 4, "a picture"),))
         for _ in range(3):
             setup.add(*range(1, 11), max_tokens=3)
             setup.add(*range(1, 11), max_tokens=3)
