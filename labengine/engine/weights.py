@@ -157,7 +157,7 @@ def _expected_shapes(model: PagedModel) -> dict[str, tuple[int, ...]]:
 
 
 def _sources(model: PagedModel, name: str, parameter: Tensor) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield names and shapes of the tensors stacked in a parameter, top to bottom; one name: it is stacked in the file."""
+    """Yield names and shapes of the tensors stacked in a parameter, top to bottom; it may be stacked in the file."""
     owner, names = model.get_submodule(name.rpartition(".")[0]), source_names(name, _family(model))
     sizes = owner.out_sizes if isinstance(owner, Linear) and len(names) > 1 else parameter.shape[:1]
     return ((source, (size, *parameter.shape[1:])) for source, size in zip(names, sizes, strict=True))
