@@ -19,6 +19,7 @@ KINDS = {
     "padding": "rows that pad a batch write or read slots of requests",
     "partial tail": "two requests write to one block that is not full",
     "preemption": "a request gives its blocks back, and no other one gets on by it",
+    "speculation": "a guess that was rejected, or the room for it, is taken for a token",
     "state": "the state of recurrent layers is kept, found or copied at the wrong position",
     "weak hash": "different content has the same hash",
     "window": "a sliding window's blocks are freed too early or kept too long",

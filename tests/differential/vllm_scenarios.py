@@ -30,6 +30,7 @@ from vllm.utils.hashing import sha256
 from vllm.v1.core import kv_cache_utils
 from vllm.v1.core.block_pool import BlockPool
 from vllm.v1.core.kv_cache_coordinator import KVCacheCoordinator
+from vllm.v1.core.single_type_kv_cache_manager import MambaManager, SingleTypeKVCacheManager
 from vllm.v1.request import Request
 from vllm_scheduler import VERSION, VllmCore
 
@@ -163,6 +164,27 @@ def uncommitted_hash() -> Rows:
     return {AS_IT_IS: figures}
 
 
+def state_of_this_step() -> Rows:
+    """Pull request 29387: two prompts that share three of four tokens, with states; with and without the guard."""
+    workload = {
+        "num_blocks": 32,
+        "block_size": 1,
+        "groups": [{"kind": "full"}, {"kind": "state"}],
+        "max_num_seqs": 16,
+        "max_num_batched_tokens": 2048,
+        "requests": [{"step": 0, "prompt": [1, 2, 3, own], "max_tokens": 2} for own in (4, 5)],
+    }
+
+    def found() -> dict[str, int]:
+        rows = run_scheduler(workload)
+        of_b = next(dict(row["scheduled"])[1] for row in rows if 1 in dict(row["scheduled"]))
+        return {"requests in the first step": len(rows[0]["scheduled"]), "hit of B": 4 - of_b}
+
+    with patch.object(MambaManager, "cache_blocks", SingleTypeKVCacheManager.cache_blocks):
+        before = found()
+    return {"same step": before, AS_IT_IS: found()}
+
+
 def sparse_retention() -> Rows:
     """Issue 57610: a prompt of 22 tokens, and one that shares 15 to 22 of them."""
     rows = {}
@@ -255,6 +277,7 @@ def _interleaved() -> Iterator[None]:
 
 
 RUNS: dict[str, Callable[[], Rows]] = {
+    "vllm-29387": state_of_this_step,
     "vllm-30931": adapter_name,
     "vllm-38715": same_step_hit,
     "vllm-42656": partial_blocks,

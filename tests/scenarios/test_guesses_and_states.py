@@ -1,0 +1,51 @@
+"""Rejected guesses, and states of the same step: figures derived by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from labengine import events as ev
+from labengine.scenarios import bug
+
+FIGURES = {
+    # A: 3 + 1 + 1 tokens, B: 1 + 1 behind its hit of 3. With both in step 1, or B in step 2.
+    "vllm-29387": (
+        {"states misread": 1, "requests in the first step": 2, "hit of B": 3, "tokens computed": 7},
+        {"states misread": 0, "requests in the first step": 1, "hit of B": 3, "tokens computed": 7},
+    ),
+    # One token of the prompt's step, and one of each judged guess: late, the first of them leaves none to compute.
+    "openvino-genai-4190": (
+        {"tokens": 2, "wrong tokens": 1, "computed too many": 1},
+        {"tokens": 4, "wrong tokens": 0, "computed too many": 0},
+    ),
+}
+
+
+@pytest.mark.parametrize("id", FIGURES)
+def test_the_figures(id: str) -> None:
+    verdict = bug(id).verdict()
+    assert (dict(verdict.before), dict(verdict.after)) == FIGURES[id]
+
+
+def test_the_state_is_copied_before_the_step_that_computes_it() -> None:
+    with bug("vllm-29387").broken() as lab:
+        assert lab.timeline is not None
+        events = lab.timeline.events()
+        [copied] = [event for event in lab.timeline.of_kind(ev.StateCopied) if event.request_id == 1][:1]
+        computed = next(event for event in lab.timeline.of_kind(ev.StateAdvanced) if event.block_id == copied.block_id)
+        assert computed.request_id == 0 and events.index(copied) < events.index(computed)
+
+
+def test_the_token_of_the_second_row_is_taken() -> None:
+    """The simulated model's token depends on request and position alone: late, it is that of the next position."""
+    scenario = bug("openvino-genai-4190")
+    with scenario.broken() as late, scenario.fixed() as right:
+        tokens = right.snapshot().requests[0].token_ids
+        assert late.snapshot().requests[0].token_ids[6:] == (tokens[6], tokens[8])
+
+
+def test_a_rejection_of_the_first_of_two_guesses_sets_the_count_right() -> None:
+    two = bug("openvino-genai-4190").experiments["two guesses"]
+    assert two.measured("one iteration late") == {"tokens": 4, "wrong tokens": 3, "computed too many": 0}
+    with two.played("one iteration late") as lab:
+        assert lab.violations == []
