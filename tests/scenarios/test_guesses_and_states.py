@@ -1,4 +1,4 @@
-"""Rejected guesses, and states of the same step: figures derived by hand."""
+"""Guesses, what is kept for them and by what their KV is known; states of this step: figures derived by hand."""
 
 from __future__ import annotations
 
@@ -12,6 +12,13 @@ FIGURES = {
     "vllm-29387": (
         {"states misread": 1, "requests in the first step": 2, "hit of B": 3, "tokens computed": 7},
         {"states misread": 0, "requests in the first step": 1, "hit of B": 3, "tokens computed": 7},
+    ),
+    # Both blocks: the second one in the place of the first, and the one that was kept in that of the second.
+    "vllm-44151": ({"blocks misread": 2}, {"blocks misread": 0}),
+    # Three prompts of six tokens, of which B and C share four with A.
+    "vllm-50438": (
+        {"blocks of another next token": 1, "hit of B": 4, "hit of C": 4, "tokens computed": 10},
+        {"blocks of another next token": 0, "hit of B": 0, "hit of C": 0, "tokens computed": 18},
     ),
     # One token of the prompt's step, and one of each judged guess: late, the first of them leaves none to compute.
     "openvino-genai-4190": (
@@ -34,6 +41,17 @@ def test_the_state_is_copied_before_the_step_that_computes_it() -> None:
         [copied] = [event for event in lab.timeline.of_kind(ev.StateCopied) if event.request_id == 1][:1]
         computed = next(event for event in lab.timeline.of_kind(ev.StateAdvanced) if event.block_id == copied.block_id)
         assert computed.request_id == 0 and events.index(copied) < events.index(computed)
+
+
+def test_only_a_prompt_that_ends_at_a_blocks_end_is_handed_over_wrongly() -> None:
+    lengths = bug("vllm-44151").experiments["other lengths"]
+    assert list(lengths.measured("whole table").values()) == [0, 0, 2, 0]
+    assert list(lengths.measured("clipped").values()) == list(lengths.measured("no slots").values()) == [0] * 4
+
+
+def test_a_key_with_the_next_token_serves_those_that_share_it() -> None:
+    keyed = bug("vllm-50438").measured("next token in the key")
+    assert keyed == {"blocks of another next token": 0, "hit of B": 0, "hit of C": 4, "tokens computed": 14}
 
 
 def test_the_token_of_the_second_row_is_taken() -> None:
