@@ -79,6 +79,7 @@ SCENARIOS: dict[str, str] = {
     "vllm-57841": "labengine.scenarios.vllm_57841_stranded_loads",
     "vllm-7018": "labengine.scenarios.vllm_7018_tables_of_misses",
     "vllm-9744": "labengine.scenarios.vllm_9744_new_weights",
+    "vllm-ascend-16270": "labengine.scenarios.vllm_ascend_16270_alignment",
     "vllm-ascend-16662": "labengine.scenarios.vllm_ascend_16662_completion_filtered",
 }
 """Per scenario id the module that holds it as `SCENARIO`; imported on first use."""

@@ -2,6 +2,7 @@
 
 KINDS = {
     "abort during load": "a request ends while the external tier loads its blocks",
+    "alignment": "a hit ends only where the blocks of all groups end together, and that is far away",
     "block table": "a row of the batch reads through a block table that is not its own",
     "boundary": "a length at the edge of a block is counted one token too early or too late",
     "chain": "a block's hash does not stand for all tokens before it",

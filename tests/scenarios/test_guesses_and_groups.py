@@ -1,4 +1,4 @@
-"""Guesses, what is kept for them and by what their KV is known; states of this step: figures derived by hand."""
+"""Guesses, what is kept for them, and by what blocks are known; groups of unlike blocks: figures derived by hand."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ FIGURES = {
     ),
     # Both blocks: the second one in the place of the first, and the one that was kept in that of the second.
     "vllm-44151": ({"blocks misread": 2}, {"blocks misread": 0}),
+    # 40 tokens: twice, or 8 of them twice. 32 tokens are 16 blocks of 2 and 2 of 16.
+    "vllm-ascend-16270": (
+        {"blocks registered": 0, "tokens found": 0, "tokens computed": 80},
+        {"blocks registered": 18, "tokens found": 32, "tokens computed": 48},
+    ),
     # Three prompts of six tokens, of which B and C share four with A.
     "vllm-50438": (
         {"blocks of another next token": 1, "hit of B": 4, "hit of C": 4, "tokens computed": 10},
@@ -47,6 +52,15 @@ def test_only_a_prompt_that_ends_at_a_blocks_end_is_handed_over_wrongly() -> Non
     lengths = bug("vllm-44151").experiments["other lengths"]
     assert list(lengths.measured("whole table").values()) == [0, 0, 2, 0]
     assert list(lengths.measured("clipped").values()) == list(lengths.measured("no slots").values()) == [0] * 4
+
+
+def test_the_smallest_blocks_have_no_part_in_the_alignment() -> None:
+    alignment = bug("vllm-ascend-16270")
+    assert alignment.measured("8 and 64")["tokens found"] == 0
+    assert alignment.measured("2 and 64, registered per group")["tokens found"] == 0
+    reported = alignment.experiments["as reported"]
+    found = {column.name: reported.measured(column.name)["tokens found"] for column in reported.columns}
+    assert found == {"as reported": 0, "without blocks of 2": 0, "half of all but 2": 2048}
 
 
 def test_a_key_with_the_next_token_serves_those_that_share_it() -> None:
