@@ -42,6 +42,7 @@ SCENARIOS: dict[str, str] = {
     "pegaflow-450": "labengine.scenarios.pegaflow_450_hash_granularity",
     "rapid-mlx-196": "labengine.scenarios.rapid_mlx_196_copied_by_reference",
     "sglang-20182": "labengine.scenarios.sglang_20182_waiting_holds_blocks",
+    "sglang-21125": "labengine.scenarios.sglang_21125_drafter_left_out",
     "sglang-27444": "labengine.scenarios.sglang_27444_load_source_evicted",
     "sglang-27779": "labengine.scenarios.sglang_27779_stale_mapping",
     "sglang-28282": "labengine.scenarios.sglang_28282_prompt_not_counted",

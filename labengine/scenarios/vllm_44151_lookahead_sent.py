@@ -140,7 +140,7 @@ class LookaheadSent(HandedOver, Scenario):
     conclusion = Conclusion(
         answer="holds",
         reason=(
-            "Read in the code of 0.24.0, and not run: blocks are allocated for the tokens and the guesses, all of them "
+            "Read in the code of 0.24.0: blocks are allocated for the tokens and the guesses, all of them "
             "are named at the request's end, the decode engine allocates none for guesses while it loads, and of more "
             "blocks than it has it reads the last. 0.25.0 names those that computed tokens fill."
         ),

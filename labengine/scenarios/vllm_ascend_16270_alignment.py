@@ -45,7 +45,7 @@ class RegistersPerGroup(VllmKVCacheManager):
 class EqualPrompts(Experiment):
     """A prompt, and the same once more. The columns differ in the block sizes of two groups, and not in code."""
 
-    columns = (
+    columns: ClassVar[tuple[Column, ...]] = (
         Column("2 and 64", "vllm", "Blocks of 2 tokens in one group and of 64 in the other: hits end at 64."),
         Column("2 and 16", "vllm", "The large blocks are smaller: hits end at multiples of 16."),
         Column("8 and 64", "vllm", "The small blocks are larger: hits still end at 64."),

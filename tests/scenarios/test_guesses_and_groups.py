@@ -13,6 +13,11 @@ FIGURES = {
         {"states misread": 1, "requests in the first step": 2, "hit of B": 3, "tokens computed": 7},
         {"states misread": 0, "requests in the first step": 1, "hit of B": 3, "tokens computed": 7},
     ),
+    # 10 + 1 tokens, and 2 + 1 behind the 8 that the tier brings for both: of the drafter two blocks hold nothing.
+    "sglang-21125": (
+        {"blocks misread": 2, "tokens from the tier": 8, "tokens computed": 14},
+        {"blocks misread": 0, "tokens from the tier": 8, "tokens computed": 14},
+    ),
     # Both blocks: the second one in the place of the first, and the one that was kept in that of the second.
     "vllm-44151": ({"blocks misread": 2}, {"blocks misread": 0}),
     # 40 tokens: twice, or 8 of them twice. 32 tokens are 16 blocks of 2 and 2 of 16.
@@ -52,6 +57,15 @@ def test_only_a_prompt_that_ends_at_a_blocks_end_is_handed_over_wrongly() -> Non
     lengths = bug("vllm-44151").experiments["other lengths"]
     assert list(lengths.measured("whole table").values()) == [0, 0, 2, 0]
     assert list(lengths.measured("clipped").values()) == list(lengths.measured("no slots").values()) == [0] * 4
+
+
+def test_only_the_drafters_blocks_are_misread() -> None:
+    with bug("sglang-21125").broken() as lab:
+        misread = {block_id for one in lab.violations if one.rule == "read" for block_id in one.block_ids}
+        assert lab.timeline is not None
+        groups = {event.block_id: event.group for event in lab.timeline.of_kind(ev.BlockAllocated)}
+        assert {groups[block_id] for block_id in misread} == {1}
+    assert bug("sglang-21125").measured("model alone, and asked for both")["tokens computed"] == 22
 
 
 def test_the_smallest_blocks_have_no_part_in_the_alignment() -> None:
