@@ -132,7 +132,7 @@ class Alignment(EqualPrompts, Scenario):
     )
     kind = "alignment"
     breaks = "A prompt that is known completely is computed again, because it is shorter than one group's blocks."
-    why_unseen = "A shorter hit than one could wish for breaks no rule: no group has more that the others have, too."
+    why_unseen = "A hit that is shorter than one could wish for breaks no rule: all groups together have no longer one."
     claim = (
         "No prompt below 4096 tokens hits, because hits are aligned to the least common multiple of all block sizes. "
         "The cause is the group with blocks of 2 tokens, which drags the common block size down to 2."
@@ -204,7 +204,7 @@ class Alignment(EqualPrompts, Scenario):
     def first_wrong(self, lab: Lab) -> FirstWrong | None:
         """Return the second prompt's look-up, if it finds nothing."""
         moment = moment_of(lab, PrefixHit, lambda event: event.request_id == 1 and not event.num_tokens)
-        sentence = "All 40 tokens are known, and no group's blocks end where those of the other do."
+        sentence = "All 40 tokens are known; no block of 64 tokens ends within them, so no hit can."
         return None if moment is None else wrong_at(lab, moment, sentence)
 
     def answer(self, table: Table) -> str:
