@@ -37,6 +37,7 @@ EXERCISES = {
     "hunt": "hunt",
     "your-policy": "your_own_policy",
     "sharing": "sharing",
+    "guessing": "guessing",
 }
 """The course's exercises: the first half of their names, and the module of labengine.course.exercises."""
 
