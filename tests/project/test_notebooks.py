@@ -34,6 +34,7 @@ EXPECTED = {
     "12_your_own_policy",
     "13_sharing_what_is_written",
     "14_guessing_ahead",
+    "15_states_instead_of_keys",
 }
 RUN_IN_A_BROWSER = {"01_first_light"}
 """Notebooks that tests/browser runs from top to bottom in JupyterLab: 01 in test_first_light.py, in a restarted
