@@ -22,7 +22,7 @@ STATE_GROUP = 1
 
 def _settings(**settings: Any) -> dict[str, Any]:
     """Return the lab of the notebook: attention and states, both in blocks of 4."""
-    return {"num_blocks": 64, "groups": (GroupSpec(4), GroupSpec(4, "state")), **settings}
+    return {"num_blocks": 24, "groups": (GroupSpec(4), GroupSpec(4, "state")), **settings}
 
 
 def chunks(num_tokens: int, block_size: int, budget: int) -> list[int]:
@@ -210,7 +210,7 @@ def checkpoints() -> Exercise:
             (_NeverClips, "Without a cut the only states are those at the prompts' ends, and no prompt finds one."),
             (_EverySecondBlock, "A prompt that parts in the first of two blocks finds no state near it."),
         ],
-        **_settings(),
+        **_settings(num_blocks=64),
     )
 
 
