@@ -64,9 +64,11 @@ export function paintHead(head: HeadElement, { side, scene, facts, violations }:
   const external = request.external,
     counts = countsOf(request, written, external),
     again = request.numPreempted;
-  const priority = request.priority ? ` · priority ${request.priority}` : "";
-  const judged = request.numJudged ? ` · ${request.numAccepted}/${request.numJudged} accepted` : "";
-  say(head.facts, progress(counts) + priority + judged + (again ? ` · ↺${again}×` : ""));
+  const judged = request.numJudged ? `${request.numAccepted}/${request.numJudged} drafts accepted` : "";
+  const priority = request.priority ? `priority ${request.priority}` : "";
+  const line = [priority, progress(counts), judged, again && `↺${again}×`].filter(Boolean);
+  say(head.facts, line.join(" · "));
+  head.classList.toggle("le-tables-many-facts", line.length > 1);
   put(
     head.facts,
     "title",
