@@ -88,3 +88,15 @@ def test_the_waiting_queue_is_told_in_order_of_urgency() -> None:
     ]
     [looked_up] = [one for one in words if "looks up" in one]
     assert looked_up.startswith("B is more urgent than A, and is next: it looks up its prompt in the prefix cache")
+
+
+def test_the_beams_of_a_search_are_told_from_forks() -> None:
+    lab = Lab("simulated", num_blocks=16, block_size=4)
+    lab.add(token_ids=range(10, 20), beams=3, max_tokens=4)
+    lab.add(token_ids=range(30, 40), n=3, max_tokens=4)
+    assert told(lab)[1:] == [
+        "A joins the waiting queue with 10 prompt tokens, and no blocks yet: the first of 3 beams.",
+        "B and C are the other beams of A's search: they wait until the prompt is computed, to fork from A.",
+        "D joins the waiting queue behind A, B and C, with 10 prompt tokens, and no blocks yet.",
+        "E and F have the tokens of D, and wait until they are computed, to fork from it.",
+    ]

@@ -27,12 +27,13 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
   },
 
   RequestAdded(scene, row) {
-    const [, id, tokens, maxTokens, numGenerated, , priority] = row,
+    const [, id, tokens, maxTokens, numGenerated, from, priority, numBeams] = row,
       store = scene.shared.storeOf(row),
       request = new RequestRecord(id, store, tokens.length, maxTokens, scene.groups.length, scene.stamp);
     if (scene.requests.has(id)) emptied(scene, id, "waiting");
     request.numPrompt -= numGenerated;
     request.priority = priority;
+    if (numBeams > 1) request.firstBeam = from ?? id;
     scene.requests.set(id, request);
     scene.changes.requests.add(id);
   },

@@ -3,7 +3,16 @@
 import type { Violation } from "../model/alarms.ts";
 import { alarmsAt, misnamedAt, violationFound } from "../model/alarms.ts";
 import { differing } from "../model/differing.ts";
-import { blockNames, contentName, counted, groupName, joined, requestName, stateWords } from "../model/names.ts";
+import {
+  beamName,
+  blockNames,
+  contentName,
+  counted,
+  groupName,
+  joined,
+  requestName,
+  stateWords,
+} from "../model/names.ts";
 import { phrase } from "../model/phrases.ts";
 import type { Scene } from "../model/scene.ts";
 import { textOf } from "../model/sentence.ts";
@@ -76,6 +85,7 @@ function requestWords(side: Side, id: number) {
     `${name}${engineId ? "" : " · "}${request.status} · ${counted(request.numPrompt, "prompt token")}, ${sampled}` +
     ` generated · ${request.numComputed} computed` +
     (request.numJudged ? ` · ${request.numAccepted} of ${counted(request.numJudged, "draft")} accepted` : "") +
+    (request.firstBeam === null ? "" : ` · beam ${beamName(id, request.firstBeam)}`) +
     (request.priority ? ` · priority ${request.priority}: smaller is more urgent` : "")
   );
 }

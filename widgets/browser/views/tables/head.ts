@@ -3,7 +3,7 @@
 import { element as make, put, write as say } from "../../look/element.ts";
 import type { Violation } from "../../model/alarms.ts";
 import { violationOf } from "../../model/alarms.ts";
-import { shortId } from "../../model/names.ts";
+import { beamName, requestName, shortId } from "../../model/names.ts";
 import { word } from "../../model/phrases.ts";
 import type { RequestRecord } from "../../model/requests.ts";
 import type { Scene } from "../../model/scene.ts";
@@ -32,13 +32,14 @@ interface Progress {
 export function makeHead(id: number) {
   const head = Object.assign(make("header", "le-tables-head"), {
     name: make("span", "le-tables-name"),
+    beam: make("span", "le-tables-beam"),
     status: make("b", "le-tables-status"),
     doing: make("span", "le-tables-doing"),
     facts: make("span", "le-tables-facts"),
     broken: make("span") as BrokenSign,
   });
   head.dataset.request = String(id);
-  head.append(badge(id), head.name, head.status, head.doing, head.facts, head.broken);
+  head.append(badge(id), head.name, head.beam, head.status, head.doing, head.facts, head.broken);
   return head;
 }
 
@@ -49,8 +50,15 @@ export function paintHead(head: HeadElement, { side, scene, facts, violations }:
   put(head.name, "title", engineId);
   paintBroken(head.broken, violationOf(violations, { request: id }));
   const request = scene.request(id),
+    { firstBeam } = request,
     now = facts.scheduled.get(id),
     written = numWritten(request, facts, id);
+  say(head.beam, firstBeam === null ? "" : `beam ${beamName(id, firstBeam)}`);
+  put(
+    head.beam,
+    "title",
+    firstBeam === null ? "" : `beam ${id - firstBeam + 1} of the search that ${requestName(firstBeam)} begins`,
+  );
   const status = facts.preempted.has(id) ? "preempted" : request.status;
   say(head.status, `${SIGNS[status] || ""} ${status}${request.isHolding ? ", holds its blocks" : ""}`);
   head.status.title =
@@ -68,7 +76,7 @@ export function paintHead(head: HeadElement, { side, scene, facts, violations }:
   const priority = request.priority ? `priority ${request.priority}` : "";
   const line = [priority, progress(counts), judged, again && `↺${again}×`].filter(Boolean);
   say(head.facts, line.join(" · "));
-  head.classList.toggle("le-tables-many-facts", line.length > 1);
+  head.classList.toggle("le-tables-many-facts", line.length > 1 || firstBeam !== null);
   put(
     head.facts,
     "title",
