@@ -54,8 +54,9 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
     request.written.fill(numTokens);
   },
 
-  BeamReplaced(scene, [, id, tokens]) {
+  BeamReplaced(scene, [, id, tokens, from]) {
     const request = scene.own(id);
+    if (from !== null) request.numReplaced++;
     request.replaceGenerated(tokens);
     request.numComputed = 0;
     request.written.fill(0);

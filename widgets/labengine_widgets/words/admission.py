@@ -17,18 +17,18 @@ def request_added(run: Sequence[ev.RequestAdded], scene: Scene) -> Sentence:
         return phrase(run[0])
     names = the_requests(event.request_id for event in run)
     if (leader := run[0].from_request_id) is not None and run[0].num_beams > 1:
-        are, end = ("is the other beam", "it waits") if len(run) == 1 else ("are the other beams", "they wait")
+        are, they = ("is the other beam", "it waits") if len(run) == 1 else ("are the other beams", "they wait")
         search = Sentence(names, f" {are} of ", the_request(leader), "'s search: ")
-        return Sentence(search, f"{end} until the prompt is computed, to fork from ", the_request(leader), ".")
+        return Sentence(search, f"{they} until the prompt is computed, to fork from ", the_request(leader), ".")
     if leader is not None:
-        end = ", and wait until they are computed, to fork from it."
-        return Sentence(names, " have the tokens of ", the_request(leader), end)
+        tail = ", and wait until they are computed, to fork from it."
+        return Sentence(names, " have the tokens of ", the_request(leader), tail)
     urgency = f" and priority {run[0].priority}" if _has_priorities(scene) else ""
     sizes = sorted({len(event.token_ids) for event in run})
     tokens = counted(sizes[0], "prompt token") if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]} prompt tokens"
     join, each = ("joins", "") if len(run) == 1 else ("join", " each")
-    search = f": the first of {run[0].num_beams} beams" if run[0].num_beams > 1 else ""
-    end = f" with {tokens}{urgency}{each}, and no blocks yet{search}."
+    beams = f": the first of {run[0].num_beams} beams" if run[0].num_beams > 1 else ""
+    end = f" with {tokens}{urgency}{each}, and no blocks yet{beams}."
     return Sentence(names, f" {join} the waiting queue", _place(run, scene), end)
 
 
