@@ -34,6 +34,7 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
     request.numPrompt -= numGenerated;
     request.priority = priority;
     if (numBeams > 1) request.firstBeam = from ?? id;
+    request.leader = from;
     scene.requests.set(id, request);
     scene.changes.requests.add(id);
   },
@@ -49,6 +50,7 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
 
   RequestForked(scene, [, id, , numTokens]) {
     const request = scene.own(id);
+    request.leader = null;
     request.status = "running";
     request.numComputed = numTokens;
     request.written.fill(numTokens);

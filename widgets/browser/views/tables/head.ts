@@ -44,7 +44,8 @@ export function makeHead(id: number) {
 }
 
 // The request's status, its share of this step, and its progress.
-export function paintHead(head: HeadElement, { side, scene, facts, violations }: TablesView, id: number) {
+export function paintHead(head: HeadElement, view: TablesView, id: number) {
+  const { side, scene, facts, violations } = view;
   const engineId = side.engineId(id);
   say(head.name, shortId(engineId));
   put(head.name, "title", engineId);
@@ -73,7 +74,9 @@ export function paintHead(head: HeadElement, { side, scene, facts, violations }:
     counts = countsOf(request, written, external),
     again = request.numPreempted;
   const judged = request.numJudged ? `${request.numAccepted}/${request.numJudged} drafts accepted` : "";
-  const priority = request.priority ? `priority ${request.priority}` : "";
+  const place = view.queuePlaces.get(id),
+    queued = place === undefined ? "" : place ? ` (${ordinal(place + 1)} in the queue)` : " (next in the queue)",
+    priority = request.priority || queued ? `priority ${request.priority}${queued}` : "";
   const line = [priority, progress(counts), judged, again && `↺${again}×`].filter(Boolean);
   say(head.facts, line.join(" · "));
   head.classList.toggle("le-tables-many-facts", line.length > 1 || firstBeam !== null);
@@ -85,6 +88,12 @@ export function paintHead(head: HeadElement, { side, scene, facts, violations }:
       (judged ? `; ${request.numAccepted} of ${request.numJudged} guesses accepted` : "") +
       (again ? `; preempted ${again === 1 ? "once" : `${again} times`}` : ""),
   );
+}
+
+// "2nd", "11th".
+function ordinal(number: number) {
+  const ending = number % 100 > 10 && number % 100 < 14 ? "th" : (["th", "st", "nd", "rd"][number % 10] ?? "th");
+  return `${number}${ending}`;
 }
 
 // A violation that names the request and no block.
