@@ -27,7 +27,10 @@ from labengine.engine.rope import RopeSpec, local_and_global_rope, partial_rope_
 FULL, SLIDING, CONV, LINEAR = "full_attention", "sliding_attention", "conv", "linear_attention"
 """Values of config.json's layer_types; the last two are layers with a state."""
 
-DEFAULT_ROTARY_SHARE = {"bamba": 0.5, "qwen3_next": 0.25}
+DELTA_NETS = ("qwen3_next", "qwen3_5_text", "qwen3_5")
+"""Families that mix gated delta nets and attention."""
+
+DEFAULT_ROTARY_SHARE = {"bamba": 0.5, **dict.fromkeys(DELTA_NETS, 0.25)}
 """Families that rotate part of a head, and which part unless config.json says so."""
 
 LayerKind = int | Literal["full", "state"]
@@ -107,7 +110,7 @@ def _layer_types_by_rule(raw: Mapping[str, Any]) -> list[str]:
         return [FULL if layer in raw["full_attn_idxs"] else CONV for layer in range(num_layers)]
     if family == "bamba":
         return [FULL if layer in raw.get("attn_layer_indices", ()) else LINEAR for layer in range(num_layers)]
-    if family == "qwen3_next":
+    if family in DELTA_NETS:
         interval = raw.get("full_attention_interval", 4)
         return [LINEAR if (layer + 1) % interval else FULL for layer in range(num_layers)]
     return [FULL] * num_layers

@@ -16,7 +16,7 @@ from torch.nn.functional import silu
 from labengine.engine.attention import StepAttention
 from labengine.engine.kv_tensors import KVTensors, LayerKV
 from labengine.engine.layer_plan import StateSpec
-from labengine.engine.mixers import DeltaNet, Mamba2, ShortConv
+from labengine.engine.mixers import DeltaNet, DeltaNetByKeyHead, Mamba2, ShortConv
 from labengine.engine.model_config import ModelConfig
 from labengine.engine.modules import Embedding, Linear, OffsetRMSNorm, RMSNorm, ScaledEmbedding, TiedLinear
 from labengine.engine.ops import Activation, HeadNorms, Ops, OpsSetting
@@ -24,7 +24,14 @@ from labengine.engine.ops.torch_ops import TorchOps, gelu_tanh
 from labengine.engine.rope import Rotation, Rotations
 from labengine.engine.states import LayerStates, StepStates
 from labengine.engine.step_tensors import StepTensors
-from labengine.engine.tensor_names import BAMBA_NAMES, GEMMA3_NAMES, LFM2_NAMES, LLAMA_NAMES, QWEN3_NEXT_NAMES
+from labengine.engine.tensor_names import (
+    BAMBA_NAMES,
+    GEMMA3_NAMES,
+    LFM2_NAMES,
+    LLAMA_NAMES,
+    QWEN3_5_NAMES,
+    QWEN3_NEXT_NAMES,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +134,7 @@ class QKNormAttention(Attention):
 
 
 class GatedAttention(QKNormAttention):
-    """QKNormAttention whose output is multiplied by the sigmoid of a gate per number (Qwen3-Next).
+    """QKNormAttention whose output is multiplied by the sigmoid of a gate per number (Qwen3-Next, Qwen3.5).
 
     The matrix has each query head's gate below the head itself.
     """
@@ -216,7 +223,11 @@ class Family:
     mixer: Callable[[int, Any, float], nn.Module] | None = None
     """Of the layers with a state: by hidden size, the config's recurrence sizes, and the norms' eps."""
     names: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: LLAMA_NAMES)
+    root: str = "model"
+    """What all names of the files but lm_head's begin with; other programs' tensors do not."""
 
+
+QWEN3_5 = Family(norm=OffsetRMSNorm, attention=GatedAttention, mixer=DeltaNet, names=QWEN3_5_NAMES)
 
 FAMILIES = {
     "llama": Family(),
@@ -232,7 +243,9 @@ FAMILIES = {
     ),
     "lfm2": Family(attention=QKNormAttention, mixer=ShortConv, names=LFM2_NAMES),
     "bamba": Family(mixer=Mamba2, names=BAMBA_NAMES),
-    "qwen3_next": Family(norm=OffsetRMSNorm, attention=GatedAttention, mixer=DeltaNet, names=QWEN3_NEXT_NAMES),
+    "qwen3_next": Family(norm=OffsetRMSNorm, attention=GatedAttention, mixer=DeltaNetByKeyHead, names=QWEN3_NEXT_NAMES),
+    "qwen3_5_text": QWEN3_5,
+    "qwen3_5": replace(QWEN3_5, root="model.language_model"),
 }
 
 

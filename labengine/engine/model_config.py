@@ -30,6 +30,8 @@ _ONLY: dict[str, dict[str, Any]] = {
     "lfm2": {"conv_bias": False},
     "bamba": {**_LLAMA_LIKE, "mamba_proj_bias": False},
     "qwen3_next": _LLAMA_LIKE,
+    "qwen3_5_text": {**_LLAMA_LIKE, "attn_output_gate": True},
+    "qwen3_5": {**_LLAMA_LIKE, "attn_output_gate": True},
 }
 """Per model type: settings that change the computation, with the one supported value."""
 
@@ -96,7 +98,7 @@ class ModelConfig:
     def load(cls, model_dir: Path) -> ModelConfig:
         """Read config.json and generation_config.json. Raises ConfigError for a model this engine cannot compute."""
         path = model_dir / "config.json"
-        raw = read_object(path)
+        raw = _of_text(read_object(path))
         with errors_about(path):
             _refuse_unsupported(raw)
         fields = validated(SCHEMAS[raw["model_type"]], raw, path)
@@ -145,6 +147,15 @@ def _end_tokens(fields: TokenFields, vocab_size: int) -> frozenset[int]:
     if ids and max(ids) >= vocab_size:
         raise ConfigError(f"eos_token_id {max(ids)} should be below vocab_size, which is {vocab_size}")
     return ids
+
+
+def _of_text(raw: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a multimodal file's language model: text alone is computed."""
+    text = raw.get("text_config")
+    if raw.get("model_type") != "qwen3_5" or not isinstance(text, dict):
+        return raw
+    is_tied = bool(raw.get("tie_word_embeddings") or text.get("tie_word_embeddings"))  # either place may say so
+    return {**text, "model_type": "qwen3_5", "tie_word_embeddings": is_tied}
 
 
 def _refuse_unsupported(raw: Mapping[str, Any]) -> None:

@@ -36,6 +36,15 @@ QWEN3_NEXT: dict[str, Any] = {
     "full_attention_interval": 4, "linear_num_key_heads": 16, "linear_num_value_heads": 32, "num_experts": 0,
 }  # fmt: skip
 
+QWEN3_5_TEXT: dict[str, Any] = {
+    **{name: value for name, value in QWEN3_NEXT.items() if name not in ("num_experts", "rope_theta", "rope_scaling")},
+    "model_type": "qwen3_5_text", "attn_output_gate": True, "eos_token_id": 248,
+    "rope_parameters": {
+        "rope_type": "default", "rope_theta": 10000000, "partial_rotary_factor": 0.25, "mrope_section": [11, 11, 10],
+        "mrope_interleaved": True,
+    },
+}  # fmt: skip
+
 
 def read(directory: Path, content: dict[str, Any], **changed: Any) -> ModelConfig:
     (directory / "config.json").write_text(json.dumps({**content, **changed}))
@@ -89,6 +98,17 @@ def test_qwen3_next(tmp_path: Path) -> None:
     assert (rope.theta, rope.rotated_dims(config.head_dim)) == (1e7, 64)
 
 
+@pytest.mark.parametrize("is_tied", [False, True])
+def test_qwen3_5_with_and_without_its_vision_model(tmp_path: Path, is_tied: bool) -> None:
+    both = {"model_type": "qwen3_5", "text_config": QWEN3_5_TEXT, "tie_word_embeddings": is_tied, "vision_config": {}}
+    for content in (both, {**QWEN3_5_TEXT, "tie_word_embeddings": is_tied}):
+        config = read(tmp_path, content)
+        assert config.recurrence == DeltaNetSizes(16, 32, 128, 128, 4) and attending(config) == [3, 7]
+        assert (config.tie_word_embeddings, config.eos_token_ids) == (is_tied, {248})
+        (rope,) = config.ropes
+        assert (rope.theta, rope.rotated_dims(config.head_dim)) == (1e7, 64)
+
+
 @pytest.mark.parametrize("high", [math.inf, {"__float__": "Infinity"}])
 def test_an_unlimited_step_is_written_in_two_ways(tmp_path: Path, high: Any) -> None:
     assert read(tmp_path, BAMBA, time_step_limit=[0.0, high]).has_states
@@ -118,6 +138,7 @@ def test_an_unlimited_step_is_written_in_two_ways(tmp_path: Path, high: Any) -> 
             "rotates 3 of 256 dimensions of a head; it should be an even number",
         ),
         (QWEN3_NEXT, {"attention_bias": True}, "attention_bias=True is not supported for qwen3_next"),
+        (QWEN3_5_TEXT, {"attn_output_gate": False}, "attn_output_gate=False is not supported for qwen3_5_text"),
     ],
 )
 def test_settings_we_cannot_compute(

@@ -51,6 +51,9 @@ class RopeFields(FileModel):
     mscale: Any = None
     mscale_all_dim: Any = None
     truncate: Any = None
+    # Of text alone the three positions of a multimodal rope are equal, so its sections change nothing.
+    mrope_section: Any = None
+    mrope_interleaved: Any = None
     finetuned: Any = None
 
     @model_validator(mode="after")
@@ -241,8 +244,8 @@ class BambaFields(ConfigFields):
         )
 
 
-class Qwen3NextFields(ConfigFields):
-    """Qwen3-Next: gated delta nets, and attention in every few layers."""
+class DeltaNetFields(ConfigFields):
+    """Qwen3.5: gated delta nets, and attention in every few layers."""
 
     head_dim: HeadDim | None = 256
     full_attention_interval: Count = 4
@@ -252,9 +255,6 @@ class Qwen3NextFields(ConfigFields):
     linear_value_head_dim: Size = 128
     linear_num_key_heads: Count = 16
     linear_num_value_heads: Count = 32
-    num_experts: Annotated[int, Field(ge=0)] = 512
-    decoder_sparse_step: Count = 1
-    mlp_only_layers: list[Annotated[int, Field(ge=0)]] | None = None
 
     @model_validator(mode="after")
     def _value_heads_divide(self) -> Self:
@@ -262,15 +262,6 @@ class Qwen3NextFields(ConfigFields):
         if values % keys:
             text = "linear_num_value_heads should be a multiple of linear_num_key_heads, got {values} and {keys}"
             raise relation_error(text, values=values, keys=keys)
-        return self
-
-    @model_validator(mode="after")
-    def _has_no_experts(self) -> Self:
-        for layer in range(self.num_hidden_layers):
-            is_listed = layer in (self.mlp_only_layers or ())
-            if self.num_experts and not is_listed and not (layer + 1) % self.decoder_sparse_step:
-                text = "layer {layer} is a mixture of experts, which is not supported; num_experts 0 would be"
-                raise relation_error(text, layer=layer)
         return self
 
     @property
@@ -283,6 +274,23 @@ class Qwen3NextFields(ConfigFields):
             value_dim=self.linear_value_head_dim,
             kernel=self.linear_conv_kernel_dim,
         )
+
+
+class Qwen3NextFields(DeltaNetFields):
+    """Qwen3-Next: some layers, or all, may be mixtures of experts."""
+
+    num_experts: Annotated[int, Field(ge=0)] = 512
+    decoder_sparse_step: Count = 1
+    mlp_only_layers: list[Annotated[int, Field(ge=0)]] | None = None
+
+    @model_validator(mode="after")
+    def _has_no_experts(self) -> Self:
+        for layer in range(self.num_hidden_layers):
+            is_listed = layer in (self.mlp_only_layers or ())
+            if self.num_experts and not is_listed and not (layer + 1) % self.decoder_sparse_step:
+                text = "layer {layer} is a mixture of experts, which is not supported; num_experts 0 would be"
+                raise relation_error(text, layer=layer)
+        return self
 
 
 class GenerationFields(TokenFields):
@@ -305,5 +313,7 @@ SCHEMAS: dict[str, type[ConfigFields]] = {
     "lfm2": Lfm2Fields,
     "bamba": BambaFields,
     "qwen3_next": Qwen3NextFields,
+    "qwen3_5_text": DeltaNetFields,
+    "qwen3_5": DeltaNetFields,
 }
 """Schemas of config.json by model_type."""
