@@ -392,9 +392,9 @@ class RequestFinished(Event):
 
     request_id: int
     reason: str
-    """stop, length or abort."""
+    """stop, length, abort, or moved: it goes on in another lab."""
     holds_blocks: bool = False
-    """True: a connector still reads or writes its blocks. They are freed just before RequestReleased."""
+    """True: a connector or another lab still reads its blocks. They are freed just before RequestReleased."""
 
     topic = "request"
     decided_by = {
@@ -405,6 +405,7 @@ class RequestFinished(Event):
             "KVCacheGroup.free",
             "KVCacheGroup.release",
             "Scheduler.finish",
+            "Scheduler.end",
         ),
         "abort": (
             "Scheduler.abort",
@@ -415,7 +416,9 @@ class RequestFinished(Event):
             "KVCacheGroup.free",
             "KVCacheGroup.release",
             "Scheduler.finish",
+            "Scheduler.end",
         ),
+        "moved": ("Scheduler.hand_over", "Scheduler.end"),
     }
     in_vllm = {
         "": InVllm("scheduler", "_free_request", "A request that has ended gives its blocks back, last block first.")
@@ -424,14 +427,61 @@ class RequestFinished(Event):
 
 @dataclass(frozen=True, slots=True)
 class RequestReleased(Event):
-    """A connector is done with a finished request's blocks, and they were freed just before."""
+    """The reader of a finished request's blocks is done with them, and they were freed just before."""
 
     request_id: int
 
     topic = "request"
+    decided_by = {"": ("Scheduler.hand_over",)}
     in_vllm = {
         "": InVllm(
             "scheduler", "_free_blocks", "When the connector is done, a request that has ended gives its blocks back."
+        )
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHandedOver(Event):
+    """K and V of a request's first num_tokens tokens were copied to another lab, where it goes on.
+
+    It has finished just before, and holds its blocks until RequestReleased, which follows.
+    """
+
+    request_id: int
+    lab: str
+    """Name of the other lab."""
+    other_request_id: int
+    """The request's id there."""
+    num_tokens: int
+
+    topic = "request"
+    decided_by = {"": ("Scheduler.hand_over",)}
+
+
+@dataclass(frozen=True, slots=True)
+class RequestReceived(Event):
+    """K and V of a request's first num_tokens tokens came from another lab into its blocks.
+
+    Its prefix hit was there already, and did not have to come. The tokens count as computed from the TokensComputed
+    that follows, and the request waits for a step with its blocks.
+    """
+
+    request_id: int
+    transfers: tuple[Transfer, ...]
+    """The blocks that were written."""
+    lab: str
+    """Name of the other lab."""
+    other_request_id: int
+    """The request's id there."""
+    num_tokens: int
+
+    topic = "request"
+    decided_by = {
+        "": (
+            "Scheduler.blocks_to_fill",
+            "KVCacheManager.allocate_computed",
+            "KVCacheGroup.add_external",
+            "Scheduler.receive",
         )
     }
 

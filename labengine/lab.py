@@ -10,7 +10,7 @@ from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from labengine.config import EngineConfig, checked_call
+from labengine.config import ConfigError, EngineConfig, checked_call, shown
 from labengine.core.connector import Connector
 from labengine.core.parts import Parts
 from labengine.engine.engine import Phase, StepReport
@@ -23,6 +23,7 @@ from labengine.record.timeline import Timeline
 from labengine.record.violation import Violation
 from labengine.session.compare.comparison import Comparison
 from labengine.session.compare.sides import RecordedSide
+from labengine.session.hand_over import hand_over_between
 from labengine.session.history.breakpoints import Breakpoint, BreakpointHit
 from labengine.session.history.crash import Crash
 from labengine.session.history.history import History
@@ -197,6 +198,19 @@ class Lab(Looking):
     def abort(self, request_id: int | str) -> bool:
         """End a request (its id, or its letter), and free its blocks at once. False when it had finished before."""
         return self.session.requests.abort(request_id)
+
+    def hand_over(self, request_id: int | str, other: Lab) -> int:
+        """Move a request that runs (its id, or its letter), with its KV, to another lab; return its id there.
+
+        Prefill on one lab, decode on another: the blocks are copied one by one, but those that the other lab's prefix
+        cache has, and freed here when all are there. The request waits there for a step, and its tokens are those that
+        one lab would have given. Here it is finished, for the reason "moved". An interrupt leaves it where it was.
+        ConfigError, before anything changes, for labs of other weights, dtype or blocks, for a request that does not
+        run, and for another lab without room. After it, each lab repeats the steps before it alone (rewind, fork).
+        """
+        if not isinstance(other, Lab):
+            raise ConfigError(f"hand_over() needs the lab that the request goes to, got {shown(other)}")
+        return hand_over_between(self.session, request_id, other.session)
 
     def fill_external(self, prompt: str | None = None, *, token_ids: Sequence[int] | None = None) -> int:
         """Put the KV of a prompt's full blocks into the external tier, as if another engine had computed and saved it.

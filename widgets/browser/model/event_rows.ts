@@ -16,6 +16,8 @@ export const FIELDS = {
   RequestPreempted: ["request_id"],
   RequestFinished: ["request_id", "reason", "holds_blocks"],
   RequestReleased: ["request_id"],
+  RequestHandedOver: ["request_id", "lab", "other_request_id", "num_tokens"],
+  RequestReceived: ["request_id", "transfers", "lab", "other_request_id", "num_tokens"],
   RequestForgotten: ["request_id"],
   ExternalHit: ["request_id", "num_tokens", "is_loading"],
   BlocksLoaded: ["request_id", "transfers"],
@@ -83,6 +85,8 @@ export const TOPICS: Readonly<Record<keyof typeof FIELDS, number>> = {
   RequestPreempted: 5,
   RequestFinished: 1,
   RequestReleased: 1,
+  RequestHandedOver: 1,
+  RequestReceived: 1,
   RequestForgotten: 1,
   ExternalHit: 4,
   BlocksLoaded: 4,
@@ -201,6 +205,19 @@ export interface EventFields {
   };
   RequestReleased: {
     request_id: number;
+  };
+  RequestHandedOver: {
+    request_id: number;
+    lab: string;
+    other_request_id: number;
+    num_tokens: number;
+  };
+  RequestReceived: {
+    request_id: number;
+    transfers: [number, number, number, string][];
+    lab: string;
+    other_request_id: number;
+    num_tokens: number;
   };
   RequestForgotten: {
     request_id: number;
@@ -402,6 +419,15 @@ export interface EventRows {
   RequestPreempted: [kind: number, request_id: number];
   RequestFinished: [kind: number, request_id: number, reason: string, holds_blocks: boolean];
   RequestReleased: [kind: number, request_id: number];
+  RequestHandedOver: [kind: number, request_id: number, lab: string, other_request_id: number, num_tokens: number];
+  RequestReceived: [
+    kind: number,
+    request_id: number,
+    transfers: [number, number, number, string][],
+    lab: string,
+    other_request_id: number,
+    num_tokens: number,
+  ];
   RequestForgotten: [kind: number, request_id: number];
   ExternalHit: [kind: number, request_id: number, num_tokens: number, is_loading: boolean];
   BlocksLoaded: [kind: number, request_id: number, transfers: [number, number, number, string][]];
