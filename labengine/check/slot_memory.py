@@ -105,6 +105,7 @@ def content_of(identities: Sequence[int], group: GroupState, index: int, num_tok
     start = index * group.block_size
     return identities[start : min(start + group.block_size, num_tokens)]
 
+
 MAX_SAVED_BLOCKS = 100_000
 
 

@@ -54,6 +54,7 @@ class HandOverScheduler(BeamScheduler):
         Blocks that the prefix cache has are shared. Returns the others, which are to be filled before `start_received`.
         Raises ConfigError where too few blocks are free.
         """
+        self.manager.begin_step()  # what the step before wrote can be read now
         hit = self.manager.find_prefix(request)
         num_moved = max(0, num_tokens - hit.num_tokens)
         self._refuse_without_room(request, hit, num_moved)

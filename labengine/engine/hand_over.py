@@ -71,9 +71,7 @@ def _as_received(request: Request, taker: Side) -> Request:
     engine, seed = taker.engine, request.sampling.seed
     sampling = replace(request.sampling, seed=request.request_id if seed is None else seed)
     keys = request.extra_keys, request.priority, request.images
-    moved = Request(
-        engine.num_added, list(request.token_ids), sampling, request.seed, len(engine.config.groups), *keys
-    )
+    moved = Request(engine.num_added, list(request.token_ids), sampling, request.seed, len(engine.config.groups), *keys)
     moved.num_prompt_tokens = request.num_prompt_tokens
     taker.scheduler.refuse_what_never_fits(moved)
     return moved

@@ -213,7 +213,11 @@ def _preempted(past: Past, number: int, event: Any) -> int | None:
 
 
 def _finished(past: Past, number: int, event: ev.RequestFinished) -> int | None:
-    return None if event.reason in ("abort", "moved") else _last(past, number, ev.TokenSampled, request_id=event.request_id)
+    return (
+        None
+        if event.reason in ("abort", "moved")
+        else _last(past, number, ev.TokenSampled, request_id=event.request_id)
+    )
 
 
 def _unpinned(past: Past, number: int, event: ev.BlockUnpinned) -> int | None:
@@ -259,7 +263,13 @@ _CAUSES: dict[type[ev.Event], Finder] = {
     ev.RequestForked: _forked,
     ev.BeamReplaced: _replaced,
     ev.RequestScheduled: _of_request(
-        ev.PrefixHit, ev.BlocksLoaded, ev.RequestReceived, ev.TokenSampled, ev.TokensComputed, ev.RequestAdded, ev.RequestPreempted
+        ev.PrefixHit,
+        ev.BlocksLoaded,
+        ev.RequestReceived,
+        ev.TokenSampled,
+        ev.TokensComputed,
+        ev.RequestAdded,
+        ev.RequestPreempted,
     ),
     ev.RequestPreempted: _preempted,
     ev.RequestFinished: _finished,
