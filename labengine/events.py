@@ -192,6 +192,8 @@ class PrefixHit(Event):
     """Computed tokens found in the cache; 0 is a miss. The request's num_computed_tokens is now this."""
     block_ids: tuple[tuple[int, ...], ...]
     """The hit blocks per group, in table order, null where the window needs none. Not yet touched."""
+    is_skipped: bool = False
+    """True: the request asked not to read the cache, and nothing was looked up."""
 
     topic = "request"
     decided_by = {

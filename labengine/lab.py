@@ -153,8 +153,10 @@ class Lab(Looking):
         they share its blocks, and whoever writes to one that others read copies it. (Edition "vllm": n requests.)
         beams: a beam search with so many beams, each a request that shares blocks in the same way; return their ids.
         When it ends, the first has the best text, the last the worst. (Edition "labengine" only.)
-        sampling: max_tokens=64, temperature=0.0 (greedy), top_k, top_p, seed, ignore_eos=False. Requests share cached
-        blocks only under equal cache_salt and extra_keys (what KV depends on besides the tokens: {"adapter": "x"}).
+        sampling: max_tokens=64, temperature=0.0 (greedy), top_k, top_p, seed, ignore_eos=False.
+        skip_reading_prefix_cache: True looks nothing up for it; what it computes is cached as always.
+        Requests share cached blocks only under equal cache_salt and extra_keys (what KV depends on besides the tokens:
+        {"adapter": "x"}).
         priority: smaller is more urgent, also below 0; the policy "fcfs" takes no notice of it.
         images: {position: (identifier, length)}: what is behind that many placeholder tokens of the prompt. Blocks from
         there on are shared only with the same image in the same place; blocks before it with any.
@@ -236,10 +238,18 @@ class Lab(Looking):
         prompts: str | Sequence[int] | Sequence[str] | Sequence[Sequence[int]],
         *,
         cache_salt: str | None = None,
+        extra_keys: Mapping[str, str] | None = None,
+        n: int | None = None,
+        priority: int = 0,
+        images: Mapping[int, tuple[str, int]] | None = None,
         **sampling: Any,
     ) -> list[RequestOutput]:
-        """Add one prompt or several (texts or lists of token ids), run until they finish; return outputs in order."""
-        return self.session.outputs.generate(prompts, cache_salt=cache_salt, **sampling)
+        """Add one prompt or several (texts or lists of token ids), run until they finish; return outputs in order.
+
+        The keywords are those of `add`, for each prompt. With n, a prompt's n outputs stand one after the other.
+        """
+        keys: dict[str, Any] = {"cache_salt": cache_salt, "extra_keys": extra_keys, "images": images}
+        return self.session.outputs.generate(prompts, n=n, priority=priority, **keys, **sampling)
 
     def stream(self, request_id: int | str) -> Iterator[str]:
         """Return the generated text of a request, piece by piece; takes steps unless the background does."""

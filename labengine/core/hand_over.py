@@ -61,7 +61,8 @@ class HandOverScheduler(BeamScheduler):
         self.accept(request)
         self.manager.note_shared_prefix(request, hit)
         if PrefixHit in self._hooks:
-            self._hooks.emit(PrefixHit(request.request_id, hit.num_tokens, hit.block_ids))
+            is_skipped = request.sampling.skip_reading_prefix_cache and not hit.num_tokens
+            self._hooks.emit(PrefixHit(request.request_id, hit.num_tokens, hit.block_ids, is_skipped))
         self._set(request, "num_computed_tokens", hit.num_tokens)
         self.manager.allocate_computed(request, hit, num_moved)
         return self.blocks_to_fill(request, hit, hit.num_tokens + num_moved)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from labengine.config import ConfigError, EngineConfig, is_single_int, shown
-from labengine.core.hand_over import HandOverScheduler
 from labengine.core.connector import BlockTransfer, Connector
+from labengine.core.hand_over import HandOverScheduler
 from labengine.core.part_methods import class_name, definers
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request, RequestStatus

@@ -84,20 +84,20 @@ class BrokenOff(ModelRunner):
 
 def test_an_interrupted_move_leaves_the_request_where_it_was(tiny_gemma: Path) -> None:
     settings: dict[str, Any] = {"num_blocks": 40, "block_size": 4, "device": "cpu"}
-    with Lab(tiny_gemma, **settings) as alone, Lab(tiny_gemma, **settings) as left:
-        with Lab(tiny_gemma, runner=BrokenOff, **settings) as right:
-            for lab in (alone, left):
-                lab.add(token_ids=range(3, 30), max_tokens=9, ignore_eos=True)
-            alone.run()
-            left.step(3)
-            before = [lab.snapshot().to_dict() for lab in (left, right)]
-            with pytest.raises(KeyboardInterrupt):
-                left.hand_over(0, right)
-            assert [lab.snapshot().to_dict() for lab in (left, right)] == before
-            there = left.hand_over(0, right)
-            right.run()
-            assert right.output(there).token_ids == alone.output(0).token_ids
-            assert not left.check() and not right.check()
+    right = Lab(tiny_gemma, runner=BrokenOff, **settings)
+    with Lab(tiny_gemma, **settings) as alone, Lab(tiny_gemma, **settings) as left, right:
+        for lab in (alone, left):
+            lab.add(token_ids=range(3, 30), max_tokens=9, ignore_eos=True)
+        alone.run()
+        left.step(3)
+        before = [lab.snapshot().to_dict() for lab in (left, right)]
+        with pytest.raises(KeyboardInterrupt):
+            left.hand_over(0, right)
+        assert [lab.snapshot().to_dict() for lab in (left, right)] == before
+        there = left.hand_over(0, right)
+        right.run()
+        assert right.output(there).token_ids == alone.output(0).token_ids
+        assert not left.check() and not right.check()
 
 
 def test_kv_of_other_weights_or_another_dtype_is_refused(tiny_model: Callable[..., Path], tiny_llama: Path) -> None:

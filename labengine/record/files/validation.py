@@ -22,7 +22,9 @@ _EVENT_FIELDS: dict[str, c.Check] = {
     **dict.fromkeys(("request_id", "step", "start", "position", "max_tokens", "num_tokens", "num_requests"), c.numbers),
     **dict.fromkeys(("num_computed_tokens", "num_generated", "num_blocks", "index", "end"), c.numbers),
     **dict.fromkeys(("num_drafts", "num_accepted", "num_rejected", "other_request_id"), c.numbers),
-    **dict.fromkeys(("is_prefill", "is_loading", "is_full", "is_fork", "is_pinned", "holds_blocks"), c.flags),
+    **dict.fromkeys(
+        ("is_prefill", "is_loading", "is_full", "is_fork", "is_pinned", "is_skipped", "holds_blocks"), c.flags
+    ),
     **dict.fromkeys(("block_id", "into_block_id"), c.blocks),
     "priority": c.ints(-c.MAX_NUMBER, c.MAX_NUMBER),
     "from_request_id": c.optional(c.numbers),

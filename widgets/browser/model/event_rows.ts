@@ -8,7 +8,7 @@ export const FIELDS = {
   StepFailed: ["step", "error", "message", "method"],
   StepRolledBack: ["step", "reason"],
   RequestAdded: ["request_id", "token_ids", "max_tokens", "num_generated", "from_request_id", "priority"],
-  PrefixHit: ["request_id", "num_tokens", "block_ids"],
+  PrefixHit: ["request_id", "num_tokens", "block_ids", "is_skipped"],
   SharedPrefixFound: ["request_id", "num_tokens"],
   RequestForked: ["request_id", "from_request_id", "num_tokens", "block_ids"],
   BeamReplaced: ["request_id", "token_ids", "from_request_id"],
@@ -55,6 +55,7 @@ export const DEFAULTS: Readonly<Record<string, unknown>> = {
   num_generated: 0,
   from_request_id: null,
   priority: 0,
+  is_skipped: false,
   num_drafts: 0,
   holds_blocks: false,
   is_loading: false,
@@ -171,6 +172,7 @@ export interface EventFields {
     request_id: number;
     num_tokens: number;
     block_ids: number[][];
+    is_skipped: boolean;
   };
   SharedPrefixFound: {
     request_id: number;
@@ -403,7 +405,7 @@ export interface EventRows {
     from_request_id: number | null,
     priority: number,
   ];
-  PrefixHit: [kind: number, request_id: number, num_tokens: number, block_ids: number[][]];
+  PrefixHit: [kind: number, request_id: number, num_tokens: number, block_ids: number[][], is_skipped: boolean];
   SharedPrefixFound: [kind: number, request_id: number, num_tokens: number];
   RequestForked: [kind: number, request_id: number, from_request_id: number, num_tokens: number, block_ids: number[][]];
   BeamReplaced: [kind: number, request_id: number, token_ids: number[], from_request_id: number | null];

@@ -30,6 +30,8 @@ def why_hit(past: Past, request_id: int) -> Why:
     lookup = _last_lookup(past, request_id)
     if lookup is None:
         return Why(f"Why did {name} hit or miss?", _no_lookup(past, request_id), _added(past, request_id))
+    if lookup.event.is_skipped:
+        return _why_not_read(past, lookup)
     equals = equals_of(past, lookup)
     found = _found_links(past, lookup)
     text = _found(lookup, past)
@@ -44,6 +46,13 @@ def why_hit(past: Past, request_id: int) -> Why:
     links += [past.link(number) for number in _tier(past, lookup)]
     unique = {link.event_number: link for link in links}
     return Why(_question(lookup), text.strip(), tuple(unique[number] for number in sorted(unique, key=_in_order)))
+
+
+def _why_not_read(past: Past, lookup: Lookup) -> Why:
+    name = request_name(lookup.event.request_id)
+    text = f"{name} was added with skip_reading_prefix_cache: nothing was looked up for it, whatever the cache had. "
+    text += "What it computes is cached for others."
+    return Why(_question(lookup), text, (*_added(past, lookup.event.request_id), past.link(lookup.number)))
 
 
 def _moved(lookup: Lookup, event: ev.RequestReceived) -> str:
