@@ -484,6 +484,7 @@ class RequestReceived(Event):
             "KVCacheManager.allocate_computed",
             "KVCacheGroup.add_external",
             "Scheduler.receive",
+            "Scheduler.start_received",
         )
     }
 

@@ -71,13 +71,9 @@ class KVCacheManager:
         Its logits give the next token.
         """
         if request.sampling.skip_reading_prefix_cache:
-            return self.no_hit()
+            return Hit(0, ((),) * len(self.groups))
         self.extend_hashes(request, request.num_tokens)
         return self.longest_hit(request, request.num_tokens - 1)
-
-    def no_hit(self) -> Hit:
-        """Return a hit of no tokens."""
-        return Hit(0, ((),) * len(self.groups))
 
     def longest_hit(self, request: Request, max_tokens: int) -> Hit:
         """Return the longest hit, of at most max_tokens tokens, that all groups have: no group skips a token alone."""

@@ -97,7 +97,7 @@ class EarlyHashManager(NanoKVCacheManager):
         (nano-vLLM issue 114).
         """
         if request.sampling.skip_reading_prefix_cache:
-            return self.no_hit()
+            return Hit(0, ((),))
         request.block_hashes.clear()
         request.links.clear()
         self.extend_hashes(request, request.num_tokens)
