@@ -65,10 +65,13 @@ class KVCacheManager:
     # -- looking up ----------------------------------------------------------------------------------------------------
 
     def find_prefix(self, request: Request) -> Hit:
-        """Return the longest cached prefix that leaves at least the last token to compute.
+        """Return the longest cached prefix that leaves at least the last token to compute; none for a request that is
+        not to read the cache.
 
         Its logits give the next token.
         """
+        if request.sampling.skip_reading_prefix_cache:
+            return Hit(0, ((),) * len(self.groups))
         self.extend_hashes(request, request.num_tokens)
         return self.longest_hit(request, request.num_tokens - 1)
 
@@ -117,7 +120,8 @@ class KVCacheManager:
             return False
         num_computed = hit.num_tokens + num_external
         if PrefixHit in self._hooks:
-            self._hooks.emit(PrefixHit(request.request_id, hit.num_tokens, hit.block_ids))
+            is_skipped = request.sampling.skip_reading_prefix_cache and not hit.num_tokens
+            self._hooks.emit(PrefixHit(request.request_id, hit.num_tokens, hit.block_ids, is_skipped))
         if num_external and ExternalHit in self._hooks:
             self._hooks.emit(ExternalHit(request.request_id, num_external, request.is_loading))
         self._set_computed(request, hit.num_tokens if request.is_loading else num_computed)
