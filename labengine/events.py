@@ -42,7 +42,7 @@ the phase under way, and to the update once the forward pass is done. See record
 class InVllm(NamedTuple):
     """A method of vLLM's, and what it decides, in labengine's words."""
 
-    owner: Literal["scheduler", "manager", "pool", "group"]
+    owner: Literal["scheduler", "manager", "pool", "group", "state"]
     method: str
     reason: str
 
@@ -928,6 +928,7 @@ class BlockFreed(Event):
             "A block without a reference joins the free queue: at the tail with a hash, at the head without.",
         ),
         "window": InVllm("group", "_remove_blocks_in_range", "Blocks that have left the window are freed."),
+        "state": InVllm("state", "remove_skipped_blocks", "The states that a request has gone on from are freed."),
         "preempted": InVllm("scheduler", "_preempt_request", "A preempted request gives all its blocks back."),
         "load_failed": InVllm(
             "scheduler",
@@ -1148,6 +1149,13 @@ class TokensDrafted(Event):
 
     topic = "model"
     decided_by = {"": ("Scheduler.num_wanted_drafts", "Engine._draft", "Scheduler.set_drafts")}
+    in_vllm = {
+        "": InVllm(
+            "scheduler",
+            "update_draft_token_ids",
+            "Guesses are for requests that decode alone.",
+        )
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -1165,6 +1173,13 @@ class DraftsJudged(Event):
     topic = "model"
     phase = "sample"
     decided_by = {"": ("Scheduler.num_accepted", "Scheduler.update", "Scheduler.judge_drafts")}
+    in_vllm = {
+        "": InVllm(
+            "scheduler",
+            "update_from_output",
+            "Rejected guesses no longer count as computed.",
+        )
+    }
 
 
 @dataclass(frozen=True, slots=True)
