@@ -76,7 +76,8 @@ class Rerun:
         """Book the oldest planned step. sampled: the recorded token per request."""
         plan = self._unbooked.popleft() if self._unbooked else StepPlan(())
         if isinstance(self.scheduler, AsyncTokenBudgetScheduler):
-            self.scheduler.book(plan, [sampled.get(part.request_id) for part in plan.sampling])
+            tokens = (sampled.get(part.request_id) for part in plan.sampling)
+            self.scheduler.book(plan, [() if token is None else (token,) for token in tokens])
         else:
             plan = replace(plan, scheduled=tuple(part for part in plan.scheduled if self._is_open(part.request_id)))
             self.scheduler.update(plan, [sampled.get(part.request_id, UNKNOWN_TOKEN) for part in plan.sampling])
