@@ -115,7 +115,7 @@ class KVCacheManager:
 
         num_external: tokens after the hit that the external tier is about to fill.
         """
-        num_slots = self.num_slots(num_tokens)
+        num_slots = self.num_slots(request, num_tokens)
         if not self.has_room(hit, num_external, [-(-num_slots // g.block_size) for g in self.groups], num_spare):
             return False
         num_computed = hit.num_tokens + num_external
@@ -150,7 +150,7 @@ class KVCacheManager:
 
         Blocks that have left a window are freed first, and stay free in any case.
         """
-        missing, num_slots = 0, self.num_slots(num_tokens)
+        missing, num_slots = 0, self.num_slots(request, num_tokens)
         for group in self.groups:
             group.drop_skipped(request, request.num_computed_tokens)
             if (lacking := group.num_missing_blocks(request, num_slots)) > 0:
@@ -166,7 +166,7 @@ class KVCacheManager:
         self.register(request, num_tokens, "allocated")
         return True
 
-    def num_slots(self, num_tokens: int) -> int:
+    def num_slots(self, request: Request, num_tokens: int) -> int:
         """Return how many slots a request has once a step is to compute its first num_tokens tokens: one each."""
         return num_tokens
 

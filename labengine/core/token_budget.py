@@ -144,9 +144,10 @@ class TokenBudgetScheduler(HandOverScheduler):
         NOT_ADMITTED when it does not fit.
         """
         if request.has_blocks:  # the external tier has delivered
-            num_tokens = min(request.num_tokens - request.num_computed_tokens, limit)
-            has_blocks = self.manager.allocate(request, request.num_computed_tokens + num_tokens)
-            return num_tokens if has_blocks else NOT_ADMITTED
+            num_left = self.num_admitted(request, request.num_computed_tokens, limit)
+            if num_left is NOT_ADMITTED:
+                return NOT_ADMITTED
+            return num_left if self.manager.allocate(request, request.num_computed_tokens + num_left) else NOT_ADMITTED
         hit = self.manager.find_prefix(request)
         self.manager.note_shared_prefix(request, hit)
         num_external = self.match_external(request, hit)
