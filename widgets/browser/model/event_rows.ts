@@ -34,6 +34,7 @@ export const FIELDS = {
   BlockPinned: ["block_id", "ref_count"],
   BlockUnpinned: ["block_id", "ref_count", "queue_end"],
   BlockCopied: ["block_id", "into_block_id", "request_id", "group", "index", "is_pinned"],
+  BlockMoved: ["block_id", "request_id", "group", "index", "into_index"],
   StateCopied: ["block_id", "into_block_id", "request_id", "group", "num_tokens"],
   HashesMoved: ["block_id", "into_block_id"],
   SlotsWritten: ["request_id", "group", "start", "runs"],
@@ -101,6 +102,7 @@ export const TOPICS: Readonly<Record<keyof typeof FIELDS, number>> = {
   BlockPinned: 2,
   BlockUnpinned: 2,
   BlockCopied: 2,
+  BlockMoved: 2,
   StateCopied: 2,
   HashesMoved: 2,
   SlotsWritten: 3,
@@ -299,6 +301,13 @@ export interface EventFields {
     index: number;
     is_pinned: boolean;
   };
+  BlockMoved: {
+    block_id: number;
+    request_id: number;
+    group: number;
+    index: number;
+    into_index: number;
+  };
   StateCopied: {
     block_id: number;
     into_block_id: number;
@@ -467,6 +476,7 @@ export interface EventRows {
     index: number,
     is_pinned: boolean,
   ];
+  BlockMoved: [kind: number, block_id: number, request_id: number, group: number, index: number, into_index: number];
   StateCopied: [
     kind: number,
     block_id: number,
