@@ -35,25 +35,25 @@ class SoakError(AssertionError):
 
 def play(seed: int, edition: str, num_operations: int = NUM_OPERATIONS, kinds: Collection[Kind] = ()) -> Counter[str]:
     """Play one episode to its end; return what it met. Raises SoakError."""
-    episode, done, name = Episode(Random(f"{seed}"), edition, kinds=kinds), 0, ""
+    episode, done, newest = Episode(Random(f"{seed}"), edition, kinds=kinds), 0, ""
     setup = episode.setup
     folded = LiveFold(setup.engine.hooks)
     for event in setup.timeline.events():
         folded.hear(event)
     try:
-        for done, name in enumerate(episode.operations(num_operations), 1):
+        for done, newest in enumerate(episode.operations(num_operations), 1):  # noqa: B007 - named in the note
             snapshot = setup.engine.snapshot()
             if wrong := difference(folded.state.snapshot(), snapshot):
                 raise SoakError(f"the events say otherwise: {wrong}")
             if setup.watch.violations or (done % 100 == 0 and setup.watch.check(snapshot)):
                 raise SoakError(f"{setup.watch.violations[0]}")
-        name = "its end"
+        newest = "the end"
         episode.drain()
         snapshot = setup.engine.snapshot()
         if setup.watch.check(snapshot) or snapshot.num_used_blocks:
             raise SoakError(f"{snapshot.num_used_blocks} blocks held, {setup.watch.violations}")
     except Exception as error:
-        error.add_note(f"seed {seed}, after operation {done}, {name}")
+        error.add_note(f"seed {seed}, after operation {done}, {newest}")
         raise
     return episode.met + Counter(operations=done)
 

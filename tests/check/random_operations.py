@@ -51,8 +51,10 @@ class Episode:
         self.rng, self.kinds = rng, _compatible(rng, kinds)
         parts = as_parts(edition)
         has_tier, is_vllm = issubclass(parts.scheduler, TokenBudgetScheduler), edition == "vllm"
-        if "priorities" in self.kinds and rng.random() < 0.7:
-            parts = edition_named(str(edition), "priority")
+        if "priorities" in self.kinds and edition == "labengine" and rng.random() < 0.7:
+            parts = edition_named(
+                str(edition), "priority"
+            )  # vLLM's victims leave hashes without KV: scenario vllm-43569
         self._with_branches = "forks" in self.kinds
         self._with_answers = "forks" in self.kinds and has_tier  # the nano editions refuse both
         self._with_beams = "forks" in self.kinds and edition == "labengine"

@@ -91,7 +91,7 @@ def _handlers(code: CodeType) -> list[tuple[int, int, int]]:
 
 
 def outside_listeners(point: Point) -> Point:
-    """The same points, less those in listeners: a lab's lock holds a Ctrl-C back there, and an engine alone does not."""
+    """The same points, less those in listeners. A lab's lock holds a Ctrl-C back there; an engine alone does not."""
     return lambda frame, event: point(frame, event) and not _is_called_by("emit", frame)
 
 
