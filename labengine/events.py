@@ -167,6 +167,8 @@ class RequestAdded(Event):
     """The request whose tokens it continues. It waits until they are computed, and forks then."""
     priority: int = 0
     """Smaller is more urgent; 0 for all where they are served in the order in which they come."""
+    num_beams: int = 1
+    """Requests of its beam search, of which the first has no from_request_id; 1 for a request that is in none."""
 
     topic = "request"
     decided_by = {

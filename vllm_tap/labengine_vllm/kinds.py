@@ -8,7 +8,7 @@ from __future__ import annotations
 KINDS: tuple[tuple[str, ...], ...] = (
     ("StepStarted", "step"),
     ("StepEnded", "step"),
-    ("RequestAdded", "request_id", "token_ids", "max_tokens"),
+    ("RequestAdded", "request_id", "token_ids", "max_tokens", "num_beams"),
     ("PrefixHit", "request_id", "num_tokens", "block_ids"),
     ("RequestScheduled", "request_id", "start", "num_tokens", "is_prefill", "status"),
     ("RequestPreempted", "request_id"),

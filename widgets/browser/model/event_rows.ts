@@ -7,7 +7,7 @@ export const FIELDS = {
   StepEnded: ["step"],
   StepFailed: ["step", "error", "message", "method"],
   StepRolledBack: ["step", "reason"],
-  RequestAdded: ["request_id", "token_ids", "max_tokens", "num_generated", "from_request_id", "priority"],
+  RequestAdded: ["request_id", "token_ids", "max_tokens", "num_generated", "from_request_id", "priority", "num_beams"],
   PrefixHit: ["request_id", "num_tokens", "block_ids"],
   SharedPrefixFound: ["request_id", "num_tokens"],
   RequestForked: ["request_id", "from_request_id", "num_tokens", "block_ids"],
@@ -53,6 +53,7 @@ export const DEFAULTS: Readonly<Record<string, unknown>> = {
   num_generated: 0,
   from_request_id: null,
   priority: 0,
+  num_beams: 1,
   num_drafts: 0,
   holds_blocks: false,
   is_loading: false,
@@ -162,6 +163,7 @@ export interface EventFields {
     num_generated: number;
     from_request_id: number | null;
     priority: number;
+    num_beams: number;
   };
   PrefixHit: {
     request_id: number;
@@ -385,6 +387,7 @@ export interface EventRows {
     num_generated: number,
     from_request_id: number | null,
     priority: number,
+    num_beams: number,
   ];
   PrefixHit: [kind: number, request_id: number, num_tokens: number, block_ids: number[][]];
   SharedPrefixFound: [kind: number, request_id: number, num_tokens: number];
