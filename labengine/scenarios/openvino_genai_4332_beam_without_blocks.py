@@ -122,7 +122,7 @@ class BeamWithoutBlocks(Scenario):
         ),
     )
     question = "A and a search of two beams in four blocks: how many steps fail, and how many requests end?"
-    roles = ("every beam", "those that hold blocks")
+    roles = ("the assertion: all beams hold blocks", "the proposal: those that do")
     columns = (
         Column(
             "every beam",
