@@ -27,6 +27,7 @@ from labengine.engine.step_tensors import StepTensors
 from labengine.engine.tensor_names import (
     BAMBA_NAMES,
     GEMMA3_NAMES,
+    GRANITE_HYBRID_NAMES,
     LFM2_NAMES,
     LLAMA_NAMES,
     QWEN3_5_NAMES,
@@ -166,6 +167,7 @@ class DecoderLayer(nn.Module):
         self.attention = family.attention(config, family.norm)
         self.mlp_norm = family.norm(config.hidden_size, config.rms_norm_eps)
         self.mlp = MLP(config, family.activation)
+        self.multiplier = config.multipliers.residual
 
     def forward(self, stream: Tensor, part: Tensor | None, step: LayerStep) -> tuple[Tensor, Tensor]:
         """Return the stream, and the part still to be added to it; all are [num_tokens, hidden_size]."""
@@ -174,8 +176,8 @@ class DecoderLayer(nn.Module):
 
     def after_attention(self, stream: Tensor, attended: Tensor, step: LayerStep) -> tuple[Tensor, Tensor]:
         """Return what `forward` returns, from the stream and the attention's output."""
-        normed, stream = step.ops.add_norm(stream, attended, self.mlp_norm)
-        return stream, self.mlp(normed, step)
+        normed, stream = step.ops.add_norm(stream, multiplied(attended, self.multiplier), self.mlp_norm)
+        return stream, multiplied(self.mlp(normed, step), self.multiplier)
 
 
 class SandwichLayer(DecoderLayer):
@@ -193,6 +195,11 @@ class SandwichLayer(DecoderLayer):
         return stream, step.ops.norm(self.mlp(normed, step), self.mlp_out_norm)
 
 
+def multiplied(part: Tensor, multiplier: float) -> Tensor:
+    """Return part * multiplier: the tensor itself for 1, which most models have."""
+    return part if multiplier == 1.0 else part * multiplier
+
+
 class StateLayer(nn.Module):
     """A decoder layer that mixes tokens through a state in place of attention."""
 
@@ -203,12 +210,14 @@ class StateLayer(nn.Module):
         self.mixer = family.mixer(config.hidden_size, config.recurrence, config.rms_norm_eps)
         self.mlp_norm = family.norm(config.hidden_size, config.rms_norm_eps)
         self.mlp = MLP(config, family.activation)
+        self.multiplier = config.multipliers.residual
 
     def forward(self, stream: Tensor, part: Tensor | None, step: StateLayerStep) -> tuple[Tensor, Tensor]:
         """Return the stream, and the part still to be added to it; all are [num_tokens, hidden_size]."""
         normed, stream = step.ops.add_norm(stream, part, self.mixer_norm)
-        normed, stream = step.ops.add_norm(stream, self.mixer(normed, step.states), self.mlp_norm)
-        return stream, self.mlp(normed, step)
+        mixed = multiplied(self.mixer(normed, step.states), self.multiplier)
+        normed, stream = step.ops.add_norm(stream, mixed, self.mlp_norm)
+        return stream, multiplied(self.mlp(normed, step), self.multiplier)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +252,7 @@ FAMILIES = {
     ),
     "lfm2": Family(attention=QKNormAttention, mixer=ShortConv, names=LFM2_NAMES),
     "bamba": Family(mixer=Mamba2, names=BAMBA_NAMES),
+    "granitemoehybrid": Family(mixer=Mamba2, names=GRANITE_HYBRID_NAMES),
     "qwen3_next": Family(norm=OffsetRMSNorm, attention=GatedAttention, mixer=DeltaNetByKeyHead, names=QWEN3_NEXT_NAMES),
     "qwen3_5_text": QWEN3_5,
     "qwen3_5": replace(QWEN3_5, root="model.language_model"),
@@ -316,7 +326,7 @@ class PagedModel(nn.Module):
         model, at the step's positions. ops: computes everything but attention and recurrences; it must have adopted the
         model. out: memory for the logits, else they are allocated.
         """
-        stream: Tensor = self.embedding(step.token_ids)
+        stream = multiplied(self.embedding(step.token_ids), self.config.multipliers.embedding)
         part: Tensor | None = None
         for index, (layer, spec) in enumerate(zip(self.layers, self.config.layers, strict=True)):
             of_group = attention[kv.layer_groups[index]]
@@ -335,5 +345,7 @@ class PagedModel(nn.Module):
 
     def logits(self, normed: Tensor, out: Tensor | None = None) -> Tensor:
         """Return the logits of normed rows, float32, in `out` if that is given."""
-        logits: Tensor = self.lm_head(normed)
+        logits = self.lm_head(normed)
+        if self.config.multipliers.logits != 1.0:
+            logits = logits / self.config.multipliers.logits
         return logits.float() if out is None else out.copy_(logits)

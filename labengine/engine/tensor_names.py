@@ -56,6 +56,14 @@ BAMBA_NAMES = {
     "mlp.down": ("feed_forward.down_proj",),
 }
 
+GRANITE_HYBRID_NAMES = {
+    **BAMBA_NAMES,
+    "norm": ("norm",),
+    "mlp_norm": ("post_attention_layernorm",),
+    "mlp.gate_up": ("shared_mlp.input_linear",),
+    "mlp.down": ("shared_mlp.output_linear",),
+}
+
 QWEN3_NEXT_NAMES = {
     **LLAMA_NAMES,
     "mixer": ("linear_attn",),

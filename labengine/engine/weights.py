@@ -152,15 +152,15 @@ def _expected_shapes(model: PagedModel) -> dict[str, tuple[int, ...]]:
     return {
         source: shape
         for name, parameter in model.named_parameters()
-        for source, shape in zip(source_names(name, _family(model)), _shapes(model, name, parameter), strict=True)
+        for source, shape in _sources(model, name, parameter)
     }
 
 
-def _shapes(model: PagedModel, name: str, parameter: Tensor) -> Iterator[tuple[int, ...]]:
-    """Yield the shapes of the tensors stacked in a parameter, top to bottom."""
-    owner = model.get_submodule(name.rpartition(".")[0])
-    sizes = owner.out_sizes if isinstance(owner, Linear) else parameter.shape[:1]
-    return ((size, *parameter.shape[1:]) for size in sizes)
+def _sources(model: PagedModel, name: str, parameter: Tensor) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield names and shapes of the tensors stacked in a parameter, top to bottom; it may be stacked in the file."""
+    owner, names = model.get_submodule(name.rpartition(".")[0]), source_names(name, _family(model))
+    sizes = owner.out_sizes if isinstance(owner, Linear) and len(names) > 1 else parameter.shape[:1]
+    return ((source, (size, *parameter.shape[1:])) for source, size in zip(names, sizes, strict=True))
 
 
 def _named(tensors: StoredTensors, name: str, model_dir: Path) -> StoredTensor:

@@ -96,6 +96,7 @@ SAMPLING = (
     ),
     argument("--seed", type=int, metavar="SEED", help="of this request's sampling"),
     argument("--ignore-eos", action="store_true", help="do not stop at the model's end-of-text token"),
+    argument("--skip-reading-prefix-cache", action="store_true", help="look nothing up for it in the prefix cache"),
     argument("--chat", action="store_true", help="wrap the text as a user's message"),
 )
 

@@ -29,6 +29,16 @@ BAMBA = {
     "mamba_d_conv": 4,
     "mamba_chunk_size": 16,
 }
+GRANITE = {
+    **{name: value for name, value in BAMBA.items() if name != "attn_layer_indices"},
+    "layer_types": ["linear_attention", "full_attention", "linear_attention", "linear_attention"],
+    "num_local_experts": 0,
+    "shared_intermediate_size": 72,
+    "embedding_multiplier": 3.0,
+    "residual_multiplier": 0.4,
+    "attention_multiplier": 0.2,
+    "logits_scaling": 2.5,
+}
 QWEN3_NEXT = {
     "initializer_range": 0.06,
     "num_hidden_layers": 5,
@@ -42,6 +52,7 @@ QWEN3_NEXT = {
 SETTINGS: dict[str, dict[str, Any]] = {
     "lfm2": {**COMMON, **LFM2},
     "bamba": {**COMMON, **BAMBA},
+    "granitemoehybrid": {**COMMON, **GRANITE},
     "qwen3_next": {**COMMON, **QWEN3_NEXT, "num_experts": 0},
     "qwen3_5_text": {**COMMON, **QWEN3_NEXT},
 }
@@ -55,6 +66,7 @@ def save_state_model(family: str, directory: Path, **settings: Any) -> Path:
     config_class, model_class = {
         "lfm2": (transformers.Lfm2Config, transformers.Lfm2ForCausalLM),
         "bamba": (transformers.BambaConfig, transformers.BambaForCausalLM),
+        "granitemoehybrid": (transformers.GraniteMoeHybridConfig, transformers.GraniteMoeHybridForCausalLM),
         "qwen3_next": (transformers.Qwen3NextConfig, transformers.Qwen3NextForCausalLM),
         "qwen3_5_text": (transformers.Qwen3_5TextConfig, transformers.Qwen3_5ForCausalLM),
         "qwen3_5": (_multimodal, transformers.Qwen3_5ForConditionalGeneration),

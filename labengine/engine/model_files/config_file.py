@@ -24,6 +24,7 @@ Kernel = Annotated[int, Field(ge=2, le=1024)]
 """Tokens that a convolution reads."""
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 LayerKind = Literal["full_attention", "sliding_attention"]
+GraniteKind = Literal["full_attention", "linear_attention", "attention", "mamba"]
 
 
 class RopeFields(FileModel):
@@ -194,11 +195,9 @@ class Lfm2Fields(ConfigFields):
         return ShortConvSizes(self.hidden_size, self.conv_L_cache)
 
 
-class BambaFields(ConfigFields):
-    """Bamba: Mamba-2 layers, and a few with attention, which are named by number."""
+class Mamba2Fields(ConfigFields):
+    """The sizes of Mamba-2 layers."""
 
-    rms_norm_eps: Eps = 1e-5
-    attn_layer_indices: list[Annotated[int, Field(ge=0)]] | None = None
     mamba_n_heads: Count = 128
     mamba_d_head: Size | Literal["auto"] | None = "auto"
     mamba_n_groups: Count = 1
@@ -242,6 +241,46 @@ class BambaFields(ConfigFields):
             kernel=self.mamba_d_conv,
             has_conv_bias=self.mamba_conv_bias,
         )
+
+
+class BambaFields(Mamba2Fields):
+    """Bamba: Mamba-2 layers, and a few with attention, which are named by number."""
+
+    rms_norm_eps: Eps = 1e-5
+    attn_layer_indices: list[Annotated[int, Field(ge=0)]] | None = None
+
+
+class GraniteHybridFields(Mamba2Fields):
+    """Granite 4 without experts: Mamba-2 layers, a few with attention and mostly no rope, and four multipliers."""
+
+    rms_norm_eps: Eps = 1e-6
+    layer_types: Annotated[list[GraniteKind], Field(min_length=1)] | None = None  # type: ignore[assignment]
+    num_local_experts: Annotated[int, Field(ge=0)] = 8
+    shared_intermediate_size: Size = 1024
+    position_embedding_type: Literal["rope", "nope"] | None = None
+    embedding_multiplier: Positive = 1.0
+    residual_multiplier: Positive = 1.0
+    attention_multiplier: Positive = 1.0
+    logits_scaling: Positive = 1.0
+
+    @model_validator(mode="after")
+    def _has_no_experts(self) -> Self:
+        if self.num_local_experts:
+            text = "num_local_experts is {number}: mixtures of experts are not supported; 0 would be"
+            raise relation_error(text, number=self.num_local_experts)
+        return self
+
+    @model_validator(mode="after")
+    def _has_states(self) -> Self:
+        # The CPU's program and the graphs, which models without states run on, multiply nothing.
+        if self.layer_types is not None and not {"linear_attention", "mamba"}.intersection(self.layer_types):
+            raise relation_error("layer_types has no Mamba-2 layer; such a Granite 4 is not supported")
+        return self
+
+    @property
+    def mlp_size(self) -> int:
+        """Inner size of the MLPs, which are those that experts would share."""
+        return self.shared_intermediate_size
 
 
 class DeltaNetFields(ConfigFields):
@@ -312,6 +351,7 @@ SCHEMAS: dict[str, type[ConfigFields]] = {
     "gemma3_text": Gemma3Fields,
     "lfm2": Lfm2Fields,
     "bamba": BambaFields,
+    "granitemoehybrid": GraniteHybridFields,
     "qwen3_next": Qwen3NextFields,
     "qwen3_5_text": DeltaNetFields,
     "qwen3_5": DeltaNetFields,

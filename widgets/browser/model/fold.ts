@@ -127,6 +127,12 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
     noteTraffic(scene, { request: id, isLoad: true, isFailed: false, transfers });
   },
 
+  RequestReceived(scene, [, id, transfers, , , numTokens]) {
+    const request = scene.own(id);
+    request.written = request.written.map((num: number) => Math.max(num, numTokens));
+    for (const [, , block] of transfers) touch(scene, block);
+  },
+
   BlocksSaved(scene, [, id, transfers]) {
     noteTransfers(scene, scene.request(id), transfers, false);
     noteTraffic(scene, { request: id, isLoad: false, isFailed: false, transfers });

@@ -12,6 +12,7 @@ from labengine_widgets.why.misses import Miss, miss_of
 from labengine_widgets.why.past import Past
 from labengine_widgets.why.prefixes import Equals, Lookup, equals_of
 from labengine_widgets.why.states import state_miss
+from labengine_widgets.why.waiting import came_from, received
 
 MAX_FOUND = 6
 """Maximum number of found blocks that get a link to their registration."""
@@ -32,6 +33,8 @@ def why_hit(past: Past, request_id: int) -> Why:
         return Why(question, _forked(past, lookup), (past.link(lookup),))
     if lookup is None:
         return Why(question, _no_lookup(past, request_id), _added(past, request_id))
+    if lookup.event.is_skipped:
+        return _why_not_read(past, lookup)
     equals = equals_of(past, lookup)
     found = _found_links(past, lookup)
     text = _found(lookup, past)
@@ -40,9 +43,28 @@ def why_hit(past: Past, request_id: int) -> Why:
     if miss is not None:
         text += " " + miss.sentence
         links += [past.link(number) for number in miss.numbers]
+    if (moved := received(past, request_id)) is not None and moved[0] > lookup.number:
+        text += f" {came_from(moved[1])} {_moved(lookup, moved[1])}"
+        links.append(past.link(moved[0]))
     links += [past.link(number) for number in _tier(past, lookup)]
     unique = {link.event_number: link for link in links}
     return Why(_question(lookup), text.strip(), tuple(unique[number] for number in sorted(unique, key=_in_order)))
+
+
+def _why_not_read(past: Past, lookup: Lookup) -> Why:
+    name = request_name(lookup.event.request_id)
+    text = f"{name} was added with skip_reading_prefix_cache: nothing was looked up for it, whatever the cache had. "
+    text += "What it computes is cached for others."
+    return Why(_question(lookup), text, (*_added(past, lookup.event.request_id), past.link(lookup.number)))
+
+
+def _moved(lookup: Lookup, event: ev.RequestReceived) -> str:
+    """Return what a hit spared where the rest of a request's keys and values came from another lab."""
+    num_found, num_blocks = lookup.event.num_tokens, len(event.transfers)
+    if not num_blocks:
+        return "The prefix cache had all of them: nothing was copied."
+    found = f"The {counted(num_found, 'token')} that the look-up found are shared; the rest" if num_found else "They"
+    return f"{found} came in {counted(num_blocks, 'block')}."
 
 
 def _in_order(number: int | None) -> int:

@@ -279,6 +279,11 @@ class Scene:
             self._written[event.request_id, group] = max(written, end)
         self._note_saved(event)
 
+    def _note_received(self, event: ev.RequestReceived) -> None:
+        for group in range(len(self.fold.groups)):
+            place = event.request_id, group
+            self._written[place] = max(self._written.get(place, 0), event.num_tokens)
+
     def _note_saved(self, event: ev.BlocksSaved | ev.BlocksLoaded) -> None:
         self.tier.note(event)
         for group, index, _, block_hash in event.transfers:
@@ -330,6 +335,7 @@ class Scene:
         ev.RequestForked: _note_fork,
         ev.BeamReplaced: _note_end,
         ev.BlocksLoaded: _note_loaded,
+        ev.RequestReceived: _note_received,
         ev.BlocksSaved: _note_saved,
         ev.TierChanged: _note_tier,
         ev.BlockCached: _note_cached,
