@@ -167,6 +167,8 @@ class RequestAdded(Event):
     """The request whose tokens it continues. It waits until they are computed, and forks then."""
     priority: int = 0
     """Smaller is more urgent; 0 for all where they are served in the order in which they come."""
+    images: tuple[tuple[int, int, str], ...] = ()
+    """(position, length, identifier) of each image behind placeholder tokens of the prompt, in order."""
 
     topic = "request"
     decided_by = {

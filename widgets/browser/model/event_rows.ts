@@ -7,7 +7,7 @@ export const FIELDS = {
   StepEnded: ["step"],
   StepFailed: ["step", "error", "message", "method"],
   StepRolledBack: ["step", "reason"],
-  RequestAdded: ["request_id", "token_ids", "max_tokens", "num_generated", "from_request_id", "priority"],
+  RequestAdded: ["request_id", "token_ids", "max_tokens", "num_generated", "from_request_id", "priority", "images"],
   PrefixHit: ["request_id", "num_tokens", "block_ids", "is_skipped"],
   SharedPrefixFound: ["request_id", "num_tokens"],
   RequestForked: ["request_id", "from_request_id", "num_tokens", "block_ids"],
@@ -55,6 +55,7 @@ export const DEFAULTS: Readonly<Record<string, unknown>> = {
   num_generated: 0,
   from_request_id: null,
   priority: 0,
+  images: [],
   is_skipped: false,
   num_drafts: 0,
   holds_blocks: false,
@@ -167,6 +168,7 @@ export interface EventFields {
     num_generated: number;
     from_request_id: number | null;
     priority: number;
+    images: [number, number, string][];
   };
   PrefixHit: {
     request_id: number;
@@ -404,6 +406,7 @@ export interface EventRows {
     num_generated: number,
     from_request_id: number | null,
     priority: number,
+    images: [number, number, string][],
   ];
   PrefixHit: [kind: number, request_id: number, num_tokens: number, block_ids: number[][], is_skipped: boolean];
   SharedPrefixFound: [kind: number, request_id: number, num_tokens: number];

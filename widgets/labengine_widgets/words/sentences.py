@@ -91,7 +91,7 @@ def _step_failed(run: Sequence[ev.StepFailed], scene: Scene) -> Sentence:
 
 @_words(ev.RequestAdded)
 def _request_added(run: Sequence[ev.RequestAdded], scene: Scene) -> Sentence:
-    if len(run) == 1 and (run[0].from_request_id is not None or run[0].num_generated):
+    if len(run) == 1 and (run[0].from_request_id is not None or run[0].num_generated or run[0].images):
         return phrase(run[0])
     names = the_requests(event.request_id for event in run)
     if (leader := run[0].from_request_id) is not None:
