@@ -78,7 +78,7 @@ class RequestQueues:
                     request.num_generated_tokens,
                     leader_id,
                     request.priority,
-                    tuple(tuple(image) for image in request.images),
+                    tuple((image.start, image.length, image.identifier) for image in request.images),
                 )
             )
 
