@@ -42,7 +42,7 @@ the phase under way, and to the update once the forward pass is done. See record
 class InVllm(NamedTuple):
     """A method of vLLM's, and what it decides, in labengine's words."""
 
-    owner: Literal["scheduler", "manager", "pool", "group"]
+    owner: Literal["scheduler", "manager", "pool", "group", "state"]
     method: str
     reason: str
 
@@ -167,6 +167,8 @@ class RequestAdded(Event):
     """The request whose tokens it continues. It waits until they are computed, and forks then."""
     priority: int = 0
     """Smaller is more urgent; 0 for all where they are served in the order in which they come."""
+    num_beams: int = 1
+    """Requests of its beam search, of which the first has no from_request_id; 1 for a request that is in none."""
     images: tuple[tuple[int, int, str], ...] = ()
     """(position, length, identifier) of each image behind placeholder tokens of the prompt, in order."""
 
@@ -928,6 +930,7 @@ class BlockFreed(Event):
             "A block without a reference joins the free queue: at the tail with a hash, at the head without.",
         ),
         "window": InVllm("group", "_remove_blocks_in_range", "Blocks that have left the window are freed."),
+        "state": InVllm("state", "remove_skipped_blocks", "The states that a request has gone on from are freed."),
         "preempted": InVllm("scheduler", "_preempt_request", "A preempted request gives all its blocks back."),
         "load_failed": InVllm(
             "scheduler",
@@ -1018,11 +1021,31 @@ class BlockCopied(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class BlockMoved(Event):
+    """A scratch block of a request with states went from one entry of its table to the end of the table.
+
+    The entry became null: the running state has passed it. Reference count and free queue did not change.
+    """
+
+    block_id: int
+    request_id: int
+    group: int
+    index: int
+    """The entry that became null."""
+    into_index: int
+    """The new last entry."""
+
+    topic = "block"
+    decided_by = {"": ("StateGroup.move", "StateGroup.num_scratch", "KVCacheGroup.extend", "KVCacheManager.allocate")}
+
+
+@dataclass(frozen=True, slots=True)
 class StateCopied(Event):
-    """A request's state goes on in a fresh block: it is copied there before the step's forward pass.
+    """A request's state goes on in another block: it is copied there before the step's forward pass.
 
     The block that it is copied from keeps the state after num_tokens tokens, for other requests to hit; it is freed
-    later. Nothing changes by this event: BlockAllocated has put the fresh block into the table.
+    later. Or it is a scratch block, whose state a draft led to that was accepted. Nothing changes by this event: the
+    table has both blocks.
     """
 
     block_id: int
@@ -1035,6 +1058,8 @@ class StateCopied(Event):
     decided_by = {
         "": (
             "KVCacheGroup.carry_over",
+            "StateGroup.state_entry",
+            "StateGroup.entries_of_states",
             "KVCacheGroup.num_missing_blocks",
             "KVCacheManager.allocate",
             "KVCacheManager.take_copies",
@@ -1148,6 +1173,13 @@ class TokensDrafted(Event):
 
     topic = "model"
     decided_by = {"": ("Scheduler.num_wanted_drafts", "Engine._draft", "Scheduler.set_drafts")}
+    in_vllm = {
+        "": InVllm(
+            "scheduler",
+            "update_draft_token_ids",
+            "Guesses are for requests that decode alone.",
+        )
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -1165,6 +1197,13 @@ class DraftsJudged(Event):
     topic = "model"
     phase = "sample"
     decided_by = {"": ("Scheduler.num_accepted", "Scheduler.update", "Scheduler.judge_drafts")}
+    in_vllm = {
+        "": InVllm(
+            "scheduler",
+            "update_from_output",
+            "Rejected guesses no longer count as computed.",
+        )
+    }
 
 
 @dataclass(frozen=True, slots=True)

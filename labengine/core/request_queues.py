@@ -78,6 +78,7 @@ class RequestQueues:
                     request.num_generated_tokens,
                     leader_id,
                     request.priority,
+                    request.sampling.beams,
                     tuple((image.start, image.length, image.identifier) for image in request.images),
                 )
             )

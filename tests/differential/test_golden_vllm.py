@@ -22,7 +22,7 @@ from differential.vllm_encounters import (
 )
 from differential.vllm_process import VERSION
 from labengine.core.block import Block
-from labengine.core.editions import VLLM, VllmBlockPool, VllmKVCacheManager, VllmPriorityQueue, VllmScheduler, edition
+from labengine.core.editions import VLLM, VllmBlockPool, VllmKVCacheManager, VllmPriorityQueue, edition
 from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.merge_policy import KeepDuplicates, LateMergeComparingPrefixes
@@ -32,6 +32,7 @@ from labengine.core.request import Request
 from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.core.step_plan import ScheduledRequest
 from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.core.vllm_scheduler import VllmScheduler
 from labengine.core.waiting_queue import PriorityQueue, WaitingQueue
 from seeds import one_in
 from vllm_priority_workloads import priority_workload

@@ -7,7 +7,7 @@ export const FIELDS = {
   StepEnded: ["step"],
   StepFailed: ["step", "error", "message", "method"],
   StepRolledBack: ["step", "reason"],
-  RequestAdded: ["request_id", "token_ids", "max_tokens", "num_generated", "from_request_id", "priority", "images"],
+  RequestAdded: ["request_id", "token_ids", "max_tokens", "num_generated", "from_request_id", "priority", "num_beams", "images"],
   PrefixHit: ["request_id", "num_tokens", "block_ids", "is_skipped"],
   SharedPrefixFound: ["request_id", "num_tokens"],
   RequestForked: ["request_id", "from_request_id", "num_tokens", "block_ids"],
@@ -36,6 +36,7 @@ export const FIELDS = {
   BlockPinned: ["block_id", "ref_count"],
   BlockUnpinned: ["block_id", "ref_count", "queue_end"],
   BlockCopied: ["block_id", "into_block_id", "request_id", "group", "index", "is_pinned"],
+  BlockMoved: ["block_id", "request_id", "group", "index", "into_index"],
   StateCopied: ["block_id", "into_block_id", "request_id", "group", "num_tokens"],
   HashesMoved: ["block_id", "into_block_id"],
   SlotsWritten: ["request_id", "group", "start", "runs"],
@@ -55,6 +56,7 @@ export const DEFAULTS: Readonly<Record<string, unknown>> = {
   num_generated: 0,
   from_request_id: null,
   priority: 0,
+  num_beams: 1,
   images: [],
   is_skipped: false,
   num_drafts: 0,
@@ -107,6 +109,7 @@ export const TOPICS: Readonly<Record<keyof typeof FIELDS, number>> = {
   BlockPinned: 2,
   BlockUnpinned: 2,
   BlockCopied: 2,
+  BlockMoved: 2,
   StateCopied: 2,
   HashesMoved: 2,
   SlotsWritten: 3,
@@ -168,6 +171,7 @@ export interface EventFields {
     num_generated: number;
     from_request_id: number | null;
     priority: number;
+    num_beams: number;
     images: [number, number, string][];
   };
   PrefixHit: {
@@ -320,6 +324,13 @@ export interface EventFields {
     index: number;
     is_pinned: boolean;
   };
+  BlockMoved: {
+    block_id: number;
+    request_id: number;
+    group: number;
+    index: number;
+    into_index: number;
+  };
   StateCopied: {
     block_id: number;
     into_block_id: number;
@@ -406,6 +417,7 @@ export interface EventRows {
     num_generated: number,
     from_request_id: number | null,
     priority: number,
+    num_beams: number,
     images: [number, number, string][],
   ];
   PrefixHit: [kind: number, request_id: number, num_tokens: number, block_ids: number[][], is_skipped: boolean];
@@ -498,6 +510,7 @@ export interface EventRows {
     index: number,
     is_pinned: boolean,
   ];
+  BlockMoved: [kind: number, block_id: number, request_id: number, group: number, index: number, into_index: number];
   StateCopied: [
     kind: number,
     block_id: number,
