@@ -485,6 +485,7 @@ class RequestReceived(Event):
     decided_by = {
         "": (
             "Scheduler.blocks_to_fill",
+            "Scheduler.blocks_to_read",
             "KVCacheManager.allocate_computed",
             "KVCacheGroup.add_external",
             "Scheduler.receive",
