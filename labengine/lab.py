@@ -206,7 +206,7 @@ class Lab(Looking):
 
         Prefill on one lab, decode on another: the blocks are copied one by one, but those that the other lab's prefix
         cache has, and freed here when all are there. The request waits there for a step, and its tokens are those that
-        one lab would have given. Here it is finished, for the reason "moved". An interrupt leaves it where it was.
+        one lab would have given. Here it is finished, for the reason "moved". Interrupted while it copies, the request stays where it was.
         ConfigError, before anything changes, for labs of other weights, dtype or blocks, for a request that does not
         run, and for another lab without room. After it, each lab repeats the steps before it alone (rewind, fork).
         """
