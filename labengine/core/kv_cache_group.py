@@ -92,8 +92,13 @@ class KVCacheGroup:
 
     @property
     def drops_last_block(self) -> bool:
-        """True where a hit ends one block early, because EAGLE's head needs the hidden states of its tokens."""
-        return self._config.num_drafts > 0 and self._config.drafter == "eagle"
+        """True where a hit ends one block early, because EAGLE's head needs the hidden states of its tokens.
+
+        Groups of one spec are looked up together, so a mark on one of them counts for all.
+        """
+        config = self._config
+        is_marked = not config.eagle_groups or any(config.groups[index] == self.spec for index in config.eagle_groups)
+        return config.drops_hit_blocks and is_marked
 
     def num_skipped_tokens(self, num_computed_tokens: int) -> int:
         """Return the number of leading tokens that no token after the first num_computed_tokens attends to."""

@@ -6,7 +6,8 @@ that the pull request names to get there, preemption by priority is played: not 
 
 from __future__ import annotations
 
-from labengine.core.editions import VLLM, VllmScheduler, edition
+from labengine.core.editions import VLLM, edition
+from labengine.core.vllm_scheduler import VllmScheduler
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.parts import Parts
 from labengine.core.request import Request
