@@ -66,6 +66,7 @@ def draft_scopes(**settings: Any) -> Scopes:
         Scope("drafts and chunks", config(8, budget=4, **settings), max_tokens=(1, 4, 6), **some),
         Scope("drafts and a window", config(14, window=3, **settings), max_tokens=(2, 6), **some),
         Scope("drafts and answers", config(9, **settings), only=answers, branches=True, **some),
+        Scope("drafts and states", config(16, state=2, **settings), max_tokens=(2, 6), **some),
         Scope("drafts and a late tier", config(8, **settings), max_tokens=(2, 6), tier=Tier(steps_late=1), **some),
     )
     return small, large

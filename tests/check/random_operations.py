@@ -47,14 +47,12 @@ class Episode:
         with_tier: bool = True,
         kinds: Collection[Kind] = (),
     ) -> None:
-        """Kinds that exclude each other take turns: no state can forget a rejected draft."""
-        self.rng, self.kinds = rng, _compatible(rng, kinds)
+        self.rng, self.kinds = rng, kinds
         parts = as_parts(edition)
         has_tier, is_vllm = issubclass(parts.scheduler, TokenBudgetScheduler), edition == "vllm"
         if "priorities" in self.kinds and edition == "labengine" and rng.random() < 0.7:
-            parts = edition_named(
-                str(edition), "priority"
-            )  # vLLM's victims leave hashes without KV: scenario vllm-43569
+            # Not of edition vllm: there a victim of the same step leaves hashes without KV (scenario vllm-43569).
+            parts = edition_named(str(edition), "priority")
         self._with_branches = "forks" in self.kinds
         self._with_answers = "forks" in self.kinds and has_tier  # the nano editions refuse both
         self._with_beams = "forks" in self.kinds and edition == "labengine"
@@ -97,6 +95,8 @@ class Episode:
                 self.met["state freed"] += event.reason == "state"
             case ev.StateCopied():
                 self.met["state copied"] += 1
+            case ev.BlockMoved():
+                self.met["scratch moved"] += 1
             case ev.SharedPrefixFound():
                 self.met["junction"] += event.num_tokens > 0
             case ev.BeamReplaced():
@@ -249,11 +249,6 @@ class Episode:
 
     def _next_token(self, request_id: int, position: int) -> int:
         return (request_id % self._streams * 7919 + position * 104729) % self.alphabet
-
-
-def _compatible(rng: Random, kinds: Collection[Kind]) -> frozenset[Kind]:
-    excluding: list[Kind] = [kind for kind in ("drafts", "states") if kind in kinds]
-    return frozenset(kinds) - {rng.choice(excluding)} if len(excluding) > 1 else frozenset(kinds)
 
 
 def _groups(rng: Random) -> Sequence[GroupSpec]:

@@ -101,8 +101,10 @@ def test_nothing_is_found_with_drafts(edition: str, num_episodes: int) -> None:
 
 
 @pytest.mark.parametrize("num_episodes", EPISODES)
-@pytest.mark.parametrize(("edition", "kinds"), [("labengine", ["forks", "states"]), ("vllm", ["states"])])
-def test_nothing_is_found_with_states(edition: str, kinds: list[Kind], num_episodes: int) -> None:
+@pytest.mark.parametrize("with_drafts", [False, True])
+@pytest.mark.parametrize("edition", TOKEN_BUDGET_EDITIONS)
+def test_nothing_is_found_with_states(edition: str, with_drafts: bool, num_episodes: int) -> None:
+    kinds: list[Kind] = ["states", *(["drafts"] if with_drafts else []), *(["forks"] if edition == "labengine" else [])]
     met: Counter[str] = Counter()
     for seed in range(num_episodes):
         try:
@@ -112,6 +114,7 @@ def test_nothing_is_found_with_states(edition: str, kinds: list[Kind], num_episo
             raise
     wanted = {"state copied", "state freed", "junction", "preempted", "broken step", "hit", "window"}
     wanted |= {"fork", "copy", "merged"} if "forks" in kinds else set()
+    wanted |= {"scratch moved", "accepted", "rejected"} if with_drafts else set()
     assert {what: n for what in wanted if (n := met[what]) < num_episodes // 8} == {}, met
 
 
@@ -123,7 +126,15 @@ def test_nothing_is_found_with_everything_mixed(edition: str, num_episodes: int)
     with python_handles_sigint():
         for seed in range(num_episodes):
             met += soak.play(seed, edition, 200, KINDS)
-    wanted = {"image", "preempted", "undone at an event", "interrupted, rolled back", "accepted", "state copied"}
+    wanted = {
+        "image",
+        "preempted",
+        "undone at an event",
+        "interrupted, rolled back",
+        "accepted",
+        "state copied",
+        "scratch moved",
+    }
     wanted |= {"fork", "copy", "beam replaced", "merged"} if edition == "labengine" else set()
     assert {what: n for what in wanted if (n := met[what]) < num_episodes // 8} == {}, met
 
