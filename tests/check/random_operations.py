@@ -47,7 +47,7 @@ class Episode:
         with_tier: bool = True,
         kinds: Collection[Kind] = (),
     ) -> None:
-        self.rng, self.kinds = rng, kinds
+        self.rng, self.kinds = rng, frozenset(kinds)
         parts = as_parts(edition)
         has_tier, is_vllm = issubclass(parts.scheduler, TokenBudgetScheduler), edition == "vllm"
         if "priorities" in self.kinds and edition == "labengine" and rng.random() < 0.7:
