@@ -20,7 +20,7 @@ def lab_of_kinds(seed: int) -> Any:
     has_states, has_drafts = seed % 2 == 0, seed % 3 != 0
     groups = [GroupSpec(4)]
     if has_states:
-        groups.append(GroupSpec(4 if seed % 4 else 8, "state"))
+        groups.append(GroupSpec(4 if seed % 4 else 2, "state"))
     elif seed % 4 == 1:
         groups.append(GroupSpec(4, "sliding_window", 8))
     guesses = tuple(default_next_token(0, position) if position % 3 else 1 for position in range(80))

@@ -50,7 +50,6 @@ MUTANTS = (
         MANAGER,
         "            missing += len(to_copy := self._entries_to_copy(request, num_tokens))\n        if missing:",
         "            missing += min(0, len(to_copy := self._entries_to_copy(request, num_tokens)))\n        if missing:",
-        "each block to copy was allocated, or preempts: where one is missing, the table lacks another one, too",
     ),
     Mutant(
         "copies of a request that lost its blocks are made",
@@ -58,6 +57,7 @@ MUTANTS = (
         MANAGER,
         "            self._set_copies([copy for copy in self.copies if copy.request_id != request.request_id])\n",
         "            self._set_copies([*self.copies])\n",
+        "needs a victim that was to be copied for in this very step: no short session has one",
     ),
     Mutant(
         "a fork counts the sampled token as computed",
