@@ -38,7 +38,7 @@ FOUND = [
     (wrong.RegistersOneTokenEarly, "states in chunks", "named"),
     (wrong.HitsStatesOfThisStep, "states", "write"),
     (wrong.EndsChunksAnywhere, "states in chunks", "named"),
-    (wrong.DropsTheRunningState, "states", "window"),
+    (wrong.DropsTheRunningState, "states", "read"),
     (wrong.ForgetsPictures, "pictures", "named"),
     (wrong.ForgetsPlaces, "pictures", "read"),
     (wrong.HashesTheLengthOfNames, "pictures", "named"),
@@ -98,7 +98,7 @@ def test_another_order_of_priorities_is_a_decision_that_differs(part: type) -> N
     """No rule says who is more urgent: the edition does."""
     reference, scopes = edition("labengine", "priority"), priority_scopes()[0]
     one = find(part, reference, scopes=scopes, kinds=["differs"], max_workloads=400, **SETTINGS)
-    assert isinstance(one, Counterexample) and "priority=" in "".join(one.operations)
+    assert isinstance(one, Counterexample) and part.__name__ in one.headline
 
 
 def test_a_request_that_is_lost_is_found_by_its_end() -> None:

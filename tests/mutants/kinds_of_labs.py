@@ -42,7 +42,7 @@ def random_act_of_kinds(lab: Any, rng: Random) -> None:
     prompt = [position * 104729 % 50021 for position in range(rng.choice((3, 4, 6, 8, 9, 13)))]
     asked: dict[str, Any] = {"max_tokens": rng.choice((1, 4, 9)), "priority": rng.choice((0, 0, 1, -1))}
     if rng.random() < 0.3:
-        asked["images"] = {rng.choice((0, 1)): (rng.choice("ab"), 2)}
+        asked["images"] = {rng.choice((0, 1, 3)): (rng.choice("ab"), 2)}
     chance = rng.random()
     with suppress(ConfigError, KeyError):
         if chance < 0.2:

@@ -1,4 +1,4 @@
-"""Sessions with n answers, beams, drafts, states, images and priorities are saved, written as code and repeated exactly."""
+"""Sessions with n answers, beams, drafts, states, images and priorities are saved, and repeated exactly."""
 
 from __future__ import annotations
 
