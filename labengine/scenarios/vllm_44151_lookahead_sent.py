@@ -203,7 +203,11 @@ class LookaheadSent(HandedOver, Scenario):
             "first block goes, there goes the second one's KV; and block 2 was never written.",
             BlocksSaved,
         ),
-        GuideStop("The prompt's first token: it goes to the decode engine with the prompt.", TokenSampled),
+        GuideStop(
+            "The prompt's first token. Here it goes on with the prompt, because labengine's tier never brings the last "
+            "token of a prompt; vLLM's decode engine computes that one again.",
+            TokenSampled,
+        ),
         GuideStop(
             "The decode engine has nothing in its pool, and reads both blocks.",
             BlocksLoaded,

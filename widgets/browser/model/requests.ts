@@ -61,6 +61,11 @@ export class RequestRecord {
     return this.taken;
   }
 
+  // Its tokens, and behind them the guesses that are not judged yet.
+  get tokensWithDrafts() {
+    return this.drafts.length ? [...this.tokens, ...this.drafts] : this.tokens;
+  }
+
   token(i: number) {
     return this.store.ids[i];
   }

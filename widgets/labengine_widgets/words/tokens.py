@@ -18,7 +18,8 @@ def token_sampled(run: Sequence[ev.TokenSampled], scene: Scene) -> Sentence:
         first, *others = [_with_guessed(list(few), scene) for _, few in groupby(run, lambda event: event.request_id)]
         return Sentence(first, *(Sentence(" ", told) for told in others))
     if len(run) == 1:
-        return phrase(run[0], lambda token_id: _shown_token(token_id, scene))
+        told = phrase(run[0], lambda token_id: _shown_token(token_id, scene))
+        return Sentence(told.without_stop(), ": it has no keys and values yet.")
     tokens = [Sentence(the_request(event.request_id), f"'s is {_next_token(event, scene)}") for event in run]
     return Sentence("The next tokens are sampled: ", listing(tokens), ". They have no keys and values yet.")
 
