@@ -124,5 +124,5 @@ def test_priorities_and_places_in_the_queue_are_not_cut(browser: Browser, tmp_pa
     with shown(browser, lab, tmp_path, width) as page:
         said = facts(page)
         assert said[0] == "priority 5 (2nd in the queue) · 0 of 6 computed"
-        assert said[1].startswith("7 of 8 computed") and said[2] == "priority 3 (next in the queue) · 0 of 6 computed"
+        assert said[1].startswith("priority 0 · 7 of 8 computed") and said[2] == "priority 3 (next in the queue) · 0 of 6 computed"
         assert page.page.locator(".le-tables-facts").evaluate_all(CUT) == []

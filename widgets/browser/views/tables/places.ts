@@ -29,7 +29,7 @@ export interface TableLayout {
 export interface TablesView {
   scene: Scene;
   facts: StepFacts;
-  queuePlaces: Map<number, number>;
+  queuePlaces: Map<number, number> | null;
   stage: ViewHost;
   side: Side;
   violations: Violation[];
