@@ -1019,11 +1019,31 @@ class BlockCopied(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class BlockMoved(Event):
+    """A scratch block of a request with states went from one entry of its table to the end of the table.
+
+    The entry became null: the running state has passed it. Reference count and free queue did not change.
+    """
+
+    block_id: int
+    request_id: int
+    group: int
+    index: int
+    """The entry that became null."""
+    into_index: int
+    """The new last entry."""
+
+    topic = "block"
+    decided_by = {"": ("StateGroup.move", "StateGroup.num_scratch", "KVCacheGroup.extend", "KVCacheManager.allocate")}
+
+
+@dataclass(frozen=True, slots=True)
 class StateCopied(Event):
-    """A request's state goes on in a fresh block: it is copied there before the step's forward pass.
+    """A request's state goes on in another block: it is copied there before the step's forward pass.
 
     The block that it is copied from keeps the state after num_tokens tokens, for other requests to hit; it is freed
-    later. Nothing changes by this event: BlockAllocated has put the fresh block into the table.
+    later. Or it is a scratch block, whose state a draft led to that was accepted. Nothing changes by this event: the
+    table has both blocks.
     """
 
     block_id: int
@@ -1036,6 +1056,8 @@ class StateCopied(Event):
     decided_by = {
         "": (
             "KVCacheGroup.carry_over",
+            "StateGroup.state_entry",
+            "StateGroup.entries_of_states",
             "KVCacheGroup.num_missing_blocks",
             "KVCacheManager.allocate",
             "KVCacheManager.take_copies",

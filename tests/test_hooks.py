@@ -15,6 +15,7 @@ from labengine.events import (
     BeamReplaced,
     BlockCopied,
     BlockMerged,
+    BlockMoved,
     BlockPinned,
     BlocksLoaded,
     BlocksSaved,
@@ -231,7 +232,12 @@ def unmet_by(ground: Ground) -> set[type[Event]]:
     unmet |= {FreeDeferred, BlockPinned, BlockUnpinned, HashesMoved}  # of vLLM alone
     unmet |= {RequestHandedOver, RequestReceived, RequestReleased}  # of two engines
     unmet |= {TokensDrafted, DraftsJudged}  # without a proposer
-    unmet |= {StateCopied, StateAdvanced, SharedPrefixFound}  # of states, and where retention leaves blocks out
+    unmet |= {
+        StateCopied,
+        StateAdvanced,
+        BlockMoved,
+        SharedPrefixFound,
+    }  # of states, and where retention leaves blocks out
     if not ground.has_forks or ground.edition == "vllm":
         unmet |= {RequestForked, BlockCopied, BeamReplaced}
     if ground.edition not in ("labengine", "nano-vllm+243"):

@@ -162,7 +162,9 @@ def blocks_named_by(event: ev.Event) -> set[int]:
             return {event.block_id, event.into_block_id}
         case ev.BlockCached():
             return {event.block_id, *event.mapped}
-        case ev.BlockAllocated() | ev.BlockTouched() | ev.BlockEvicted() | ev.BlockFreed() | ev.StateAdvanced():
+        case ev.BlockAllocated() | ev.BlockTouched() | ev.BlockEvicted() | ev.BlockFreed():
+            return {event.block_id}
+        case ev.StateAdvanced() | ev.BlockMoved():
             return {event.block_id}
     return set()
 

@@ -107,7 +107,11 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
         if num_drafts > len(request.drafts):  # padded
             self.set_drafts(request, (UNKNOWN_TOKEN,) * num_drafts)
         is_decode = samples and num_tokens == 1 + num_drafts and num_known > request.num_prompt_tokens
-        for name, value in (("status", status), ("is_prefilling", not samples), ("drafts", request.drafts[:num_drafts])):
+        for name, value in (
+            ("status", status),
+            ("is_prefilling", not samples),
+            ("drafts", request.drafts[:num_drafts]),
+        ):
             self._set(request, name, value)
         if RequestScheduled in self._hooks:
             self._hooks.emit(

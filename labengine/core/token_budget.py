@@ -24,14 +24,9 @@ class TokenBudgetScheduler(HandOverScheduler):
     """
 
     def refuse_what_it_lacks(self, config: EngineConfig, connector: Connector | None) -> None:
-        """Raise ConfigError for state groups beside an external tier, which files KV by blocks of tokens, or beside
-        speculation: a state that has seen a rejected draft cannot forget it.
-        """
-        if any(group.kind == "state" for group in config.groups):
-            if connector is not None:
-                raise ConfigError("the external tier cannot keep states: leave out external, or the state groups")
-            if config.num_drafts:
-                raise ConfigError("a state cannot forget a rejected draft: leave out speculation, or the state groups")
+        """Raise ConfigError for state groups beside an external tier, which files KV by blocks of tokens."""
+        if connector is not None and any(group.kind == "state" for group in config.groups):
+            raise ConfigError("the external tier cannot keep states: leave out external, or the state groups")
 
     def schedule(self) -> StepPlan:
         """Plan running requests in order, then waiting ones, until the step's budget of tokens is spent."""

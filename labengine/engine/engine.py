@@ -348,10 +348,10 @@ class Engine:
                 if SlotsWritten in self.hooks:
                     self.hooks.emit(SlotsWritten(request.request_id, group.index, request.start, runs))
             elif StateAdvanced in self.hooks:
-                for block_id, _, _ in runs:
-                    self.hooks.emit(
-                        StateAdvanced(request.request_id, group.index, block_id, request.start, request.end)
-                    )
+                start = request.start
+                for end, (block_id, _, _) in enumerate(runs, request.end - len(runs) + 1):
+                    self.hooks.emit(StateAdvanced(request.request_id, group.index, block_id, start, end))
+                    start = end
 
     @rolls_back
     def _sample(self, plan: StepPlan, logits: Logits) -> list[int]:

@@ -39,6 +39,7 @@ SCENARIOS: dict[str, str] = {
     "nano-vllm-71": "labengine.scenarios.nano_vllm_71_off_by_one",
     "nano-vllm-f64d821": "labengine.scenarios.nano_vllm_f64d821_chain_restart",
     "openvino-genai-4190": "labengine.scenarios.openvino_genai_4190_rejected_late",
+    "openvino-genai-4332": "labengine.scenarios.openvino_genai_4332_beam_without_blocks",
     "pegaflow-450": "labengine.scenarios.pegaflow_450_hash_granularity",
     "rapid-mlx-196": "labengine.scenarios.rapid_mlx_196_copied_by_reference",
     "sglang-20182": "labengine.scenarios.sglang_20182_waiting_holds_blocks",

@@ -16,6 +16,7 @@ from labengine.core.connector import BlockTransfer
 from labengine.core.editions import LABENGINE
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.parts import Parts
+from labengine.core.request import Request
 from labengine.core.step_plan import ScheduledRequest
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.engine.external.host import HostStore
@@ -28,7 +29,7 @@ from labengine.scenarios.scenario import Column, Experiment, GuideStop, Scenario
 class KeepsASlot(KVCacheManager):
     """Keeps one slot behind a request's tokens, for the KV of a drafter that guesses one token."""
 
-    def num_slots(self, num_tokens: int) -> int:
+    def num_slots(self, request: Request, num_tokens: int) -> int:
         """Return one more than the tokens."""
         return num_tokens + 1
 
@@ -202,7 +203,11 @@ class LookaheadSent(HandedOver, Scenario):
             "first block goes, there goes the second one's KV; and block 2 was never written.",
             BlocksSaved,
         ),
-        GuideStop("The prompt's first token: it goes to the decode engine with the prompt.", TokenSampled),
+        GuideStop(
+            "The prompt's first token. Here it goes on with the prompt, because labengine's tier never brings the last "
+            "token of a prompt; vLLM's decode engine computes that one again.",
+            TokenSampled,
+        ),
         GuideStop(
             "The decode engine has nothing in its pool, and reads both blocks.",
             BlocksLoaded,

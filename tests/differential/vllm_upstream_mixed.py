@@ -12,7 +12,7 @@ from typing import Any
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
+from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import RequestStatus
 
 from differential.chance_drafts import judged
@@ -91,7 +91,9 @@ class MixedRun(Run):
         self._in_flight.append((plan, samples, set(ids) - before))
         hits = [hit for hit in dict((hit[0], hit) for hit in self._hits).values() if str(hit[0]) in ids]
         decided = {
-            "scheduled": [[int(name), num, len(plan.scheduled_spec_decode_tokens.get(name, ()))] for name, num in ids.items()],
+            "scheduled": [
+                [int(name), num, len(plan.scheduled_spec_decode_tokens.get(name, ()))] for name, num in ids.items()
+            ],
             "preempted": list(self.preempted),
             "hits": hits,
         }

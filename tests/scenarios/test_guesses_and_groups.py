@@ -30,6 +30,11 @@ FIGURES = {
         {"blocks of another next token": 1, "hit of B": 4, "hit of C": 4, "tokens computed": 10},
         {"blocks of another next token": 0, "hit of B": 0, "hit of C": 0, "tokens computed": 18},
     ),
+    # Beams B and C give way for A's second block, and C once more for its third: B holds none then.
+    "openvino-genai-4332": (
+        {"steps that failed": 14, "preemptions": 2, "requests ended": 0},
+        {"steps that failed": 0, "preemptions": 3, "requests ended": 3},
+    ),
     # One token of the prompt's step, and one of each judged guess: late, the first of them leaves none to compute.
     "openvino-genai-4190": (
         {"tokens": 2, "wrong tokens": 1, "computed too many": 1},

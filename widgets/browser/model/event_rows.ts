@@ -36,6 +36,7 @@ export const FIELDS = {
   BlockPinned: ["block_id", "ref_count"],
   BlockUnpinned: ["block_id", "ref_count", "queue_end"],
   BlockCopied: ["block_id", "into_block_id", "request_id", "group", "index", "is_pinned"],
+  BlockMoved: ["block_id", "request_id", "group", "index", "into_index"],
   StateCopied: ["block_id", "into_block_id", "request_id", "group", "num_tokens"],
   HashesMoved: ["block_id", "into_block_id"],
   SlotsWritten: ["request_id", "group", "start", "runs"],
@@ -107,6 +108,7 @@ export const TOPICS: Readonly<Record<keyof typeof FIELDS, number>> = {
   BlockPinned: 2,
   BlockUnpinned: 2,
   BlockCopied: 2,
+  BlockMoved: 2,
   StateCopied: 2,
   HashesMoved: 2,
   SlotsWritten: 3,
@@ -320,6 +322,13 @@ export interface EventFields {
     index: number;
     is_pinned: boolean;
   };
+  BlockMoved: {
+    block_id: number;
+    request_id: number;
+    group: number;
+    index: number;
+    into_index: number;
+  };
   StateCopied: {
     block_id: number;
     into_block_id: number;
@@ -498,6 +507,7 @@ export interface EventRows {
     index: number,
     is_pinned: boolean,
   ];
+  BlockMoved: [kind: number, block_id: number, request_id: number, group: number, index: number, into_index: number];
   StateCopied: [
     kind: number,
     block_id: number,

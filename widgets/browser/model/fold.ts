@@ -270,6 +270,13 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
     for (const one of isPinned ? [block, into] : []) pin(scene, one, 1);
   },
 
+  BlockMoved(scene, [, block, id, group, index]) {
+    replace(scene, id, group, index, scene.nullBlock);
+    append(scene, block, id, group);
+    leaveHome(scene, block, id, index);
+    touch(scene, block);
+  },
+
   HashesMoved(scene, [, block, into]) {
     known(scene, block);
     known(scene, into);
