@@ -169,6 +169,8 @@ class RequestAdded(Event):
     """Smaller is more urgent; 0 for all where they are served in the order in which they come."""
     num_beams: int = 1
     """Requests of its beam search, of which the first has no from_request_id; 1 for a request that is in none."""
+    images: tuple[tuple[int, int, str], ...] = ()
+    """(position, length, identifier) of each image behind placeholder tokens of the prompt, in order."""
 
     topic = "request"
     decided_by = {
@@ -483,6 +485,7 @@ class RequestReceived(Event):
     decided_by = {
         "": (
             "Scheduler.blocks_to_fill",
+            "Scheduler.blocks_to_read",
             "KVCacheManager.allocate_computed",
             "KVCacheGroup.add_external",
             "Scheduler.receive",

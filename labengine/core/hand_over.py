@@ -33,6 +33,13 @@ class HandOverScheduler(BeamScheduler):
             names = listed(request_name(sibling.request_id) for sibling in waiting)
             raise ConfigError(f"{names} wait for {name}'s tokens: hand it over once its prompt is computed")
 
+    def blocks_to_read(self, request: Request) -> list[list[int]]:
+        """Return the blocks with KV, or the state, of a request's computed tokens per group, in table order.
+
+        They are those that a fork would share: of the states that drafts have led to only the accepted one.
+        """
+        return [group.shared_blocks(request, request.num_computed_tokens) for group in self.manager.groups]
+
     def hand_over(self, request: Request, lab: str, other_request_id: int) -> None:
         """End a request whose KV was copied to another lab. Its blocks are freed only after that: until then another
         request could be given them, and write over what is still being read.

@@ -79,6 +79,7 @@ class RequestQueues:
                     leader_id,
                     request.priority,
                     request.sampling.beams,
+                    tuple((image.start, image.length, image.identifier) for image in request.images),
                 )
             )
 

@@ -177,6 +177,24 @@ class StateGroup(KVCacheGroup):
             for index, block_id in enumerate(block_ids, len(table) - missing):
                 self._hooks.emit(BlockAllocated(block_id, request.request_id, self.index, index))
 
+    def add_external(self, request: Request, num_tokens: int) -> None:
+        """Append null entries and a block for the state after num_tokens tokens, which comes from another lab.
+
+        Scratch blocks come with the first step, as behind a hit.
+        """
+        table = request.block_tables[self.index]
+        index = (num_tokens - 1) // self.block_size
+        if index < len(table):
+            return
+        block_ids = self._take(request, 1)
+        if (num_skipped := index - len(table)) > 0:
+            if BlocksSkipped in self._hooks:
+                self._hooks.emit(BlocksSkipped(request.request_id, self.index, num_skipped))
+            self._extend_table(table, [self._pool.null_block] * num_skipped)
+        self._extend_table(table, block_ids)
+        if BlockAllocated in self._hooks:
+            self._hooks.emit(BlockAllocated(block_ids[0], request.request_id, self.index, index))
+
     def move(self, request: Request, index: int) -> None:
         """Move a scratch block from an entry that the running state has passed to the end of the table."""
         table, block_id = request.block_tables[self.index], request.block_tables[self.index][index]

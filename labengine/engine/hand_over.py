@@ -47,9 +47,10 @@ def hand_over(request_id: int, giver: Side, taker: Side) -> int:
             with taker.engine.silent_change() as taken, giver.engine.silent_change() as given:
                 transfers = taker.scheduler.receive(moved, num_tokens)
                 taker.engine.num_added += 1
+                source = giver.scheduler.blocks_to_read(request)
                 for group, index, block_id, _ in transfers:
                     written.append(block_id)
-                    _copy_block(giver, request.block_tables[group][index], taker, group, block_id)
+                    _copy_block(giver, source[group][index], taker, group, block_id)
                 taker.scheduler.start_received(moved, giver.lab, request_id, num_tokens, transfers)
                 giver.scheduler.hand_over(request, taker.lab, moved.request_id)
         except BaseException:

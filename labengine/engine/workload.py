@@ -46,11 +46,11 @@ def simulate(
     """Run a workload on the simulated model; return one snapshot per step, `step` being the workload's clock from 0.
 
     workload: {num_blocks, block_size, max_num_seqs, max_num_batched_tokens, requests: [{step, prompt: [ids],
-    max_tokens, salt?, priority?, arrival?, skip_reading_prefix_cache?}], groups?: [{kind, block_size?, window?, eagle?}],
-    watermark?, long_prefill_token_threshold?, retention_interval?, hash_block_size?, policy?, max_model_len?}. A
-    request joins before the step of its `step`; requests are numbered from 0 in list order; while nothing waits or runs
-    the clock jumps to the next arrival. A request's `arrival` is its place among those of equal priority, by default
-    its number.
+    max_tokens, salt?, priority?, arrival?, skip_reading_prefix_cache?}], groups?: [{kind, block_size?, window?,
+    eagle?}], watermark?, long_prefill_token_threshold?, retention_interval?, hash_block_size?, policy?,
+    max_model_len?}. A request joins before the step of its `step`; requests are numbered from 0 in list order;
+    while nothing waits or runs the clock jumps to the next arrival. A request's `arrival` is its place among those
+    of equal priority, by default its number.
     Raises ValueError, before the first step, for a request that can never fit and for unknown keys. hooks: their
     listeners receive every event of the run. edition: its name, or Parts in place of those of `labengine`. speculation:
     what guesses tokens, as Lab takes it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -17,9 +18,10 @@ from labengine.config import ConfigError, GroupSpec
 from labengine.core.connector import BlockKV
 from labengine.core.hand_over import HandOverScheduler
 from labengine.core.prefix_lookup import Hit
-from labengine.core.proposer import NGram
+from labengine.core.proposer import FixedDrafts
 from labengine.core.request import Request
 from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.engine.simulated import default_next_token
 from labengine.events import Transfer
 from labengine.record.fold import fold
 from labengine.record.snapshot import Snapshot
@@ -152,12 +154,21 @@ def test_a_prefill_in_chunks_moves_in_the_middle_and_goes_on(pair: tuple[Lab, La
         assert_sound(left, right)
 
 
-def test_drafts_stay_behind_and_the_other_lab_may_guess_on() -> None:
-    with small(speculation=NGram(3)) as left, small(speculation=NGram(2)) as right, small() as alone:
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("num_steps", range(1, 7))
+def test_drafts_stay_behind_and_the_other_lab_may_guess_on(layout: str, num_steps: int) -> None:
+    groups = LAYOUTS[layout]
+    right_ones = [default_next_token(3, position) for position in range(40)]
+    guesses = FixedDrafts(tuple(one + (position % 5 == 0) for position, one in enumerate(right_ones)), num_drafts=3)
+    with (
+        small(speculation=guesses, groups=groups) as left,
+        small(speculation=replace(guesses, num_drafts=2), groups=groups) as right,
+        small(groups=groups) as alone,
+    ):
         for lab in (left, alone):
-            lab.add(token_ids=[1, 2, 3, 1, 2, 3, 1, 2], max_tokens=12, seed=3)
+            lab.add(token_ids=[1, 2, 3, 1, 2, 3, 1, 2], max_tokens=20, seed=3)
         alone.run()
-        left.step(2)
+        left.step(num_steps)
         there = left.hand_over(0, right)
         right.run()
         assert right.output(there).token_ids == alone.output(0).token_ids

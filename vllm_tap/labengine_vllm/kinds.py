@@ -9,7 +9,7 @@ KINDS: tuple[tuple[str, ...], ...] = (
     ("StepStarted", "step"),
     ("StepEnded", "step"),
     ("RequestAdded", "request_id", "token_ids", "max_tokens", "num_generated", "from_request_id", "priority"),
-    ("PrefixHit", "request_id", "num_tokens", "block_ids"),
+    ("PrefixHit", "request_id", "num_tokens", "block_ids", "is_skipped"),
     ("RequestScheduled", "request_id", "start", "num_tokens", "is_prefill", "status", "num_drafts"),
     ("RequestPreempted", "request_id"),
     ("RequestFinished", "request_id", "reason", "holds_blocks"),

@@ -117,7 +117,8 @@ class RequestObserver:
             start = num_new_computed_tokens
             hit = () if new_computed_blocks is None else new_computed_blocks.blocks
             block_ids = [[block.block_id for block in group] for group in hit] or [[] for _ in range(self._num_groups)]
-            rows.insert(begin, (PREFIX_HIT, number, start, block_ids))
+            is_skipped = not start and bool(getattr(request, "skip_reading_prefix_cache", False))
+            rows.insert(begin, (PREFIX_HIT, number, start, block_ids, is_skipped))
             if num_external := num_external_computed_tokens:
                 hit_row = self.transfers.report_hit(request, start, num_external, is_loading=delay_cache_blocks)
                 rows.insert(begin + 1, hit_row)

@@ -28,6 +28,7 @@ _EVENT_FIELDS: dict[str, c.Check] = {
     **dict.fromkeys(("block_id", "into_block_id"), c.blocks),
     "priority": c.ints(-c.MAX_NUMBER, c.MAX_NUMBER),
     "from_request_id": c.optional(c.numbers),
+    "images": c.lists(c.records(c.numbers, c.numbers, c.texts)),
     "groups": c.group_rows,
     "null_block": c.ints(-1, c.MAX_NUMBER),
     "token_ids": c.token_ids,

@@ -42,6 +42,7 @@ EVENTS: list[ev.Event] = [
     *(ev.StepRolledBack(2, reason) for reason in STRANGE),
     *(ev.RequestAdded(request, tuple(range(n)), n) for request, n in product((0, 25, 26, 800), (0, 1, 14))),
     *(ev.RequestAdded(1, (5, 6, 7), 4, n, leader) for n, leader in product((0, 1, 2), (None, 0, 27))),
+    *(ev.RequestAdded(1, (5, 6, 7), 4, images=((0, 1, name), (1, 2, "b"))[:n]) for name in STRANGE for n in (1, 2)),
     *(ev.RequestForked(1, 27, n, ((0, 1), (-1, 4))) for n in (0, 1, 8)),
     *(ev.SharedPrefixFound(27, n) for n in (0, 1, 8)),
     *(ev.StateCopied(4, 7, 27, group, n) for group, n in product((0, 1), (1, 12))),

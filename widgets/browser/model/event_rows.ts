@@ -7,7 +7,7 @@ export const FIELDS = {
   StepEnded: ["step"],
   StepFailed: ["step", "error", "message", "method"],
   StepRolledBack: ["step", "reason"],
-  RequestAdded: ["request_id", "token_ids", "max_tokens", "num_generated", "from_request_id", "priority", "num_beams"],
+  RequestAdded: ["request_id", "token_ids", "max_tokens", "num_generated", "from_request_id", "priority", "num_beams", "images"],
   PrefixHit: ["request_id", "num_tokens", "block_ids", "is_skipped"],
   SharedPrefixFound: ["request_id", "num_tokens"],
   RequestForked: ["request_id", "from_request_id", "num_tokens", "block_ids"],
@@ -57,6 +57,7 @@ export const DEFAULTS: Readonly<Record<string, unknown>> = {
   from_request_id: null,
   priority: 0,
   num_beams: 1,
+  images: [],
   is_skipped: false,
   num_drafts: 0,
   holds_blocks: false,
@@ -171,6 +172,7 @@ export interface EventFields {
     from_request_id: number | null;
     priority: number;
     num_beams: number;
+    images: [number, number, string][];
   };
   PrefixHit: {
     request_id: number;
@@ -416,6 +418,7 @@ export interface EventRows {
     from_request_id: number | null,
     priority: number,
     num_beams: number,
+    images: [number, number, string][],
   ];
   PrefixHit: [kind: number, request_id: number, num_tokens: number, block_ids: number[][], is_skipped: boolean];
   SharedPrefixFound: [kind: number, request_id: number, num_tokens: number];

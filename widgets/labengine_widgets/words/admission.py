@@ -13,7 +13,8 @@ from labengine_widgets.words.scene import Scene
 
 def request_added(run: Sequence[ev.RequestAdded], scene: Scene) -> Sentence:
     """Describe requests that join the waiting queue, and where in it."""
-    if len(run) == 1 and run[0].num_beams == 1 and (run[0].from_request_id is not None or run[0].num_generated):
+    event, is_alone = run[0], len(run) == 1 and run[0].num_beams == 1
+    if is_alone and (event.from_request_id is not None or event.num_generated or event.images):
         return phrase(run[0])
     names = the_requests(event.request_id for event in run)
     if (leader := run[0].from_request_id) is not None and run[0].num_beams > 1:
