@@ -52,6 +52,15 @@ export function garbageOf(scene: SceneState, id: number): [start: number, end: n
   return start < end ? [start, end] : null;
 }
 
+// The image behind each of a block's tokens; null where it has none. The first token of an image names it.
+export function imagesOf(scene: SceneState, id: number, count: number) {
+  const cached = scene.tokenStores[id],
+    store = cached ?? homeOf(scene, id)?.store;
+  if (!store?.images.length) return null;
+  const first = cached ? scene.tokenStart[id] : scene.homeIndex[id] * scene.groups[scene.homeGroup[id]].size;
+  return Array.from({ length: count }, (_, i) => store.imageAt(first + i));
+}
+
 // How many of a block's tokens are guesses that are written, and not judged yet.
 export function numGuessed(scene: SceneState, id: number) {
   const request = scene.refCounts[id] ? homeOf(scene, id) : undefined;

@@ -2,7 +2,7 @@
 
 import { refresh } from "./blocks.ts";
 import type { PackedMap } from "./key_maps.ts";
-import type { WireKeyframe } from "./payloads.ts";
+import type { Image, WireKeyframe } from "./payloads.ts";
 import { RequestRecord, TokenStore } from "./requests.ts";
 import type { SceneState } from "./scene_state.ts";
 import { KEPT_ARRAYS } from "./scene_state.ts";
@@ -121,7 +121,8 @@ export function takeUp(scene: SceneState, wire: WireKeyframe) {
   scene.refCounts.set(wire.ref_counts);
   scene.queue.load(wire.free_queue);
   scene.pins = new Map(wire.pins);
-  for (const request of wire.requests) takeUpRequest(scene, request);
+  const images = new Map(wire.images);
+  for (const request of wire.requests) takeUpRequest(scene, request, images.get(request[0]));
   for (const [id, priority] of wire.priorities ?? []) scene.own(id).priority = priority;
   for (const [id, tokens] of wire.drafts ?? []) scene.own(id).drafts = tokens;
   for (const [id, first] of wire.beams ?? []) scene.own(id).firstBeam = first;
@@ -143,10 +144,11 @@ export function takeUp(scene: SceneState, wire: WireKeyframe) {
 function takeUpRequest(
   scene: SceneState,
   [id, status, tokens, numPrompt, numComputed, tables]: WireKeyframe["requests"][number],
+  images: Image[] = [],
 ) {
   const request = new RequestRecord(
     id,
-    new TokenStore(tokens.slice()),
+    new TokenStore(tokens.slice(), images),
     tokens.length,
     null,
     scene.groups.length,

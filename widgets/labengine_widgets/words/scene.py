@@ -191,10 +191,14 @@ class Scene:
     def _prefix(self, home: Place) -> tuple[int, int]:
         """Return a name for the tokens up to a block's end: a chain over the request's blocks, like the hash chain."""
         request_id, group, index = home
-        size, tokens = self._size(home), self.fold.requests[request_id].token_ids
+        size, request = self._size(home), self.fold.requests[request_id]
         chain = self._chains.setdefault((request_id, group), [])
         for i in range(len(chain), index + 1):
-            chain.append(hash((chain[-1] if chain else 0, tuple(tokens[i * size : (i + 1) * size]))))
+            start, end = i * size, (i + 1) * size
+            seen = [
+                (at - start, length, name) for at, length, name in request.images if at < end and at + length > start
+            ]
+            chain.append(hash((chain[-1] if chain else 0, tuple(request.token_ids[start:end]), tuple(seen))))
         return group, chain[index]
 
     # -- state beside the fold -----------------------------------------------------------------------------------------
