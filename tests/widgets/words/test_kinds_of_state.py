@@ -74,7 +74,7 @@ def test_a_state_is_held_copied_and_passed_over() -> None:
     lab.step(1)
     words = told(lab)
     assert "A's #2 holds its state after 8 tokens and joins the prefix map: look-ups for r find it." in words
-    assert "A's state in #5, after 8 tokens so far, is overwritten with that after 16 tokens." in words
+    assert "A's state after 8 tokens goes on to that after 16 tokens, which is written into #5." in words
     assert "B's table of the state group begins with 1 null entry: one state stands for all tokens before it." in words
 
 

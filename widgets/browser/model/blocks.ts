@@ -34,10 +34,12 @@ function fillByTable(scene: SceneState, id: number) {
 
 // After how many tokens a block's state is; null for a block of KV, and for a state that nothing has been written to.
 export function stateOf(scene: SceneState, id: number) {
-  if (!scene.keepsStates(id)) return null;
-  const fill = fillByTable(scene, id),
-    { size } = scene.groups[scene.groupOf(id)];
-  return fill ? scene.homeIndex[id] * size + fill : null;
+  return scene.keepsStates(id) ? (scene.states.get(id) ?? null) : null;
+}
+
+// Notes that a block's state is that after so many tokens, of an entry that is for states after more than `start`.
+export function noteState(scene: SceneState, block: number, numTokens: number, start = 0) {
+  if (block !== scene.nullBlock && numTokens > start) scene.states.set(block, numTokens);
 }
 
 // The slots of a block whose KV is that of rejected guesses, as [first, behind the last]; null without any.
@@ -78,7 +80,9 @@ function contentOf(scene: SceneState, id: number) {
   if (!request) return -1;
   const group = scene.homeGroup[id],
     { size } = scene.groups[group];
-  if (Math.min(request.written[group], request.numTokens) < (scene.homeIndex[id] + 1) * size) return -1;
+  const end = (scene.homeIndex[id] + 1) * size;
+  if (Math.min(request.written[group], request.numTokens) < end) return -1;
+  if (scene.keepsStates(id) && scene.states.get(id) !== end) return -1;
   return scene.contents.ofPrefix(group, request.prefixHash(size, scene.homeIndex[id]));
 }
 
