@@ -144,6 +144,11 @@ def decoded(*last: ev.Event) -> list[ev.Event]:
             ev.StateCopied(0, 6, 0, 0, 12),
             "A's state after 12 tokens goes on in #6: it is copied there from #0.",
         ),
+        (
+            AFTER,
+            ev.BlockMoved(6, 0, 0, 2, 5),
+            "A's scratch #6 moves behind the running state, to entry 5 of its table.",
+        ),
         (AFTER, ev.StateAdvanced(0, 0, 6, 0, 12), "A's state after 12 tokens is written into #6."),
         (
             AFTER,
