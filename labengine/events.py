@@ -167,6 +167,8 @@ class RequestAdded(Event):
     """The request whose tokens it continues. It waits until they are computed, and forks then."""
     priority: int = 0
     """Smaller is more urgent; 0 for all where they are served in the order in which they come."""
+    num_beams: int = 1
+    """Requests of its beam search, of which the first has no from_request_id; 1 for a request that is in none."""
 
     topic = "request"
     decided_by = {
@@ -192,6 +194,8 @@ class PrefixHit(Event):
     """Computed tokens found in the cache; 0 is a miss. The request's num_computed_tokens is now this."""
     block_ids: tuple[tuple[int, ...], ...]
     """The hit blocks per group, in table order, null where the window needs none. Not yet touched."""
+    is_skipped: bool = False
+    """True: the request asked not to read the cache, and nothing was looked up."""
 
     topic = "request"
     decided_by = {
@@ -392,9 +396,9 @@ class RequestFinished(Event):
 
     request_id: int
     reason: str
-    """stop, length or abort."""
+    """stop, length, abort, or moved: it goes on in another lab."""
     holds_blocks: bool = False
-    """True: a connector still reads or writes its blocks. They are freed just before RequestReleased."""
+    """True: a connector or another lab still reads its blocks. They are freed just before RequestReleased."""
 
     topic = "request"
     decided_by = {
@@ -405,6 +409,7 @@ class RequestFinished(Event):
             "KVCacheGroup.free",
             "KVCacheGroup.release",
             "Scheduler.finish",
+            "Scheduler.end",
         ),
         "abort": (
             "Scheduler.abort",
@@ -415,7 +420,9 @@ class RequestFinished(Event):
             "KVCacheGroup.free",
             "KVCacheGroup.release",
             "Scheduler.finish",
+            "Scheduler.end",
         ),
+        "moved": ("Scheduler.hand_over", "Scheduler.end"),
     }
     in_vllm = {
         "": InVllm("scheduler", "_free_request", "A request that has ended gives its blocks back, last block first.")
@@ -424,14 +431,62 @@ class RequestFinished(Event):
 
 @dataclass(frozen=True, slots=True)
 class RequestReleased(Event):
-    """A connector is done with a finished request's blocks, and they were freed just before."""
+    """The reader of a finished request's blocks is done with them, and they were freed just before."""
 
     request_id: int
 
     topic = "request"
+    decided_by = {"": ("Scheduler.hand_over",)}
     in_vllm = {
         "": InVllm(
             "scheduler", "_free_blocks", "When the connector is done, a request that has ended gives its blocks back."
+        )
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHandedOver(Event):
+    """K and V of a request's first num_tokens tokens were copied to another lab, where it goes on.
+
+    It has finished just before, and holds its blocks until RequestReleased, which follows.
+    """
+
+    request_id: int
+    lab: str
+    """Name of the other lab."""
+    other_request_id: int
+    """The request's id there."""
+    num_tokens: int
+
+    topic = "request"
+    decided_by = {"": ("Scheduler.hand_over",)}
+
+
+@dataclass(frozen=True, slots=True)
+class RequestReceived(Event):
+    """K and V of a request's first num_tokens tokens came from another lab into its blocks.
+
+    Its prefix hit was there already, and did not have to come. The tokens count as computed from the TokensComputed
+    that follows, and the request waits for a step with its blocks.
+    """
+
+    request_id: int
+    transfers: tuple[Transfer, ...]
+    """The blocks that were written."""
+    lab: str
+    """Name of the other lab."""
+    other_request_id: int
+    """The request's id there."""
+    num_tokens: int
+
+    topic = "request"
+    decided_by = {
+        "": (
+            "Scheduler.blocks_to_fill",
+            "KVCacheManager.allocate_computed",
+            "KVCacheGroup.add_external",
+            "Scheduler.receive",
+            "Scheduler.start_received",
         )
     }
 
@@ -964,11 +1019,31 @@ class BlockCopied(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class BlockMoved(Event):
+    """A scratch block of a request with states went from one entry of its table to the end of the table.
+
+    The entry became null: the running state has passed it. Reference count and free queue did not change.
+    """
+
+    block_id: int
+    request_id: int
+    group: int
+    index: int
+    """The entry that became null."""
+    into_index: int
+    """The new last entry."""
+
+    topic = "block"
+    decided_by = {"": ("StateGroup.move", "StateGroup.num_scratch", "KVCacheGroup.extend", "KVCacheManager.allocate")}
+
+
+@dataclass(frozen=True, slots=True)
 class StateCopied(Event):
-    """A request's state goes on in a fresh block: it is copied there before the step's forward pass.
+    """A request's state goes on in another block: it is copied there before the step's forward pass.
 
     The block that it is copied from keeps the state after num_tokens tokens, for other requests to hit; it is freed
-    later. Nothing changes by this event: BlockAllocated has put the fresh block into the table.
+    later. Or it is a scratch block, whose state a draft led to that was accepted. Nothing changes by this event: the
+    table has both blocks.
     """
 
     block_id: int
@@ -981,6 +1056,8 @@ class StateCopied(Event):
     decided_by = {
         "": (
             "KVCacheGroup.carry_over",
+            "StateGroup.state_entry",
+            "StateGroup.entries_of_states",
             "KVCacheGroup.num_missing_blocks",
             "KVCacheManager.allocate",
             "KVCacheManager.take_copies",

@@ -16,10 +16,12 @@ _FRAMES = (ev.StepStarted, ev.StepEnded, ev.ForwardRan)
 """The tap sends them, and every kind that a method of vLLM's decides. It does not send SlotsWritten, for example: the
 reader derives it from the tables and from RequestScheduled."""
 _OWN_FIELDS = {
+    "RequestAdded": {"num_beams"},
+    "PrefixHit": {"is_skipped"},
     "BlockTouched": {"is_fork"},
     "BlockCopied": {"is_pinned"},
 }
-"""Fields that keep their defaults in a stream: vLLM has no forks."""
+"""Fields that keep their defaults in a stream: vLLM has no forks, and the tap does not read why nothing was looked up."""
 _NAMES: dict[object, str] = {int: "number", str: "string", bytes: "string", bool: "boolean", type(None): "null"}
 
 

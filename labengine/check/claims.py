@@ -29,6 +29,7 @@ Noted = (
     | ev.PrefixHit
     | ev.ExternalHit
     | ev.BlocksLoaded
+    | ev.RequestReceived
     | ev.BlocksSaved
     | ev.TierChanged
     | ev.StepRolledBack
@@ -101,7 +102,7 @@ class Claims:
                 ]
             case ev.ExternalHit():
                 return [*self._blamed(self._judge_external(event), event, number)]
-            case ev.BlocksLoaded():
+            case ev.BlocksLoaded() | ev.RequestReceived():
                 self._names.note_written(block_id for _, _, block_id, _ in event.transfers)
             case ev.BlocksSaved():
                 self._tier.note_saved(event)

@@ -105,6 +105,7 @@ class Watch:
             subscribe(judge.note_release, ev.RequestFinished, ev.RequestPreempted),
             subscribe(judge.note_forgotten, ev.RequestForgotten),
             subscribe(judge.note_load, ev.BlocksLoaded),
+            subscribe(judge.note_received, ev.RequestReceived),
             subscribe(judge.note_save, ev.BlocksSaved),
             subscribe(judge.note_rollback, ev.StepRolledBack),
             subscribe(self._note_claim, *get_args(Noted)),

@@ -92,8 +92,13 @@ class KVCacheGroup:
 
     @property
     def drops_last_block(self) -> bool:
-        """True where a hit ends one block early, because EAGLE's head needs the hidden states of its tokens."""
-        return self._config.num_drafts > 0 and self._config.drafter == "eagle"
+        """True where a hit ends one block early, because EAGLE's head needs the hidden states of its tokens.
+
+        Groups of one spec are looked up together, so a mark on one of them counts for all.
+        """
+        config = self._config
+        is_marked = not config.eagle_groups or any(config.groups[index] == self.spec for index in config.eagle_groups)
+        return config.drops_hit_blocks and is_marked
 
     def num_skipped_tokens(self, num_computed_tokens: int) -> int:
         """Return the number of leading tokens that no token after the first num_computed_tokens attends to."""
@@ -106,6 +111,13 @@ class KVCacheGroup:
     def is_worth_caching(self, request: Request, index: int) -> bool:
         """Return False for a full block that no hit can ever use."""
         return True
+
+    def ends_of_prompt(self, request: Request) -> tuple[int, ...]:
+        """Return where hits of an equal prompt end, and with a dropped block also those of a longer one."""
+        size, num_prompt = self._config.scheduler_block_size, request.num_prompt_tokens
+        if not self.drops_last_block:
+            return (num_prompt - 1,)
+        return max(0, (num_prompt - 1) // size * size - size), max(0, num_prompt // size * size - size)
 
     def begin_step(self) -> None:
         """Note that a step is being scheduled."""
@@ -235,8 +247,8 @@ class KVCacheGroup:
             for index, block_id in enumerate(block_ids, len(table) - missing):
                 self._hooks.emit(BlockAllocated(block_id, request.request_id, self.index, index))
 
-    def carry_over(self, request: Request, num_entries: int) -> BlockCopy | None:
-        """Return what to copy into the newest block of a table that had num_entries entries before: here nothing."""
+    def carry_over(self, request: Request, num_tokens: int) -> BlockCopy | None:
+        """Return what to copy before a step computes up to num_tokens tokens. Asked of groups that keep states."""
         return None
 
     def _take(self, request: Request, num_blocks: int) -> list[int]:

@@ -27,7 +27,7 @@ class Image(NamedTuple):
 
 BlockKeys = tuple[tuple[str, str, int], ...]
 """Keys of one block: ("mm", the image's identifier, where it begins relative to the block's first token)."""
-FinishReason = Literal["stop", "length", "abort"]
+FinishReason = Literal["stop", "length", "abort", "moved"]
 
 
 class RequestStatus(StrEnum):

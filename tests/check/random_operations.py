@@ -80,6 +80,8 @@ class Episode:
                 self.met["state freed"] += event.reason == "state"
             case ev.StateCopied():
                 self.met["state copied"] += 1
+            case ev.BlockMoved():
+                self.met["scratch moved"] += 1
             case ev.SharedPrefixFound():
                 self.met["junction"] += event.num_tokens > 0
             case ev.BeamReplaced():

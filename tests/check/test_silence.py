@@ -100,17 +100,20 @@ def test_nothing_is_found_with_drafts(edition: str, num_episodes: int) -> None:
 
 
 @pytest.mark.parametrize("num_episodes", EPISODES)
+@pytest.mark.parametrize("with_drafts", [False, True])
 @pytest.mark.parametrize(("edition", "with_forks"), [("labengine", True), ("vllm", False)])
-def test_nothing_is_found_with_states(edition: str, with_forks: bool, num_episodes: int) -> None:
+def test_nothing_is_found_with_states(edition: str, with_forks: bool, with_drafts: bool, num_episodes: int) -> None:
     met: Counter[str] = Counter()
     for seed in range(num_episodes):
         try:
-            met += play(Random(f"{seed}"), edition, with_forks=with_forks, with_states=True)
+            rng = Random(f"{seed}")
+            met += play(rng, edition, with_forks=with_forks, with_drafts=with_drafts, with_states=True)
         except Exception as error:
             error.add_note(f"seed {seed}")
             raise
     wanted = {"state copied", "state freed", "junction", "preempted", "broken step", "hit", "window"}
     wanted |= {"fork", "copy", "merged"} if with_forks else set()
+    wanted |= {"scratch moved", "accepted", "rejected"} if with_drafts else set()
     assert {what: n for what in wanted if (n := met[what]) < num_episodes // 8} == {}, met
 
 

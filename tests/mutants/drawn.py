@@ -152,7 +152,7 @@ def _is_code(owner: type, name: str) -> bool:
 
 def _family(seam: PartSeam) -> str:
     bases = (*base_classes().values(), Connector)
-    return next(base.__name__ for base in bases if issubclass(seam.owner, base))
+    return next(base.__name__ for base in bases if issubclass(seam.owner, base) or issubclass(base, seam.owner))
 
 
 def _key(seam: PartSeam) -> tuple[type, str]:

@@ -27,6 +27,7 @@ class Mutant:
 
 POOL, GROUP, MANAGER = "core/block_pool.py", "core/kv_cache_group.py", "core/kv_cache_manager.py"
 SCHEDULER, BUDGET, QUEUE = "core/scheduler.py", "core/token_budget.py", "core/free_queue.py"
+REQUESTS = "core/request_queues.py"
 CHAIN, MERGE = "core/hash_chain.py", "core/merge_policy.py"
 WINDOW, FULL = "core/sliding_window.py", "core/full_attention.py"
 LOADS, JOURNAL, LOOKUP, REQUEST = (
@@ -431,28 +432,28 @@ MUTANTS = (
     Mutant(
         "computed tokens are not told",
         "stream",
-        SCHEDULER,
+        REQUESTS,
         "        if TokensComputed in self._hooks:",
         "        if not self._hooks:",
     ),
     Mutant(
         "computed tokens are counted one short",
         "state",
-        SCHEDULER,
+        REQUESTS,
         "        request.num_computed_tokens = num_tokens\n        if TokensComputed",
         "        request.num_computed_tokens = num_tokens - 1\n        if TokensComputed",
     ),
     Mutant(
         "a sampled token is not told",
         "stream",
-        SCHEDULER,
+        REQUESTS,
         "        if TokenSampled in self._hooks:",
         "        if not self._hooks:",
     ),
     Mutant(
         "a sampled token is appended twice",
         "state",
-        SCHEDULER,
+        REQUESTS,
         "        request.token_ids.append(token_id)\n",
         "        request.token_ids.extend((token_id, token_id))\n",
     ),
@@ -480,21 +481,21 @@ MUTANTS = (
     Mutant(
         "a finished request keeps its blocks",
         "state",
-        SCHEDULER,
+        REQUESTS,
         '        self.manager.free(request, "aborted" if reason == "abort" else "finished")\n',
         "",
     ),
     Mutant(
         "an end is not told",
         "stream",
-        SCHEDULER,
+        REQUESTS,
         "        if RequestFinished in self._hooks:",
         "        if not self._hooks:",
     ),
     Mutant(
         "a request ends one token late",
         "policy",
-        SCHEDULER,
+        REQUESTS,
         "num_generated == request.sampling.max_tokens",
         "num_generated == request.sampling.max_tokens + 1",
         missed="max_tokens is what was asked for, and no rule of the cache",
@@ -563,14 +564,14 @@ MUTANTS = (
     Mutant(
         "a sampled token is not journalled",
         "journal",
-        SCHEDULER,
+        REQUESTS,
         "        self._journal.record((list.pop, request.token_ids))\n",
         "",
     ),
     Mutant(
         "a request's fields are not journalled",
         "journal",
-        SCHEDULER,
+        REQUESTS,
         "        self._journal.record((setattr, request, name, getattr(request, name)))\n",
         "",
     ),

@@ -35,11 +35,11 @@ class SequenceCheck:
         self.tokens = {request_id: len(request.token_ids) for request_id, request in state.requests.items()}
         self._prompts = {request_id: request.num_prompt_tokens for request_id, request in state.requests.items()}
         self._sizes = [group.block_size for group in state.groups]
-        self._keeps_states = [group.kind == "state" for group in state.groups]
+        self._keeps_states = [group.keeps_states for group in state.groups]
         self._has_engine = bool(state.groups)
         self._is_open = False
         self._skipped: set[tuple[int, int]] = set()
-        """(request, group) whose table has begun with null entries: that may happen once, except to states."""
+        """(request, group) whose table has begun with null entries: that may happen once, but of states often."""
         self._before_step: _Before | None = None
 
     def follow(self, rows: Sequence[Row]) -> None:
@@ -220,6 +220,8 @@ _BY_NAME: dict[str, Callable[[SequenceCheck, Row], None]] = {
     "ExternalHit": SequenceCheck._external,
     "BlocksLoaded": SequenceCheck._transfer,
     "BlocksSaved": SequenceCheck._transfer,
+    "RequestHandedOver": SequenceCheck._name,
+    "RequestReceived": SequenceCheck._transfer,
     "BlockAllocated": SequenceCheck._enter,
     "BlocksSkipped": SequenceCheck._skip,
     "BlockTouched": SequenceCheck._enter,
@@ -227,6 +229,7 @@ _BY_NAME: dict[str, Callable[[SequenceCheck, Row], None]] = {
     "BlockMerged": SequenceCheck._merge,
     "BlockFreed": SequenceCheck._enter,
     "BlockCopied": SequenceCheck._merge,
+    "BlockMoved": SequenceCheck._enter,
     "FreeDeferred": SequenceCheck._defer,
     "SlotsWritten": SequenceCheck._write,
     "TokensComputed": SequenceCheck._compute,

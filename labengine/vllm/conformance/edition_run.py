@@ -85,7 +85,7 @@ class Rerun:
         """
         plan = self._unbooked.popleft() if self._unbooked else StepPlan(())
         if isinstance(self.scheduler, AsyncTokenBudgetScheduler):
-            self.scheduler.book(plan, [sampled.get(part.request_id, (None,))[0] for part in plan.sampling])
+            self.scheduler.book(plan, [tuple(sampled.get(part.request_id, ())) for part in plan.sampling])
         else:
             plan = replace(plan, scheduled=tuple(part for part in plan.scheduled if self._is_open(part.request_id)))
             judged = [part.request_id for part in plan.sampling if part.num_drafts]

@@ -48,10 +48,16 @@ EVENTS: list[ev.Event] = [
     *(ev.StateAdvanced(27, group, 7, start, 20) for group, start in product((0, 1), (0, 1, 12))),
     *(ev.BeamReplaced(1, (5, 6), parent) for parent in (None, 0, 27)),
     *(ev.PrefixHit(27, n, ((0, 1), (-1, 4))) for n in (0, 1, 8)),
+    ev.PrefixHit(27, 0, ((), ()), is_skipped=True),
     *(ev.RequestScheduled(1, 12, n, n > 1, "running") for n in (0, 1, 2, 64)),
     ev.RequestPreempted(1),
-    *(ev.RequestFinished(0, reason, held) for reason, held in product((*STRANGE, "length", "abort"), (False, True))),
+    *(
+        ev.RequestFinished(0, reason, held)
+        for reason, held in product((*STRANGE, "length", "abort", "moved"), (False, True))
+    ),
     ev.RequestReleased(3),
+    *(ev.RequestHandedOver(1, lab, other, n) for lab, other, n in product((*STRANGE, "lab 2"), (0, 27), (1, 12))),
+    *(ev.RequestReceived(1, TRANSFERS[:n], lab, 27, n) for lab, n in product((*STRANGE, "lab 2"), range(4))),
     ev.RequestForgotten(2),
     *(ev.ExternalHit(1, n, is_loading) for n, is_loading in product((1, 8), (False, True))),
     *(kind(0, TRANSFERS[:n]) for kind, n in product((ev.BlocksLoaded, ev.BlocksSaved), range(4))),

@@ -4,7 +4,7 @@
 import table from "../../labengine_widgets/words/phrases.json";
 import { DEFAULTS } from "./event_rows.ts";
 import type { FieldValue } from "./events.ts";
-import { counted, groupSuffix, hashName, readable, separated } from "./names.ts";
+import { counted, groupSuffix, hashName, readable, requestName, separated } from "./names.ts";
 import type { Recording } from "./recording.ts";
 import type { Mention, Sentence } from "./sentence.ts";
 import { joined } from "./sentence.ts";
@@ -135,6 +135,7 @@ const VALUES: Record<string, (get: Field, tokenText?: TokenText) => string> = {
   of_group: (get) => groupSuffix(get("group")),
   hash: (get) => hashName(get("block_hash")),
   mapping: (get) => mapping(get("mapped"), get("block_id")),
+  other_request: (get) => requestName(get("other_request_id")),
   tier_change: (get) => tierChange(get("added"), get("dropped"), get("pinned")),
   scheduled_positions: (get) => positions(get("start"), get("num_tokens")),
   written_positions: (get) =>

@@ -19,6 +19,9 @@ export class RequestRecord {
   numAccepted = 0;
   scheduled: { start: number; num: number; isPrefill: boolean } | null = null; // in this step
   priority = 0; // smaller is more urgent
+  numReplaced = 0; // times that it went on as another beam, as far as this scene has seen it
+  leader: number | null = null; // the request whose tokens it waits for, in no queue
+  firstBeam: number | null = null; // of the beam search that it is in
   numPreempted = 0;
   finishReason: string | null = null;
   isLoading = false;

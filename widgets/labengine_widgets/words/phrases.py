@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from labengine import events as ev
-from labengine.record.wording import counted, group_suffix, hash_name, readable
+from labengine.record.wording import counted, group_suffix, hash_name, readable, request_name
 from labengine_widgets.words.mentions import Sentence, the_block, the_blocks, the_entry, the_request
 
 MAX_TEXT = 200
@@ -118,6 +118,7 @@ def _token(field: Field) -> str:
 _VALUES: dict[str, Callable[[Field], str]] = {
     "request": lambda field: the_request(field("request_id")),
     "from_request": lambda field: the_request(field("from_request_id")),
+    "other_request": lambda field: request_name(field("other_request_id")),
     "block": lambda field: the_block(field("block_id")),
     "into_block": lambda field: the_block(field("into_block_id")),
     "null_block_name": lambda field: the_block(field("null_block")),

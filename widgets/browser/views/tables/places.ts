@@ -29,6 +29,7 @@ export interface TableLayout {
 export interface TablesView {
   scene: Scene;
   facts: StepFacts;
+  queuePlaces: Map<number, number>;
   stage: ViewHost;
   side: Side;
   violations: Violation[];

@@ -1,0 +1,61 @@
+"""Drafts: guessed tokens, from the proposal until the model has judged them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from labengine.core.request import FinishReason, Request, RequestStatus
+from labengine.core.request_queues import RequestQueues
+from labengine.core.step_plan import ScheduledRequest
+from labengine.events import DraftsJudged, TokensDrafted
+
+
+class DraftScheduler(RequestQueues):
+    """How many guesses a request can use, and which of them become its tokens (Leviathan et al., 2023)."""
+
+    def num_wanted_drafts(self, request: Request) -> int:
+        """Return how many drafts a request can use: a step gives one token more than it accepts, up to max_tokens."""
+        if request.status is not RequestStatus.RUNNING or request.num_computed_tokens != request.num_tokens - 1:
+            return 0
+        if request.sampling.beams > 1:  # its search chooses among beams, and not by the likeliest token alone
+            return 0
+        return min(self.config.num_drafts, request.sampling.max_tokens - request.num_generated_tokens - 1)
+
+    def set_drafts(self, request: Request, drafts: tuple[int, ...]) -> None:
+        """Keep guesses of a request's next tokens; () drops them."""
+        if drafts == request.drafts:
+            return
+        self._set(request, "drafts", drafts)
+        if TokensDrafted in self._hooks:
+            self._hooks.emit(TokensDrafted(request.request_id, drafts))
+
+    def judge_drafts(self, request: Request, part: ScheduledRequest, sampled: Sequence[int]) -> FinishReason | None:
+        """Append what the model sampled up to the first token that its draft does not have; return why it ends there.
+
+        sampled: its own token for each draft, and one behind the last. KV counts for accepted drafts only. That of the
+        others stays in the blocks as garbage, and a later step overwrites it before any token attends to it.
+        """
+        num_accepted = self.num_accepted(part.token_ids[-part.num_drafts :], sampled)
+        self._set(request, "drafts", ())
+        if DraftsJudged in self._hooks:
+            self._hooks.emit(DraftsJudged(request.request_id, num_accepted, part.num_drafts - num_accepted))
+        for token_id in sampled[: num_accepted + 1]:
+            self.append_token(request, token_id)
+            if (reason := self.finish_reason(request)) is not None:
+                break
+        self.book_accepted(request, request.num_tokens - 1)
+        return reason
+
+    def num_accepted(self, drafts: Sequence[int], sampled: Sequence[int]) -> int:
+        """Return how many drafts are accepted: those before the first that is not the token that the model samples.
+
+        So the tokens are those that would be sampled without drafts. For a guess of one token that is the rejection
+        sampling of Leviathan et al. (2023, appendix A.1): the model samples draft x with its own probability p(x), else
+        another token with p / (1 - p(x)), and each is what a plain step would have drawn at that position.
+        """
+        pairs = zip(drafts, sampled, strict=False)
+        return next((index for index, (draft, token) in enumerate(pairs) if draft != token), len(drafts))
+
+    def book_accepted(self, request: Request, num_tokens: int) -> None:
+        """Note that the first num_tokens tokens have KV, accepted drafts included, and register their full blocks."""
+        self.book_computed(request, num_tokens)

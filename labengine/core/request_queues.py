@@ -1,0 +1,181 @@
+"""Every kept request: the queues that it passes, and what is booked of it until it ends."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from labengine.config import MAX_PRIORITY, EngineConfig, checked_int
+from labengine.core.connector import Connector
+from labengine.core.external_loads import ExternalLoads
+from labengine.core.journal import Journal
+from labengine.core.kv_cache_manager import KVCacheManager
+from labengine.core.request import FinishReason, Request, RequestStatus
+from labengine.core.siblings import Siblings
+from labengine.core.step_plan import UNSAMPLED
+from labengine.core.waiting_queue import WaitingQueue
+from labengine.events import RequestAdded, RequestFinished, RequestForgotten, TokenSampled, TokensComputed
+from labengine.record.hooks import Hooks
+
+
+class RequestQueues:
+    """Requests and their moves, each of them in the journal; what is decided stands in the classes that derive from it.
+
+    waiting: new requests at the back, preempted ones at the front. running: in the order of admission.
+    requests: every kept request by id. finished: the ids of those that have finished, oldest first.
+    external: blocks to load and save, and the requests that wait for a load.
+    siblings: the requests that wait for another one's tokens.
+    """
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        manager: KVCacheManager,
+        external: ExternalLoads,
+        waiting: WaitingQueue,
+        hooks: Hooks,
+        journal: Journal,
+    ) -> None:
+        self.refuse_what_it_lacks(config, external.connector)
+        self.config = config
+        self.manager = manager
+        self.external = external
+        self.siblings = Siblings(journal)
+        self.waiting = waiting
+        self.running: list[Request] = []
+        self.requests: dict[int, Request] = {}
+        self.finished: OrderedDict[int, None] = OrderedDict()
+        self.chosen: dict[int, int] = {}
+        """Per beam, the token that its search has chosen in the newest update."""
+        self._hooks = hooks
+        self._journal = journal
+
+    def refuse_what_it_lacks(self, config: EngineConfig, connector: Connector | None) -> None:
+        """Raise ConfigError for groups, settings or an external tier that this scheduling does not support."""
+
+    @property
+    def is_idle(self) -> bool:
+        """True when nothing waits and nothing runs."""
+        return not self.waiting and not self.running and not self.external.loading
+
+    def add(self, request: Request) -> None:
+        """Queue a request at the back."""
+        self.accept(request)
+        self._journal.record((self.waiting.remove_request, request))
+        self.waiting.add_request(request)
+
+    def accept(self, request: Request, leader: Request | None = None) -> None:
+        """Keep a new request by its id. leader: the one for whose tokens it waits."""
+        request.priority = self._priority_of(request)
+        self._journal.record((self.requests.pop, request.request_id))
+        self.requests[request.request_id] = request
+        if RequestAdded in self._hooks:
+            tokens, leader_id = tuple(request.token_ids), None if leader is None else leader.request_id
+            self._hooks.emit(
+                RequestAdded(
+                    request.request_id,
+                    tokens,
+                    request.sampling.max_tokens,
+                    request.num_generated_tokens,
+                    leader_id,
+                    request.priority,
+                    request.sampling.beams,
+                )
+            )
+
+    def _priority_of(self, request: Request) -> int:
+        name = f"{type(self.waiting).__name__}.priority"
+        return checked_int(name, self.waiting.priority(request), -MAX_PRIORITY, MAX_PRIORITY)
+
+    def forget_finished(self) -> None:
+        """Drop the oldest finished requests until config.keep_finished of them are left. Called between steps."""
+        keep = self.config.keep_finished
+        while keep is not None and len(self.finished) > keep:
+            request_id, _ = self.finished.popitem(last=False)
+            del self.requests[request_id]
+            self.external.failed_requests.discard(request_id)
+            if RequestForgotten in self._hooks:
+                self._hooks.emit(RequestForgotten(request_id))
+
+    def requeue(self, request: Request) -> None:
+        """Queue a request that was admitted before at the front: it came before all that wait."""
+        self._queue_first(request)
+
+    def _queue_first(self, request: Request) -> None:
+        self._journal.record((self.waiting.remove_request, request))
+        self.waiting.prepend_request(request)
+
+    def _start_running(self, request: Request) -> None:
+        """Move a waiting request to the running ones."""
+        self._remove_waiting(request)
+        self._journal.record((self.running.pop,))
+        self.running.append(request)
+
+    # -- booking a computed step ---------------------------------------------------------------------------------------
+
+    def book_computed(self, request: Request, num_tokens: int) -> None:
+        """Note that the first num_tokens tokens have KV, and register their full blocks.
+
+        Other requests can now read them.
+        """
+        self.manager.register(request, num_tokens, "computed")
+        self.count_computed(request, num_tokens)
+
+    def count_computed(self, request: Request, num_tokens: int) -> None:
+        """Count the first num_tokens tokens as computed."""
+        self._journal.record((setattr, request, "num_computed_tokens", request.num_computed_tokens))
+        request.num_computed_tokens = num_tokens
+        if TokensComputed in self._hooks:
+            self._hooks.emit(TokensComputed(request.request_id, num_tokens))
+
+    def append_token(self, request: Request, token_id: int) -> None:
+        """Append the sampled token; it counts as not computed, for a later step writes its KV."""
+        self._journal.record((list.pop, request.token_ids))
+        request.token_ids.append(token_id)
+        if TokenSampled in self._hooks:
+            self._hooks.emit(TokenSampled(request.request_id, token_id, request.num_tokens - 1))
+
+    def finish_reason(self, request: Request) -> FinishReason | None:
+        """Return "stop" at an end-of-text token, "length" at max_tokens, None to go on. The last token decides."""
+        token_id = request.token_ids[-1]
+        if not request.sampling.ignore_eos and token_id is not UNSAMPLED and token_id in self.config.eos_token_ids:
+            return "stop"
+        num_generated = len(request.token_ids) - request.num_prompt_tokens
+        return "length" if num_generated == request.sampling.max_tokens else None
+
+    def _remove_waiting(self, request: Request) -> int:
+        place = self.waiting.remove_request(request)
+        self._journal.record((self.waiting.put_back_request, request, place))
+        return place
+
+    def _remove_running(self, request: Request) -> None:
+        index = self.running.index(request)
+        self._journal.record((self.running.insert, index, request))
+        del self.running[index]
+
+    def finish(self, request: Request, reason: FinishReason) -> None:
+        """End a request and free its blocks; their cached content can be hit until they are reused."""
+        self.manager.free(request, "aborted" if reason == "abort" else "finished")
+        self.end(request, reason)
+
+    def end(self, request: Request, reason: FinishReason, *, holds_blocks: bool = False) -> None:
+        """Note a request's end. holds_blocks: True where its blocks are freed only later."""
+        self._set(request, "num_computed_tokens", 0)
+        self._set(request, "drafts", ())
+        self._set(request, "status", RequestStatus.FINISHED)
+        self._set(request, "finish_reason", reason)
+        self._journal.record((self.finished.pop, request.request_id, None))
+        self.finished[request.request_id] = None
+        for name in ("block_hashes", "links", "prefixes"):  # a quarter of a kept request's memory, and no longer needed
+            self._set(request, name, [])
+        request.planned_tables = ()
+        if RequestFinished in self._hooks:
+            self._hooks.emit(RequestFinished(request.request_id, reason, holds_blocks))
+
+    def _end_running(self, request: Request, reason: FinishReason) -> int:
+        self._remove_running(request)
+        self.finish(request, reason)
+        return request.request_id
+
+    def _set(self, request: Request, name: str, value: object) -> None:
+        self._journal.record((setattr, request, name, getattr(request, name)))
+        setattr(request, name, value)
