@@ -11,7 +11,6 @@ from labengine.config import ConfigError, EngineConfig, SamplingParams
 from labengine.core.async_token_budget import AsyncTokenBudgetScheduler
 from labengine.core.parts import Parts
 from labengine.core.request import ExtraKeys, Request
-from labengine.core.scheduler import Scheduler
 from labengine.core.step_plan import StepPlan
 from labengine.engine.engine import Engine
 from labengine.engine.simulated import SimulatedRunner
@@ -90,9 +89,10 @@ class Traffic:
         hooks.subscribe(events.append)
         engine = Engine(config, SimulatedRunner(self._token), parts, hooks)
         end_as_recorded(engine.scheduler, self.ends)
-        is_booked = _book_late(engine.scheduler)
+        if isinstance(engine.scheduler, AsyncTokenBudgetScheduler):
+            _book_late(engine.scheduler)
         last, step = max((*self.arrivals, *self.aborts)), 1
-        while step <= last or not (engine.scheduler.is_idle and is_booked()):
+        while step <= last or not engine.scheduler.is_idle:
             on_begin(step)
             self._come(engine, step, longest)
             _step(engine, parts)
@@ -124,20 +124,17 @@ class Traffic:
         return tokens[position] if position < len(tokens) else 0
 
 
-def _book_late(scheduler: Scheduler) -> Callable[[], bool]:
-    """Have an asynchronous scheduler's update book the step before. Returns whether every step is booked."""
+def _book_late(scheduler: AsyncTokenBudgetScheduler) -> None:
+    """Have a scheduler's update book the step before, as vLLM does with two steps in flight."""
     unbooked: list[tuple[StepPlan, list[tuple[int]]]] = []
-    if isinstance(scheduler, AsyncTokenBudgetScheduler):
-        book = scheduler.book
 
-        def update(plan: StepPlan, sampled: Sequence[int]) -> tuple[int, ...]:
-            before = unbooked.pop() if unbooked else None
-            if plan.scheduled:
-                unbooked.append((plan, [(token_id,) for token_id in sampled]))
-            return book(*before) if before else ()
+    def update(plan: StepPlan, sampled: Sequence[int]) -> tuple[int, ...]:
+        before = unbooked.pop() if unbooked else None
+        if plan.scheduled:
+            unbooked.append((plan, [(token_id,) for token_id in sampled]))
+        return scheduler.book(*before) if before else ()
 
-        vars(scheduler)["update"] = update
-    return lambda: not unbooked
+    vars(scheduler)["update"] = update
 
 
 def _step(engine: Engine, parts: Parts) -> None:
