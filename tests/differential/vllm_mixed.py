@@ -15,9 +15,9 @@ from labengine.core.editions import VLLM, VLLM_ASYNC, VllmPriorityQueue
 from labengine.core.journal import Journal
 from labengine.core.parts import Parts
 from labengine.core.request import Request, RequestStatus
-from labengine.core.scheduler import Scheduler
 from labengine.core.state import take_snapshot
 from labengine.core.step_plan import ScheduledRequest, StepPlan
+from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.engine.engine import Engine
 from labengine.engine.simulated import SimulatedRunner
 from labengine.engine.workload import eagle_groups, group_specs
@@ -84,7 +84,7 @@ def parts_of(workload: Row, edition: Parts) -> Parts:
 class MixedRun:
     """One workload under way; a subclass takes its steps."""
 
-    scheduler: Scheduler
+    scheduler: TokenBudgetScheduler
 
     def __init__(self, workload: Row) -> None:
         self.rows: list[Row] = []
@@ -147,7 +147,7 @@ class MixedRun:
 
     def _request_row(self, request: Request) -> list[Any]:
         is_waiting = request.status is RequestStatus.WAITING
-        computed = 0 if is_waiting else getattr(self.scheduler, "next_position")(request)
+        computed = 0 if is_waiting else self.scheduler.next_position(request)
         tables = [list(table) for table in request.block_tables]
         state = [request.status.value, request.num_tokens, computed, tables, list(request.drafts)]
         return [*state, self.ahead_of(request)]
@@ -178,6 +178,7 @@ class SyncRun(MixedRun):
         tier = SpecifiedTier(workload["tier"]) if workload.get("tier") else None
         parts, runner = parts or parts_of(workload, VLLM), SimulatedRunner(self.token_at)
         self.engine = Engine(config_of(workload), runner, parts, self.hooks, tier, proposer=self.drafts)
+        assert isinstance(self.engine.scheduler, TokenBudgetScheduler)
         self.scheduler = self.engine.scheduler
 
     @property
