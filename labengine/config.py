@@ -284,6 +284,9 @@ class SamplingParams:
     ignore_eos: bool = False
     beams: int = 1
     """Beams of a beam search, which keeps the likeliest continuations; with 1 there is none."""
+    skip_reading_prefix_cache: bool = False
+    """True: no prefix is looked up, here and in the external tier; what the request computes is cached as always.
+    Source: vLLM's SamplingParams, which sets it where the log-probabilities of the prompt are asked for."""
 
     def __post_init__(self) -> None:
         _make_int(self, "max_tokens", 1)
@@ -296,7 +299,8 @@ class SamplingParams:
             raise ConfigError(f"top_p must lie in (0, 1], got {shown(self.top_p)}")
         if self.seed is not None:
             _make_int(self, "seed", 0)
-        object.__setattr__(self, "ignore_eos", checked_bool("ignore_eos", self.ignore_eos))
+        for name in ("ignore_eos", "skip_reading_prefix_cache"):
+            object.__setattr__(self, name, checked_bool(name, getattr(self, name)))
         if self.beams > 1:
             self._refuse_sampling()
 

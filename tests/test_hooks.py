@@ -15,6 +15,7 @@ from labengine.events import (
     BeamReplaced,
     BlockCopied,
     BlockMerged,
+    BlockMoved,
     BlockPinned,
     BlocksLoaded,
     BlocksSaved,
@@ -31,6 +32,8 @@ from labengine.events import (
     PrefixCacheReset,
     RequestAdded,
     RequestForked,
+    RequestHandedOver,
+    RequestReceived,
     RequestReleased,
     SharedPrefixFound,
     StateAdvanced,
@@ -226,9 +229,15 @@ def test_a_site_that_nobody_listens_to_builds_no_event(ground: Ground, monkeypat
 def unmet_by(ground: Ground) -> set[type[Event]]:
     """Events that cannot happen there: no check runs, no part fails, the cache is not reset, and the tier has room."""
     unmet: set[type[Event]] = {ViolationFound, DecisionDiffered, PrefixCacheReset, LoadFailed, StepFailed, TierChanged}
-    unmet |= {RequestReleased, FreeDeferred, BlockPinned, BlockUnpinned, HashesMoved}  # of vLLM alone
+    unmet |= {FreeDeferred, BlockPinned, BlockUnpinned, HashesMoved}  # of vLLM alone
+    unmet |= {RequestHandedOver, RequestReceived, RequestReleased}  # of two engines
     unmet |= {TokensDrafted, DraftsJudged}  # without a proposer
-    unmet |= {StateCopied, StateAdvanced, SharedPrefixFound}  # of states, and where retention leaves blocks out
+    unmet |= {
+        StateCopied,
+        StateAdvanced,
+        BlockMoved,
+        SharedPrefixFound,
+    }  # of states, and where retention leaves blocks out
     if not ground.has_forks or ground.edition == "vllm":
         unmet |= {RequestForked, BlockCopied, BeamReplaced}
     if ground.edition not in ("labengine", "nano-vllm+243"):

@@ -141,7 +141,7 @@ def _changes_table(event: ev.Event, one: Contradiction) -> bool:
         return False
     if isinstance(event, (ev.BlockAllocated, ev.BlockTouched, ev.BlockMerged, ev.BlockCopied, ev.BlockFreed)):
         return event.request_id == one.request_id and (event.group, event.index) == one.entry
-    return isinstance(event, (*_ENDS, ev.BlocksSkipped)) and event.request_id == one.request_id
+    return isinstance(event, (*_ENDS, ev.BlocksSkipped, ev.BlockMoved)) and event.request_id == one.request_id
 
 
 def _of_request(*kinds: type[ev.Event]) -> Callable[[ev.Event, Contradiction], bool]:

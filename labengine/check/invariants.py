@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from labengine.check.state import Entry, FoldState, RequestView, State
 from labengine.core.block import Key
@@ -86,7 +86,7 @@ def judge_requests(state: State, request_ids: Iterable[int]) -> Iterator[Violati
             if (spec.window is not None or spec.keeps_states) and request.status != "running":
                 continue  # it may wait for the external tier, with its window already at the end of the load
             first, end = blocks_read(spec, request.num_computed_tokens, request.num_computed_tokens)
-            if first < end and (end > len(table) or state.null_block in table[first:end]):
+            if first < end and (end > len(table) or _lacks(spec, table, first, end, state.null_block)):
                 yield _uncovered(state, request_id, group, first, end)
 
 
@@ -175,6 +175,11 @@ def _uncovered(state: State, request_id: int, group: int, first: int, end: int) 
     lack = "is null" if index < len(table) else "is missing"
     text = f"request {request_id} will read entry {index} of its table in group {group}, and it {lack}"
     return Violation("window", text, (request_id,))
+
+
+def _lacks(spec: GroupState, table: Sequence[int], first: int, end: int, null_block: int) -> bool:
+    """Return True if a block is missing among the entries [first, end). A state may be in a scratch block behind them."""
+    return set(table[first:]) == {null_block} if spec.keeps_states else null_block in table[first:end]
 
 
 def _held_after_the_end(state: State, request_id: int, request: RequestView) -> Iterator[Violation]:

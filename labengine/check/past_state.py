@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from labengine import events as ev
-from labengine.check.slot_memory import PrefixIdentities, SlotMemory
+from labengine.check.slot_memory import PrefixIdentities, SlotMemory, content_of, continued
 from labengine.core.request import ExtraKeys, Image, Request
 from labengine.record.timeline import Fold
 
@@ -65,15 +65,16 @@ class PastState:
             case ev.SlotsWritten(request_id, group, start, runs):
                 self._write(request_id, group, start, runs)
             case ev.StateCopied(block_id, into_block_id, request_id, group):
-                state = self.memory.read(block_id, group, 0, 1)
-                self.memory.forget(into_block_id)
-                self.memory.write(into_block_id, group, 0, state, request_id)
+                self._copy(block_id, into_block_id, request_id, group)
+            case ev.BlockCopied(block_id, into_block_id, request_id, group):
+                self._copy(block_id, into_block_id, request_id, group)
             case ev.StateAdvanced(request_id, group, block_id, _, end):
-                state = [self.identities.up_to(request_id, end)[end - 1]]
-                self.memory.write(block_id, group, 0, state, request_id)
+                self.memory.write(block_id, group, 0, [self._identity(request_id, end)], request_id)
                 self._written[request_id, group] = end
             case ev.BlocksLoaded(request_id, transfers):
                 self._load(request_id, transfers)
+            case ev.RequestReceived():
+                self._receive(event)
             case ev.BlocksSaved(_, transfers):
                 for group, _, block_id, block_hash in transfers:
                     self.memory.save((group, block_hash), block_id)
@@ -98,6 +99,19 @@ class PastState:
         own = self.identities.up_to(request_id, position + 1)[position]
         return list(self.memory.read(block_id, group, offset, offset + 1)) == [own]
 
+    def _copy(self, block_id: int, into_block_id: int, request_id: int, group: int) -> None:
+        content = self.memory.read(block_id, group, 0, self.fold.groups[group].num_slots)
+        self.memory.forget(into_block_id)
+        self.memory.write(into_block_id, group, 0, content, request_id)
+
+    def _identity(self, request_id: int, end: int) -> int | None:
+        """Return the identity of a request's first `end` tokens, drafts included; None where a draft is not known."""
+        request = self.fold.requests[request_id]
+        known = self.identities.up_to(request_id, len(request.token_ids))[: len(request.token_ids)]
+        if end > len(known):
+            known = continued(known, request.drafts)
+        return known[end - 1] if end <= len(known) else None
+
     def _write(self, request_id: int, group: int, start: int, runs: tuple[tuple[int, int, int], ...]) -> None:
         end = start + sum(length for _, _, length in runs)
         identities = self.identities.up_to(request_id, end)
@@ -113,3 +127,10 @@ class PastState:
             claimed = self.identities.up_to(request_id, (index + 1) * size)[index * size : (index + 1) * size]
             self.memory.load((group, block_hash), block_id, claimed, request_id)
             self._written[request_id, group] = (index + 1) * size
+
+    def _receive(self, event: ev.RequestReceived) -> None:
+        own = self.identities.up_to(event.request_id, event.num_tokens)
+        for group, index, block_id, _ in event.transfers:
+            self.memory.forget(block_id)
+            said = content_of(own, self.fold.groups[group], index, event.num_tokens)
+            self.memory.write(block_id, group, 0, said, event.request_id)

@@ -45,16 +45,38 @@ def judge_plan(state: State, plan: StepPlan, *, registers_early: bool) -> Iterat
 def _judge_state(
     state: State, part: ScheduledRequest, group: int, size: int, registers_early: bool
 ) -> Iterator[Violation]:
-    """Yield violations of a plan for a state: it is in the table's entry of the last token, and nobody else's."""
+    """Yield violations of a plan for a state: it is in the table's entry of the last token, and nobody else's.
+
+    With drafts the state after each token is in a block of its own, that at the end of an entry in that entry.
+    """
     runs, table, index = part.slot_runs[group], part.block_tables[group], (part.end - 1) // size
-    if index >= len(table) or runs != ((table[index], 0, 1),):
-        entry = f"block {table[index]}" if index < len(table) else "no block"
-        what = f"request {part.request_id}, group {group}: its state after {part.end} tokens goes to {runs}"
-        block_ids = tuple(dict.fromkeys(block_id for block_id, _, _ in runs))
+    block_ids = tuple(dict.fromkeys(block_id for block_id, _, _ in runs))
+    if (wrong := _wrong_states(part, group, size, state.null_block)) is not None:
+        end, entry = wrong
+        what = f"request {part.request_id}, group {group}: its state after {end} tokens goes to {runs}"
         yield Violation("slot", f"{what}, and not to {entry}", (part.request_id,), block_ids)
-    for block_id, _, _ in runs:
+    for block_id in block_ids:
         if state.ref_count(block_id) != 1 or (state.is_full(block_id) and not registers_early):
-            yield from _judge_write(state, (part.request_id, group, index), block_id, registers_early)
+            place = table.index(block_id) if block_id in table else index
+            yield from _judge_write(state, (part.request_id, group, place), block_id, registers_early)
+
+
+def _wrong_states(part: ScheduledRequest, group: int, size: int, null_block: int) -> tuple[int, str] | None:
+    """Return the first wrong place of a state, as (its tokens, what the right one is); None if all are right."""
+    runs, table, index = part.slot_runs[group], part.block_tables[group], (part.end - 1) // size
+    if not part.num_drafts:
+        entry = f"block {table[index]}" if index < len(table) else "no block"
+        return None if index < len(table) and runs == ((table[index], 0, 1),) else (part.end, entry)
+    blocks, behind = [block_id for block_id, _, _ in runs], set(table[index:]) - {null_block}
+    if len(blocks) != part.num_tokens or len({*blocks}) != len(blocks) or any(run[1:] != (0, 1) for run in runs):
+        return part.end, f"{part.num_tokens} blocks, one for each of its tokens"
+    for end, block_id in enumerate(blocks, part.start + 1):
+        own = table[end // size - 1] if end % size == 0 else null_block
+        if own not in (null_block, block_id):
+            return end, f"block {own}, which that entry has"
+        if own == null_block and block_id not in behind:
+            return end, "a block behind the entries before"
+    return None
 
 
 def follows_slot_rule(runs: Sequence[SlotRun], table: Sequence[int], position: int, end: int, block_size: int) -> bool:

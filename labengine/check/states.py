@@ -38,14 +38,18 @@ class States:
     def advance(self, part: ScheduledRequest, own: Sequence[int], memory: SlotMemory) -> Iterator[WrongState]:
         """Compare the states that a request's forward pass reads, and record those that it writes.
 
-        own: the identities of the request's tokens. A block that two requests advance in one step holds, for the second
-        one, what the first has left.
+        own: the identities of the request's tokens, drafts included. A block that two requests advance in one step
+        holds, for the second one, what the first has left. With drafts each token goes on from the state that the one
+        before has left, in a block of its own.
         """
         for group in self.indices:
-            for block_id, _, _ in part.slot_runs[group]:
-                if part.start and list(memory.read(block_id, group, 0, 1)) != [own[part.start - 1]]:
-                    yield self._wrong(part, group, block_id, memory)
-                memory.write(block_id, group, 0, [own[part.end - 1]], part.request_id)
+            runs = part.slot_runs[group]
+            if not runs:
+                continue
+            if part.start and list(memory.read(runs[0][0], group, 0, 1)) != [own[part.start - 1]]:
+                yield self._wrong(part, group, runs[0][0], memory)
+            for end, (block_id, _, _) in enumerate(runs, part.end - len(runs) + 1):
+                memory.write(block_id, group, 0, [own[end - 1]], part.request_id)
 
     def _wrong(self, part: ScheduledRequest, group: int, block_id: int, memory: SlotMemory) -> WrongState:
         index = (part.end - 1) // self._groups[group].block_size

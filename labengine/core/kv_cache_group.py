@@ -112,6 +112,13 @@ class KVCacheGroup:
         """Return False for a full block that no hit can ever use."""
         return True
 
+    def ends_of_prompt(self, request: Request) -> tuple[int, ...]:
+        """Return where hits of an equal prompt end, and with a dropped block also those of a longer one."""
+        size, num_prompt = self._config.scheduler_block_size, request.num_prompt_tokens
+        if not self.drops_last_block:
+            return (num_prompt - 1,)
+        return max(0, (num_prompt - 1) // size * size - size), max(0, num_prompt // size * size - size)
+
     def begin_step(self) -> None:
         """Note that a step is being scheduled."""
 
@@ -240,8 +247,8 @@ class KVCacheGroup:
             for index, block_id in enumerate(block_ids, len(table) - missing):
                 self._hooks.emit(BlockAllocated(block_id, request.request_id, self.index, index))
 
-    def carry_over(self, request: Request, num_entries: int) -> BlockCopy | None:
-        """Return what to copy into the newest block of a table that had num_entries entries before: here nothing."""
+    def carry_over(self, request: Request, num_tokens: int) -> BlockCopy | None:
+        """Return what to copy before a step computes up to num_tokens tokens. Asked of groups that keep states."""
         return None
 
     def _take(self, request: Request, num_blocks: int) -> list[int]:

@@ -51,6 +51,7 @@ class KVCacheManager:
         """Blocks to copy before the next forward pass."""
         self.max_accepted = config.num_drafts
         """Tokens that a step computes as guesses and that count as computed after it, at most."""
+        self._has_states = any(group.keeps_states for group in groups)
         self._config = config
         self._prefix_lookup = prefix_lookup
         self._hash_chain = hash_chain
@@ -65,10 +66,13 @@ class KVCacheManager:
     # -- looking up ----------------------------------------------------------------------------------------------------
 
     def find_prefix(self, request: Request) -> Hit:
-        """Return the longest cached prefix that leaves at least the last token to compute.
+        """Return the longest cached prefix that leaves at least the last token to compute; none for a request that is
+        not to read the cache.
 
         Its logits give the next token.
         """
+        if request.sampling.skip_reading_prefix_cache:
+            return Hit(0, ((),) * len(self.groups))
         self.extend_hashes(request, request.num_tokens)
         return self.longest_hit(request, request.num_tokens - 1)
 
@@ -117,13 +121,14 @@ class KVCacheManager:
             return False
         num_computed = hit.num_tokens + num_external
         if PrefixHit in self._hooks:
-            self._hooks.emit(PrefixHit(request.request_id, hit.num_tokens, hit.block_ids))
+            is_skipped = request.sampling.skip_reading_prefix_cache and not hit.num_tokens
+            self._hooks.emit(PrefixHit(request.request_id, hit.num_tokens, hit.block_ids, is_skipped))
         if num_external and ExternalHit in self._hooks:
             self._hooks.emit(ExternalHit(request.request_id, num_external, request.is_loading))
         self._set_computed(request, hit.num_tokens if request.is_loading else num_computed)
         if num_computed:
             self.allocate_computed(request, hit, num_external)
-        self._extend(request, num_slots)
+        self._extend(request, num_tokens)
         if not request.is_loading:
             self.register(request, num_tokens, "allocated")
         return True
@@ -149,7 +154,8 @@ class KVCacheManager:
         missing, num_slots = 0, self.num_slots(request, num_tokens)
         for group in self.groups:
             group.drop_skipped(request, request.num_computed_tokens)
-            if (lacking := group.num_missing_blocks(request, num_slots)) > 0:
+            needed = num_tokens if group.keeps_states else num_slots
+            if (lacking := group.num_missing_blocks(request, needed)) > 0:
                 missing += lacking
         if self._has_forked:
             missing += len(to_copy := self._entries_to_copy(request, num_tokens))
@@ -158,12 +164,16 @@ class KVCacheManager:
                 return False
             for group, index in to_copy if self._has_forked else ():
                 self.copy(group, request, index)
-            self._extend(request, num_slots)
+        if missing or self._has_states:
+            self._extend(request, num_tokens)
         self.register(request, num_tokens, "allocated")
         return True
 
     def num_slots(self, request: Request, num_tokens: int) -> int:
-        """Return how many slots a request has once a step is to compute its first num_tokens tokens: one each."""
+        """Return how many slots a request has once a step is to compute its first num_tokens tokens: one each.
+
+        Drafters have no states, so that room for their KV is none for states.
+        """
         return num_tokens
 
     def has_blocks_for(self, request: Request, num_tokens: int) -> bool:
@@ -175,11 +185,11 @@ class KVCacheManager:
         return missing <= self.pool.num_free
 
     def _extend(self, request: Request, num_tokens: int) -> None:
-        """Append blocks to all tables; a state that goes on in a fresh block is copied into it."""
+        """Append blocks to all tables; a state that goes on in another block is copied into it."""
+        num_slots = self.num_slots(request, num_tokens)
         for group in self.groups:
-            num_entries = len(request.block_tables[group.index])
-            group.extend(request, num_tokens)
-            if group.keeps_states and (copy := group.carry_over(request, num_entries)) is not None:
+            group.extend(request, num_tokens if group.keeps_states else num_slots)
+            if group.keeps_states and (copy := group.carry_over(request, num_tokens)) is not None:
                 self._set_copies([*self.copies, copy])
 
     def free(self, request: Request, reason: FreeReason) -> None:

@@ -116,17 +116,10 @@ class SlidingWindowGroup(KVCacheGroup):
             return True
         if interval is None:
             return False
-        ends = self._ends_of_prompt(request)
+        ends = self.ends_of_prompt(request)
         if request.shared_prefix_boundary:
             ends = (*ends, request.shared_prefix_boundary)
         return any(self._is_before_end(index, end - end % self._config.scheduler_block_size) for end in ends)
-
-    def _ends_of_prompt(self, request: Request) -> tuple[int, ...]:
-        """Return where hits of an equal prompt end, and with a dropped block also those of a longer one."""
-        size, num_prompt = self._config.scheduler_block_size, request.num_prompt_tokens
-        if not self._config.drops_hit_blocks:
-            return (num_prompt - 1,)
-        return max(0, (num_prompt - 1) // size * size - size), max(0, num_prompt // size * size - size)
 
     def _is_before_end(self, index: int, end: int) -> bool:
         last = end // self.block_size + self.drops_last_block

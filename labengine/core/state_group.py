@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any, NamedTuple
 
-from labengine.config import EngineConfig
 from labengine.core.block import BlockCopy
-from labengine.core.block_pool import BlockPool
-from labengine.core.journal import Journal
 from labengine.core.kv_cache_group import GroupHit, KVCacheGroup
-from labengine.core.merge_policy import MergePolicy
 from labengine.core.request import Request
-from labengine.events import BlockAllocated, BlocksSkipped, FreeReason, StateCopied
-from labengine.record.hooks import Hooks
+from labengine.events import BlockAllocated, BlockMoved, BlocksSkipped, FreeReason, StateCopied
+
+
+class PlannedStates(NamedTuple):
+    """Where a request's newest step leaves its states."""
+
+    start: int
+    """Tokens computed before the step."""
+    entries: tuple[int, ...]
+    """Table entries: without drafts that of the state at the step's end; else one for the state after each token."""
+
+    def after(self, num_computed_tokens: int) -> int:
+        """Return the entry of the state after num_computed_tokens tokens: the last of those that were accepted."""
+        return self.entries[min(num_computed_tokens - self.start, len(self.entries)) - 1]
 
 
 class StateGroup(KVCacheGroup):
@@ -25,23 +34,20 @@ class StateGroup(KVCacheGroup):
         20   [null, null, 4, null, 7]           4 was copied into 7 before the forward pass, which went on in 7
         22   [null, null, null, null, 7, 9]     4 is freed: its copy was made in the step before
 
+    With speculation a table ends in num_drafts more entries, of scratch blocks. A step that judges drafts leaves the
+    state after each of its tokens in a block of its own, so that a rejected one is in no state that is read later.
+
     Source: vLLM's MambaManager (0.32), mode "align".
     """
 
     keeps_states = True
 
-    def __init__(
-        self,
-        index: int,
-        config: EngineConfig,
-        pool: BlockPool,
-        merge_policy: MergePolicy,
-        hooks: Hooks,
-        journal: Journal,
-    ) -> None:
-        super().__init__(index, config, pool, merge_policy, hooks, journal)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self._num_dropped: dict[int, int] = {}
         """Per request: leading table entries that were dropped, and are null."""
+        self._planned: dict[int, PlannedStates] = {}
+        """Per request that has a running state: where it is."""
 
     # -- chunks --------------------------------------------------------------------------------------------------------
 
@@ -56,12 +62,18 @@ class StateGroup(KVCacheGroup):
         size, every, junction = self.block_size, self.chunk_unit, request.shared_prefix_boundary
         if end < prefill_end and (end - end % every > start or every <= self._longest_chunk):
             end -= end % every  # a block longer than a step is computed in several, where none can be reached in one
-        stops = [(request.num_tokens - 1) // every * every]
+        stops = [self.last_hit_end(request.num_tokens, every)]
         if start % size:
             stops.append(start - start % size + size)
         if start < junction < end:
             stops.append(start + (junction - start) // size * size)
         return max(start, min((stop for stop in stops if start < stop < end), default=end))
+
+    def last_hit_end(self, num_tokens: int, unit: int) -> int:
+        """Return where a hit of an equal text ends, if hits end at multiples of `unit` tokens."""
+        if self.drops_last_block:  # that of attention, with which states agree
+            return max(0, num_tokens // unit * unit - unit)
+        return (num_tokens - 1) // unit * unit
 
     @property
     def chunk_unit(self) -> int:
@@ -88,6 +100,10 @@ class StateGroup(KVCacheGroup):
                 return [[*[self._pool.null_block] * index, block_id] for block_id in found if block_id is not None]
         return [[] for _ in siblings]
 
+    def find_dropped_hit(self, request: Request, max_tokens: int, siblings: Sequence[KVCacheGroup]) -> GroupHit:
+        """Return a hit as find_hit does: attention alone drops a block, for a drafter has no states."""
+        return self.find_hit(request, max_tokens, siblings)
+
     def num_skipped_tokens(self, num_computed_tokens: int) -> int:
         """Return all computed tokens but the last, after which the state is needed."""
         return max(0, num_computed_tokens - 1)
@@ -108,52 +124,153 @@ class StateGroup(KVCacheGroup):
         if interval and not end % interval:
             return True
         every = self._config.scheduler_block_size
-        ends = (request.num_prompt_tokens - 1, request.shared_prefix_boundary)
+        ends = (*self.ends_of_prompt(request), request.shared_prefix_boundary)
         return any(end == position - position % every for position in ends)
 
     # -- counting ------------------------------------------------------------------------------------------------------
 
+    @property
+    def num_scratch(self) -> int:
+        """Blocks behind that of the running state, for the states that drafts lead to."""
+        return self._config.num_drafts
+
     def max_blocks_held(self, num_tokens: int) -> int:
-        """Return 2, for the state that a chunk begins with and the one that it leaves; 1 if both are in one entry."""
-        return 2 if num_tokens > self.block_size else 1
+        """Return 2, for the state that a chunk begins with and the one that it leaves; 1 if both are in one entry.
+
+        With drafts the entries between the two, and the scratch blocks, come on top.
+        """
+        return min(self._num_blocks(num_tokens), 1 + self._num_blocks(1 + self.num_scratch)) + self.num_scratch
 
     def num_missing_blocks(self, request: Request, num_tokens: int) -> int:
-        """Return 1 when a chunk that ends after num_tokens tokens leaves its state in an entry behind the table."""
-        return min(1, super().num_missing_blocks(request, num_tokens))
+        """Return 1 when a chunk that ends after num_tokens tokens leaves its state in an entry behind the table.
+
+        The first chunk also takes the scratch blocks.
+        """
+        missing = super().num_missing_blocks(request, num_tokens) + self.num_scratch
+        return min(missing, 1 if request.request_id in self._planned else 1 + self.num_scratch)
 
     def num_blocks_to_admit(self, hit: Sequence[int], num_computed_tokens: int, num_blocks: int) -> int:
-        """Return 1 for the request's own state, and 1 more for a free one that it is copied from."""
-        return 1 + sum(self._pool.blocks[block_id].ref_count == 0 for block_id in hit[-1:])
+        """Return 1 for the request's own state and 1 for each scratch block, and 1 more for a free one that is hit."""
+        return 1 + self.num_scratch + sum(self._pool.blocks[block_id].ref_count == 0 for block_id in hit[-1:])
 
     # -- tables --------------------------------------------------------------------------------------------------------
 
     def extend(self, request: Request, num_tokens: int) -> None:
-        """Append null entries, then one fresh block for the state after num_tokens tokens."""
-        if self.num_missing_blocks(request, num_tokens) <= 0:
+        """Append null entries, the scratch blocks that the state leaves behind, and a fresh block.
+
+        The state after num_tokens tokens is then in the first entry behind the null ones.
+        """
+        if (missing := self.num_missing_blocks(request, num_tokens)) <= 0:
             return
+        table, num_before = request.block_tables[self.index], len(request.block_tables[self.index])
+        last = self._num_blocks(num_tokens) - 1
+        block_ids = self._take(request, missing)
+        if (num_skipped := last - num_before) > 0:
+            if BlocksSkipped in self._hooks:
+                self._hooks.emit(BlocksSkipped(request.request_id, self.index, num_skipped))
+            self._extend_table(table, [self._pool.null_block] * num_skipped)
+        if request.request_id in self._planned:
+            for index in range(num_before - self.num_scratch, min(num_before, last)):
+                self.move(request, index)
+        self._extend_table(table, block_ids)
+        if BlockAllocated in self._hooks:
+            for index, block_id in enumerate(block_ids, len(table) - missing):
+                self._hooks.emit(BlockAllocated(block_id, request.request_id, self.index, index))
+
+    def add_external(self, request: Request, num_tokens: int) -> None:
+        """Append null entries and a block for the state after num_tokens tokens, which comes from another lab.
+
+        Scratch blocks come with the first step, as behind a hit.
+        """
         table = request.block_tables[self.index]
-        index = self._num_blocks(num_tokens) - 1
+        index = (num_tokens - 1) // self.block_size
+        if index < len(table):
+            return
         block_ids = self._take(request, 1)
-        if (num_skipped := index - len(table)) > 0 and BlocksSkipped in self._hooks:
-            self._hooks.emit(BlocksSkipped(request.request_id, self.index, num_skipped))
-        self._extend_table(table, [*[self._pool.null_block] * num_skipped, *block_ids])
+        if (num_skipped := index - len(table)) > 0:
+            if BlocksSkipped in self._hooks:
+                self._hooks.emit(BlocksSkipped(request.request_id, self.index, num_skipped))
+            self._extend_table(table, [self._pool.null_block] * num_skipped)
+        self._extend_table(table, block_ids)
         if BlockAllocated in self._hooks:
             self._hooks.emit(BlockAllocated(block_ids[0], request.request_id, self.index, index))
 
-    def carry_over(self, request: Request, num_entries: int) -> BlockCopy | None:
-        """Return the copy of the running state, in the last of num_entries entries, into a newer last entry."""
-        table = request.block_tables[self.index]
-        if not num_entries or num_entries == len(table):
+    def move(self, request: Request, index: int) -> None:
+        """Move a scratch block from an entry that the running state has passed to the end of the table."""
+        table, block_id = request.block_tables[self.index], request.block_tables[self.index][index]
+        planned, into_index = self._planned[request.request_id], len(table)
+        entries = tuple(into_index if entry == index else entry for entry in planned.entries)
+        self._set_planned(request, planned._replace(entries=entries))
+        self._extend_table(table, [block_id])
+        self._journal.record((table.__setitem__, index, block_id))
+        table[index] = self._pool.null_block
+        if BlockMoved in self._hooks:
+            self._hooks.emit(BlockMoved(block_id, request.request_id, self.index, index, into_index))
+
+    def carry_over(self, request: Request, num_tokens: int) -> BlockCopy | None:
+        """Note where a step up to num_tokens tokens leaves its states; return the copy of the running one, if it has to
+        go on in another block.
+        """
+        start, table = request.num_computed_tokens, request.block_tables[self.index]
+        before, entries = self.state_entry(request), self.entries_of_states(request, num_tokens)
+        self._set_planned(request, PlannedStates(start, entries))
+        if not start or before == entries[0]:
             return None
-        copy = BlockCopy(self.index, table[num_entries - 1], table[-1], request.request_id, len(table) - 1)
+        copy = BlockCopy(self.index, table[before], table[entries[0]], request.request_id, entries[0])
         if StateCopied in self._hooks:
-            num_tokens = request.num_computed_tokens
-            self._hooks.emit(StateCopied(copy.block_id, copy.into_block_id, copy.request_id, self.index, num_tokens))
+            self._hooks.emit(StateCopied(copy.block_id, copy.into_block_id, copy.request_id, self.index, start))
         return copy
 
+    def state_entry(self, request: Request) -> int:
+        """Return the table entry of the state after the request's computed tokens (at least 1)."""
+        num_tokens = request.num_computed_tokens
+        if (planned := self._planned.get(request.request_id)) is not None:
+            return planned.after(num_tokens)
+        return (num_tokens - 1) // self.block_size  # of a hit, or of a fork
+
     def slots(self, request: Request, start: int, end: int) -> tuple[tuple[int, int, int], ...]:
-        """Return the block of the running state, in the table's last entry."""
-        return ((request.block_tables[self.index][(end - 1) // self.block_size], 0, 1),)
+        """Return the block of the running state; with drafts one for the state after each token, in their order."""
+        table = request.block_tables[self.index]
+        return tuple((table[entry], 0, 1) for entry in self.entries_of_states(request, end))
+
+    def entries_of_states(self, request: Request, end: int) -> tuple[int, ...]:
+        """Return the table entries for the states that a step leaves which ends after `end` tokens, drafts included.
+
+        They are the entry of the last token and those behind it, one after the other; but the state at the end of an
+        entry that has a block goes there, where it can be hit if its token is accepted.
+        """
+        table, null_block, size = request.block_tables[self.index], self._pool.null_block, self.block_size
+        num_drafts, running = self._num_drafts(request, end), (end - 1) // size
+        entries = [*range(running, running + 1 + num_drafts)]
+        for number in range(num_drafts + 1) if num_drafts else ():
+            own, offset = divmod(end - num_drafts - 1 + number, size)
+            if offset == size - 1 and table[own] != null_block:
+                if own in entries:  # the running one
+                    entries[entries.index(own)] = entries[number]
+                entries[number] = own
+        return tuple(entries)
+
+    def _num_drafts(self, request: Request, end: int) -> int:
+        return min(max(0, end - request.num_tokens), self.num_scratch)
+
+    # -- forks ---------------------------------------------------------------------------------------------------------
+
+    def shared_blocks(self, parent: Request, num_tokens: int) -> list[int]:
+        """Return the block of the parent's state, behind null entries: with drafts it may be a scratch block."""
+        if not num_tokens:
+            return []
+        block_id = parent.block_tables[self.index][self.state_entry(parent)]
+        return [*[self._pool.null_block] * (self.num_skipped_tokens(num_tokens) // self.block_size), block_id]
+
+    def entries_to_copy(self, request: Request, num_tokens: int) -> list[int]:
+        """Return the entries that a step may write to and that another table has too: those of scratch blocks as well."""
+        if not self.num_scratch:
+            return super().entries_to_copy(request, num_tokens)
+        table, null_block = request.block_tables[self.index], self._pool.null_block
+        written = range(request.num_computed_tokens // self.block_size, len(table))
+        return [index for index in written if table[index] != null_block and self.copies_before_write(request, index)]
+
+    # -- dropping ------------------------------------------------------------------------------------------------------
 
     def drop_skipped(self, request: Request, num_computed_tokens: int) -> None:
         """Free the states before the running one: the step that copied from them is over."""
@@ -175,6 +292,8 @@ class StateGroup(KVCacheGroup):
         super().free(request, reason)
         if request.request_id in self._num_dropped:
             self._set_dropped(request, 0)
+        if request.request_id in self._planned:
+            self._set_planned(request, None)
 
     def _set_dropped(self, request: Request, num_entries: int) -> None:
         before = self._num_dropped.get(request.request_id, 0)
@@ -186,3 +305,13 @@ class StateGroup(KVCacheGroup):
             self._num_dropped[request_id] = num_entries
         else:
             self._num_dropped.pop(request_id, None)
+
+    def _set_planned(self, request: Request, planned: PlannedStates | None) -> None:
+        self._journal.record((self._restore_planned, request.request_id, self._planned.get(request.request_id)))
+        self._restore_planned(request.request_id, planned)
+
+    def _restore_planned(self, request_id: int, planned: PlannedStates | None) -> None:
+        if planned is None:
+            self._planned.pop(request_id, None)
+        else:
+            self._planned[request_id] = planned

@@ -53,7 +53,8 @@ class ScheduledRequest:
     A state group's run is ((block_id, 0, 1),): the one block whose state is read and overwritten. With start == 0 the
     forward begins with the zero state, whatever the block holds; else the block holds the state after `start` tokens
     by then: where the chunk goes into another block than the one that holds it, StepPlan.copies has had it copied.
-    After the forward it holds the state after `end` tokens.
+    After the forward it holds the state after `end` tokens. With drafts there are 1 + num_drafts runs: the first token
+    goes on from the first block, each draft from the block of the token before it, and leaves its state in its own.
     """
 
     request_id: int
@@ -63,7 +64,7 @@ class ScheduledRequest:
     """Per KV-cache group; entry i holds positions [i * block_size, (i + 1) * block_size), or of a state group the state
     after at most (i + 1) * block_size tokens. Null entries: never read."""
     slot_runs: tuple[tuple[SlotRun, ...], ...]
-    """Per KV-cache group; their lengths add up to num_tokens, in a state group to 1."""
+    """Per KV-cache group; their lengths add up to num_tokens, in a state group to 1 + num_drafts."""
     is_prefill: bool
     samples: bool
     """True when the last scheduled token is the request's last: its logits give the next token."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from labengine.config import ConfigError, EngineConfig, is_single_int, shown
-from labengine.core.beam_scheduler import BeamScheduler
 from labengine.core.connector import BlockTransfer, Connector
+from labengine.core.hand_over import HandOverScheduler
 from labengine.core.part_methods import class_name, definers
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request, RequestStatus
@@ -16,7 +16,7 @@ from labengine.core.step_plan import ScheduledRequest, StepPlan
 from labengine.events import BlocksLoaded, LoadFailed
 
 
-class TokenBudgetScheduler(BeamScheduler):
+class TokenBudgetScheduler(HandOverScheduler):
     """Any prefill may be cut into chunks. A request is admitted only if its whole prompt fits, and not in a step that
     preempted; max_num_seqs limits the running requests.
 
@@ -24,14 +24,9 @@ class TokenBudgetScheduler(BeamScheduler):
     """
 
     def refuse_what_it_lacks(self, config: EngineConfig, connector: Connector | None) -> None:
-        """Raise ConfigError for state groups beside an external tier, which files KV by blocks of tokens, or beside
-        speculation: a state that has seen a rejected draft cannot forget it.
-        """
-        if any(group.kind == "state" for group in config.groups):
-            if connector is not None:
-                raise ConfigError("the external tier cannot keep states: leave out external, or the state groups")
-            if config.num_drafts:
-                raise ConfigError("a state cannot forget a rejected draft: leave out speculation, or the state groups")
+        """Raise ConfigError for state groups beside an external tier, which files KV by blocks of tokens."""
+        if connector is not None and any(group.kind == "state" for group in config.groups):
+            raise ConfigError("the external tier cannot keep states: leave out external, or the state groups")
 
     def schedule(self) -> StepPlan:
         """Plan running requests in order, then waiting ones, until the step's budget of tokens is spent."""

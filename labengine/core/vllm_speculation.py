@@ -93,7 +93,9 @@ class VllmSpeculation(TokenBudgetScheduler):
         num_padded = 1 + self.config.num_drafts
         if not self._is_padded(request, num_computed):
             return num_tokens
-        return num_padded if num_padded <= limit else NOT_ADMITTED
+        if num_padded > limit:
+            return NOT_ADMITTED
+        return num_padded if self.clipped(request, num_computed, num_padded) == num_padded else num_tokens
 
     def _is_padded(self, request: Request, num_computed: int) -> bool:
         is_decode = request.num_tokens - num_computed == 1 and not self._has_prefilled
@@ -196,7 +198,8 @@ class VllmPrefixLookup(PrefixLookup):
                     continue
                 before, drops = num_tokens, first.drops_last_block and first.index not in dropped
                 if drops:
-                    limit = min(num_tokens + first.block_size, request.num_tokens)
+                    margin = 0 if first.keeps_states else first.block_size
+                    limit = min(num_tokens + margin, request.num_tokens)
                     hits = first.find_dropped_hit(request, limit, siblings)
                     dropped.add(first.index)
                 else:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from labengine.config import EngineConfig
 from labengine.core.block import Key
-from labengine.core.block_pool import BlockPool
-from labengine.core.journal import Journal
-from labengine.core.merge_policy import MergePolicy
 from labengine.core.request import Request
 from labengine.core.state_group import StateGroup
-from labengine.record.hooks import Hooks
 
 
 class VllmStateGroup(StateGroup):
@@ -20,16 +16,8 @@ class VllmStateGroup(StateGroup):
     Source: MambaManager.cached_blocks_this_step (vLLM 0.32).
     """
 
-    def __init__(
-        self,
-        index: int,
-        config: EngineConfig,
-        pool: BlockPool,
-        merge_policy: MergePolicy,
-        hooks: Hooks,
-        journal: Journal,
-    ) -> None:
-        super().__init__(index, config, pool, merge_policy, hooks, journal)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self.registered_in_step: set[Key] = set()
         """Keys of this step's states. A step that is rolled back leaves its own, until the next one is scheduled."""
 
@@ -59,8 +47,18 @@ class VllmStateGroup(StateGroup):
         table, last = request.block_tables[self.index], num_tokens // self.block_size
         indices = [*range(first, last)]
         link_size = self._config.hash_block_size
-        if num_tokens == (request.num_prompt_tokens - 1) // link_size * link_size and num_tokens % self.block_size == 0:
+        if num_tokens == self.last_hit_end(request.num_prompt_tokens, link_size) and num_tokens % self.block_size == 0:
+            self.register_boundary(request, last - 1)
             indices.append(last - 1)
         for index in indices:
             if 0 <= index < len(table) and table[index] != self._pool.null_block:
                 self.registered_in_step.update(self._pool.blocks[table[index]].keys)
+
+    def register_boundary(self, request: Request, index: int) -> None:
+        """Register the last state of a prompt that can be hit, also where sparse retention would leave it out."""
+        table = request.block_tables[self.index]
+        if not 0 <= index < len(table) or table[index] == self._pool.null_block:
+            return
+        key = (self.index, self.block_hashes(request, index, index + 1)[0])
+        if key not in self._pool.blocks[table[index]].keys:
+            self.register_block(request, index)

@@ -16,12 +16,14 @@ from labengine.engine.step_tensors import GroupTensors, StepTensors, row_ranges
 class Chunks:
     """Chunks of a step that have the same number of tokens: all decodes are computed together.
 
-    rows: int64 [n * t], their rows in the step; None when they are all rows, in order. num_chunks: n. blocks: int64
-    [n], the blocks of their requests' states. is_first: bool [n]; True for a chunk that begins its request.
+    rows: int64 [n * t], their rows in the step; None when they are all rows, in order. num_chunks: n. sources, blocks:
+    int64 [n], the blocks of their requests' states before and after them; one block, but for drafts. is_first: bool
+    [n]; True for a chunk that begins its request.
     """
 
     rows: Tensor | None
     num_chunks: int
+    sources: Tensor
     blocks: Tensor
     is_first: Tensor
 
@@ -42,27 +44,30 @@ class StepStates:
     def looked_at(cls, block_id: int, position: int, device: torch.device) -> StepStates:
         """Return the one token at `position`, whose request's state before it is in a block that stays as it is."""
         blocks, is_first = torch.tensor([block_id], device=device), torch.tensor([position == 0], device=device)
-        return cls([Chunks(None, 1, blocks, is_first)], keeps=True)
+        return cls([Chunks(None, 1, blocks, blocks, is_first)], keeps=True)
 
     @classmethod
     def prepared(cls, step: StepTensors, group: GroupTensors) -> StepStates:
-        """Group the step's chunks by length."""
-        requests_of_length: dict[int, list[int]] = defaultdict(list)
+        """Group the step's chunks by length. Drafts come after the tokens before them, whose states they go on from."""
+        requests_of_length: dict[tuple[int, int], list[int]] = defaultdict(list)
         for request, length in enumerate(step.query_lens):
-            requests_of_length[length].append(request)
+            requests_of_length[group.depths[request] if group.depths else 0, length].append(request)
         ranges, device = row_ranges(step), group.slots.device
         starts = [context - length for context, length in zip(step.context_lens, step.query_lens, strict=True)]
         is_first = torch.tensor([start == 0 for start in starts], device=device)
         covers_step = len(requests_of_length) == 1
         chunks = []
-        for requests in requests_of_length.values():
+        for depth, length in sorted(requests_of_length):
+            requests = requests_of_length[depth, length]
             rows = None if covers_step else [row for request in requests for row in range(*ranges[request])]
             chosen = torch.tensor(requests, device=device)
+            blocks = group.slots[chosen].long()
             chunks.append(
                 Chunks(
                     None if rows is None else torch.tensor(rows, device=device),
                     len(requests),
-                    group.slots[chosen].long(),
+                    group.slots[chosen - 1].long() if depth else blocks,
+                    blocks,
                     is_first[chosen],
                 )
             )
@@ -83,7 +88,7 @@ class LayerStates:
 
     def read(self, name: str, chunks: Chunks) -> Tensor:
         """Return copies of the states before the chunks, [n, ...]: zeros for first ones, whatever their blocks hold."""
-        states = self._tensors[name][chunks.blocks]
+        states = self._tensors[name][chunks.sources]
         return states.masked_fill_(chunks.is_first.view(-1, *[1] * (states.dim() - 1)), 0.0)
 
     def write(self, name: str, chunks: Chunks, states: Tensor) -> None:

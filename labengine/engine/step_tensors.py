@@ -37,6 +37,8 @@ class GroupTensors:
     step's tokens attend to are undefined.
     is_state: the layers keep a state instead. Then slots are [num_requests], the block of each request's state, and
     nothing reads the tables.
+    depths: of such a group, per request of the batch: how many chunks of the same request are before this one, which
+    goes on from the state that they leave.
     """
 
     block_size: int
@@ -44,6 +46,7 @@ class GroupTensors:
     slots: Tensor
     block_tables: Tensor
     is_state: bool = False
+    depths: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +238,7 @@ class StepStaging:
                     sent[5 + i],
                     self._memory.table(i, len(scheduled), widths[i]),
                     spec.kind == "state",
+                    _depths(scheduled) if spec.kind == "state" else (),
                 )
                 for i, spec in enumerate(self._groups)
             ),
@@ -279,6 +283,16 @@ def _state_blocks(scheduled: Sequence[ScheduledRequest], group: int) -> list[int
             )
         blocks.append(runs[0][0])
     return blocks
+
+
+def _depths(scheduled: Sequence[ScheduledRequest]) -> tuple[int, ...]:
+    """Return, per request, how many of the requests right before it are the same one."""
+    depths: list[int] = []
+    before = None
+    for request in scheduled:
+        depths.append(depths[-1] + 1 if before is not None and before.request_id == request.request_id else 0)
+        before = request
+    return tuple(depths)
 
 
 def _taken_out(

@@ -46,10 +46,11 @@ def simulate(
     """Run a workload on the simulated model; return one snapshot per step, `step` being the workload's clock from 0.
 
     workload: {num_blocks, block_size, max_num_seqs, max_num_batched_tokens, requests: [{step, prompt: [ids],
-    max_tokens, salt?, priority?, arrival?}], groups?: [{kind, block_size?, window?, eagle?}], watermark?,
-    long_prefill_token_threshold?, retention_interval?, hash_block_size?, policy?, max_model_len?}. A request joins
-    before the step of its `step`; requests are numbered from 0 in list order; while nothing waits or runs the clock
-    jumps to the next arrival. A request's `arrival` is its place among those of equal priority, by default its number.
+    max_tokens, salt?, priority?, arrival?, skip_reading_prefix_cache?}], groups?: [{kind, block_size?, window?,
+    eagle?}], watermark?, long_prefill_token_threshold?, retention_interval?, hash_block_size?, policy?,
+    max_model_len?}. A request joins before the step of its `step`; requests are numbered from 0 in list order;
+    while nothing waits or runs the clock jumps to the next arrival. A request's `arrival` is its place among those
+    of equal priority, by default its number.
     Raises ValueError, before the first step, for a request that can never fit and for unknown keys. hooks: their
     listeners receive every event of the run. edition: its name, or Parts in place of those of `labengine`. speculation:
     what guesses tokens, as Lab takes it.
@@ -87,10 +88,12 @@ def _arrivals(workload: Mapping[str, Any], engine: Engine) -> deque[tuple[int, R
     """Return (step, request) in the order of joining; every request is checked before the first one joins."""
     arrivals = []
     for request_id, wanted in enumerate(_rows("requests", workload["requests"])):
-        _check_keys(f"request {request_id}", wanted, _REQUEST_KEYS, {"salt", "priority", "arrival"})
+        optional = {"salt", "priority", "arrival", "skip_reading_prefix_cache"}
+        _check_keys(f"request {request_id}", wanted, _REQUEST_KEYS, optional)
         if not is_single_int(wanted["step"]) or wanted["step"] < 0:
             raise ConfigError(f"request {request_id}: step must be an integer from 0, got {wanted['step']!r}")
-        sampling = SamplingParams(max_tokens=wanted["max_tokens"], ignore_eos=True)
+        skips = wanted.get("skip_reading_prefix_cache", False)
+        sampling = SamplingParams(wanted["max_tokens"], ignore_eos=True, skip_reading_prefix_cache=skips)
         prompt, priority = checked_token_ids(wanted["prompt"]), wanted.get("priority", 0)
         request = engine.new_request(request_id, prompt, sampling, wanted.get("salt"), (), priority)
         request.arrival = checked_int("arrival", wanted.get("arrival", request_id))

@@ -22,8 +22,11 @@ _OfATable = (
     | ev.BlockMerged
     | ev.BlockFreed
     | ev.BlockCopied
+    | ev.BlockMoved
     | ev.FreeDeferred
 )
+
+_ReplacesEntry = ev.BlockMerged | ev.BlockFreed | ev.BlockCopied | ev.BlockMoved
 
 Key = tuple[int, bytes]
 """(group, block hash): a key of the prefix map."""
@@ -40,6 +43,8 @@ class RequestFold:
     block_tables: list[list[int]]
     priority: int = 0
     drafts: tuple[int, ...] = ()
+    first_beam: int | None = None
+    """The first request of the beam search that it is in."""
 
     def copy(self) -> RequestFold:
         """Return an independent copy."""
@@ -241,7 +246,10 @@ class Fold:
         tables: list[list[int]] = [[] for _ in self.groups]
         num_prompt = len(event.token_ids) - event.num_generated
         tokens = list(event.token_ids)
-        self.requests[event.request_id] = RequestFold("waiting", tokens, num_prompt, 0, tables, event.priority)
+        request = RequestFold("waiting", tokens, num_prompt, 0, tables, event.priority)
+        if event.num_beams > 1:
+            request.first_beam = event.request_id if event.from_request_id is None else event.from_request_id
+        self.requests[event.request_id] = request
         self.changes.requests.add(event.request_id)
 
     def _prefix_hit(self, event: ev.PrefixHit) -> None:
@@ -396,6 +404,11 @@ class Fold:
         for block_id in (event.block_id, event.into_block_id) if event.is_pinned else ():
             self._pin(block_id, 1)
 
+    def _block_moved(self, event: ev.BlockMoved) -> None:
+        table = self._replace(event, self.null_block)
+        self.num_impossible += len(table) != event.into_index
+        table.append(event.block_id)
+
     def _hashes_moved(self, event: ev.HashesMoved) -> None:
         block_id, into = self._known(event.block_id), self._known(event.into_block_id)
         self.num_impossible += bool(self.block_keys[into])
@@ -438,7 +451,7 @@ class Fold:
         table.append(event.block_id)
         self.changes.entries.add((event.request_id, event.block_id))
 
-    def _replace(self, event: ev.BlockMerged | ev.BlockFreed | ev.BlockCopied, block_id: int) -> list[int]:
+    def _replace(self, event: _ReplacesEntry, block_id: int) -> list[int]:
         table = self._table(event)
         if event.index < 0:
             raise LookupError
@@ -518,6 +531,7 @@ class Fold:
         ev.BlockPinned: _block_pinned,
         ev.BlockUnpinned: _block_unpinned,
         ev.BlockCopied: _block_copied,
+        ev.BlockMoved: _block_moved,
         ev.HashesMoved: _hashes_moved,
     }
 

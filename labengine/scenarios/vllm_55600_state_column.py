@@ -11,7 +11,6 @@ in mamba_block_size.
 from __future__ import annotations
 
 from labengine.config import GroupSpec
-from labengine.core.block import BlockCopy
 from labengine.core.editions import VLLM
 from labengine.core.parts import Parts
 from labengine.core.request import Request, RequestStatus
@@ -26,17 +25,13 @@ from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sen
 class CountsInSmallestBlocks(VllmStateGroup):
     """Finds the state of a hit by a column that is counted in blocks of the smallest group."""
 
-    def carry_over(self, request: Request, num_entries: int) -> BlockCopy | None:
-        """Return the copy of the block in that column; where the table has none, of the null block."""
-        if request.status is RequestStatus.RUNNING or not num_entries:
-            return super().carry_over(request, num_entries)
+    def state_entry(self, request: Request) -> int:
+        """Return that column; where the table has none, a null entry."""
+        if request.status is RequestStatus.RUNNING:
+            return super().state_entry(request)
         table, num_tokens = request.block_tables[self.index], request.num_computed_tokens
         column = (num_tokens - 1) // min(group.block_size for group in self._config.groups)
-        source = table[column] if column < len(table) else self._pool.null_block
-        copy = BlockCopy(self.index, source, table[-1], request.request_id, len(table) - 1)
-        if StateCopied in self._hooks:
-            self._hooks.emit(StateCopied(copy.block_id, copy.into_block_id, copy.request_id, self.index, num_tokens))
-        return copy
+        return column if column < len(table) else table.index(self._pool.null_block)
 
 
 BROKEN = Parts(name="vllm, counts in the smallest blocks", state_group=CountsInSmallestBlocks).overriding(VLLM)

@@ -34,7 +34,7 @@ KEYS = {
 KEYS |= {"max_num_seqs", "max_num_batched_tokens", "watermark", "long_prefill_token_threshold", "streams", "alphabet"}
 KEYS |= {"policy", "requests", "ops", "tier", "max_steps", "async", "aborts", "resets", "broken"}
 KEYS |= {"speculation", "eagle", "max_model_len"}
-REQUEST_KEYS = {"step", "prompt", "max_tokens", "salt", "priority", "arrival", "leader"}
+REQUEST_KEYS = {"step", "prompt", "max_tokens", "salt", "priority", "arrival", "leader", "skip_reading_prefix_cache"}
 OP_KEYS = {"op", "req", "tokens", "salt", "n", "lookup", "external", "delay_cache", "blocks", "lookahead"}
 TIER_KEYS = {"delay", "tokens", "again"}
 """What a compared workload may ask for. All else is a setting that no edition has, or a departure below."""

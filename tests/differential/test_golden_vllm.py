@@ -36,7 +36,7 @@ from labengine.core.vllm_scheduler import VllmScheduler
 from labengine.core.waiting_queue import PriorityQueue, WaitingQueue
 from seeds import one_in
 from vllm_priority_workloads import priority_workload
-from vllm_scheduler_workloads import scheduler_workload, speculating_workload
+from vllm_scheduler_workloads import scheduler_workload, speculating_workload, unread_workload
 from vllm_workloads import KINDS, op_workload
 
 RUNS: dict[str, Callable[[golden.Row, str | Parts], list[golden.Row]]] = {
@@ -45,8 +45,9 @@ RUNS: dict[str, Callable[[golden.Row, str | Parts], list[golden.Row]]] = {
     "scheduler": rows_of_simulate,
     "priority": rows_of_simulate,
     "speculation": rows_of_simulate,
+    "unread": rows_of_simulate,
 }
-STEP_WORKLOADS = {"scheduler": scheduler_workload, "priority": priority_workload}
+STEP_WORKLOADS = {"scheduler": scheduler_workload, "priority": priority_workload, "unread": unread_workload}
 BASES = dict.fromkeys(RUNS, VLLM) | {"priority": edition("vllm", "priority")}
 
 
@@ -222,7 +223,14 @@ class GoesOnAfterASelfPreemption(VllmScheduler):
         return batch or (super()._schedule_running(chunk, preempted) if preempted else batch)
 
 
+class ReadsForAll(VllmKVCacheManager):
+    def find_prefix(self, request: Request) -> Hit:
+        self.extend_hashes(request, request.num_tokens)
+        return self.longest_hit(request, request.num_tokens - 1)
+
+
 MUTANTS = {
+    "reads the cache for all": (Parts(kv_cache_manager=ReadsForAll), ["unread"]),
     "one group after the other": (Parts(kv_cache_manager=OneGroupAfterTheOther), ["ops-hybrid"]),
     "unhashed blocks to the tail": (Parts(block_pool=FreesToTheTail), golden.NAMES),
     "serves the newest duplicate": (Parts(merge_policy=ServesTheNewest), golden.NAMES),

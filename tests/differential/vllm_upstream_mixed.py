@@ -93,8 +93,6 @@ class MixedRun(Run):
         hits = [hit for hit in {hit[0]: hit for hit in self._hits}.values() if str(hit[0]) in ids]
         drafts = plan.scheduled_spec_decode_tokens
         scheduled = [[int(name), num_tokens, len(drafts.get(name, ()))] for name, num_tokens in ids.items()]
-        drafts = plan.scheduled_spec_decode_tokens
-        scheduled = [[int(name), num_tokens, len(drafts.get(name, ()))] for name, num_tokens in ids.items()]
         decided = {"scheduled": scheduled, "preempted": list(self.preempted), "hits": hits}
         self.rows.append({"clock": clock, **decided, "finished": []})
         if self.is_async:

@@ -102,7 +102,12 @@ class Run:
             request = Request(
                 request_id=str(number),
                 prompt_token_ids=list(wanted["prompt"]),
-                sampling_params=SamplingParams(max_tokens=wanted["max_tokens"], ignore_eos=True, temperature=0.0),
+                sampling_params=SamplingParams(
+                    max_tokens=wanted["max_tokens"],
+                    ignore_eos=True,
+                    temperature=0.0,
+                    skip_reading_prefix_cache=wanted.get("skip_reading_prefix_cache"),
+                ),
                 pooling_params=None,
                 cache_salt=wanted.get("salt"),
                 priority=wanted.get("priority", 0),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,7 +15,7 @@ import labengine
 from engine.state_models import SETTINGS, save_state_model
 from labengine.core.step_plan import StepPlan
 from labengine.engine.model_runner import ModelRunner
-from labengine.events import BlockFreed, PrefixHit
+from labengine.events import BlockFreed, DraftsJudged, PrefixHit
 
 NUM_NEW = 12
 BLOCK = 4
@@ -98,6 +99,67 @@ def test_tokens_are_those_of_transformers(
     assert lab.violations == []
     preempted = [event for event in of_kind(lab, BlockFreed) if event.reason == "preempted"]
     assert bool(preempted) == (settings["num_blocks"] < 100)
+
+
+@dataclass(frozen=True)
+class MostlyRight:
+    """Guesses the tokens of known texts, every third position of them wrongly."""
+
+    texts: tuple[tuple[int, ...], ...]
+    num_drafts: int = 3
+    drafter: str = "lookup"
+
+    def propose(self, token_ids: Sequence[int], num_tokens: int) -> tuple[int, ...]:
+        """Return what follows in the text that begins like this one."""
+        start = len(token_ids)
+        known = next(text for text in self.texts if text[:start] == tuple(token_ids))
+        guessed = known[start : start + num_tokens]
+        return tuple(3 if position % 3 == 0 else token for position, token in enumerate(guessed, start))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"num_blocks": 300},
+        {"num_blocks": 26},
+        {"num_blocks": 150, "max_num_batched_tokens": 16, "max_num_seqs": 3},
+        {"num_blocks": 200, "block_size": 2},
+        {"num_blocks": 120, "edition": "vllm"},
+    ],
+    ids=["at once", "preempted", "in small chunks", "drafts longer than a block", "edition vllm"],
+)
+def test_rejected_drafts_are_in_no_state(
+    settings: dict[str, Any], lab_of: Callable[..., labengine.Lab], greedy: Tokens
+) -> None:
+    """The tokens are transformers' own: whatever is accepted, preempted, hit or computed in chunks."""
+    texts = tuple((*prompt, *greedy(prompt)) for prompt in PROMPTS)
+    lab = lab_of(speculation=MostlyRight(texts), **settings)
+    for prompt in PROMPTS:
+        lab.add(token_ids=prompt, max_tokens=NUM_NEW, ignore_eos=True)
+    lab.run()
+    assert [sampled(lab, request) for request in range(len(PROMPTS))] == [greedy(prompt) for prompt in PROMPTS]
+    assert lab.violations == []
+    judged = of_kind(lab, DraftsJudged)
+    assert sum(event.num_accepted for event in judged) > 20 < sum(event.num_rejected for event in judged)
+    preempted = [event for event in of_kind(lab, BlockFreed) if event.reason == "preempted"]
+    assert bool(preempted) == (settings["num_blocks"] == 26)
+
+
+def test_forks_of_a_request_with_drafts_go_on_from_the_accepted_state(
+    lab_of: Callable[..., labengine.Lab], greedy: Tokens
+) -> None:
+    lab = lab_of(speculation=MostlyRight(((*LONG, *greedy(LONG)),)))
+    lab.add(token_ids=LONG, n=2, max_tokens=NUM_NEW, ignore_eos=True)
+    lab.run()
+    assert [sampled(lab, request) for request in range(2)] == [greedy(LONG)] * 2
+    for num_steps in range(3, 6):
+        parent = int(lab.add(token_ids=LONG, max_tokens=NUM_NEW, ignore_eos=True))
+        for _ in range(num_steps):
+            lab.step()
+        branch = int(lab.branch(parent))
+        lab.run()
+        assert sampled(lab, parent) == sampled(lab, branch) == greedy(LONG)
+    assert lab.violations == []
 
 
 def test_a_prefix_hit_goes_on_from_a_cached_state(lab_of: Callable[..., labengine.Lab], greedy: Tokens) -> None:

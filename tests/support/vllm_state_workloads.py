@@ -47,6 +47,30 @@ def state_workload(seed: int) -> dict[str, Any]:
     return workload | {"num_blocks": 1 + needed + slack, "requests": requests}
 
 
+def speculating_state_workload(seed: int) -> dict[str, Any]:
+    """One workload with states and drafts, many of them right: of a look-up, of a draft model or of EAGLE's head."""
+    rng = Random(f"states and drafts {seed}")
+    workload = state_workload(rng.randrange(10**9))
+    num_drafts, alphabet = rng.randint(1, 4), rng.choice((1, 2, 3))
+    drafter = rng.choice(("lookup", "draft_model", "eagle"))
+    workload |= {"alphabet": alphabet, "speculation": {"num_drafts": num_drafts, "alphabet": alphabet}}
+    workload["speculation"]["drafter"] = drafter
+    budget, seqs = workload["max_num_batched_tokens"], workload["max_num_seqs"]
+    workload["max_num_batched_tokens"] = max(budget, seqs * (2 + num_drafts))
+    if workload.get("long_prefill_token_threshold", 0) <= num_drafts:  # vLLM fails an assertion
+        workload.pop("long_prefill_token_threshold", None)
+    for request in workload["requests"]:
+        request["prompt"] = [token_id % alphabet for token_id in request["prompt"]]
+    longest = max(len(one["prompt"]) + one["max_tokens"] for one in workload["requests"]) + 2 * num_drafts + 1
+    needed = 0
+    for group in workload["groups"]:
+        held = -(-longest // group["block_size"])
+        scratch = 1 - (-(1 + num_drafts) // group["block_size"]) + num_drafts
+        needed += min(held, 2 + num_drafts) + scratch if group["kind"] == "state" else held
+    workload["num_blocks"] = 1 + needed + rng.choice((0, 0, 1, rng.randint(0, needed)))
+    return workload
+
+
 def _groups(rng: Random) -> tuple[list[Group], int]:
     """Groups, and the size of a hashed block. No layout has hits inside a block, which the edition lacks."""
     size = rng.choice((1, 2, 3, 4, 4, 4))

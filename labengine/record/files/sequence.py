@@ -35,10 +35,11 @@ class SequenceCheck:
         self.tokens = {request_id: len(request.token_ids) for request_id, request in state.requests.items()}
         self._prompts = {request_id: request.num_prompt_tokens for request_id, request in state.requests.items()}
         self._sizes = [group.block_size for group in state.groups]
+        self._keeps_states = [group.keeps_states for group in state.groups]
         self._has_engine = bool(state.groups)
         self._is_open = False
         self._skipped: set[tuple[int, int]] = set()
-        """(request, group) whose table has begun with null entries: that may happen once."""
+        """(request, group) whose table has begun with null entries: that may happen once, but of states often."""
         self._before_step: _Before | None = None
 
     def follow(self, rows: Sequence[Row]) -> None:
@@ -63,6 +64,7 @@ class SequenceCheck:
         if not groups or null_block >= num_blocks:
             raise ValueError("an engine has at least one group, and its null block is in the pool")
         self._has_engine, self._sizes = True, [size for _, size, _ in groups]
+        self._keeps_states = [kind == "state" for kind, _, _ in groups]
 
     def _start(self, row: Row) -> None:
         if not self._has_engine or self._is_open or row[1] != self.step + 1:
@@ -176,7 +178,7 @@ class SequenceCheck:
     def _skip(self, row: Row) -> None:
         _, request_id, group, num_blocks = row
         self._at(request_id, group, num_blocks)
-        if (request_id, group) in self._skipped:
+        if (request_id, group) in self._skipped and not self._keeps_states[group]:
             raise ValueError(f"the table of request {request_id} begins twice")
         self._note_skip((request_id, group), True)
 
@@ -218,6 +220,8 @@ _BY_NAME: dict[str, Callable[[SequenceCheck, Row], None]] = {
     "ExternalHit": SequenceCheck._external,
     "BlocksLoaded": SequenceCheck._transfer,
     "BlocksSaved": SequenceCheck._transfer,
+    "RequestHandedOver": SequenceCheck._name,
+    "RequestReceived": SequenceCheck._transfer,
     "BlockAllocated": SequenceCheck._enter,
     "BlocksSkipped": SequenceCheck._skip,
     "BlockTouched": SequenceCheck._enter,
@@ -225,6 +229,7 @@ _BY_NAME: dict[str, Callable[[SequenceCheck, Row], None]] = {
     "BlockMerged": SequenceCheck._merge,
     "BlockFreed": SequenceCheck._enter,
     "BlockCopied": SequenceCheck._merge,
+    "BlockMoved": SequenceCheck._enter,
     "FreeDeferred": SequenceCheck._defer,
     "SlotsWritten": SequenceCheck._write,
     "TokensComputed": SequenceCheck._compute,

@@ -59,6 +59,7 @@ const MOTIONS: { [Kind in EventKind]?: MotionOf<Kind> } = {
     focus.add(block).add(into);
     moves.push([requestName(request), `pool:${block}`, `pool:${into}`]);
   },
+  BlockMoved: ([, block], _moves, focus) => void focus.add(block),
   HashesMoved([, block, into], moves, focus) {
     focus.add(block).add(into);
     moves.push([`#${block}`, `pool:${block}`, `pool:${into}`]);
