@@ -33,6 +33,12 @@ class VllmSpeculation(TokenBudgetScheduler):
                 f"{1 + config.num_drafts} tokens of a padded decode, for which vLLM 0.32 fails an assertion: give a "
                 "larger one, or edition 'labengine'"
             )
+        if num_read_ahead(config) > 1 and any(group.kind == "state" for group in config.groups):
+            raise ConfigError(
+                "several modules of MTP beside state groups: with a small budget a request may wait for ever in vLLM "
+                "0.32, which ends a chunk with a state's block, and then before the tokens that the modules read; use "
+                "drafter 'eagle', or edition 'labengine'"
+            )
         if config.drafter == "mtp" and config.num_drafts > config.scheduler_block_size:
             raise ConfigError(
                 f"num_drafts={config.num_drafts}: the modules of MTP read so many tokens ahead, and what a hit drops, "

@@ -45,7 +45,7 @@ def test_every_scenario_of_the_list_exists_and_is_about_vllm() -> None:
 # -- the comparison ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [*vllm_golden.NAMES, "tier"])
+@pytest.mark.parametrize("name", [*vllm_golden.NAMES, *vllm_golden.MIXED_NAMES, "tier"])
 def test_no_recorded_workload_asks_for_a_departure(name: str) -> None:
     assert {one for workload, _ in vllm_golden.read(name) for one in departures_of(workload)} == set()
 

@@ -118,6 +118,12 @@ class MixedRun:
         """Abort an open request."""
         raise NotImplementedError
 
+    def sampling(self, number: int) -> SamplingParams:
+        """Return how a request samples."""
+        wanted = self.workload["requests"][number]
+        skips = wanted.get("skip_reading_prefix_cache", False)
+        return SamplingParams(wanted["max_tokens"], ignore_eos=True, skip_reading_prefix_cache=skips)
+
     def snapshot(self) -> Snapshot:
         """Return what the core holds."""
         return take_snapshot(0, self.scheduler.requests, self.scheduler.manager)
@@ -189,7 +195,7 @@ class SyncRun(MixedRun):
     def add(self, number: int) -> None:
         """Queue a request, or a further answer to the prompt of its leader."""
         wanted = self.workload["requests"][number]
-        sampling = SamplingParams(max_tokens=wanted["max_tokens"], ignore_eos=True)
+        sampling = self.sampling(number)
         priority = wanted.get("priority", 0)
         request = self.engine.new_request(number, list(wanted["prompt"]), sampling, wanted.get("salt"), (), priority)
         request.arrival = wanted.get("arrival", number)
@@ -230,7 +236,7 @@ class AsyncRun(MixedRun):
         """Queue a request, or a further answer to the prompt of its leader."""
         wanted = self.workload["requests"][number]
         keys = (("cache_salt", wanted["salt"]),) if wanted.get("salt") else ()
-        sampling, num_groups = SamplingParams(max_tokens=wanted["max_tokens"]), len(self.workload["groups"])
+        sampling, num_groups = self.sampling(number), len(self.workload["groups"])
         request = Request(number, list(wanted["prompt"]), sampling, 0, num_groups, keys, wanted.get("priority", 0))
         request.arrival = wanted.get("arrival", number)
         if "leader" in wanted:
