@@ -51,9 +51,8 @@ class Episode:
         parts = as_parts(edition)
         has_tier, is_vllm = issubclass(parts.scheduler, TokenBudgetScheduler), edition == "vllm"
         if "priorities" in self.kinds and edition == "labengine" and rng.random() < 0.7:
-            parts = edition_named(
-                str(edition), "priority"
-            )  # vLLM's victims leave hashes without KV: scenario vllm-43569
+            # Not of edition vllm: there a victim of the same step leaves hashes without KV (scenario vllm-43569).
+            parts = edition_named(str(edition), "priority")
         self._with_branches = "forks" in self.kinds
         self._with_answers = "forks" in self.kinds and has_tier  # the nano editions refuse both
         self._with_beams = "forks" in self.kinds and edition == "labengine"
