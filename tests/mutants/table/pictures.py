@@ -15,7 +15,6 @@ MUTANTS = (
         CHAIN,
         'return _digest((parent_hash.hex(), *(str(part) for key in keys for part in key)), b"block keys")',
         'return _digest((parent_hash.hex(), *(str(key[0]) for key in keys)), b"block keys")',
-        "labengine compares the tokens and keys behind an equal hash: it finds nothing, and merges nothing",
     ),
     Mutant(
         "the place of a picture is no key",
