@@ -36,5 +36,6 @@ MUTANTS = (
         MANAGER,
         "request.links.append((*token_ids, *keys) if keys else token_ids)",
         "request.links.append(token_ids)",
+        "equal hashes of 256 bits mean equal pictures: it takes a hash that collides to tell the two apart",
     ),
 )
