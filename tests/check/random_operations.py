@@ -70,7 +70,7 @@ class Episode:
             self.groups,
             parts,
             connector=self.tier,
-            budget=1000 if rng.random() < 0.4 else rng.choice((size, 3 * size)),
+            budget=1000 if rng.random() < 0.4 else rng.choice((size + is_tight, 3 * size)),
             max_num_seqs=rng.choice((1, 2, 4, 16)),
             next_token=self._next_token,
             max_events=5_000,
