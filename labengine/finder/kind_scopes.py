@@ -44,7 +44,8 @@ def kind_scopes(overridden: Collection[str] = (), **settings: Any) -> tuple[Scop
 
     overridden: names of methods. settings: of EngineConfig, for all scopes.
     """
-    first, others = [], []
+    first: list[Scopes] = []
+    others: list[Scopes] = []
     for methods, scopes in (
         (FORKING, fork_scopes),
         (DRAFTING, draft_scopes),

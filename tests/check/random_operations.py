@@ -64,13 +64,13 @@ class Episode:
         self.tier = _tier(rng) if has_tier and with_tier and not ("states" in self.kinds or is_tight) else None
         self.alphabet, self._streams = rng.choice((1, 2, 3, 1000)), rng.choice((1, 1, 2, 100))
         self._stems = [self._tokens(rng.randint(1, 5 * size)) for _ in range(rng.randint(1, 3))]
-        self.image_lengths = {name: rng.randint(1, 2 * size) for name in "ab"}
+        self.image_lengths = {name: rng.randint(1, 2 * size) for name in ("ab" if "images" in self.kinds else "")}
         self.setup: Watched = watched(
             rng.randint(4, 10) * len(self.groups),
             self.groups,
             parts,
             connector=self.tier,
-            budget=1000 if rng.random() < 0.4 else rng.choice((size, 3 * size)),
+            budget=1000 if rng.random() < 0.4 else rng.choice((size + is_tight, 3 * size)),
             max_num_seqs=rng.choice((1, 2, 4, 16)),
             next_token=self._next_token,
             max_events=5_000,

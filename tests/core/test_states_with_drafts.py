@@ -9,7 +9,7 @@ import pytest
 from check.watched import Watched, watched
 from driving import difference
 from labengine import events as ev
-from labengine.config import GroupSpec
+from labengine.config import ConfigError, GroupSpec
 from labengine.core.editions import LABENGINE
 from labengine.core.parts import Parts
 from labengine.core.proposer import FixedDrafts
@@ -137,3 +137,15 @@ def test_a_state_that_has_seen_a_rejected_draft_is_found_out(group: type[StateGr
     setup.add(*PROMPT, max_tokens=12)
     setup.run()
     assert rule in setup.broken_rules()
+
+
+def test_a_budget_of_a_block_is_refused_where_vllm_waits_for_ever() -> None:
+    """Its chunks end where blocks do as far as the budget reaches, and the draft model takes one token of that."""
+    proposer = FixedDrafts((50,) * 64, 1, "draft_model")
+    with pytest.raises(ConfigError, match="waits for ever"):
+        watched(32, GROUPS, "vllm", budget=4, proposer=proposer)
+    for edition, budget in (("vllm", 5), ("labengine", 4)):
+        setup = watched(32, GROUPS, edition, budget=budget, next_token=token, proposer=proposer)
+        setup.add(*PROMPT, max_tokens=6)
+        setup.run()
+        assert_clean(setup)

@@ -41,9 +41,9 @@ FOUND = [
     (wrong.EndsChunksAnywhere, "states in chunks", "named"),
     (wrong.DropsTheRunningState, "states", "read"),
     (wrong.ForgetsPictures, "pictures", "named"),
-    (wrong.ForgetsPlaces, "pictures", "read"),
+    (wrong.ForgetsPlaces, "pictures", "scope"),
     (wrong.HashesTheLengthOfNames, "pictures", "named"),
-    (wrong.HashesThePictureOnce, "pictures", "read"),
+    (wrong.HashesThePictureOnce, "pictures", "scope"),
     (wrong.HashesPicturesInTheFirstBlock, "pictures", "named"),
 ]
 """Each with the scope in which it goes wrong, and the rule that says so, or the exception."""

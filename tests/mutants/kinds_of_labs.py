@@ -20,7 +20,7 @@ def lab_of_kinds(seed: int) -> Any:
     has_states, has_drafts = seed % 2 == 0, seed % 3 != 0
     groups = [GroupSpec(4)]
     if has_states:
-        groups.append(GroupSpec(4 if seed % 4 else 2, "state"))
+        groups.append(GroupSpec((2, 4, 8, 4)[seed // 2 % 4], "state"))
     elif seed % 4 == 1:
         groups.append(GroupSpec(4, "sliding_window", 8))
     guesses = tuple(default_next_token(0, position) if position % 3 else 1 for position in range(80))
@@ -42,7 +42,8 @@ def random_act_of_kinds(lab: Any, rng: Random) -> None:
     prompt = [position * 104729 % 50021 for position in range(rng.choice((3, 4, 6, 8, 9, 13)))]
     asked: dict[str, Any] = {"max_tokens": rng.choice((1, 4, 9)), "priority": rng.choice((0, 0, 1, -1))}
     if rng.random() < 0.3:
-        asked["images"] = {rng.choice((0, 1, 3)): (rng.choice("ab"), 2)}
+        name = rng.choice("abc")
+        asked["images"] = {rng.choice((0, 1, 3)): (name, 2 if name == "b" else 1)}
     chance = rng.random()
     with suppress(ConfigError, KeyError):
         if chance < 0.2:

@@ -38,12 +38,11 @@ MUTANTS = (
         "            pass",
     ),
     Mutant(
-        "accepted drafts are not booked",
-        "state",
+        "an accepted draft's successor is left out",
+        "policy",
         DRAFTS,
         "        for token_id in sampled[: num_accepted + 1]:",
         "        for token_id in sampled[:num_accepted] or sampled[:1]:",
-        "an accepted draft more is the token that the next step would have sampled: only fewer tokens a step",
     ),
     Mutant(
         "drafts outlive a preemption",

@@ -15,7 +15,6 @@ MUTANTS = (
         CHAIN,
         'return _digest((parent_hash.hex(), *(str(part) for key in keys for part in key)), b"block keys")',
         'return _digest((parent_hash.hex(), *(str(key[0]) for key in keys)), b"block keys")',
-        "labengine compares the tokens and keys behind an equal hash: it finds nothing, and merges nothing",
     ),
     Mutant(
         "the place of a picture is no key",
@@ -37,5 +36,6 @@ MUTANTS = (
         MANAGER,
         "request.links.append((*token_ids, *keys) if keys else token_ids)",
         "request.links.append(token_ids)",
+        "equal hashes of 256 bits mean equal pictures: it takes a hash that collides to tell the two apart",
     ),
 )
