@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 GroupKind = Literal["full", "sliding_window", "state"]
-Drafter = Literal["lookup", "draft_model", "eagle"]
+Drafter = Literal["lookup", "draft_model", "eagle", "mtp"]
 """What guesses, by what vLLM keeps for it in the pool: nothing; KV of a second model; KV of a head on the model's own
 hidden states, which also needs the last block of a hit computed again."""
 
@@ -195,7 +195,11 @@ class EngineConfig:
     num_drafts: int = 0
     """Tokens guessed by a proposer that a step judges per request, at most; 0 without speculation."""
     drafter: Drafter = "lookup"
-    """What guesses them. Only edition vllm keeps room in the pool for it; labengine's drafters bring their own."""
+    """What guesses them. Only edition vllm keeps room in the pool for it; labengine's drafters bring their own. "mtp" is
+    several modules, one for each draft; one module that guesses all is an "eagle"."""
+    eagle_groups: tuple[int, ...] = ()
+    """Groups in which edition vllm drops the last block of a hit where the drafter is "eagle" or "mtp": those of the
+    drafter's own layers. () for all."""
     max_model_len: int = 0
     """Positions of a request at most, which bounds vLLM's room for drafts; 0 for no limit."""
     keep_finished: int | None = None
@@ -217,6 +221,12 @@ class EngineConfig:
         _make_int(self, "max_model_len", 0)
         if self.drafter not in get_args(Drafter):
             raise ConfigError(f"drafter must be one of {', '.join(get_args(Drafter))}, got {shown(self.drafter)}")
+        if not isinstance(self.eagle_groups, tuple) or not all(
+            is_single_int(index) and 0 <= index < len(self.groups) for index in self.eagle_groups
+        ):
+            raise ConfigError(
+                f"eagle_groups must be a tuple of group indices below {len(self.groups)}, got {shown(self.eagle_groups)}"
+            )
         if self.keep_finished is not None:
             _make_int(self, "keep_finished", 0)
         if not 0 <= _as_float(self.watermark) < 1:
@@ -227,6 +237,13 @@ class EngineConfig:
     def scheduler_block_size(self) -> int:
         """A hit ends at a multiple of this many tokens: there, every group has a whole block."""
         return lcm(*(group.block_size for group in self.groups))
+
+    @property
+    def drops_hit_blocks(self) -> bool:
+        """True where hits of edition vllm end one block early, because the drafter needs the hidden states of its
+        tokens.
+        """
+        return self.num_drafts > 0 and self.drafter in ("eagle", "mtp")
 
     def _check_block_sizes(self) -> None:
         sizes = [group.block_size for group in self.groups]
@@ -266,6 +283,9 @@ class SamplingParams:
     ignore_eos: bool = False
     beams: int = 1
     """Beams of a beam search, which keeps the likeliest continuations; with 1 there is none."""
+    skip_reading_prefix_cache: bool = False
+    """True: no prefix is looked up, here and in the external tier; what the request computes is cached as always.
+    Source: vLLM's SamplingParams, which sets it where the log-probabilities of the prompt are asked for."""
 
     def __post_init__(self) -> None:
         _make_int(self, "max_tokens", 1)
@@ -278,7 +298,8 @@ class SamplingParams:
             raise ConfigError(f"top_p must lie in (0, 1], got {shown(self.top_p)}")
         if self.seed is not None:
             _make_int(self, "seed", 0)
-        object.__setattr__(self, "ignore_eos", checked_bool("ignore_eos", self.ignore_eos))
+        for name in ("ignore_eos", "skip_reading_prefix_cache"):
+            object.__setattr__(self, name, checked_bool(name, getattr(self, name)))
         if self.beams > 1:
             self._refuse_sampling()
 

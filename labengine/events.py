@@ -42,7 +42,7 @@ the phase under way, and to the update once the forward pass is done. See record
 class InVllm(NamedTuple):
     """A method of vLLM's, and what it decides, in labengine's words."""
 
-    owner: Literal["scheduler", "manager", "pool", "group"]
+    owner: Literal["scheduler", "manager", "pool", "group", "state"]
     method: str
     reason: str
 
@@ -167,6 +167,10 @@ class RequestAdded(Event):
     """The request whose tokens it continues. It waits until they are computed, and forks then."""
     priority: int = 0
     """Smaller is more urgent; 0 for all where they are served in the order in which they come."""
+    num_beams: int = 1
+    """Requests of its beam search, of which the first has no from_request_id; 1 for a request that is in none."""
+    images: tuple[tuple[int, int, str], ...] = ()
+    """(position, length, identifier) of each image behind placeholder tokens of the prompt, in order."""
 
     topic = "request"
     decided_by = {
@@ -192,6 +196,8 @@ class PrefixHit(Event):
     """Computed tokens found in the cache; 0 is a miss. The request's num_computed_tokens is now this."""
     block_ids: tuple[tuple[int, ...], ...]
     """The hit blocks per group, in table order, null where the window needs none. Not yet touched."""
+    is_skipped: bool = False
+    """True: the request asked not to read the cache, and nothing was looked up."""
 
     topic = "request"
     decided_by = {
@@ -398,9 +404,9 @@ class RequestFinished(Event):
 
     request_id: int
     reason: str
-    """stop, length or abort."""
+    """stop, length, abort, or moved: it goes on in another lab."""
     holds_blocks: bool = False
-    """True: a connector still reads or writes its blocks. They are freed just before RequestReleased."""
+    """True: a connector or another lab still reads its blocks. They are freed just before RequestReleased."""
 
     topic = "request"
     decided_by = {
@@ -411,6 +417,7 @@ class RequestFinished(Event):
             "KVCacheGroup.free",
             "KVCacheGroup.release",
             "Scheduler.finish",
+            "Scheduler.end",
         ),
         "abort": (
             "Scheduler.abort",
@@ -421,7 +428,9 @@ class RequestFinished(Event):
             "KVCacheGroup.free",
             "KVCacheGroup.release",
             "Scheduler.finish",
+            "Scheduler.end",
         ),
+        "moved": ("Scheduler.hand_over", "Scheduler.end"),
     }
     in_vllm = {
         "": InVllm("scheduler", "_free_request", "A request that has ended gives its blocks back, last block first.")
@@ -430,14 +439,63 @@ class RequestFinished(Event):
 
 @dataclass(frozen=True, slots=True)
 class RequestReleased(Event):
-    """A connector is done with a finished request's blocks, and they were freed just before."""
+    """The reader of a finished request's blocks is done with them, and they were freed just before."""
 
     request_id: int
 
     topic = "request"
+    decided_by = {"": ("Scheduler.hand_over",)}
     in_vllm = {
         "": InVllm(
             "scheduler", "_free_blocks", "When the connector is done, a request that has ended gives its blocks back."
+        )
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHandedOver(Event):
+    """K and V of a request's first num_tokens tokens were copied to another lab, where it goes on.
+
+    It has finished just before, and holds its blocks until RequestReleased, which follows.
+    """
+
+    request_id: int
+    lab: str
+    """Name of the other lab."""
+    other_request_id: int
+    """The request's id there."""
+    num_tokens: int
+
+    topic = "request"
+    decided_by = {"": ("Scheduler.hand_over",)}
+
+
+@dataclass(frozen=True, slots=True)
+class RequestReceived(Event):
+    """K and V of a request's first num_tokens tokens came from another lab into its blocks.
+
+    Its prefix hit was there already, and did not have to come. The tokens count as computed from the TokensComputed
+    that follows, and the request waits for a step with its blocks.
+    """
+
+    request_id: int
+    transfers: tuple[Transfer, ...]
+    """The blocks that were written."""
+    lab: str
+    """Name of the other lab."""
+    other_request_id: int
+    """The request's id there."""
+    num_tokens: int
+
+    topic = "request"
+    decided_by = {
+        "": (
+            "Scheduler.blocks_to_fill",
+            "Scheduler.blocks_to_read",
+            "KVCacheManager.allocate_computed",
+            "KVCacheGroup.add_external",
+            "Scheduler.receive",
+            "Scheduler.start_received",
         )
     }
 
@@ -879,6 +937,7 @@ class BlockFreed(Event):
             "A block without a reference joins the free queue: at the tail with a hash, at the head without.",
         ),
         "window": InVllm("group", "_remove_blocks_in_range", "Blocks that have left the window are freed."),
+        "state": InVllm("state", "remove_skipped_blocks", "The states that a request has gone on from are freed."),
         "preempted": InVllm("scheduler", "_preempt_request", "A preempted request gives all its blocks back."),
         "load_failed": InVllm(
             "scheduler",
@@ -1125,6 +1184,13 @@ class TokensDrafted(Event):
 
     topic = "model"
     decided_by = {"": ("Scheduler.num_wanted_drafts", "Engine._draft", "Scheduler.set_drafts")}
+    in_vllm = {
+        "": InVllm(
+            "scheduler",
+            "update_draft_token_ids",
+            "Guesses are for requests that decode alone.",
+        )
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -1142,6 +1208,13 @@ class DraftsJudged(Event):
     topic = "model"
     phase = "sample"
     decided_by = {"": ("Scheduler.num_accepted", "Scheduler.update", "Scheduler.judge_drafts")}
+    in_vllm = {
+        "": InVllm(
+            "scheduler",
+            "update_from_output",
+            "Rejected guesses no longer count as computed.",
+        )
+    }
 
 
 @dataclass(frozen=True, slots=True)

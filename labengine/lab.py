@@ -10,7 +10,7 @@ from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from labengine.config import EngineConfig, checked_call
+from labengine.config import ConfigError, EngineConfig, checked_call, shown
 from labengine.core.connector import Connector
 from labengine.core.parts import Parts
 from labengine.engine.engine import Phase, StepReport
@@ -23,6 +23,7 @@ from labengine.record.timeline import Timeline
 from labengine.record.violation import Violation
 from labengine.session.compare.comparison import Comparison
 from labengine.session.compare.sides import RecordedSide
+from labengine.session.hand_over import hand_over_between
 from labengine.session.history.breakpoints import Breakpoint, BreakpointHit
 from labengine.session.history.crash import Crash
 from labengine.session.history.history import History
@@ -152,8 +153,10 @@ class Lab(Looking):
         they share its blocks, and whoever writes to one that others read copies it. (Edition "vllm": n requests.)
         beams: a beam search with so many beams, each a request that shares blocks in the same way; return their ids.
         When it ends, the first has the best text, the last the worst. (Edition "labengine" only.)
-        sampling: max_tokens=64, temperature=0.0 (greedy), top_k, top_p, seed, ignore_eos=False. Requests share cached
-        blocks only under equal cache_salt and extra_keys (what KV depends on besides the tokens: {"adapter": "x"}).
+        sampling: max_tokens=64, temperature=0.0 (greedy), top_k, top_p, seed, ignore_eos=False.
+        skip_reading_prefix_cache: True looks nothing up for it; what it computes is cached as always.
+        Requests share cached blocks only under equal cache_salt and extra_keys (what KV depends on besides the tokens:
+        {"adapter": "x"}).
         priority: smaller is more urgent, also below 0; the policy "fcfs" takes no notice of it.
         images: {position: (identifier, length)}: what is behind that many placeholder tokens of the prompt. Blocks from
         there on are shared only with the same image in the same place; blocks before it with any.
@@ -198,6 +201,19 @@ class Lab(Looking):
         """End a request (its id, or its letter), and free its blocks at once. False when it had finished before."""
         return self.session.requests.abort(request_id)
 
+    def hand_over(self, request_id: int | str, other: Lab) -> int:
+        """Move a request that runs (its id, or its letter), with its KV, to another lab; return its id there.
+
+        Prefill on one lab, decode on another: the blocks are copied one by one, but those that the other lab's prefix
+        cache has, and freed here when all are there. The request waits there for a step, and its tokens are those that
+        one lab would have given. Here it is finished, for the reason "moved". An interrupt leaves it where it was.
+        ConfigError, before anything changes, for labs of other weights, dtype or blocks, for a request that does not
+        run, and for another lab without room. After it, each lab repeats the steps before it alone (rewind, fork).
+        """
+        if not isinstance(other, Lab):
+            raise ConfigError(f"hand_over() needs the lab that the request goes to, got {shown(other)}")
+        return hand_over_between(self.session, request_id, other.session)
+
     def fill_external(self, prompt: str | None = None, *, token_ids: Sequence[int] | None = None) -> int:
         """Put the KV of a prompt's full blocks into the external tier, as if another engine had computed and saved it.
 
@@ -222,10 +238,18 @@ class Lab(Looking):
         prompts: str | Sequence[int] | Sequence[str] | Sequence[Sequence[int]],
         *,
         cache_salt: str | None = None,
+        extra_keys: Mapping[str, str] | None = None,
+        n: int | None = None,
+        priority: int = 0,
+        images: Mapping[int, tuple[str, int]] | None = None,
         **sampling: Any,
     ) -> list[RequestOutput]:
-        """Add one prompt or several (texts or lists of token ids), run until they finish; return outputs in order."""
-        return self.session.outputs.generate(prompts, cache_salt=cache_salt, **sampling)
+        """Add one prompt or several (texts or lists of token ids), run until they finish; return outputs in order.
+
+        The keywords are those of `add`, for each prompt. With n, a prompt's n outputs stand one after the other.
+        """
+        keys: dict[str, Any] = {"cache_salt": cache_salt, "extra_keys": extra_keys, "images": images}
+        return self.session.outputs.generate(prompts, n=n, priority=priority, **keys, **sampling)
 
     def stream(self, request_id: int | str) -> Iterator[str]:
         """Return the generated text of a request, piece by piece; takes steps unless the background does."""

@@ -1,9 +1,10 @@
 """A long run of random operations under watch.
 
-    python tests/soak.py --operations 1000000 [--forks] [--drafts] [--states] [--edition vllm]
+    python tests/soak.py --operations 1000000 [--edition vllm] [--kinds forks drafts ... | --kinds all]
 
-Episodes as in check/test_silence.py, one after another, with seeds that the tests do not use. It ends at the first
-violation, leak or error, and names the seed; a progress line counts what was met so far.
+Episodes as in check/test_silence.py, one after another, with seeds that the tests do not use. After each operation the
+events fold to the state of the core. It ends at the first violation, leak, difference or error, and names the seed; a
+progress line counts what was met so far.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 from random import Random
 from time import perf_counter
@@ -18,26 +20,41 @@ from time import perf_counter
 if __name__ == "__main__":
     sys.path.append(str(Path(__file__).parent / "support"))
 
-from check.random_operations import Episode
+from check.random_operations import KINDS, Episode, Kind
+from ctrl_c import python_handles_sigint
+from driving import LiveFold, difference
 
 FIRST_SEED = 1_000_000
 NUM_OPERATIONS = 500
 """Per episode."""
 
 
-def play(seed: int, edition: str, **kinds: bool) -> Counter[str]:
-    """One episode to its end; what it met. kinds: with_forks, with_drafts, with_states."""
-    episode = Episode(Random(f"{seed}"), edition, **kinds)
-    setup, done = episode.setup, 0
-    for done, operation in enumerate(episode.operations(NUM_OPERATIONS), 1):
-        if setup.watch.violations:
-            sys.exit(f"seed {seed}, after operation {done}, {operation}: {setup.watch.violations[0]}")
-        if done % 100 == 0:
-            setup.watch.check(setup.engine.snapshot())
-    episode.drain()
-    snapshot = setup.engine.snapshot()
-    if setup.watch.check(snapshot) or snapshot.num_used_blocks:
-        sys.exit(f"seed {seed}, at its end: {snapshot.num_used_blocks} blocks held, {setup.watch.violations}")
+class SoakError(AssertionError):
+    """What an episode has found, with its seed."""
+
+
+def play(seed: int, edition: str, num_operations: int = NUM_OPERATIONS, kinds: Collection[Kind] = ()) -> Counter[str]:
+    """Play one episode to its end; return what it met. Raises SoakError."""
+    episode, done, newest = Episode(Random(f"{seed}"), edition, kinds=kinds), 0, ""
+    setup = episode.setup
+    folded = LiveFold(setup.engine.hooks)
+    for event in setup.timeline.events():
+        folded.hear(event)
+    try:
+        for done, newest in enumerate(episode.operations(num_operations), 1):  # noqa: B007 - named in the note
+            snapshot = setup.engine.snapshot()
+            if wrong := difference(folded.state.snapshot(), snapshot):
+                raise SoakError(f"the events say otherwise: {wrong}")
+            if setup.watch.violations or (done % 100 == 0 and setup.watch.check(snapshot)):
+                raise SoakError(f"{setup.watch.violations[0]}")
+        newest = "the end"
+        episode.drain()
+        snapshot = setup.engine.snapshot()
+        if setup.watch.check(snapshot) or snapshot.num_used_blocks:
+            raise SoakError(f"{snapshot.num_used_blocks} blocks held, {setup.watch.violations}")
+    except Exception as error:
+        error.add_note(f"seed {seed}, after operation {done}, {newest}")
+        raise
     return episode.met + Counter(operations=done)
 
 
@@ -45,21 +62,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--operations", type=int, default=1_000_000)
     parser.add_argument("--edition", default="labengine")
-    parser.add_argument("--forks", action="store_true", help="several answers to a prompt, and branches")
-    parser.add_argument("--drafts", action="store_true", help="speculation: random guesses, and n-gram look-up")
-    parser.add_argument("--states", action="store_true", help="groups of state-space layers, and no tier")
+    parser.add_argument("--kinds", nargs="*", choices=(*KINDS, "all"), default=(), help="what else an episode has")
     parser.add_argument("--seed", type=int, default=FIRST_SEED, help="of the first episode")
     selected = parser.parse_args()
+    kinds = KINDS if "all" in selected.kinds else selected.kinds
     met: Counter[str] = Counter()
     seed, started = selected.seed, perf_counter()
-    while met["operations"] < selected.operations:
-        kinds = {"with_forks": selected.forks, "with_drafts": selected.drafts, "with_states": selected.states}
-        met += play(seed, selected.edition, **kinds)
-        seed += 1
-        if seed % 100 == 0 or met["operations"] >= selected.operations:
-            seconds = perf_counter() - started
-            print(f"{met['operations']:,} operations, {seed - selected.seed} episodes, {seconds:,.0f} s", end="; ")
-            print(", ".join(f"{what} {n:,}" for what, n in met.most_common() if what != "operations"), flush=True)
+    with python_handles_sigint():
+        while met["operations"] < selected.operations:
+            met += play(seed, selected.edition, kinds=kinds)
+            seed += 1
+            if seed % 100 == 0 or met["operations"] >= selected.operations:
+                seconds = perf_counter() - started
+                print(f"{met['operations']:,} operations, {seed - selected.seed} episodes, {seconds:,.0f} s", end="; ")
+                print(", ".join(f"{what} {n:,}" for what, n in met.most_common() if what != "operations"), flush=True)
     print(f"edition {selected.edition}: silent")
 
 

@@ -32,6 +32,8 @@ from labengine.events import (
     PrefixCacheReset,
     RequestAdded,
     RequestForked,
+    RequestHandedOver,
+    RequestReceived,
     RequestReleased,
     SharedPrefixFound,
     StateAdvanced,
@@ -227,7 +229,8 @@ def test_a_site_that_nobody_listens_to_builds_no_event(ground: Ground, monkeypat
 def unmet_by(ground: Ground) -> set[type[Event]]:
     """Events that cannot happen there: no check runs, no part fails, the cache is not reset, and the tier has room."""
     unmet: set[type[Event]] = {ViolationFound, DecisionDiffered, PrefixCacheReset, LoadFailed, StepFailed, TierChanged}
-    unmet |= {RequestReleased, FreeDeferred, BlockPinned, BlockUnpinned, HashesMoved}  # of vLLM alone
+    unmet |= {FreeDeferred, BlockPinned, BlockUnpinned, HashesMoved}  # of vLLM alone
+    unmet |= {RequestHandedOver, RequestReceived, RequestReleased}  # of two engines
     unmet |= {TokensDrafted, DraftsJudged}  # without a proposer
     unmet |= {
         StateCopied,

@@ -16,12 +16,11 @@ _FRAMES = (ev.StepStarted, ev.StepEnded, ev.ForwardRan)
 """The tap sends them, and every kind that a method of vLLM's decides. It does not send SlotsWritten, for example: the
 reader derives it from the tables and from RequestScheduled."""
 _OWN_FIELDS = {
-    "RequestAdded": {"num_generated", "from_request_id", "priority"},
+    "RequestAdded": {"num_beams", "images"},
     "BlockTouched": {"is_fork"},
     "BlockCopied": {"is_pinned"},
-    "RequestScheduled": {"num_drafts"},
 }
-"""Fields that keep their defaults in a stream: vLLM has no forks, and the tap tells neither priorities nor drafts."""
+"""Fields that keep their defaults in a stream: vLLM has no forks, and the tap does not tell what images there are."""
 _NAMES: dict[object, str] = {int: "number", str: "string", bytes: "string", bool: "boolean", type(None): "null"}
 
 

@@ -29,6 +29,7 @@ Noted = (
     | ev.PrefixHit
     | ev.ExternalHit
     | ev.BlocksLoaded
+    | ev.RequestReceived
     | ev.BlocksSaved
     | ev.TierChanged
     | ev.StepRolledBack
@@ -65,7 +66,8 @@ class Claims:
         self._groups = scheduler.manager.groups
         self._suspects = suspects
         self._registrations = Registrations()
-        self._scope = Scope(self._registrations, parts.hash_chain)
+        sizes = tuple(group.block_size for group in self._groups)
+        self._scope = Scope(self._registrations, parts.hash_chain, sizes)
         trusts_hashes = not issubclass(parts.merge_policy, LateMergeComparingPrefixes)
         self._names = Names(oracle, scheduler.manager.pool.blocks, self._registrations, trusts_hashes=trusts_hashes)
         self.misnamed = self._names.misnamed
@@ -85,8 +87,9 @@ class Claims:
             return []
         match event:
             case ev.BlockCached():
-                extra_keys = self._scope.keys_of(self._requests[event.request_id].extra_keys)
-                self._registrations.add(event, extra_keys, self._names.claim_of(event, number), number)
+                request = self._requests[event.request_id]
+                extra_keys, images = self._scope.keys_of(request.extra_keys), self._scope.images_of(request, event)
+                self._registrations.add(event, extra_keys, self._names.claim_of(event, number), number, images)
             case ev.BlockAllocated():
                 self._registrations.give_away(event.block_id, number)
             case ev.BlockEvicted():
@@ -96,12 +99,10 @@ class Claims:
                 return [Blamed(violation, number) for violation in self._judge_reset()]
             case ev.PrefixHit():
                 self._num_local = event.num_tokens
-                return [
-                    *self._blamed(self._scope.judge(event, self._requests[event.request_id].extra_keys), event, number)
-                ]
+                return [*self._blamed(self._scope.judge(event, self._requests[event.request_id]), event, number)]
             case ev.ExternalHit():
                 return [*self._blamed(self._judge_external(event), event, number)]
-            case ev.BlocksLoaded():
+            case ev.BlocksLoaded() | ev.RequestReceived():
                 self._names.note_written(block_id for _, _, block_id, _ in event.transfers)
             case ev.BlocksSaved():
                 self._tier.note_saved(event)

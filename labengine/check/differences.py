@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from labengine.check.slot_memory import Identified, PrefixIdentities, changing_keys
-from labengine.core.request import ExtraKeys
+from labengine.core.request import ExtraKeys, images_before
 
 _WORDS = {"lora": "adapter", "lora_path": "adapter path", "lora_int_id": "adapter number", "cache_salt": "cache salt"}
 """Domains of extra keys as sentences name them; any other one by its own name."""
@@ -46,6 +46,11 @@ def _at_the_same_position(own: Identified, other: Identified, position: int) -> 
     return f"the same tokens under {extra_keys_unlike(changing_keys(other), changing_keys(own))[0]}"
 
 
+def images_unlike(one: Identified, other: Identified, end: int) -> bool:
+    """Return True if the first `end` tokens of two requests have other images behind them, or at other places."""
+    return images_before(one.images, end) != images_before(other.images, end)
+
+
 def contents_unlike(identities: PrefixIdentities, one: int, other: int, positions: range) -> str:
     """Return how the tokens of two requests at these positions differ, as "they differ in their tokens".
 
@@ -56,6 +61,8 @@ def contents_unlike(identities: PrefixIdentities, one: int, other: int, position
         return "they differ in their tokens"
     if first.token_ids[: positions.start] != second.token_ids[: positions.start]:
         return "they differ in the tokens before"
+    if images_unlike(first, second, positions.stop):
+        return "they differ in the images behind their tokens"
     ours, theirs = extra_keys_unlike(changing_keys(first), changing_keys(second))
     return f"request {one} has {ours}, and request {other} {theirs}"
 

@@ -87,7 +87,7 @@ class WrongWrite(Suspicion):
                 return request_id in requests and bool(blocks.intersection(block_id for block_id, _, _ in runs))
             case ev.StateAdvanced():
                 return event.request_id in requests and event.block_id in blocks
-            case ev.BlocksLoaded(request_id, transfers):
+            case ev.BlocksLoaded(request_id, transfers) | ev.RequestReceived(request_id, transfers):
                 return request_id in requests and bool(blocks.intersection(block_id for _, _, block_id, _ in transfers))
         return False
 
@@ -119,8 +119,8 @@ class WrongRead(Suspicion):
 
     def concerns(self, event: ev.Event, blocks: set[int]) -> bool:
         """Return True for events of the request, and for any write: its KV may have been in another block before."""
-        kinds = (ev.SlotsWritten, ev.StateAdvanced, ev.BlocksLoaded, ev.StepEnded, ev.StepRolledBack)
-        return isinstance(event, kinds) or self._names_request(event)
+        writes = (ev.SlotsWritten, ev.StateAdvanced, ev.BlocksLoaded, ev.RequestReceived)
+        return isinstance(event, (*writes, ev.StepEnded, ev.StepRolledBack)) or self._names_request(event)
 
 
 def first_events(
@@ -156,7 +156,7 @@ def blocks_named_by(event: ev.Event) -> set[int]:
     match event:
         case ev.SlotsWritten(_, _, _, runs):
             return {block_id for block_id, _, _ in runs}
-        case ev.BlocksLoaded(_, transfers):
+        case ev.BlocksLoaded(_, transfers) | ev.RequestReceived(_, transfers):
             return {block_id for _, _, block_id, _ in transfers}
         case ev.BlockMerged() | ev.BlockCopied() | ev.StateCopied():
             return {event.block_id, event.into_block_id}
@@ -191,7 +191,7 @@ class NearestEvents:
             request_id = getattr(numbered.event, "request_id", None)
             for thing in _things(blocks_named_by(numbered.event), () if request_id is None else (request_id,)):
                 self._newest[thing] = numbered.number
-            if isinstance(numbered.event, ev.BlocksLoaded):
+            if isinstance(numbered.event, ev.BlocksLoaded | ev.RequestReceived):
                 self._loaded.update(dict.fromkeys(blocks_named_by(numbered.event), numbered.number))
         self._last = None if stream is None else stream.last_number
 

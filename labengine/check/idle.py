@@ -91,7 +91,7 @@ def _waits_for_a_boundary(request: Request, num_left: int, scheduler: Scheduler)
 
 def _blocks_of_next_token(request: Request, scheduler: Scheduler) -> int:
     """Return how many blocks the request's tables lack for one more token."""
-    end = scheduler.manager.num_slots(request.num_computed_tokens + 1)
+    end = scheduler.manager.num_slots(request, request.num_computed_tokens + 1)
     groups = zip(scheduler.manager.groups, request.block_tables, strict=True)
     return sum(max(0, -(-end // group.block_size) - len(table)) for group, table in groups)
 

@@ -102,6 +102,10 @@ class Judge:
         """Tell the oracle about blocks filled from the external tier."""
         self.oracle.loaded(event.request_id, event.transfers)
 
+    def note_received(self, event: ev.RequestReceived) -> None:
+        """Tell the oracle about blocks filled from another lab."""
+        self.oracle.received(event)
+
     def note_save(self, event: ev.BlocksSaved) -> None:
         """Tell the oracle about blocks copied to the external tier."""
         self.oracle.saved(event.transfers)

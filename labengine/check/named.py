@@ -158,7 +158,7 @@ class Names:
 
     def _has_filled(self, event: ev.Event, block_id: int, group: int, claim: Claim) -> bool:
         """Return whether an event put other content into a block, or the claimed content into another one."""
-        if isinstance(event, ev.BlocksLoaded):
+        if isinstance(event, ev.BlocksLoaded | ev.RequestReceived):
             return block_id in blocks_named_by(event)
         if isinstance(event, ev.SlotsWritten):
             end = event.start + sum(length for _, _, length in event.runs)

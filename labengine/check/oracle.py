@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from labengine.check.differences import contents_unlike, kv_unlike
 from labengine.check.misread import Misread
-from labengine.check.slot_memory import CopiedKV, PrefixIdentities, SavedBlocks, SlotMemory, continued
+from labengine.check.slot_memory import CopiedKV, PrefixIdentities, SavedBlocks, SlotMemory, content_of, continued
 from labengine.check.states import States
 from labengine.core.connector import BlockKV
 from labengine.core.step_plan import ScheduledRequest, StepPlan
-from labengine.events import BlockCached, Transfer
+from labengine.events import BlockCached, RequestReceived, Transfer
 from labengine.record.snapshot import GroupState
 
 
@@ -119,6 +119,21 @@ class Oracle:
             claimed = self._identities.up_to(request_id, end)[start:end]
             self.memory.load((group, block_hash), block_id, claimed, request_id)
             self._disturb(block_id)
+
+    def received(self, event: RequestReceived) -> None:
+        """Record blocks that came from another lab: with what it had in them, or, without its checks, as it says."""
+        self._give_up_torn_forward()
+        for group, index, block_id, _ in event.transfers:
+            if block_id not in self.memory.arriving:
+                continue
+            self.memory.arriving.remove(block_id)
+            if block_id in self._delivered:
+                self._delivered.remove(block_id)
+                self.memory.claim(block_id, event.request_id)
+            else:
+                own = self._identities.up_to(event.request_id, event.num_tokens)
+                said = content_of(own, self._groups[group], index, event.num_tokens)
+                self.memory.write(block_id, group, 0, said, event.request_id)
 
     def filled(self, request_id: int, group: int, block_id: int, start: int, end: int) -> None:
         """Record a request's own KV at positions [start, end) of one block, which a load has filled."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from labengine import events as ev
-from labengine.check.slot_memory import PrefixIdentities, SlotMemory, continued
+from labengine.check.slot_memory import PrefixIdentities, SlotMemory, content_of, continued
 from labengine.core.request import ExtraKeys, Image, Request
 from labengine.record.timeline import Fold
 
@@ -73,6 +73,8 @@ class PastState:
                 self._written[request_id, group] = end
             case ev.BlocksLoaded(request_id, transfers):
                 self._load(request_id, transfers)
+            case ev.RequestReceived():
+                self._receive(event)
             case ev.BlocksSaved(_, transfers):
                 for group, _, block_id, block_hash in transfers:
                     self.memory.save((group, block_hash), block_id)
@@ -125,3 +127,10 @@ class PastState:
             claimed = self.identities.up_to(request_id, (index + 1) * size)[index * size : (index + 1) * size]
             self.memory.load((group, block_hash), block_id, claimed, request_id)
             self._written[request_id, group] = (index + 1) * size
+
+    def _receive(self, event: ev.RequestReceived) -> None:
+        own = self.identities.up_to(event.request_id, event.num_tokens)
+        for group, index, block_id, _ in event.transfers:
+            self.memory.forget(block_id)
+            said = content_of(own, self.fold.groups[group], index, event.num_tokens)
+            self.memory.write(block_id, group, 0, said, event.request_id)

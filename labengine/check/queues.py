@@ -35,10 +35,10 @@ class Queues:
 
     def take_back(self, number: int) -> list[Blamed]:
         """Return violations of a rollback, whose event has this number."""
-        now = self._orders()
+        now, orders, self._before = self._orders(), self._before, {}
         return [
             Blamed(Violation("journal", self._said(name, before, now[name]), self._changed(before, now[name])), number)
-            for name, before in self._before.items()
+            for name, before in orders.items()
             if before != now[name]
         ]
 

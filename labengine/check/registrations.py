@@ -7,7 +7,7 @@ from typing import NamedTuple
 from labengine import events as ev
 from labengine.check.contents import Claim
 from labengine.core.block import Key
-from labengine.core.request import ExtraKeys
+from labengine.core.request import ExtraKeys, Image
 
 
 class Registration(NamedTuple):
@@ -20,6 +20,8 @@ class Registration(NamedTuple):
     """The content that it claims; None for a tail, whose event does not say how many tokens it has."""
     number: int
     """The event's number in the recording."""
+    images: tuple[Image, ...] = ()
+    """The images that begin before the block's end."""
     given_away: int | None = None
     """Number of the BlockAllocated that gave the block to another request and left it its key; None for none."""
 
@@ -44,11 +46,18 @@ class Registrations:
         """Return the block's registration under a key."""
         return next((one for one in self.of(block_id) if one.key == key), None)
 
-    def add(self, event: ev.BlockCached, extra_keys: ExtraKeys, claim: Claim | None, number: int) -> None:
-        """Note that a block was registered."""
+    def add(
+        self,
+        event: ev.BlockCached,
+        extra_keys: ExtraKeys,
+        claim: Claim | None,
+        number: int,
+        images: tuple[Image, ...] = (),
+    ) -> None:
+        """Note that a block was registered. images: those that begin before its end."""
         key = event.group, event.block_hash
         others = (one for one in self.of(event.block_id) if one.key != key)
-        one = Registration(key, event.request_id, extra_keys, claim, number)
+        one = Registration(key, event.request_id, extra_keys, claim, number, images)
         self._set(event.block_id, (*others, one))
 
     def give_away(self, block_id: int, number: int) -> None:

@@ -1,16 +1,19 @@
-"""The rule `scope`: a request hits only blocks that were registered under its own extra keys."""
+"""The rule `scope`: a request hits only blocks that were registered under its own extra keys and images."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from labengine.check.differences import extra_keys_unlike
 from labengine.check.registrations import Registration, Registrations
+from labengine.check.slot_memory import Identified
+from labengine.config import shown
 from labengine.core.editions import VllmHashChain
 from labengine.core.hash_chain import HashChain
-from labengine.core.request import ExtraKeys
-from labengine.events import PrefixHit
+from labengine.core.request import ExtraKeys, Image, images_before
+from labengine.events import BlockCached, PrefixHit
 from labengine.record.violation import Violation
+from labengine.record.wording import listed
 
 LEFT_OUT_OF_KEYS: dict[type[HashChain], frozenset[str]] = {
     # vLLM 0.31.0, vllm/v1/core/kv_cache_utils.py, line 584: an adapter's name and path are hashed.
@@ -22,8 +25,9 @@ LEFT_OUT_OF_KEYS: dict[type[HashChain], frozenset[str]] = {
 class Scope:
     """Judges hits of one engine."""
 
-    def __init__(self, registrations: Registrations, hash_chain: type[HashChain]) -> None:
-        self._registrations = registrations
+    def __init__(self, registrations: Registrations, hash_chain: type[HashChain], block_sizes: Sequence[int]) -> None:
+        """block_sizes: of each group, in tokens."""
+        self._registrations, self._block_sizes = registrations, block_sizes
         left_out = [names for chain, names in LEFT_OUT_OF_KEYS.items() if issubclass(hash_chain, chain)]
         self._left_out = frozenset().union(*left_out)
 
@@ -33,14 +37,29 @@ class Scope:
             return extra_keys
         return tuple(pair for pair in extra_keys if pair[0] not in self._left_out)
 
-    def judge(self, hit: PrefixHit, extra_keys: ExtraKeys) -> Violation | None:
-        """Return the violation of a hit on blocks of other extra keys than the request's: on the first such block."""
-        own = self.keys_of(extra_keys)
-        for block_ids in hit.block_ids:
-            for block_id in block_ids:
+    def images_of(self, request: Identified, event: BlockCached) -> tuple[Image, ...]:
+        """Return the images that begin before the end of a block that is registered: its KV depends on them."""
+        return self._before(request, event.group, event.index) if request.images else ()
+
+    def _before(self, request: Identified, group: int, index: int) -> tuple[Image, ...]:
+        end = (index + 1) * self._block_sizes[group]
+        return images_before(request.images, end)
+
+    def judge(self, hit: PrefixHit, request: Identified) -> Violation | None:
+        """Return the violation of a hit on blocks of other extra keys or images than the request's: on the first such
+        block.
+        """
+        own = self.keys_of(request.extra_keys)
+        for group, block_ids in enumerate(hit.block_ids):
+            for index, block_id in enumerate(block_ids):
                 found = self._registrations.of(block_id)
-                if found and not any(one.extra_keys is own or one.extra_keys == own for one in found):
+                alike = [one for one in found if one.extra_keys is own or one.extra_keys == own]
+                if found and not alike:
                     return _violation(hit, block_id, found[-1], own)
+                if alike and (request.images or alike[-1].images):
+                    images = self._before(request, group, index)
+                    if not any(one.images == images for one in alike):
+                        return _other_image(hit, block_id, alike[-1], images)
         return None
 
 
@@ -51,6 +70,19 @@ def _violation(hit: PrefixHit, block_id: int, found: Registration, own: ExtraKey
         f"and request {hit.request_id} has {ours}"
     )
     return Violation("scope", text, _distinct((found.request_id, hit.request_id)), (block_id,))
+
+
+def _other_image(hit: PrefixHit, block_id: int, found: Registration, images: tuple[Image, ...]) -> Violation:
+    theirs, ours = _names(found.images), _names(images)
+    text = (
+        f"request {hit.request_id} hits block {block_id}, which request {found.request_id} registered with {theirs}, "
+        f"and request {hit.request_id} has {ours}"
+    )
+    return Violation("scope", text, _distinct((found.request_id, hit.request_id)), (block_id,))
+
+
+def _names(images: tuple[Image, ...]) -> str:
+    return listed(f"image {shown(image.identifier)} at position {image.start}" for image in images) or "no image"
 
 
 def _distinct(request_ids: Iterable[int]) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from labengine.core.block import Key
 from labengine.core.connector import BlockKV
 from labengine.core.request import ExtraKeys, Image
+from labengine.record.snapshot import GroupState
 
 
 class Identified(Protocol):
@@ -95,6 +96,15 @@ def _root(request: Identified) -> int:
 
 Identities = Sequence[int | None]
 """One per slot; None for unknown content."""
+
+
+def content_of(identities: Sequence[int], group: GroupState, index: int, num_tokens: int) -> Sequence[int]:
+    """Return what a table entry holds once a prefix of num_tokens tokens is computed. identities: of these at least."""
+    if group.keeps_states:
+        return identities[num_tokens - 1 : num_tokens]
+    start = index * group.block_size
+    return identities[start : min(start + group.block_size, num_tokens)]
+
 
 MAX_SAVED_BLOCKS = 100_000
 

@@ -126,11 +126,15 @@ class Stream:
         return [*impossible, *_sorted(filter(None, (blame(one, recent, self._suspects) for one in reported)))]
 
     def take_back(self) -> list[Blamed]:
-        """Compare after a rollback, whose event is the newest: the core has to equal the fold again."""
+        """Compare after a rollback, whose event is the newest: the core has to equal the fold again.
+
+        An engine alone may be interrupted before the event that begins its step: of that one no start is known.
+        """
         *events, _ = self._waiting.events
         number, self._recent = self.last_number, self._waiting._replace(events=events)
         self._waiting = _Events(number + 1, [])
-        if not self._is_at_start:
+        is_at_start, self._is_at_start = self._is_at_start, False
+        if not is_at_start:
             self._fold = self._state()
             return []
         found = all_contradictions(self._fold, self._pool, self._requests, self._open)

@@ -25,7 +25,7 @@ from labengine.core.connector import BlockKV
 from labengine.core.seams import tier_class
 from labengine.core.step_plan import StepPlan
 from labengine.record.fold import Fold
-from labengine.record.hooks import Hooks, Subscription
+from labengine.record.hooks import Hooks, Subscription, is_of_listener
 from labengine.record.snapshot import Snapshot
 from labengine.record.timeline import Timeline
 from labengine.record.violation import Subject, Violation
@@ -105,6 +105,7 @@ class Watch:
             subscribe(judge.note_release, ev.RequestFinished, ev.RequestPreempted),
             subscribe(judge.note_forgotten, ev.RequestForgotten),
             subscribe(judge.note_load, ev.BlocksLoaded),
+            subscribe(judge.note_received, ev.RequestReceived),
             subscribe(judge.note_save, ev.BlocksSaved),
             subscribe(judge.note_rollback, ev.StepRolledBack),
             subscribe(self._note_claim, *get_args(Noted)),
@@ -230,11 +231,12 @@ class Watch:
         self._plan = None
 
     def _note_failure(self, event: ev.StepFailed) -> None:
-        """Compare and report the state in which the exception was raised: it may show the cause."""
+        """Compare and report the state in which a part raised: it may show the cause. In a listener it is none."""
         if self._engine is not None:
             error, parts = self._engine.failure, self._engine.parts
             self._compare(lambda stream: [*judge_failure(error, stream, parts)])
-        self._compare(lambda stream: stream.look_ahead())
+            if error is None or not is_of_listener(error):
+                self._compare(lambda stream: stream.look_ahead())
         self._report()
 
     def _note_claim(self, event: Noted) -> None:

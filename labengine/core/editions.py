@@ -31,7 +31,8 @@ from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.core.state_group import StateGroup
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.core.vllm_partial_hits import PromptTailGroup, VllmSlidingWindowGroup
-from labengine.core.vllm_speculation import VllmPrefixLookup, VllmSpeculation, VllmSpeculationManager
+from labengine.core.vllm_scheduler import VllmScheduler
+from labengine.core.vllm_speculation import VllmPrefixLookup, VllmSpeculationManager
 from labengine.core.vllm_states import VllmStateGroup
 from labengine.core.waiting_queue import PriorityQueue, WaitingQueue
 
@@ -80,29 +81,6 @@ LABENGINE = Parts(
     waiting_queue=WaitingQueue,
 )
 """The default: vLLM's scheduling and queue order, with late merge."""
-
-
-class VllmScheduler(VllmSpeculation):
-    """vLLM v1 knows no forks: its n answers to a prompt are n requests, which share what the prefix cache has."""
-
-    def refuse_forks(self, num_answers: int = 1) -> None:
-        """Refuse none: they need not run together."""
-
-    def refuse_beams(self, num_beams: int) -> None:
-        """Raise ConfigError: vLLM's scheduler knows no beams."""
-        raise ConfigError(
-            "edition 'vllm' has no beam search: vLLM's is a front end, which asks its scheduler for one token of each "
-            "beam at a time, as separate requests; use edition 'labengine'"
-        )
-
-    def join(self, request: Request, leader: Request) -> None:
-        """Queue the request as any other: it hits the full blocks of the prompt, and computes its tail again."""
-        request.arrival = leader.arrival
-        self.add(request)
-
-    def branch(self, request: Request, parent: Request) -> None:
-        """Queue the request as any other."""
-        self.add(request)
 
 
 class VllmBlockPool(BlockPool):
@@ -199,6 +177,24 @@ def edition(name: str, policy: str = "fcfs") -> Parts:
         knowing = " or ".join(map(repr, _BY_PRIORITY))
         raise ConfigError(f"edition {name!r} knows no priorities: use edition {knowing}, or policy='fcfs'")
     return _BY_PRIORITY[name]
+
+
+def with_policy(parts: Parts, edition_name: str, policy: str) -> Parts:
+    """Return the edition called `edition_name` with these parts in place of its own, and the policy's waiting queue.
+
+    Raises ConfigError for parts whose queue knows no priorities beside the policy "priority", and for those of
+    RECORDED_EDITIONS.
+    """
+    combined = parts.overriding(edition(edition_name, policy))
+    refuse_recorded(combined)
+    queue = combined.waiting_queue
+    if policy == "priority" and queue.priority is WaitingQueue.priority:
+        raise ConfigError(
+            f"policy='priority', and the parts {parts.name!r} have a waiting queue that knows no priorities, "
+            f"{queue.__name__}: name the edition instead, such as edition='vllm', with the parts that you change; or "
+            "give parts whose waiting_queue is a subclass of PriorityQueue"
+        )
+    return combined
 
 
 def _edition(name: str) -> Parts:

@@ -45,8 +45,10 @@ class ExternalLoads:
         return failures[-1] if failures else "the external tier did not deliver"
 
     def match(self, request: Request, hit: Hit) -> int:
-        """Return how many tokens behind a local hit the tier can supply; 0 when the look-up fails."""
-        if self.connector is None or request.request_id in self.failed_requests or self._needs_failed_key(request):
+        """Return how many tokens behind a local hit the tier can supply; 0 when the look-up fails, or is not wanted."""
+        if self.connector is None or request.sampling.skip_reading_prefix_cache:
+            return 0
+        if request.request_id in self.failed_requests or self._needs_failed_key(request):
             return 0
         groups = self._manager.groups
         try:

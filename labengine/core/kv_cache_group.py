@@ -97,8 +97,13 @@ class KVCacheGroup:
 
     @property
     def drops_last_block(self) -> bool:
-        """True where a hit ends one block early, because EAGLE's head needs the hidden states of its tokens."""
-        return self._config.num_drafts > 0 and self._config.drafter == "eagle"
+        """True where a hit ends one block early, because EAGLE's head needs the hidden states of its tokens.
+
+        Groups of one spec are looked up together, so a mark on one of them counts for all.
+        """
+        config = self._config
+        is_marked = not config.eagle_groups or any(config.groups[index] == self.spec for index in config.eagle_groups)
+        return config.drops_hit_blocks and is_marked
 
     def num_skipped_tokens(self, num_computed_tokens: int) -> int:
         """Return the number of leading tokens that no token after the first num_computed_tokens attends to."""
@@ -113,9 +118,9 @@ class KVCacheGroup:
         return True
 
     def ends_of_prompt(self, request: Request) -> tuple[int, ...]:
-        """Return where hits of an equal prompt end, and with a dropped block also those of a longer one."""
+        """Return where hits of an equal prompt end; where some group drops a block, also those of a longer one."""
         size, num_prompt = self._config.scheduler_block_size, request.num_prompt_tokens
-        if not self.drops_last_block:
+        if not self._config.drops_hit_blocks:
             return (num_prompt - 1,)
         return max(0, (num_prompt - 1) // size * size - size), max(0, num_prompt // size * size - size)
 

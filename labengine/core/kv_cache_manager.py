@@ -66,10 +66,13 @@ class KVCacheManager:
     # -- looking up ----------------------------------------------------------------------------------------------------
 
     def find_prefix(self, request: Request) -> Hit:
-        """Return the longest cached prefix that leaves at least the last token to compute.
+        """Return the longest cached prefix that leaves at least the last token to compute; none for a request that is
+        not to read the cache.
 
         Its logits give the next token.
         """
+        if request.sampling.skip_reading_prefix_cache:
+            return Hit(0, ((),) * len(self.groups))
         self.extend_hashes(request, request.num_tokens)
         return self.longest_hit(request, request.num_tokens - 1)
 
@@ -116,13 +119,14 @@ class KVCacheManager:
 
         num_external: tokens after the hit that the external tier is about to fill.
         """
-        ends = (num_tokens if group.keeps_states else self.num_slots(num_tokens) for group in self.groups)
+        ends = (num_tokens if group.keeps_states else self.num_slots(request, num_tokens) for group in self.groups)
         num_blocks = [-(-end // group.block_size) for group, end in zip(self.groups, ends, strict=True)]
         if not self.has_room(hit, num_external, num_blocks, num_spare):
             return False
         num_computed = hit.num_tokens + num_external
         if PrefixHit in self._hooks:
-            self._hooks.emit(PrefixHit(request.request_id, hit.num_tokens, hit.block_ids))
+            is_skipped = request.sampling.skip_reading_prefix_cache and not hit.num_tokens
+            self._hooks.emit(PrefixHit(request.request_id, hit.num_tokens, hit.block_ids, is_skipped))
         if num_external and ExternalHit in self._hooks:
             self._hooks.emit(ExternalHit(request.request_id, num_external, request.is_loading))
         self._set_computed(request, hit.num_tokens if request.is_loading else num_computed)
@@ -151,7 +155,7 @@ class KVCacheManager:
 
         Blocks that have left a window are freed first, and stay free in any case.
         """
-        missing, num_slots = 0, self.num_slots(num_tokens)
+        missing, num_slots = 0, self.num_slots(request, num_tokens)
         for group in self.groups:
             group.drop_skipped(request, request.num_computed_tokens)
             needed = num_tokens if group.keeps_states else num_slots
@@ -169,7 +173,7 @@ class KVCacheManager:
         self.register(request, num_tokens, "allocated")
         return True
 
-    def num_slots(self, num_tokens: int) -> int:
+    def num_slots(self, request: Request, num_tokens: int) -> int:
         """Return how many slots a request has once a step is to compute its first num_tokens tokens: one each.
 
         Drafters have no states, so that room for their KV is none for states.
@@ -186,7 +190,7 @@ class KVCacheManager:
 
     def _extend(self, request: Request, num_tokens: int) -> None:
         """Append blocks to all tables; a state that goes on in another block is copied into it."""
-        num_slots = self.num_slots(num_tokens)
+        num_slots = self.num_slots(request, num_tokens)
         for group in self.groups:
             group.extend(request, num_tokens if group.keeps_states else num_slots)
             if copies := group.carry_over(request, num_tokens):

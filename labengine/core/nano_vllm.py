@@ -96,6 +96,8 @@ class EarlyHashManager(NanoKVCacheManager):
         Nothing is left to compute then, and the next token comes from the logits of the request before it in the batch
         (nano-vLLM issue 114).
         """
+        if request.sampling.skip_reading_prefix_cache:
+            return Hit(0, ((),))
         request.block_hashes.clear()
         request.links.clear()
         self.extend_hashes(request, request.num_tokens)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, NamedTuple
@@ -25,9 +26,14 @@ class Image(NamedTuple):
     identifier: str
 
 
+def images_before(images: Iterable[Image], end: int) -> tuple[Image, ...]:
+    """Return what of these images lies among the first `end` tokens."""
+    return tuple(image._replace(length=min(image.length, end - image.start)) for image in images if image.start < end)
+
+
 BlockKeys = tuple[tuple[str, str, int], ...]
 """Keys of one block: ("mm", the image's identifier, where it begins relative to the block's first token)."""
-FinishReason = Literal["stop", "length", "abort"]
+FinishReason = Literal["stop", "length", "abort", "moved"]
 
 
 class RequestStatus(StrEnum):

@@ -78,6 +78,8 @@ class RequestQueues:
                     request.num_generated_tokens,
                     leader_id,
                     request.priority,
+                    request.sampling.beams,
+                    tuple((image.start, image.length, image.identifier) for image in request.images),
                 )
             )
 
@@ -154,6 +156,10 @@ class RequestQueues:
     def finish(self, request: Request, reason: FinishReason) -> None:
         """End a request and free its blocks; their cached content can be hit until they are reused."""
         self.manager.free(request, "aborted" if reason == "abort" else "finished")
+        self.end(request, reason)
+
+    def end(self, request: Request, reason: FinishReason, *, holds_blocks: bool = False) -> None:
+        """Note a request's end. holds_blocks: True where its blocks are freed only later."""
         self._set(request, "num_computed_tokens", 0)
         self._set(request, "drafts", ())
         self._set(request, "status", RequestStatus.FINISHED)
@@ -164,7 +170,7 @@ class RequestQueues:
             self._set(request, name, [])
         request.planned_tables = ()
         if RequestFinished in self._hooks:
-            self._hooks.emit(RequestFinished(request.request_id, reason))
+            self._hooks.emit(RequestFinished(request.request_id, reason, holds_blocks))
 
     def _end_running(self, request: Request, reason: FinishReason) -> int:
         self._remove_running(request)

@@ -75,7 +75,7 @@ class StateGroup(KVCacheGroup):
 
     def last_hit_end(self, num_tokens: int, unit: int) -> int:
         """Return where a hit of an equal text ends, if hits end at multiples of `unit` tokens."""
-        if self.drops_last_block:  # that of attention, with which states agree
+        if self._config.drops_hit_blocks:  # those of attention, with which states agree
             return max(0, num_tokens // unit * unit - unit)
         return (num_tokens - 1) // unit * unit
 
@@ -181,6 +181,24 @@ class StateGroup(KVCacheGroup):
         if BlockAllocated in self._hooks:
             for index, block_id in enumerate(block_ids, len(table) - missing):
                 self._hooks.emit(BlockAllocated(block_id, request.request_id, self.index, index))
+
+    def add_external(self, request: Request, num_tokens: int) -> None:
+        """Append null entries and a block for the state after num_tokens tokens, which comes from another lab.
+
+        Scratch blocks come with the first step, as behind a hit.
+        """
+        table = request.block_tables[self.index]
+        index = (num_tokens - 1) // self.block_size
+        if index < len(table):
+            return
+        block_ids = self._take(request, 1)
+        if (num_skipped := index - len(table)) > 0:
+            if BlocksSkipped in self._hooks:
+                self._hooks.emit(BlocksSkipped(request.request_id, self.index, num_skipped))
+            self._extend_table(table, [self._pool.null_block] * num_skipped)
+        self._extend_table(table, block_ids)
+        if BlockAllocated in self._hooks:
+            self._hooks.emit(BlockAllocated(block_ids[0], request.request_id, self.index, index))
 
     def move(self, request: Request, index: int) -> None:
         """Move a scratch block from an entry that the running state has passed to the end of the table."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from labengine.config import ConfigError, EngineConfig, is_single_int, shown
-from labengine.core.beam_scheduler import BeamScheduler
 from labengine.core.connector import BlockTransfer, Connector
+from labengine.core.hand_over import HandOverScheduler
 from labengine.core.part_methods import class_name, definers
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request, RequestStatus
@@ -16,7 +16,7 @@ from labengine.core.step_plan import ScheduledRequest, StepPlan
 from labengine.events import BlocksLoaded, LoadFailed
 
 
-class TokenBudgetScheduler(BeamScheduler):
+class TokenBudgetScheduler(HandOverScheduler):
     """Any prefill may be cut into chunks. A request is admitted only if its whole prompt fits, and not in a step that
     preempted; max_num_seqs limits the running requests.
 
@@ -137,9 +137,10 @@ class TokenBudgetScheduler(BeamScheduler):
         NOT_ADMITTED when it does not fit.
         """
         if request.has_blocks:  # the external tier has delivered
-            num_tokens = min(request.num_tokens - request.num_computed_tokens, limit)
-            has_blocks = self.manager.allocate(request, request.num_computed_tokens + num_tokens)
-            return num_tokens if has_blocks else NOT_ADMITTED
+            num_left = self.num_admitted(request, request.num_computed_tokens, limit)
+            if num_left is NOT_ADMITTED:
+                return NOT_ADMITTED
+            return num_left if self.manager.allocate(request, request.num_computed_tokens + num_left) else NOT_ADMITTED
         hit = self.manager.find_prefix(request)
         self.manager.note_shared_prefix(request, hit)
         num_external = self.match_external(request, hit)

@@ -31,13 +31,16 @@ class VllmSpeculation(TokenBudgetScheduler):
     def refuse_what_it_lacks(self, config: EngineConfig, connector: Connector | None) -> None:
         """Raise ConfigError for settings with which vLLM fails, or whose effects are not modelled."""
         super().refuse_what_it_lacks(config, connector)
-        if config.num_drafts and connector is not None:
-            raise ConfigError("edition vllm has no external tier beside speculation; use edition 'labengine'")
         if 0 < config.long_prefill_token_threshold <= config.num_drafts:
             raise ConfigError(
                 f"long_prefill_token_threshold={config.long_prefill_token_threshold} is less than the "
                 f"{1 + config.num_drafts} tokens of a padded decode, for which vLLM 0.32 fails an assertion: give a "
                 "larger one, or edition 'labengine'"
+            )
+        if config.drafter == "mtp" and config.num_drafts > config.scheduler_block_size:
+            raise ConfigError(
+                f"num_drafts={config.num_drafts}: several modules of MTP read so many tokens ahead, and the block of "
+                f"{config.scheduler_block_size} tokens that a hit drops has to hold them: use larger blocks or fewer drafts"
             )
 
     @property
@@ -56,10 +59,26 @@ class VllmSpeculation(TokenBudgetScheduler):
 
     def num_plannable(self, request: Request) -> int:
         """Return how many tokens a step could compute, and still have a position for the token that it samples."""
-        num_tokens = super().num_plannable(request)
+        num_tokens = self.num_known(request) + self.num_affordable_drafts(request) - self.next_position(request)
         if self.config.max_model_len:
-            num_tokens = min(num_tokens, self.config.max_model_len - request.num_computed_tokens - 1)
+            num_tokens = min(num_tokens, self.config.max_model_len - self.next_position(request) - 1)
         return num_tokens
+
+    def num_known(self, request: Request) -> int:
+        """Return how many tokens a request has when its next step begins, without drafts."""
+        return len(request.token_ids)
+
+    def clipped(self, request: Request, start: int, num_tokens: int) -> int:
+        """Return how many tokens a chunk has: with MTP it ends before the tokens that the last module reads ahead, or
+        with the prompt.
+
+        0 where it would be none: the request waits for more of a step's budget.
+        """
+        num_tokens = super().clipped(request, start, num_tokens)
+        num_ahead = num_read_ahead(self.config)
+        if 0 < (num_left := request.num_tokens - start - num_tokens) < num_ahead:
+            num_tokens -= num_ahead - num_left
+        return max(num_tokens, 0)
 
     def _schedule_running(self, chunk: int, preempted: list[int]) -> list[ScheduledRequest]:
         were_prefilling = {request.request_id for request in self.running if request.is_prefilling}
@@ -112,7 +131,7 @@ class VllmSpeculation(TokenBudgetScheduler):
         """Raise ConfigError for a request that the pool could not hold with all its drafts and the drafter's KV."""
         super().refuse_what_never_fits(request)
         config, num_usable = self.config, self.manager.pool.num_usable
-        num_slots = self.manager.num_slots(request.max_kv_tokens + config.num_drafts)
+        num_slots = self.manager.num_slots(request, request.max_kv_tokens + config.num_drafts)
         if (needed := self.manager.num_blocks_needed(num_slots)) > num_usable:
             raise ConfigError(
                 f"with {config.num_drafts} drafts a prompt of {request.num_prompt_tokens} tokens with max_tokens="
@@ -129,11 +148,11 @@ class VllmSpeculationManager(KVCacheManager):
         self.num_lookahead: int | None = None
         """These slots, where an operation is replayed that names their number; None: as many as drafts."""
 
-    def num_slots(self, num_tokens: int) -> int:
-        """Return num_tokens and the drafter's slots, up to the longest request."""
+    def num_slots(self, request: Request, num_tokens: int) -> int:
+        """Return num_tokens and the drafter's slots, up to the longest request; none while its KV is still loaded."""
         config, num_lookahead = self._config, self.num_lookahead
         if num_lookahead is None:
-            num_lookahead = 0 if config.drafter == "lookup" else config.num_drafts
+            num_lookahead = 0 if config.drafter == "lookup" or request.is_loading else config.num_drafts
         return min(num_tokens + num_lookahead, config.max_model_len or num_tokens + num_lookahead)
 
     def take_copies(self) -> tuple[BlockCopy, ...]:
@@ -163,25 +182,35 @@ class VllmSpeculationManager(KVCacheManager):
         self._hooks.emit(BlockUnpinned(block_id, ref_count, end))
 
     def num_cacheable_tokens(self, group: KVCacheGroup, num_tokens: int) -> int:
-        """Return one block more where a hit drops its last block: it has to be found first."""
+        """Return one block more where a hit drops its last block: it has to be found first.
+
+        What several modules of MTP read ahead may be computed again, so it is not final.
+        """
+        num_final = max(0, num_tokens - max(0, num_read_ahead(self._config) - 1))
+        if len(self.groups) == 1:
+            return num_final
         aligned = super().num_cacheable_tokens(group, num_tokens)
-        if len(self.groups) == 1 or not aligned or not group.drops_last_block:
+        if not aligned or not group.drops_last_block:
             return aligned
-        return min(num_tokens, aligned + group.block_size)
+        return min(num_final, super().num_cacheable_tokens(group, num_final) + group.block_size)
+
+
+def num_read_ahead(config: EngineConfig) -> int:
+    """Return how many tokens behind a chunk its drafter reads: each module of MTP one more than the one before it."""
+    return config.num_drafts if config.drafter == "mtp" else 0
 
 
 class VllmPrefixLookup(PrefixLookup):
-    """With EAGLE each group drops the last block that it finds: the head needs hidden states of the tokens before.
+    """With EAGLE a group drops the last block that it finds: the head needs hidden states of the tokens before.
 
-    Of several groups each looks one block past the length that the others accept, and drops that block; where hits may
-    end inside a block, one link of the hash chain. Source: vLLM's HybridKVCacheCoordinator.find_longest_cache_hit
-    (0.32).
+    Of several groups each that drops one looks one block past the length that the others accept, and drops that block;
+    where hits may end inside a block, one link of the hash chain. Source: vLLM's
+    HybridKVCacheCoordinator.find_longest_cache_hit (0.32).
     """
 
     def longest_hit(self, request: Request, max_tokens: int) -> Hit:
         """Return the longest hit on at most max_tokens leading tokens, without what is dropped."""
-        drops_last = self._groups[0].drops_last_block
-        if not drops_last and not any(map(_ends_inside, self._groups)):
+        if not any(group.drops_last_block or _ends_inside(group) for group in self._groups):
             return super().longest_hit(request, max_tokens)
         if len(self._groups) == 1:
             (group,) = self._groups
@@ -199,7 +228,7 @@ class VllmPrefixLookup(PrefixLookup):
                 if first.has_every_shorter_hit and first.index in found:
                     num_tokens = min(num_tokens, lengths[first.index])
                     continue
-                before, drops = num_tokens, drops_last and first.index not in dropped
+                before, drops = num_tokens, first.drops_last_block and first.index not in dropped
                 limit = min(num_tokens + _margin(first), request.num_tokens) if drops else num_tokens
                 num_tokens, hits = _found(request, limit, siblings, drops=drops)
                 if drops:

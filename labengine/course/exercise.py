@@ -37,6 +37,8 @@ EXERCISES = {
     "hunt": "hunt",
     "your-policy": "your_own_policy",
     "sharing": "sharing",
+    "guessing": "guessing",
+    "states": "states",
 }
 """The course's exercises: the first half of their names, and the module of labengine.course.exercises."""
 

@@ -116,7 +116,7 @@ class OverlappedEngine(Engine):
     @rolls_back
     def step(self) -> StepReport:
         """Take one whole step, and schedule the next one while its forward pass runs."""
-        super()._refuse_while_busy("step()")
+        super().refuse_while_busy("step()")
         if self.gave_up or self.scheduler.is_idle:
             return super().step()
         with self._open_step, self._all_or_nothing():
@@ -271,9 +271,9 @@ class OverlappedEngine(Engine):
         ahead = self._ahead
         return super().num_used_blocks if ahead is None else ahead.num_used_blocks
 
-    def _refuse_while_busy(self, call: str) -> None:
+    def refuse_while_busy(self, call: str) -> None:
         """Roll anticipated work back before the engine is changed."""
-        super()._refuse_while_busy(call)
+        super().refuse_while_busy(call)
         self._roll_back_ahead()
 
     def _roll_back_ahead(self) -> None:

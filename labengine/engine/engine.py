@@ -30,6 +30,7 @@ from labengine.engine.runner import Runner
 from labengine.engine.transfers import Transfers
 from labengine.events import (
     EngineStarted,
+    Event,
     ForwardRan,
     SlotsWritten,
     StateAdvanced,
@@ -146,7 +147,7 @@ class Engine:
 
     def branch(self, request_id: int, seed: int | None = None, token_id: int | None = None) -> int:
         """Queue another continuation of a request from where it stands; return its id. Arguments as of `new_branch`."""
-        self._refuse_while_busy("branch()")
+        self.refuse_while_busy("branch()")
         request = self.new_branch(request_id, seed, token_id)
         with self._atomic_change():
             self.scheduler.branch(request, self.requests[request_id])
@@ -219,7 +220,7 @@ class Engine:
 
     def queue(self, request: Request, leader_id: int | None = None) -> None:
         """Put a new request into the waiting queue, or have it wait for the tokens of a leader."""
-        self._refuse_while_busy("add()")
+        self.refuse_while_busy("add()")
         with interrupts_deferred():
             self.num_added += 1
             if leader_id is None:
@@ -233,7 +234,7 @@ class Engine:
 
         Raises KeyError for an unknown id. A failing cancellation of a load is raised after the request has ended.
         """
-        self._refuse_while_busy("abort()")
+        self.refuse_while_busy("abort()")
         request = self.requests[request_id]
         if request.status is RequestStatus.FINISHED:
             return False
@@ -261,7 +262,7 @@ class Engine:
 
         When the external tier cannot deliver, the step is rolled back and attempted again without that load.
         """
-        self._refuse_while_busy("step()")
+        self.refuse_while_busy("step()")
         if self.scheduler.is_idle:
             self.report = StepReport(self.step_number)
             return
@@ -303,7 +304,7 @@ class Engine:
 
     def reset_prefix_cache(self) -> bool:
         """Forget all cached content, as after new weights; return False while a request holds blocks."""
-        self._refuse_while_busy("reset_prefix_cache()")
+        self.refuse_while_busy("reset_prefix_cache()")
         with self._atomic_change():
             return self.scheduler.manager.reset_prefix_cache()
 
@@ -435,16 +436,25 @@ class Engine:
     def _atomic_change(self) -> Iterator[None]:
         """Apply a change between two steps completely or not at all; its events are emitted when it is complete."""
         with interrupts_deferred():
-            self.journal.open()
-            with self.hooks.held() as events:
-                try:
-                    yield
-                except BaseException as error:
-                    self.journal.rollback()
-                    self._note_torn(error)
-                    raise
-            self.journal.commit()
+            with self.silent_change() as events:
+                yield
             self.hooks.emit_all(events)
+
+    @contextmanager
+    def silent_change(self) -> Iterator[list[Event]]:
+        """Apply a change between two steps completely or not at all; the caller emits its events after that.
+
+        The caller holds interrupts back.
+        """
+        self.journal.open()
+        with self.hooks.held() as events:
+            try:
+                yield events
+            except BaseException as error:
+                self.journal.rollback()
+                self._note_torn(error)
+                raise
+        self.journal.commit()
 
     def _note_failure(self, error: BaseException) -> None:
         """Emit StepFailed before the rollback: listeners see the state in which the exception was raised."""
@@ -472,7 +482,7 @@ class Engine:
         except Exception as failure:
             error.add_note(f"What the step had written could not be forgotten: {failure!r}. {_RECOVERY_HINT}")
 
-    def _refuse_while_busy(self, call: str) -> None:
+    def refuse_while_busy(self, call: str) -> None:
         if self.hooks.is_emitting:
             raise RuntimeError(f"{call} was called inside a hook listener: listeners look and never steer")
         if self._open_step.locked():

@@ -22,12 +22,18 @@ from typing import Any, Literal
 
 from labengine.config import ConfigError, GroupSpec
 from labengine.engine.recurrence_sizes import LayerState
-from labengine.engine.rope import RopeSpec, local_and_global_rope, partial_rope_spec, rope_spec
+from labengine.engine.rope import NO_ROPE, RopeSpec, local_and_global_rope, partial_rope_spec, rope_spec
 
 FULL, SLIDING, CONV, LINEAR = "full_attention", "sliding_attention", "conv", "linear_attention"
 """Values of config.json's layer_types; the last two are layers with a state."""
 
-DEFAULT_ROTARY_SHARE = {"bamba": 0.5, "qwen3_next": 0.25}
+MAMBA_NAMES = {"mamba": LINEAR, "attention": FULL}
+"""Granite's names of kinds in the files of before transformers 5."""
+
+DELTA_NETS = ("qwen3_next", "qwen3_5_text", "qwen3_5")
+"""Families that mix gated delta nets and attention."""
+
+DEFAULT_ROTARY_SHARE = {"bamba": 0.5, **dict.fromkeys(DELTA_NETS, 0.25)}
 """Families that rotate part of a head, and which part unless config.json says so."""
 
 LayerKind = int | Literal["full", "state"]
@@ -70,6 +76,8 @@ def layer_plan(raw: Mapping[str, Any], state: LayerState = ()) -> tuple[LayerSpe
         local, everywhere = local_and_global_rope(raw)
     elif (share := DEFAULT_ROTARY_SHARE.get(raw["model_type"])) is not None:
         local = everywhere = partial_rope_spec(raw, share)
+    elif raw["model_type"] == "granitemoehybrid" and raw.get("position_embedding_type") != "rope":
+        local = everywhere = NO_ROPE
     else:
         local = everywhere = rope_spec(raw)
     specs: dict[str, LayerSpec] = {FULL: AttentionSpec(None, everywhere)}
@@ -83,7 +91,7 @@ def _layer_types(raw: Mapping[str, Any]) -> list[str]:
     """Return the layer types of the file, else those of the family's rule."""
     layer_types = raw.get("layer_types")
     kinds = (
-        list(layer_types)
+        [MAMBA_NAMES.get(kind, kind) for kind in layer_types]
         if layer_types and raw["model_type"] not in ("mistral", "bamba")
         else _layer_types_by_rule(raw)
     )
@@ -105,9 +113,11 @@ def _layer_types_by_rule(raw: Mapping[str, Any]) -> list[str]:
         return [FULL if layer < first else SLIDING for layer in range(num_layers)]
     if family == "lfm2" and "full_attn_idxs" in raw:
         return [FULL if layer in raw["full_attn_idxs"] else CONV for layer in range(num_layers)]
+    if family == "granitemoehybrid":
+        return [LINEAR] * num_layers
     if family == "bamba":
         return [FULL if layer in raw.get("attn_layer_indices", ()) else LINEAR for layer in range(num_layers)]
-    if family == "qwen3_next":
+    if family in DELTA_NETS:
         interval = raw.get("full_attention_interval", 4)
         return [LINEAR if (layer + 1) % interval else FULL for layer in range(num_layers)]
     return [FULL] * num_layers

@@ -117,18 +117,13 @@ class NormThenGate(RMSNorm):
 
 
 class DeltaNet(nn.Module):
-    """The gated delta net of Qwen3-Next. Its matrices' rows are in order of the key heads:
-
-    qkvz  per key head: query, key, the values of its value heads, the gates of its value heads
-    ba    per key head: rates (b), then step sizes (a) of its value heads
-    """
+    """A gated delta net, as Qwen3.5 has it: queries, keys and values, gates, rates and step sizes from one matrix."""
 
     def __init__(self, hidden_size: int, sizes: DeltaNetSizes, eps: float) -> None:
         super().__init__()
         self.sizes = sizes
         values_size = sizes.num_value_heads * sizes.value_dim
-        self.qkvz = Linear(hidden_size, sizes.channels + values_size)
-        self.ba = Linear(hidden_size, 2 * sizes.num_value_heads)
+        self.build_inputs(hidden_size, values_size)
         self.conv = ChannelFilters(sizes.channels, sizes.kernel)
         self.A_log = nn.Parameter(torch.empty(sizes.num_value_heads))
         self.dt_bias = nn.Parameter(torch.empty(sizes.num_value_heads))
@@ -138,17 +133,22 @@ class DeltaNet(nn.Module):
     def forward(self, hidden: Tensor, states: LayerStates) -> Tensor:
         """Map [num_tokens, hidden_size] to the same shape, and advance the requests' states."""
         sizes = self.sizes
-        values_size = sizes.values_per_key * sizes.value_dim
-        by_key = self.qkvz(hidden).unflatten(-1, (sizes.num_key_heads, -1))
-        *mixed, gates = by_key.split((sizes.key_dim, sizes.key_dim, values_size, values_size), dim=-1)
-        rates, steps = self.ba(hidden).unflatten(-1, (sizes.num_key_heads, -1)).chunk(2, dim=-1)
-        rates, steps = rates.flatten(1), steps.flatten(1)
-        qkv = torch.cat([part.flatten(1) for part in mixed], dim=-1)
+        qkv, gates, rates, steps = self.inputs_of(hidden)
         scanned = states.joined([self._scanned(qkv, rates, steps, chunks, states) for chunks in states.chunks()])
         heads = torch.unflatten(scanned, -1, (sizes.num_value_heads, sizes.value_dim))
         normed = self.norm.gated(heads, gates.reshape(heads.shape))
         out: Tensor = self.out(normed.flatten(1))
         return out
+
+    def build_inputs(self, hidden_size: int, values_size: int) -> None:
+        """Make the matrices that `inputs_of` applies. values_size: numbers of all value heads."""
+        heads = self.sizes.num_value_heads
+        self.inputs = Linear(hidden_size, self.sizes.channels, values_size, heads, heads)
+
+    def inputs_of(self, hidden: Tensor) -> tuple[Tensor, ...]:
+        """Return the convolution's inputs, the gates (z), rates (b) and step sizes (a): [num_tokens, size] each."""
+        parts: tuple[Tensor, ...] = self.inputs(hidden).split(self.inputs.out_sizes, dim=-1)
+        return parts
 
     def _scanned(self, qkv: Tensor, rates: Tensor, steps: Tensor, chunks: Chunks, states: LayerStates) -> Tensor:
         """Return the scan's outputs of the chunks, [n, t, heads * value_dim]."""
@@ -174,6 +174,29 @@ class DeltaNet(nn.Module):
         """Bring queries or keys to length 1, and repeat each for its value heads: [n, t, value heads, key_dim]."""
         heads = torch.unflatten(heads, -1, (self.sizes.num_key_heads, self.sizes.key_dim))
         return unit_length(heads).repeat_interleave(self.sizes.values_per_key, dim=2)
+
+
+class DeltaNetByKeyHead(DeltaNet):
+    """The gated delta net of Qwen3-Next. Its matrices' rows are in order of the key heads:
+
+    qkvz  per key head: query, key, the values of its value heads, the gates of its value heads
+    ba    per key head: rates (b), then step sizes (a) of its value heads
+    """
+
+    def build_inputs(self, hidden_size: int, values_size: int) -> None:
+        """Make the two matrices."""
+        self.qkvz = Linear(hidden_size, self.sizes.channels + values_size)
+        self.ba = Linear(hidden_size, 2 * self.sizes.num_value_heads)
+
+    def inputs_of(self, hidden: Tensor) -> tuple[Tensor, ...]:
+        """Return them in the order of DeltaNet."""
+        sizes = self.sizes
+        values_size = sizes.values_per_key * sizes.value_dim
+        by_key = self.qkvz(hidden).unflatten(-1, (sizes.num_key_heads, -1))
+        *mixed, gates = by_key.split((sizes.key_dim, sizes.key_dim, values_size, values_size), dim=-1)
+        rates, steps = self.ba(hidden).unflatten(-1, (sizes.num_key_heads, -1)).chunk(2, dim=-1)
+        qkv = torch.cat([part.flatten(1) for part in mixed], dim=-1)
+        return qkv, gates.flatten(1), rates.flatten(1), steps.flatten(1)
 
 
 def unit_length(heads: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from torch.nn.functional import silu
 from labengine.engine.attention import StepAttention
 from labengine.engine.kv_tensors import KVTensors, LayerKV
 from labengine.engine.layer_plan import StateSpec
-from labengine.engine.mixers import DeltaNet, Mamba2, ShortConv
+from labengine.engine.mixers import DeltaNet, DeltaNetByKeyHead, Mamba2, ShortConv
 from labengine.engine.model_config import ModelConfig
 from labengine.engine.modules import Embedding, Linear, OffsetRMSNorm, RMSNorm, ScaledEmbedding, TiedLinear
 from labengine.engine.ops import Activation, HeadNorms, Ops, OpsSetting
@@ -24,7 +24,15 @@ from labengine.engine.ops.torch_ops import TorchOps, gelu_tanh
 from labengine.engine.rope import Rotation, Rotations
 from labengine.engine.states import LayerStates, StepStates
 from labengine.engine.step_tensors import StepTensors
-from labengine.engine.tensor_names import BAMBA_NAMES, GEMMA3_NAMES, LFM2_NAMES, LLAMA_NAMES, QWEN3_NEXT_NAMES
+from labengine.engine.tensor_names import (
+    BAMBA_NAMES,
+    GEMMA3_NAMES,
+    GRANITE_HYBRID_NAMES,
+    LFM2_NAMES,
+    LLAMA_NAMES,
+    QWEN3_5_NAMES,
+    QWEN3_NEXT_NAMES,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +135,7 @@ class QKNormAttention(Attention):
 
 
 class GatedAttention(QKNormAttention):
-    """QKNormAttention whose output is multiplied by the sigmoid of a gate per number (Qwen3-Next).
+    """QKNormAttention whose output is multiplied by the sigmoid of a gate per number (Qwen3-Next, Qwen3.5).
 
     The matrix has each query head's gate below the head itself.
     """
@@ -159,6 +167,7 @@ class DecoderLayer(nn.Module):
         self.attention = family.attention(config, family.norm)
         self.mlp_norm = family.norm(config.hidden_size, config.rms_norm_eps)
         self.mlp = MLP(config, family.activation)
+        self.multiplier = config.multipliers.residual
 
     def forward(self, stream: Tensor, part: Tensor | None, step: LayerStep) -> tuple[Tensor, Tensor]:
         """Return the stream, and the part still to be added to it; all are [num_tokens, hidden_size]."""
@@ -167,8 +176,8 @@ class DecoderLayer(nn.Module):
 
     def after_attention(self, stream: Tensor, attended: Tensor, step: LayerStep) -> tuple[Tensor, Tensor]:
         """Return what `forward` returns, from the stream and the attention's output."""
-        normed, stream = step.ops.add_norm(stream, attended, self.mlp_norm)
-        return stream, self.mlp(normed, step)
+        normed, stream = step.ops.add_norm(stream, multiplied(attended, self.multiplier), self.mlp_norm)
+        return stream, multiplied(self.mlp(normed, step), self.multiplier)
 
 
 class SandwichLayer(DecoderLayer):
@@ -186,6 +195,11 @@ class SandwichLayer(DecoderLayer):
         return stream, step.ops.norm(self.mlp(normed, step), self.mlp_out_norm)
 
 
+def multiplied(part: Tensor, multiplier: float) -> Tensor:
+    """Return part * multiplier: the tensor itself for 1, which most models have."""
+    return part if multiplier == 1.0 else part * multiplier
+
+
 class StateLayer(nn.Module):
     """A decoder layer that mixes tokens through a state in place of attention."""
 
@@ -196,12 +210,14 @@ class StateLayer(nn.Module):
         self.mixer = family.mixer(config.hidden_size, config.recurrence, config.rms_norm_eps)
         self.mlp_norm = family.norm(config.hidden_size, config.rms_norm_eps)
         self.mlp = MLP(config, family.activation)
+        self.multiplier = config.multipliers.residual
 
     def forward(self, stream: Tensor, part: Tensor | None, step: StateLayerStep) -> tuple[Tensor, Tensor]:
         """Return the stream, and the part still to be added to it; all are [num_tokens, hidden_size]."""
         normed, stream = step.ops.add_norm(stream, part, self.mixer_norm)
-        normed, stream = step.ops.add_norm(stream, self.mixer(normed, step.states), self.mlp_norm)
-        return stream, self.mlp(normed, step)
+        mixed = multiplied(self.mixer(normed, step.states), self.multiplier)
+        normed, stream = step.ops.add_norm(stream, mixed, self.mlp_norm)
+        return stream, multiplied(self.mlp(normed, step), self.multiplier)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +232,11 @@ class Family:
     mixer: Callable[[int, Any, float], nn.Module] | None = None
     """Of the layers with a state: by hidden size, the config's recurrence sizes, and the norms' eps."""
     names: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: LLAMA_NAMES)
+    root: str = "model"
+    """What all names of the files but lm_head's begin with; other programs' tensors do not."""
 
+
+QWEN3_5 = Family(norm=OffsetRMSNorm, attention=GatedAttention, mixer=DeltaNet, names=QWEN3_5_NAMES)
 
 FAMILIES = {
     "llama": Family(),
@@ -232,7 +252,10 @@ FAMILIES = {
     ),
     "lfm2": Family(attention=QKNormAttention, mixer=ShortConv, names=LFM2_NAMES),
     "bamba": Family(mixer=Mamba2, names=BAMBA_NAMES),
-    "qwen3_next": Family(norm=OffsetRMSNorm, attention=GatedAttention, mixer=DeltaNet, names=QWEN3_NEXT_NAMES),
+    "granitemoehybrid": Family(mixer=Mamba2, names=GRANITE_HYBRID_NAMES),
+    "qwen3_next": Family(norm=OffsetRMSNorm, attention=GatedAttention, mixer=DeltaNetByKeyHead, names=QWEN3_NEXT_NAMES),
+    "qwen3_5_text": QWEN3_5,
+    "qwen3_5": replace(QWEN3_5, root="model.language_model"),
 }
 
 
@@ -303,7 +326,7 @@ class PagedModel(nn.Module):
         model, at the step's positions. ops: computes everything but attention and recurrences; it must have adopted the
         model. out: memory for the logits, else they are allocated.
         """
-        stream: Tensor = self.embedding(step.token_ids)
+        stream = multiplied(self.embedding(step.token_ids), self.config.multipliers.embedding)
         part: Tensor | None = None
         for index, (layer, spec) in enumerate(zip(self.layers, self.config.layers, strict=True)):
             of_group = attention[kv.layer_groups[index]]
@@ -322,5 +345,7 @@ class PagedModel(nn.Module):
 
     def logits(self, normed: Tensor, out: Tensor | None = None) -> Tensor:
         """Return the logits of normed rows, float32, in `out` if that is given."""
-        logits: Tensor = self.lm_head(normed)
+        logits = self.lm_head(normed)
+        if self.config.multipliers.logits != 1.0:
+            logits = logits / self.config.multipliers.logits
         return logits.float() if out is None else out.copy_(logits)

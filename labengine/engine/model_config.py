@@ -9,7 +9,14 @@ from typing import Any
 
 from labengine.config import ConfigError, GroupSpec
 from labengine.engine.layer_plan import AttentionSpec, LayerSpec, StateSpec, kv_groups, layer_plan
-from labengine.engine.model_files.config_file import SCHEMAS, ConfigFields, Gemma3Fields, GenerationFields, TokenFields
+from labengine.engine.model_files.config_file import (
+    SCHEMAS,
+    ConfigFields,
+    Gemma3Fields,
+    GenerationFields,
+    GraniteHybridFields,
+    TokenFields,
+)
 from labengine.engine.model_files.json_file import errors_about, read_object, shown, validated
 from labengine.engine.recurrence_sizes import LayerState, RecurrenceSizes
 from labengine.engine.rope import RopeSpec
@@ -29,11 +36,25 @@ _ONLY: dict[str, dict[str, Any]] = {
     "gemma3_text": _GEMMA3,
     "lfm2": {"conv_bias": False},
     "bamba": {**_LLAMA_LIKE, "mamba_proj_bias": False},
+    "granitemoehybrid": {**_LLAMA_LIKE, "mamba_proj_bias": False},
     "qwen3_next": _LLAMA_LIKE,
+    "qwen3_5_text": {**_LLAMA_LIKE, "attn_output_gate": True},
+    "qwen3_5": {**_LLAMA_LIKE, "attn_output_gate": True},
 }
 """Per model type: settings that change the computation, with the one supported value."""
 
 SUPPORTED_MODEL_TYPES = tuple(_ONLY)
+
+
+@dataclass(frozen=True, slots=True)
+class Multipliers:
+    """What a Granite model multiplies by; 1 changes nothing."""
+
+    embedding: float = 1.0
+    residual: float = 1.0
+    """Of what each layer's two halves add to the stream."""
+    logits: float = 1.0
+    """A divisor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +77,7 @@ class ModelConfig:
     max_model_len: int
     tie_word_embeddings: bool
     eos_token_ids: frozenset[int]
+    multipliers: Multipliers = Multipliers()
 
     @property
     def num_layers(self) -> int:
@@ -96,7 +118,7 @@ class ModelConfig:
     def load(cls, model_dir: Path) -> ModelConfig:
         """Read config.json and generation_config.json. Raises ConfigError for a model this engine cannot compute."""
         path = model_dir / "config.json"
-        raw = read_object(path)
+        raw = _of_text(read_object(path))
         with errors_about(path):
             _refuse_unsupported(raw)
         fields = validated(SCHEMAS[raw["model_type"]], raw, path)
@@ -109,7 +131,12 @@ class ModelConfig:
     @classmethod
     def _of(cls, fields: ConfigFields, layers: tuple[LayerSpec, ...], eos_token_ids: frozenset[int]) -> ModelConfig:
         head_dim = fields.head_dim or fields.hidden_size // fields.num_attention_heads
-        scale_of = fields.query_pre_attn_scalar if isinstance(fields, Gemma3Fields) else head_dim
+        scale, multipliers = head_dim**-0.5, Multipliers()
+        if isinstance(fields, Gemma3Fields):
+            scale = fields.query_pre_attn_scalar**-0.5
+        elif isinstance(fields, GraniteHybridFields):
+            scale = fields.attention_multiplier
+            multipliers = Multipliers(fields.embedding_multiplier, fields.residual_multiplier, fields.logits_scaling)
         return cls(
             model_type=fields.model_type,
             vocab_size=fields.vocab_size,
@@ -120,11 +147,12 @@ class ModelConfig:
             num_heads=fields.num_attention_heads,
             num_kv_heads=fields.num_key_value_heads or fields.num_attention_heads,
             head_dim=head_dim,
-            attention_scale=scale_of**-0.5,
+            attention_scale=scale,
             rms_norm_eps=fields.rms_norm_eps,
             max_model_len=fields.max_position_embeddings,
             tie_word_embeddings=fields.is_tied,
             eos_token_ids=eos_token_ids,
+            multipliers=multipliers,
         )
 
 
@@ -145,6 +173,15 @@ def _end_tokens(fields: TokenFields, vocab_size: int) -> frozenset[int]:
     if ids and max(ids) >= vocab_size:
         raise ConfigError(f"eos_token_id {max(ids)} should be below vocab_size, which is {vocab_size}")
     return ids
+
+
+def _of_text(raw: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a multimodal file's language model: text alone is computed."""
+    text = raw.get("text_config")
+    if raw.get("model_type") != "qwen3_5" or not isinstance(text, dict):
+        return raw
+    is_tied = bool(raw.get("tie_word_embeddings") or text.get("tie_word_embeddings"))  # either place may say so
+    return {**text, "model_type": "qwen3_5", "tie_word_embeddings": is_tied}
 
 
 def _refuse_unsupported(raw: Mapping[str, Any]) -> None:

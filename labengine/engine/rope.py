@@ -53,6 +53,10 @@ class RopeSpec:
         return torch.lerp(frequencies / self.factor, frequencies, keep.clamp(0.0, 1.0))
 
 
+NO_ROPE = RopeSpec(1.0, share=0.0)
+"""Nothing is rotated: position is known from the layers with a state (Granite 4)."""
+
+
 def rope_spec(raw: Mapping[str, Any]) -> RopeSpec:
     """Read the rope from config.json: rope_parameters (transformers 5), or rope_theta and rope_scaling (before)."""
     settings: Mapping[str, Any] = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
@@ -133,6 +137,8 @@ class Rotation:
         The dimensions behind the rotated ones stay.
         """
         size = self.cos.shape[-1]
+        if not size:
+            return heads
         first, second, *rest = torch.split(heads.float(), size, dim=-1)
         rotated = torch.cat((first * self.cos - second * self.sin, second * self.cos + first * self.sin, *rest), dim=-1)
         return rotated.to(heads.dtype)

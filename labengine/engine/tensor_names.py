@@ -1,6 +1,7 @@
 """Names of tensors in the files of each family: a layer's parts here, and what is stacked in each, top to bottom.
 
-"norm" is the model's last norm, whose name is below `model`, as a layer's are below `model.layers.N`.
+"norm" is the model's last norm, whose name is below `model` (or the family's root), as a layer's are below
+`model.layers.N`.
 """
 
 from __future__ import annotations
@@ -55,11 +56,34 @@ BAMBA_NAMES = {
     "mlp.down": ("feed_forward.down_proj",),
 }
 
+GRANITE_HYBRID_NAMES = {
+    **BAMBA_NAMES,
+    "norm": ("norm",),
+    "mlp_norm": ("post_attention_layernorm",),
+    "mlp.gate_up": ("shared_mlp.input_linear",),
+    "mlp.down": ("shared_mlp.output_linear",),
+}
+
 QWEN3_NEXT_NAMES = {
     **LLAMA_NAMES,
     "mixer": ("linear_attn",),
     "mixer.qkvz": ("linear_attn.in_proj_qkvz",),
     "mixer.ba": ("linear_attn.in_proj_ba",),
+    "mixer.conv": ("linear_attn.conv1d",),
+    "mixer.norm": ("linear_attn.norm",),
+    "mixer.out": ("linear_attn.out_proj",),
+    "mixer_norm": ("input_layernorm",),
+}
+
+QWEN3_5_NAMES = {
+    **LLAMA_NAMES,
+    "mixer": ("linear_attn",),
+    "mixer.inputs": (
+        "linear_attn.in_proj_qkv",
+        "linear_attn.in_proj_z",
+        "linear_attn.in_proj_b",
+        "linear_attn.in_proj_a",
+    ),
     "mixer.conv": ("linear_attn.conv1d",),
     "mixer.norm": ("linear_attn.norm",),
     "mixer.out": ("linear_attn.out_proj",),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock, RLock
@@ -16,11 +16,10 @@ from torch import Tensor, nn
 from labengine.config import ConfigError
 from labengine.engine.fingerprint import ModelFiles
 from labengine.engine.mapped_memory import MappedMemory, ReusedMemory, mapped_zeros
-from labengine.engine.model import FAMILIES, PagedModel
+from labengine.engine.model import FAMILIES, Family, PagedModel
 from labengine.engine.model_files.tensor_files import DTYPES, StoredTensor, StoredTensors, open_tensors
 from labengine.engine.modules import Linear, Matrix, can_compute
 
-TOP_NAMES = {"embedding": "model.embed_tokens", "lm_head": "lm_head"}
 LM_HEAD = "lm_head.weight"
 WIDER = {
     torch.float16: "use dtype='bfloat16' or 'float32'",
@@ -28,8 +27,6 @@ WIDER = {
     torch.float32: "no dtype of the engine holds them",
 }
 """What to do about numbers that do not fit."""
-UNUSED = re.compile(r".*\.rotary_emb\.inv_freq|(?!model\.|lm_head\.).*")
-"""Tensors that may be there unread: ropes, which config.json defines, and other programs' tensors."""
 
 
 def check_weights(model: PagedModel, model_dir: Path) -> None:
@@ -42,8 +39,10 @@ def check_weights(model: PagedModel, model_dir: Path) -> None:
         for name, shape in shapes.items():
             _check_tensor(_named(tensors, name, model_dir), shape)
         may_be_there = {LM_HEAD} if model.config.tie_word_embeddings else set()
+        unused = re.compile(rf".*\.rotary_emb\.inv_freq|(?!{re.escape(_family(model).root)}\.|lm_head\.).*")
+        # Ropes, which config.json defines, and other programs' tensors.
         for name in sorted(tensors.keys() - shapes.keys() - may_be_there):
-            if not UNUSED.fullmatch(name):
+            if not unused.fullmatch(name):
                 raise ConfigError(f"{tensors[name].path} holds the tensor {name}, for which config.json has no place")
 
 
@@ -79,12 +78,11 @@ def load_weights(
 
     packing: the matrices are kept packed only; see Matrix. Raises ConfigError for bad values.
     """
-    names = FAMILIES[model.config.model_type].names
     memory, scratch = MappedMemory(), ReusedMemory()
     with open_tensors(model_dir) as tensors:
         _check_tied(model, tensors)
         for name, _ in list(model.named_parameters()):
-            sources = [_named(tensors, source, model_dir) for source in source_names(name, names)]
+            sources = [_named(tensors, source, model_dir) for source in source_names(name, _family(model))]
             owner, _, leaf = name.rpartition(".")
             module = model.get_submodule(owner)
             if packing is not None and isinstance(module, Matrix):
@@ -132,32 +130,37 @@ def _filled(memory: Tensor, sources: Sequence[StoredTensor], rows: slice = slice
     return memory
 
 
-def source_names(parameter: str, names: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+def source_names(parameter: str, family: Family) -> tuple[str, ...]:
     """Return the files' names for one parameter, e.g. q, k and v of layer 0 for layers.0.attention.qkv.weight."""
     path, _, leaf = parameter.rpartition(".")
-    if path in TOP_NAMES:
-        return (f"{TOP_NAMES[path]}.{leaf}",)
+    if path == "lm_head":
+        return (f"lm_head.{leaf}",)
+    if path == "embedding":
+        return (f"{family.root}.embed_tokens.{leaf}",)
     if path == "norm":
-        return tuple(f"model.{source}.{leaf}" for source in names[path])
+        return tuple(f"{family.root}.{source}.{leaf}" for source in family.names[path])
     _, layer, part = path.split(".", 2)
-    return tuple(f"model.layers.{layer}.{source}.{leaf}" for source in names[part])
+    return tuple(f"{family.root}.layers.{layer}.{source}.{leaf}" for source in family.names[part])
+
+
+def _family(model: PagedModel) -> Family:
+    return FAMILIES[model.config.model_type]
 
 
 def _expected_shapes(model: PagedModel) -> dict[str, tuple[int, ...]]:
     """Return the shape of each tensor of the files, by its name there."""
-    names = FAMILIES[model.config.model_type].names
     return {
         source: shape
         for name, parameter in model.named_parameters()
-        for source, shape in zip(source_names(name, names), _shapes(model, name, parameter), strict=True)
+        for source, shape in _sources(model, name, parameter)
     }
 
 
-def _shapes(model: PagedModel, name: str, parameter: Tensor) -> Iterator[tuple[int, ...]]:
-    """Yield the shapes of the tensors stacked in a parameter, top to bottom."""
-    owner = model.get_submodule(name.rpartition(".")[0])
-    sizes = owner.out_sizes if isinstance(owner, Linear) else parameter.shape[:1]
-    return ((size, *parameter.shape[1:]) for size in sizes)
+def _sources(model: PagedModel, name: str, parameter: Tensor) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield names and shapes of the tensors stacked in a parameter, top to bottom; it may be stacked in the file."""
+    owner, names = model.get_submodule(name.rpartition(".")[0]), source_names(name, _family(model))
+    sizes = owner.out_sizes if isinstance(owner, Linear) and len(names) > 1 else parameter.shape[:1]
+    return ((source, (size, *parameter.shape[1:])) for source, size in zip(names, sizes, strict=True))
 
 
 def _named(tensors: StoredTensors, name: str, model_dir: Path) -> StoredTensor:
@@ -182,7 +185,7 @@ def _check_tied(model: PagedModel, tensors: StoredTensors) -> None:
     """Check that a tied model's files hold no other output matrix than the embedding."""
     if not model.config.tie_word_embeddings or LM_HEAD not in tensors:
         return
-    head, embedding = tensors[LM_HEAD], tensors["model.embed_tokens.weight"]
+    head, embedding = tensors[LM_HEAD], tensors[f"{_family(model).root}.embed_tokens.weight"]
     if head.shape != embedding.shape or not torch.equal(head.read(), embedding.read()):
         raise ConfigError(
             f"{head.path}: {LM_HEAD} is not {embedding.name}, but config.json says tie_word_embeddings=true; "

@@ -12,6 +12,7 @@ from labengine.config import (
     EngineConfig,
     GroupSpec,
     SamplingParams,
+    checked_bool,
     checked_call,
     checked_int,
     checked_token_ids,
@@ -19,6 +20,7 @@ from labengine.config import (
     shown,
 )
 from labengine.core.editions import edition as edition_named
+from labengine.core.editions import with_policy
 from labengine.core.parts import Parts
 from labengine.core.proposer import Proposer
 from labengine.core.request import Request
@@ -44,10 +46,11 @@ def simulate(
     """Run a workload on the simulated model; return one snapshot per step, `step` being the workload's clock from 0.
 
     workload: {num_blocks, block_size, max_num_seqs, max_num_batched_tokens, requests: [{step, prompt: [ids],
-    max_tokens, salt?, priority?, arrival?}], groups?: [{kind, block_size?, window?}], watermark?,
-    long_prefill_token_threshold?, retention_interval?, hash_block_size?, policy?, max_model_len?}. A request joins
-    before the step of its `step`; requests are numbered from 0 in list order; while nothing waits or runs the clock
-    jumps to the next arrival. A request's `arrival` is its place among those of equal priority, by default its number.
+    max_tokens, salt?, priority?, arrival?, skip_reading_prefix_cache?}], groups?: [{kind, block_size?, window?,
+    eagle?}], watermark?, long_prefill_token_threshold?, retention_interval?, hash_block_size?, policy?,
+    max_model_len?}. A request joins before the step of its `step`; requests are numbered from 0 in list order;
+    while nothing waits or runs the clock jumps to the next arrival. A request's `arrival` is its place among those
+    of equal priority, by default its number.
     Raises ValueError, before the first step, for a request that can never fit and for unknown keys. hooks: their
     listeners receive every event of the run. edition: its name, or Parts in place of those of `labengine`. speculation:
     what guesses tokens, as Lab takes it.
@@ -77,7 +80,7 @@ def simulate(
 
 def _parts(edition: str | Parts, policy: str) -> Parts:
     if isinstance(edition, Parts):
-        return edition.overriding(edition_named("labengine", policy))
+        return with_policy(edition, "labengine", policy)
     return edition_named(edition, policy)
 
 
@@ -85,10 +88,12 @@ def _arrivals(workload: Mapping[str, Any], engine: Engine) -> deque[tuple[int, R
     """Return (step, request) in the order of joining; every request is checked before the first one joins."""
     arrivals = []
     for request_id, wanted in enumerate(_rows("requests", workload["requests"])):
-        _check_keys(f"request {request_id}", wanted, _REQUEST_KEYS, {"salt", "priority", "arrival"})
+        optional = {"salt", "priority", "arrival", "skip_reading_prefix_cache"}
+        _check_keys(f"request {request_id}", wanted, _REQUEST_KEYS, optional)
         if not is_single_int(wanted["step"]) or wanted["step"] < 0:
             raise ConfigError(f"request {request_id}: step must be an integer from 0, got {wanted['step']!r}")
-        sampling = SamplingParams(max_tokens=wanted["max_tokens"], ignore_eos=True)
+        skips = wanted.get("skip_reading_prefix_cache", False)
+        sampling = SamplingParams(wanted["max_tokens"], ignore_eos=True, skip_reading_prefix_cache=skips)
         prompt, priority = checked_token_ids(wanted["prompt"]), wanted.get("priority", 0)
         request = engine.new_request(request_id, prompt, sampling, wanted.get("salt"), (), priority)
         request.arrival = checked_int("arrival", wanted.get("arrival", request_id))
@@ -103,6 +108,7 @@ def _config(workload: Mapping[str, Any], speculation: Proposer | None) -> Engine
         groups=group_specs(workload),
         max_num_seqs=workload["max_num_seqs"],
         max_num_batched_tokens=workload["max_num_batched_tokens"],
+        eagle_groups=eagle_groups(workload),
         num_drafts=0 if speculation is None else speculation.num_drafts,
         drafter=getattr(speculation, "drafter", "lookup"),
         **{key: workload[key] for key in _SETTINGS if workload.get(key) is not None},
@@ -115,12 +121,18 @@ def group_specs(workload: Mapping[str, Any]) -> tuple[GroupSpec, ...]:
     return tuple(_group_spec(f"group {index}", group, workload["block_size"]) for index, group in enumerate(groups))
 
 
+def eagle_groups(workload: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the indices of the workload's groups that are marked as the drafter's: "eagle": true."""
+    groups = workload.get("groups") or ()
+    return tuple(index for index, group in enumerate(groups) if checked_bool("eagle", group.get("eagle", False)))
+
+
 def _group_spec(what: str, group: Any, block_size: int) -> GroupSpec:
     if isinstance(group, Mapping) and "type" in group:
         kind = {"full": "full", "swa": "sliding_window", "mamba": "state"}.get(str(group["type"]), group["type"])
         renamed = {"sliding_window": "window"}
         group = {"kind": kind, **{renamed.get(key, key): value for key, value in group.items() if key != "type"}}
-    _check_keys(what, group, {"kind"}, {"block_size", "window"})
+    _check_keys(what, group, {"kind"}, {"block_size", "window", "eagle"})
     return GroupSpec(group.get("block_size", block_size), group["kind"], group.get("window"))
 
 

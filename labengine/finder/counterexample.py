@@ -45,6 +45,8 @@ from labengine.session.saved.facts import facts_of
 from labengine.session.saved.regression import NO_RULE, RegressionTest
 from labengine.session.saved.tier import base_connector, maker_text
 
+_DERIVED = ("hash_block_size", "num_drafts", "drafter")
+"""Settings of an engine that a lab takes from others."""
 MORE_STEPS = 20
 """Steps that show a run without an end."""
 
@@ -202,8 +204,10 @@ class Counterexample:
         changed = {
             field.name: value
             for field in fields(config)
-            if (value := getattr(config, field.name)) != field.default and field.name != "hash_block_size"
+            if (value := getattr(config, field.name)) != field.default and field.name not in _DERIVED
         }
+        if scope.proposer is not None:
+            changed["speculation"] = scope.proposer
         if len(config.groups) == 1:
             del changed["groups"]
             changed["block_size"] = config.groups[0].block_size

@@ -19,10 +19,11 @@ from labengine.finder.counterexample import Counterexample
 from labengine.finder.endings import interrupts_named
 from labengine.finder.judgement import GRAVE as GRAVE
 from labengine.finder.judgement import KINDS, Judgement
+from labengine.finder.kind_scopes import kind_scopes, priority_scopes
 from labengine.finder.limits import SearchEndedError, can_fork
 from labengine.finder.report import SearchReport
 from labengine.finder.sandbox import Kind
-from labengine.finder.scopes import KEYS, Scope, large_scopes, priority_scopes, small_scopes
+from labengine.finder.scopes import KEYS, Scope, large_scopes, small_scopes
 from labengine.finder.search import Found, SearchCounts, Task
 from labengine.finder.suspects import suspects_of
 from labengine.finder.workers import NOT_ENDED, Message, in_executor, in_processes, in_this_process
@@ -85,10 +86,10 @@ def find(
     bounds = _checked_settings(settings)
     if scopes is None:
         tenants = _checked_keys(extra_keys)
-        small, large = small_scopes(tenants, **bounds), large_scopes(tenants, **bounds)
+        found = [(small_scopes(tenants, **bounds), large_scopes(tenants, **bounds)), kind_scopes(**bounds)]
         if judgement.suspects.know_priorities:
-            more_small, more_large = priority_scopes(**bounds)
-            small, large = small + more_small, large + more_large
+            found.append(priority_scopes(**bounds))
+        small, large = (sum(scopes, ()) for scopes in zip(*found, strict=True))
     else:
         small = large = _checked_scopes(scopes)
     if not set(judgement.kinds) & set(GRAVE):

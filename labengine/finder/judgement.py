@@ -48,8 +48,9 @@ class Judgement:
         """Return an empty sandbox of the suspects, or of other parts."""
         if parts is None:
             maker = self.suspects.make_connector or _maker(scope)
-            return Sandbox(scope.config, self.suspects.parts, maker, repeats=scope.repeats, overrides=self.overrides)
-        return Sandbox(scope.config, parts, _maker(scope), repeats=scope.repeats)
+            more = {"proposer": scope.proposer, "repeats": scope.repeats, "overrides": self.overrides}
+            return Sandbox(scope.config, self.suspects.parts, maker, **more)
+        return Sandbox(scope.config, parts, _maker(scope), proposer=scope.proposer, repeats=scope.repeats)
 
     def of(self, case: Case, sandbox: Sandbox | None = None) -> tuple[Finding, Case] | None:
         """Run a workload to its end; return the gravest finding that counts, and the workload up to it."""

@@ -13,7 +13,7 @@ def drain(sandbox: Sandbox, ending: set[int] | None = None, num_before: int = 0)
     """Take steps until the engine is idle; return what went wrong, and the steps taken.
 
     An engine decides by its state alone. A state that comes back after some steps comes back for ever: a cycle of one
-    step is a deadlock, a longer one a livelock. ending: states that are known to come to an end; those met are added.
+    step is a deadlock, a longer one a livelock. So is a request in no queue, once nothing is left to do. ending: states that are known to come to an end; those met are added.
     num_before: operations before the first step, by which the sandbox's `on_begin` numbers the steps.
     """
     known: set[int] = set() if ending is None else ending
@@ -31,6 +31,8 @@ def drain(sandbox: Sandbox, ending: set[int] | None = None, num_before: int = 0)
         finding = sandbox.do(steps[-1])
         if finding is not None:
             return finding, tuple(steps)
+    if sandbox.engine.scheduler.is_idle and (left := _unfinished(sandbox.engine)):
+        return Finding("liveness", f"nothing waits and nothing runs, and {left} for ever", "liveness"), tuple(steps)
     known.update(seen)
     return None, tuple(steps)
 
@@ -44,11 +46,15 @@ def _cycle(sandbox: Sandbox, length: int) -> str:
 
 
 def _waiting(engine: Engine) -> str:
+    return f"{_unfinished(engine)}; {engine.scheduler.manager.pool.num_free} blocks are free"
+
+
+def _unfinished(engine: Engine) -> str:
+    """Return the requests that have not finished, and what they hold; empty for none."""
     lines = []
     for request_id, request in engine.requests.items():
         if request.status is not RequestStatus.FINISHED:
             held = request.num_table_entries
             loads = " and waits for a load" if request.is_loading else ""
             lines.append(f"request {request_id} is {request.status} with {held} block table entries{loads}")
-    pool = engine.scheduler.manager.pool
-    return f"{'; '.join(lines)}; {pool.num_free} blocks are free"
+    return "; ".join(lines)

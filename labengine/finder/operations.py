@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from labengine.config import SamplingParams
-from labengine.core.request import ExtraKeys, RequestStatus
+from labengine.core.request import ExtraKeys, Image, RequestStatus
 from labengine.engine.engine import Engine
 from labengine.finder.repeats import fork, rewind
 from labengine.lab import Lab
@@ -20,36 +20,69 @@ BrokenPhase = Literal["schedule", "forward", "sample"]
 class Add:
     """A request is queued. Its tokens are sampled by position alone, so that equal prompts go on alike."""
 
-    what: ClassVar[str] = "requests"
     token_ids: tuple[int, ...]
     max_tokens: int = 1
     salt: str | None = None
     keys: ExtraKeys = ()
     """Extra keys, as an adapter's name."""
     priority: int = 0
+    n: int = 1
+    """Answers to the prompt. Each has a seed of its own, and so other tokens."""
+    beams: int = 1
+    images: tuple[Image, ...] = ()
+
+    @property
+    def what(self) -> str:
+        """What is queued, in words of the report."""
+        return "beam searches" if self.beams > 1 else "several answers" if self.n > 1 else "requests"
+
+    @property
+    def num_requests(self) -> int:
+        """Requests that it takes: one per answer, or per beam."""
+        return max(self.n, self.beams)
 
     def do(self, engine: Engine) -> None:
-        """Queue the request. Raises ConfigError for one that never fits."""
-        sampling = SamplingParams(max_tokens=self.max_tokens, ignore_eos=True, seed=0)
-        engine.add(self.token_ids, sampling, self.salt, self.keys, priority=self.priority)
+        """Queue the requests. Raises ConfigError for what never fits, or what these parts do not know."""
+        if self.n > 1:
+            engine.scheduler.refuse_forks(self.n)
+        leader = None
+        for number in range(self.num_requests):
+            seed = None if self.beams > 1 else number  # a search draws nothing
+            sampling = SamplingParams(max_tokens=self.max_tokens, ignore_eos=True, seed=seed, beams=self.beams)
+            keys = self.salt, self.keys, leader, self.priority, self.images
+            added = engine.add(self.token_ids, sampling, *keys)
+            leader = added if leader is None else leader
 
     def play(self, lab: Lab) -> None:
         """Do the same in a lab."""
         lab.add(
             token_ids=self.token_ids,
             max_tokens=self.max_tokens,
-            seed=0,
+            seed=None if self.beams > 1 else 0,
             ignore_eos=True,
             cache_salt=self.salt,
             extra_keys=dict(self.keys) or None,
             priority=self.priority,
+            n=self.n if self.n > 1 else None,
+            beams=self.beams,
+            images=self._images,
         )
 
+    @property
+    def _images(self) -> dict[int, tuple[str, int]] | None:
+        """The images as Lab.add takes them."""
+        return {image.start: (image.identifier, image.length) for image in self.images} or None
+
     def __str__(self) -> str:
-        more = f", cache_salt={self.salt!r}" if self.salt else ""
+        more = "" if self.beams > 1 else ", seed=0"
+        more += ", ignore_eos=True"
+        more += f", cache_salt={self.salt!r}" if self.salt else ""
         more += f", extra_keys={dict(self.keys)!r}" if self.keys else ""
         more += f", priority={self.priority}" if self.priority else ""
-        return f"lab.add(token_ids={list(self.token_ids)}, max_tokens={self.max_tokens}, seed=0, ignore_eos=True{more})"
+        more += f", n={self.n}" if self.n > 1 else ""
+        more += f", beams={self.beams}" if self.beams > 1 else ""
+        more += f", images={self._images}" if self.images else ""
+        return f"lab.add(token_ids={list(self.token_ids)}, max_tokens={self.max_tokens}{more})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,12 +240,30 @@ Operation = EngineOperation | Repeat
 Workload = tuple[Operation, ...]
 
 
+_OTHERS = (TakeStep, BreakOff, BreakOffAt, Abort, Branch, Reset, Rewind, Fork)
+WHAT = ("requests", "several answers", "beam searches", *(kind.what for kind in _OTHERS))
+"""What operations are called in a report, in its order."""
+
+
+def num_requests(operation: Operation) -> int:
+    """Return how many requests an operation queues."""
+    match operation:
+        case Add():
+            return operation.num_requests
+        case Branch():
+            return 1
+        case _:
+            return 0
+
+
 def is_possible(operation: Operation, engine: Engine) -> bool:
     """Return False for an operation that would change nothing, or that names no open request."""
     match operation:
         case Abort(request_id) | Branch(request_id):
             request = engine.requests.get(request_id)
-            return request is not None and request.status is not RequestStatus.FINISHED
+            if request is None or request.status is RequestStatus.FINISHED:
+                return False
+            return isinstance(operation, Abort) or request.sampling.beams == 1
         case TakeStep() | BreakOff() | BreakOffAt():
             return not engine.scheduler.is_idle
         case Rewind(step):

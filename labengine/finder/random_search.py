@@ -7,7 +7,18 @@ from random import Random
 
 from labengine.events import DecisionDiffered, Event, RequestAdded, StepStarted
 from labengine.finder.judgement import Case, Judgement
-from labengine.finder.operations import Abort, Add, Branch, BreakOff, Fork, Operation, Reset, Rewind, TakeStep, Workload
+from labengine.finder.operations import (
+    Abort,
+    Branch,
+    BreakOff,
+    Fork,
+    Operation,
+    Reset,
+    Rewind,
+    TakeStep,
+    Workload,
+    num_requests,
+)
 from labengine.finder.sandbox import Finding
 from labengine.finder.scopes import Scope
 
@@ -79,15 +90,15 @@ class RandomWorkloads:
     def _fresh(self, scope: Scope) -> Workload:
         random = self._random
         operations: list[Operation] = []
-        num_requests = random.randint(2, 2 * scope.max_requests)
+        num_wanted = random.randint(2, 2 * scope.max_requests)
         favourites = random.sample(scope.adds, min(len(scope.adds), random.randint(1, 4)))
         disturbance = random.choice((0.0, 0.0, 0.1, 0.3))
         num_added = 0
-        while num_added < num_requests:
+        while num_added < num_wanted:
             if random.random() < 0.5:
                 branches = scope.branches and num_added > 0 and random.random() < 0.5
                 operations.append(Branch(random.randrange(num_added)) if branches else random.choice(favourites))
-                num_added += 1
+                num_added += num_requests(operations[-1])
             else:
                 operations.append(self._between(scope, num_added, len(operations), disturbance))
         return tuple(operations)
@@ -112,7 +123,7 @@ class RandomWorkloads:
             elif change < 0.6:
                 operations.insert(place, random.choice(scope.adds))
             else:
-                num_added = sum(isinstance(operation, (Add, Branch)) for operation in operations[:place])
+                num_added = sum(map(num_requests, operations[:place]))
                 operations.insert(place, self._between(scope, num_added, place, 0.5))
         return tuple(operations)
 

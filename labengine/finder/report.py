@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from html import escape
-from typing import get_args
 
-from labengine.finder.operations import EngineOperation, Repeat
+from labengine.finder.operations import WHAT
 from labengine.finder.sandbox import Kind
 from labengine.finder.search import SearchCounts, Unfinished
 from labengine.finder.suspects import Suspects
@@ -62,7 +61,7 @@ class SearchReport:
             seconds,
             seed,
             tuple(dict.fromkeys(scope for one in counts for scope in one.unfinished)),
-            tuple(kind.what for kind in get_args(EngineOperation | Repeat) if kind.what in tried),
+            tuple(what for what in WHAT if what in tried),
             tuple(override_notes(reduce(merged, (one.overrides for one in counts), {}), "nothing went wrong by it")),
             tuple(dict.fromkeys(remark for one in counts for remark in one.remarks)),
             any(one.is_cut for one in counts),

@@ -14,6 +14,7 @@ from labengine.core.connector import Connector
 from labengine.core.editions import EDITIONS
 from labengine.core.journal import Journal
 from labengine.core.parts import Parts, parts_of
+from labengine.core.proposer import Proposer
 from labengine.core.request import ExtraKeys, Request
 from labengine.engine.engine import Engine, StepReport
 from labengine.engine.simulated import SimulatedRunner
@@ -102,6 +103,7 @@ class Sandbox:
         parts: Parts,
         make_connector: Callable[[], Connector] | None = None,
         *,
+        proposer: Proposer | None = None,
         repeats: bool = False,
         overrides: dict[str, bool | None] | None = None,
     ) -> None:
@@ -116,7 +118,7 @@ class Sandbox:
         self._overrides = {} if overrides is None else overrides
         self.hooks.subscribe(self._note_difference, DecisionDiffered)
         self.watch = Watch(self.hooks)
-        self._make, self._repeats = (config, parts, make_connector), repeats
+        self._make, self._proposer, self._repeats = (config, parts, make_connector), proposer, repeats
         self._begin()
         self.on_begin: Callable[[int], object] = lambda number: None
         """Called by `run` with the number of each operation before it is done, counted from 1."""
@@ -129,7 +131,7 @@ class Sandbox:
         self.journal = UndoableJournal()
         connector = None if make_connector is None else make_connector()
         runner: Any = self.watch.wrap(SimulatedRunner())
-        self.engine = Engine(config, runner, parts, self.hooks, connector, self.journal)
+        self.engine = Engine(config, runner, parts, self.hooks, connector, self.journal, self._proposer)
         self.watch.follow(self.engine)
         self.played = OperationLog(self.engine, keeps_states=self._repeats)
 
@@ -169,7 +171,7 @@ class Sandbox:
         if isinstance(operation, Rewind):
             return self._replay(self.played.until(operation.step), f"a rewind to step {operation.step}")
         before = self.engine.snapshot()
-        twin = Sandbox(*self._make)
+        twin = Sandbox(*self._make, proposer=self._proposer)
         finding = twin._replay((self.played.operations, before), "a fork")
         for _ in range(NUM_STEPS):
             if finding is not None or twin.engine.scheduler.is_idle:

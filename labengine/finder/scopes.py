@@ -11,6 +11,7 @@ from labengine.config import ConfigError, EngineConfig, GroupSpec
 from labengine.core.block import Key
 from labengine.core.connector import BlockKV, Connector
 from labengine.core.editions import VLLM
+from labengine.core.proposer import Proposer
 from labengine.core.request import ExtraKeys
 from labengine.engine.engine import Engine
 from labengine.engine.external import Delayed, HostStore
@@ -113,6 +114,8 @@ class Scope:
     branches: bool = False
     """True where requests may branch off from others."""
     tier: Tier | None = None
+    proposer: Proposer | None = None
+    """What guesses tokens; its number of drafts is in config, too."""
     only: tuple[Add, ...] = ()
     """The requests that can be added, in place of all that these bounds allow."""
 
@@ -163,9 +166,9 @@ class Scope:
 
 
 def _fits(add: Add, engine: Engine) -> bool:
-    """Return whether an empty pool can hold the request."""
+    """Return whether an empty pool can hold the request: an edition without beams counts one of them."""
     try:
-        add.do(engine)
+        replace(add, n=1, beams=1).do(engine)
     except ConfigError:
         return False
     return True
@@ -229,23 +232,23 @@ def small_scopes(keys: tuple[ExtraKeys, ...] = KEYS, **settings: Any) -> tuple[S
     tenants = of_different_tenants(keys)
     few: dict[str, Any] = {"max_requests": 2, "num_prompt_blocks": 1, "broken": ()}
     return (
-        Scope("two requests", _config(3, **settings), max_operations=10, max_tokens=(1, 2), **few),
+        Scope("two requests", config(3, **settings), max_operations=10, max_tokens=(1, 2), **few),
         Scope(
             "steps that end inside",
-            _config(3, **settings),
+            config(3, **settings),
             **few,
             max_tokens=(2,),
             max_operations=4,
             ends=(*INTERRUPTS, RAISES[0]),
         ),
-        Scope("different tenants", _config(4, **settings), **few, only=tenants, max_operations=5),
-        Scope("two requests in chunks", _config(3, budget=2, **settings), max_operations=12, max_tokens=(1, 2), **few),
-        Scope("prompts from a late tier", _config(4, **settings), **few, only=TO_LOAD, tier=LATE_AND_FULL),
-        Scope("a window", _config(6, window=3, **settings), max_tokens=(1, 3), **few),
-        Scope("broken steps", _config(3, **settings), max_requests=2, num_prompt_blocks=1, max_tokens=(2,)),
-        Scope("branches", _config(5, **settings), **few, max_tokens=(3,), max_operations=7, branches=True),
-        Scope("forks and rewinds", _config(3, **settings), **few, max_operations=6, repeats=True),
-        Scope("three requests", _config(4, **settings), num_prompt_blocks=1, max_tokens=(1, 2), broken=()),
+        Scope("different tenants", config(4, **settings), **few, only=tenants, max_operations=5),
+        Scope("two requests in chunks", config(3, budget=2, **settings), max_operations=12, max_tokens=(1, 2), **few),
+        Scope("prompts from a late tier", config(4, **settings), **few, only=TO_LOAD, tier=LATE_AND_FULL),
+        Scope("a window", config(6, window=3, **settings), max_tokens=(1, 3), **few),
+        Scope("broken steps", config(3, **settings), max_requests=2, num_prompt_blocks=1, max_tokens=(2,)),
+        Scope("branches", config(5, **settings), **few, max_tokens=(3,), max_operations=7, branches=True),
+        Scope("forks and rewinds", config(3, **settings), **few, max_operations=6, repeats=True),
+        Scope("three requests", config(4, **settings), num_prompt_blocks=1, max_tokens=(1, 2), broken=()),
     )
 
 
@@ -256,62 +259,49 @@ def large_scopes(keys: tuple[ExtraKeys, ...] = KEYS, **settings: Any) -> tuple[S
     """
     long: dict[str, Any] = {"num_prompt_blocks": 3, "max_tokens": (1, 2, 4)}
     return (
-        Scope("a small pool", _config(5, **settings)),
-        Scope("chunks", _config(7, budget=3, **settings)),
-        Scope("blocks of four", _config(8, size=4, budget=8, **settings), num_prompt_blocks=3, max_tokens=(1, 2, 6)),
-        Scope("a tight pool", _config(4, budget=4, **settings)),
-        Scope("salts", _config(6, budget=8, **settings), salts=(None, "s"), keys=keys),
-        Scope("a window", _config(10, window=3, budget=8, **settings), **long),
-        Scope("a window in chunks", _config(9, window=4, budget=3, **settings), **long),
-        Scope("a window of a block and a half", _config(10, size=4, window=6, budget=8, **settings), **long),
-        Scope("unlike blocks", _config(14, size=4, window=4, window_size=2, **settings), **long),
-        Scope("a tier", _config(5, **settings), tier=Tier()),
-        Scope("a late tier", _config(5, **settings), tier=Tier(steps_late=1)),
-        Scope("a later tier", _config(5, **settings), tier=Tier(steps_late=2)),
-        Scope("a full tier", _config(6, **settings), tier=Tier(FullStore)),
-        Scope("a window and a full tier", _config(10, window=5, **settings), **long, tier=Tier(FullStore)),
-        Scope("a window and a late tier", _config(10, window=3, **settings), **long, tier=Tier(steps_late=1)),
-        Scope("a late full tier", _config(6, **settings), tier=Tier(FullStore, 1)),
-        Scope("a tight pool and a late full tier", _config(4, **settings), tier=Tier(FullStore, 1)),
-        Scope("long prompts and a late full tier", _config(9, **settings), **long, tier=Tier(FullStore, 1)),
-        Scope("a tier that fails", _config(5, **settings), tier=Tier(FailingStore)),
-        Scope("a late tier that fails", _config(6, **settings), **long, tier=Tier(FailingStore, 1)),
-        Scope("a tight pool and a window", _config(8, window=3, budget=2, **settings), **long),
-        Scope("branches in a tight pool", _config(6, budget=4, **settings), branches=True),
-        Scope("branches and a window", _config(12, window=3, budget=8, **settings), **long, branches=True),
-        Scope("a small pool, steps that end inside", _config(5, **settings), ends=ENDS, repeats=True),
-        Scope("a window, steps that end inside", _config(10, window=3, **settings), **long, ends=ENDS, repeats=True),
-        Scope("a late tier, steps that end inside", _config(5, **settings), tier=Tier(steps_late=1), ends=ENDS),
+        Scope("a small pool", config(5, **settings)),
+        Scope("chunks", config(7, budget=3, **settings)),
+        Scope("blocks of four", config(8, size=4, budget=8, **settings), num_prompt_blocks=3, max_tokens=(1, 2, 6)),
+        Scope("a tight pool", config(4, budget=4, **settings)),
+        Scope("salts", config(6, budget=8, **settings), salts=(None, "s"), keys=keys),
+        Scope("a window", config(10, window=3, budget=8, **settings), **long),
+        Scope("a window in chunks", config(9, window=4, budget=3, **settings), **long),
+        Scope("a window of a block and a half", config(10, size=4, window=6, budget=8, **settings), **long),
+        Scope("unlike blocks", config(14, size=4, window=4, window_size=2, **settings), **long),
+        Scope("a tier", config(5, **settings), tier=Tier()),
+        Scope("a late tier", config(5, **settings), tier=Tier(steps_late=1)),
+        Scope("a later tier", config(5, **settings), tier=Tier(steps_late=2)),
+        Scope("a full tier", config(6, **settings), tier=Tier(FullStore)),
+        Scope("a window and a full tier", config(10, window=5, **settings), **long, tier=Tier(FullStore)),
+        Scope("a window and a late tier", config(10, window=3, **settings), **long, tier=Tier(steps_late=1)),
+        Scope("a late full tier", config(6, **settings), tier=Tier(FullStore, 1)),
+        Scope("a tight pool and a late full tier", config(4, **settings), tier=Tier(FullStore, 1)),
+        Scope("long prompts and a late full tier", config(9, **settings), **long, tier=Tier(FullStore, 1)),
+        Scope("a tier that fails", config(5, **settings), tier=Tier(FailingStore)),
+        Scope("a late tier that fails", config(6, **settings), **long, tier=Tier(FailingStore, 1)),
+        Scope("a tight pool and a window", config(8, window=3, budget=2, **settings), **long),
+        Scope("branches in a tight pool", config(6, budget=4, **settings), branches=True),
+        Scope("branches and a window", config(12, window=3, budget=8, **settings), **long, branches=True),
+        Scope("a small pool, steps that end inside", config(5, **settings), ends=ENDS, repeats=True),
+        Scope("a window, steps that end inside", config(10, window=3, **settings), **long, ends=ENDS, repeats=True),
+        Scope("a late tier, steps that end inside", config(5, **settings), tier=Tier(steps_late=1), ends=ENDS),
     )
 
 
-def priority_scopes(**settings: Any) -> tuple[tuple[Scope, ...], tuple[Scope, ...]]:
-    """Return scopes to be searched completely, and scopes of a random search, for parts that know priorities."""
-    some: dict[str, Any] = {"priorities": (0, 1, -1)}
-    few: dict[str, Any] = {"max_requests": 2, "num_prompt_blocks": 1, "broken": (), "max_tokens": (1, 3), **some}
-    small = (
-        Scope("two priorities", _config(3, **settings), **few),
-        Scope("two priorities in chunks", _config(4, budget=3, **settings), **few),
-    )
-    large = (
-        Scope("priorities", _config(5, **settings), **some),
-        Scope("priorities in chunks", _config(7, budget=3, **settings), **some),
-        Scope("priorities and a window", _config(10, window=3, budget=8, **settings), num_prompt_blocks=3, **some),
-        Scope("priorities and a late tier", _config(5, **settings), tier=Tier(steps_late=1), **some),
-    )
-    return small, large
-
-
-def _config(
+def config(
     num_blocks: int,
     *,
     size: int = 2,
     window: int | None = None,
     window_size: int | None = None,
+    state: int | None = None,
     budget: int = 16,
     **settings: Any,
 ) -> EngineConfig:
+    """Return an engine's configuration: full attention, and a window or states beside it. state: their block size."""
     groups: tuple[GroupSpec, ...] = (GroupSpec(size),)
+    if state is not None:
+        groups += (GroupSpec(state, "state"),)
     if window is not None:
         groups += (GroupSpec(window_size or size, "sliding_window", window),)
     return EngineConfig(num_blocks, groups, **{"max_num_seqs": 3, "max_num_batched_tokens": budget, **settings})

@@ -11,7 +11,7 @@ from labengine.finder.endings import is_of_a_part
 from labengine.finder.exhaustive import ExhaustiveSearch
 from labengine.finder.judgement import KINDS, Case, Judgement
 from labengine.finder.limits import SHRINKING_S
-from labengine.finder.operations import Add, Branch
+from labengine.finder.operations import Add, num_requests
 from labengine.finder.random_search import RandomSearch
 from labengine.finder.sandbox import Finding, raised
 from labengine.finder.scopes import Scope
@@ -221,8 +221,8 @@ def _same_requests(case: Case) -> Scope:
     """Return the scope with the case's requests only; they may also end earlier."""
     adds = [operation for operation in case.workload if isinstance(operation, Add)]
     shorter = [replace(add, max_tokens=number) for add in adds for number in range(1, min(add.max_tokens, 3))]
-    num_requests = len(adds) + sum(isinstance(operation, Branch) for operation in case.workload)
-    return replace(case.scope, only=tuple(dict.fromkeys([*adds, *shorter])), max_requests=num_requests)
+    most = sum(map(num_requests, case.workload))
+    return replace(case.scope, only=tuple(dict.fromkeys([*adds, *shorter])), max_requests=most)
 
 
 def _shortest(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from labengine.finder.judgement import Case
-from labengine.finder.operations import Abort, Add, Branch, BreakOffAt, Operation, TakeStep, Workload
+from labengine.finder.operations import Abort, Add, Branch, BreakOffAt, Operation, TakeStep, Workload, num_requests
 from labengine.finder.sandbox import Finding
 
 Judged = Callable[[Case], tuple[Finding, Case] | None]
@@ -39,7 +39,7 @@ def size(case: Case) -> tuple[int, int, int]:
     """Return the measure of a case: operations, tokens (and events at which steps end), blocks (and a tier)."""
     adds = [operation for operation in case.workload if isinstance(operation, Add)]
     tokens = sum(len(add.token_ids) + add.max_tokens + (add.salt is not None) + len(add.keys) for add in adds)
-    tokens += sum(add.priority != 0 for add in adds)
+    tokens += sum((add.priority != 0) + add.num_requests - 1 + len(add.images) for add in adds)
     tokens += sum(one.number for one in case.workload if isinstance(one, BreakOffAt))
     return len(case.workload), tokens, case.scope.config.num_blocks + (case.scope.tier is not None)
 
@@ -72,7 +72,7 @@ def _smaller(case: Case) -> Iterator[Case]:
 
 def _without_keys(operation: Operation) -> Operation:
     """Return a request without salt and keys: those of all are left out together, or they would no longer be alike."""
-    return replace(operation, salt=None, keys=()) if isinstance(operation, Add) else operation
+    return replace(operation, salt=None, keys=(), images=()) if isinstance(operation, Add) else operation
 
 
 def _without_salt(operation: Operation) -> Operation:
@@ -98,7 +98,7 @@ def shortened(workload: Workload, start: int, end: int) -> Workload:
             is_kept = is_kept and operation.request_id in numbers
             if is_kept:
                 operation = replace(operation, request_id=numbers[operation.request_id])
-        if isinstance(operation, (Add, Branch)):
+        for _ in range(num_requests(operation)):
             if is_kept:
                 numbers[num_added] = len(numbers)
             num_added += 1
@@ -111,7 +111,8 @@ def _smaller_adds(add: Add, size: int) -> Iterator[Add]:
     length = len(add.token_ids)
     for shorter in sorted({1, 2, length // 2, length - size, length - 1}):
         if 0 < shorter < length:
-            yield replace(add, token_ids=add.token_ids[:shorter])
+            images = tuple(image for image in add.images if image.start + image.length <= shorter)
+            yield replace(add, token_ids=add.token_ids[:shorter], images=images)
     for fewer in sorted({1, 2, add.max_tokens // 2, add.max_tokens - 1}):
         if 0 < fewer < add.max_tokens:
             yield replace(add, max_tokens=fewer)
@@ -121,3 +122,7 @@ def _smaller_adds(add: Add, size: int) -> Iterator[Add]:
         yield replace(add, keys=())
     if add.priority:
         yield replace(add, priority=0)
+    for fewer in range(1, add.num_requests):
+        yield replace(add, n=min(add.n, fewer), beams=min(add.beams, fewer))
+    for image in add.images:
+        yield replace(add, images=tuple(one for one in add.images if one is not image))

@@ -7,6 +7,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from labengine.check.slot_memory import SlotMemory
+from labengine.core.beam_scheduler import BeamScheduler
 from labengine.core.block import Block, Prefix
 from labengine.core.parts import parts_of
 from labengine.core.request import Request, RequestStatus
@@ -40,6 +41,7 @@ def state_key(scheduler: Scheduler, memory: SlotMemory, known: Mapping[type, fro
             tuple([_request(request, names) for request in requests]),
             (len(scheduler.running), len(scheduler.waiting)),
             tuple([_siblings(scheduler, request, numbers) for request in requests] if scheduler.siblings else ()),
+            _searches(scheduler, requests, numbers),
             tuple([names[block_id] for block_id in queue]),
             frozenset([_block(pool.blocks[i], name, memory) for i, name in names.items() if 0 <= i < len(pool.blocks)]),
             frozenset((key, tuple([names.get(i, i) for i in ids])) for key, ids in pool.prefix_map.items()),
@@ -97,10 +99,12 @@ def _request(request: Request, names: Mapping[int, int]) -> tuple[Any, ...]:
         request.status,
         request.num_computed_tokens,
         request.num_prompt_tokens,
-        request.sampling.max_tokens,
+        request.sampling,
         request.extra_keys,
         request.images,
         request.is_loading,
+        request.is_prefilling,
+        request.drafts,
         request.shared_prefix_boundary,
         tuple(request.token_ids),
         tuple([tuple([names[block_id] for block_id in table]) for table in request.block_tables]),
@@ -119,6 +123,22 @@ def _urgency(requests: Sequence[Request]) -> tuple[tuple[int, int], ...]:
 
 def _siblings(scheduler: Scheduler, request: Request, numbers: Mapping[int, int]) -> tuple[int, ...]:
     return tuple(numbers[one.request_id] for one in scheduler.siblings.of(request) if one.request_id in numbers)
+
+
+def _searches(scheduler: Scheduler, requests: Sequence[Request], numbers: Mapping[int, int]) -> object:
+    """Return what each beam search has come to. A beam that waits for the others of its search is in no queue."""
+    if not isinstance(scheduler, BeamScheduler) or not scheduler.searches:
+        return ()
+    found = {search.beam_ids: search for one in requests if (search := scheduler.searches.of(one)) is not None}
+    return tuple(
+        (
+            tuple([numbers.get(beam_id) for beam_id in search.beam_ids]),
+            tuple([(numbers.get(beam_id), score) for beam_id, score in search.scores.items()]),
+            frozenset(map(numbers.get, search.likeliest)),
+            search.ended,
+        )
+        for search in found.values()
+    )
 
 
 def _block(block: Block, name: int, memory: SlotMemory) -> tuple[Any, ...]:

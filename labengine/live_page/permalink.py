@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import parse_qsl, quote_plus
 
 from labengine.config import ConfigError, shown
+from labengine.core.editions import Policy
 
 MAX_BLOCKS, MAX_BLOCK_SIZE, MAX_ACTS, MAX_STEPS = 512, 64, 200, 2_000
 MAX_COPIES, MAX_TOKENS, MAX_PROMPT = 64, 2_000, 20_000
+MAX_ANSWERS, MAX_DRAFTS, MAX_PRIORITY, MAX_STATE_SIZE = 16, 16, 1_000, 256
 MAX_REAL_STEPS = 500
 """Steps of a real model: with sixteen requests one takes a tenth of a second or more."""
 SIMULATED, REAL_MODELS = "simulated", ("smollm2",)
@@ -23,8 +25,8 @@ DEFAULT_COPIES, DEFAULT_TOKENS = 1, 16
 class Playable(Protocol):
     """A lab, or a comparison, in which acts are done."""
 
-    def add(self, prompt: str, *, max_tokens: int) -> int:
-        """Queue a request."""
+    def add(self, prompt: str, *, max_tokens: int, **sampling: Any) -> Any:
+        """Queue a request, or several for one prompt."""
 
     def abort(self, request_id: int) -> object:
         """End a request."""
@@ -35,16 +37,21 @@ class Playable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PromptAct:
-    """Equal requests, added at once."""
+    """Equal requests, added at once. n: answers to each, which fork; beams: of a search for each; 1 for none."""
 
     text: str
     copies: int = DEFAULT_COPIES
     max_tokens: int = DEFAULT_TOKENS
+    n: int = 1
+    beams: int = 1
+    priority: int = 0
 
     def play(self, lab: Playable) -> None:
         """Add them."""
+        several: dict[str, int] = {name: getattr(self, name) for name in ("n", "beams") if getattr(self, name) > 1}
+        urgency = {"priority": self.priority} if self.priority else {}
         for _ in range(self.copies):
-            lab.add(self.text, max_tokens=self.max_tokens)
+            lab.add(self.text, max_tokens=self.max_tokens, **several, **urgency)
 
     def pairs(self) -> Iterator[tuple[str, object]]:
         """Yield the names and values of the address."""
@@ -53,6 +60,9 @@ class PromptAct:
             yield "copies", self.copies
         if self.max_tokens != DEFAULT_TOKENS:
             yield "max_tokens", self.max_tokens
+        for name, default in (("n", 1), ("beams", 1), ("priority", 0)):
+            if getattr(self, name) != default:
+                yield name, getattr(self, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +104,8 @@ class Permalink:
     """A session: a scenario by its id, or a model, an edition (two to compare) and a pool; and the acts after that.
 
     follow_up: the scenario's later cost has been shown, before the acts. changes: num_blocks, block_size and copies of
-    a scenario's workload that are not its own.
+    a scenario's workload that are not its own. policy: the waiting queue's order. num_drafts: tokens guessed at once by
+    look-up in the own text; 0 for none. state_size: a second group keeps a state after each so many tokens; 0 for none.
     """
 
     bug: str = ""
@@ -102,6 +113,9 @@ class Permalink:
     editions: tuple[str, ...] = ("labengine",)
     num_blocks: int = NUM_BLOCKS
     block_size: int = BLOCK_SIZE
+    policy: Policy = "fcfs"
+    num_drafts: int = 0
+    state_size: int = 0
     follow_up: bool = False
     changes: dict[str, int] = field(default_factory=dict)
     acts: tuple[SessionAct, ...] = field(default=())
@@ -123,6 +137,12 @@ class Permalink:
             if (self.num_blocks, self.block_size) != (NUM_BLOCKS, BLOCK_SIZE):
                 yield "blocks", self.num_blocks
                 yield "block_size", self.block_size
+            if self.policy != "fcfs":
+                yield "policy", self.policy
+            if self.num_drafts:
+                yield "drafts", self.num_drafts
+            if self.state_size:
+                yield "states", self.state_size
         for act in self.acts:
             yield from act.pairs()
 
@@ -148,6 +168,7 @@ class _LinkReader:
         self.model = SIMULATED
         self.editions: tuple[str, ...] = ("labengine",)
         self.changes: dict[str, int] = {}
+        self.settings: dict[str, Any] = {}
         self.follow_up = False
         self.acts: list[SessionAct] = []
 
@@ -162,6 +183,9 @@ class _LinkReader:
         link = Permalink(self.bug, self.model, self.editions, follow_up=self.follow_up, acts=tuple(self.acts))
         if self.bug:
             return replace(link, changes=self.changes)
+        if self.settings.get("state_size") and self.model != SIMULATED:
+            raise ConfigError("states in a link are for the simulated model: leave out states, or model")
+        link = replace(link, **self.settings)
         pool = {"num_blocks": NUM_BLOCKS, "block_size": BLOCK_SIZE} | self.changes
         return replace(link, num_blocks=pool["num_blocks"], block_size=pool["block_size"])
 
@@ -178,6 +202,12 @@ class _LinkReader:
         if len(self.editions) > 2:
             raise ConfigError(f"two editions can be compared, got {shown(value)}")
 
+    def read_policy(self, value: str) -> None:
+        """Read the order of the waiting queue."""
+        if value not in ("fcfs", "priority"):
+            raise ConfigError(f"policy in a link must be fcfs or priority, got {shown(value)}")
+        self.settings["policy"] = value
+
     def read_prompt(self, value: str) -> None:
         """Begin a prompt."""
         if not value.strip():
@@ -186,15 +216,16 @@ class _LinkReader:
             raise ConfigError(f"a link's prompt has at most {MAX_PROMPT:,} characters, this one {len(value):,}")
         self.acts.append(PromptAct(value))
 
-    def change_prompt(self, name: str, copies: int | None = None, max_tokens: int | None = None) -> None:
+    def change_prompt(self, name: str, number: int) -> None:
         """Change the prompt that was read last."""
         last = self.acts[-1] if self.acts else None
-        if last is None and self.bug and copies:
-            self.changes["copies"] = copies
+        if last is None and self.bug and name == "copies":
+            self.changes["copies"] = number
             return
         if not isinstance(last, PromptAct):
             raise ConfigError(f"{name} comes right after its prompt")
-        self.acts[-1] = PromptAct(last.text, copies or last.copies, max_tokens or last.max_tokens)
+        changed: dict[str, Any] = {name: number}
+        self.acts[-1] = replace(last, **changed)
 
 
 def _name(value: str) -> str:
@@ -204,9 +235,18 @@ def _name(value: str) -> str:
 
 
 def _number(name: str, value: str, least: int, most: int) -> int:
-    if not (value.isascii() and value.isdigit() and len(value) < 10 and least <= int(value) <= most):
+    digits = value.removeprefix("-") if least < 0 else value
+    if not (value.isascii() and digits.isdigit() and len(value) < 10 and least <= int(value) <= most):
         raise ConfigError(f"{name} in a link must be a whole number from {least} to {most}, got {shown(value)}")
     return int(value)
+
+
+def _of_prompt(name: str, least: int, most: int) -> Callable[[_LinkReader, str], object]:
+    return lambda reader, value: reader.change_prompt(name, _number(name, value, least, most))
+
+
+def _setting(field_name: str, name: str, most: int) -> Callable[[_LinkReader, str], object]:
+    return lambda reader, value: reader.settings.update({field_name: _number(name, value, 1, most)})
 
 
 _READ: dict[str, Callable[[_LinkReader, str], object]] = {
@@ -218,12 +258,16 @@ _READ: dict[str, Callable[[_LinkReader, str], object]] = {
     "block_size": lambda reader, value: reader.changes.update(
         block_size=_number("block_size", value, 1, MAX_BLOCK_SIZE)
     ),
+    "policy": _LinkReader.read_policy,
+    "drafts": _setting("num_drafts", "drafts", MAX_DRAFTS),
+    "states": _setting("state_size", "states", MAX_STATE_SIZE),
     "follow_up": lambda reader, value: setattr(reader, "follow_up", value == "1"),
     "prompt": _LinkReader.read_prompt,
-    "copies": lambda reader, value: reader.change_prompt("copies", copies=_number("copies", value, 1, MAX_COPIES)),
-    "max_tokens": lambda reader, value: reader.change_prompt(
-        "max_tokens", max_tokens=_number("max_tokens", value, 1, MAX_TOKENS)
-    ),
+    "copies": _of_prompt("copies", 1, MAX_COPIES),
+    "max_tokens": _of_prompt("max_tokens", 1, MAX_TOKENS),
+    "n": _of_prompt("n", 1, MAX_ANSWERS),
+    "beams": _of_prompt("beams", 1, MAX_ANSWERS),
+    "priority": _of_prompt("priority", -MAX_PRIORITY, MAX_PRIORITY),
     "step": lambda reader, value: reader.acts.append(StepsAct(_number("step", value, 1, MAX_STEPS))),
     "abort": lambda reader, value: reader.acts.append(AbortAct(_number("abort", value, 0, 10**6))),
 }

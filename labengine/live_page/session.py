@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from labengine.config import ConfigError
+from labengine.config import ConfigError, GroupSpec
 from labengine.core.editions import edition
 from labengine.core.nano_vllm import UnchunkedScheduler
+from labengine.core.proposer import NGram
 from labengine.engine.loaded_model import is_provided
 from labengine.engine.wasm.bpe_tokenizer import BPETokenizer
 from labengine.lab import Lab
@@ -79,6 +80,11 @@ def _made(link: Permalink) -> Lab | Comparison:
     if link.model != SIMULATED and not is_provided(link.model):
         raise ConfigError(f"this link runs {link.model}, whose weights are not in this page yet: {HOW_TO_LOAD}")
     settings: dict[str, Any] = {"num_blocks": link.num_blocks, "block_size": link.block_size, **_budget(link)}
+    settings["policy"] = link.policy
+    if link.num_drafts:
+        settings["speculation"] = NGram(link.num_drafts)
+    if link.state_size:
+        settings["groups"] = [GroupSpec(link.block_size), GroupSpec(link.state_size, "state")]
     if len(link.editions) > 1:
         return compare(*link.editions, model=link.model, **settings)
     return Lab(link.model, edition=link.editions[0], **settings)
@@ -103,8 +109,8 @@ def _budget(link: Permalink) -> dict[str, int]:
 def acts_of(lab: Lab, inputs: Iterable[Input], num_steps: int, finished: int) -> Iterator[SessionAct]:
     """Yield the acts that repeat these inputs, between so many finished steps; equal prompts in a row are one act."""
     prompt: PromptAct | None = None
-    for one in inputs:
-        added = _prompt_of(lab, one)
+    for one, num_forks in _together(inputs):
+        added = _prompt_of(lab, one, num_forks)
         is_another = added is None or prompt is None or one.num_steps > num_steps or prompt.copies == MAX_COPIES
         if prompt is not None and (is_another or replace(prompt, copies=1) != added):
             yield prompt
@@ -122,11 +128,27 @@ def acts_of(lab: Lab, inputs: Iterable[Input], num_steps: int, finished: int) ->
         yield StepsAct(finished - num_steps)
 
 
-def _prompt_of(lab: Lab, one: Input) -> PromptAct | None:
+def _together(inputs: Iterable[Input]) -> Iterator[tuple[Input, int]]:
+    """Yield the inputs, each with the number of those behind it that fork from it: they are one act with it."""
+    first: Input | None = None
+    num_forks = 0
+    for one in inputs:
+        if isinstance(one, AddInput) and not isinstance(one, BranchInput) and one.leader_id is not None:
+            num_forks += 1
+            continue
+        if first is not None:
+            yield first, num_forks
+        first, num_forks = one, 0
+    if first is not None:
+        yield first, num_forks
+
+
+def _prompt_of(lab: Lab, one: Input, num_forks: int) -> PromptAct | None:
     if not isinstance(one, AddInput):
         return None
-    if isinstance(one, BranchInput) or one.leader_id is not None:
-        raise ConfigError("a link has neither several answers to a prompt nor branches: save the lab, or use to_code()")
-    tokenizer = lab.session.model.tokenizer
+    if isinstance(one, BranchInput):
+        raise ConfigError("a link has no branches: save the lab, or use to_code()")
+    tokenizer, beams = lab.session.model.tokenizer, one.sampling.beams
     spell = tokenizer.spelled if isinstance(tokenizer, BPETokenizer) else tokenizer.decode
-    return PromptAct(spell(one.token_ids), 1, one.sampling.max_tokens)
+    text, n = spell(one.token_ids), 1 if beams > 1 else 1 + num_forks
+    return PromptAct(text, 1, one.sampling.max_tokens, n, beams, one.priority)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
 
+from labengine.core.proposer import NGram, Proposer
 from labengine.magics.table import LineReader, argument
 from labengine.record.wording import request_name
 
@@ -37,6 +38,21 @@ def check_mode(text: str) -> bool | str:
     if text not in CHECK_MODES:
         raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(CHECK_MODES)}")
     return {"on": True, "off": False}.get(text, text)
+
+
+def proposer_of(guesser: str, num_drafts: int | None) -> Proposer:
+    """Return the proposer that `--speculation` names: "ngram", "layers=8", or a model. num_drafts: None for its own."""
+    from labengine.engine.draft_model import DraftModel  # here: it is not needed to load the extension
+
+    if guesser == "ngram":
+        return NGram(num_drafts or NGram.num_drafts)
+    num_drafts = num_drafts or DraftModel.num_drafts
+    name, is_layers, num_layers = guesser.partition("=")
+    if not is_layers:
+        return DraftModel(num_drafts, model=guesser)
+    if name != "layers" or not num_layers.isdecimal():
+        raise UsageError(f"--speculation takes ngram, layers=8, or a model; got {guesser!r}")
+    return DraftModel(num_drafts, num_layers=int(num_layers))
 
 
 def step_or_crash(text: str) -> int | str:
@@ -80,6 +96,7 @@ SAMPLING = (
     ),
     argument("--seed", type=int, metavar="SEED", help="of this request's sampling"),
     argument("--ignore-eos", action="store_true", help="do not stop at the model's end-of-text token"),
+    argument("--skip-reading-prefix-cache", action="store_true", help="look nothing up for it in the prefix cache"),
     argument("--chat", action="store_true", help="wrap the text as a user's message"),
 )
 

@@ -198,8 +198,10 @@ def _is_newest(report: StepReport, lab: Lab) -> bool:
 
 def _rehearse(model: str = "smollm2", **settings: Any) -> None:
     """Raise ConfigError for wrong settings, before any weights are loaded."""
-    if model != "simulated":  # which has no attention, and no KV whose blocks have to fit into memory
+    if model != "simulated":  # which has no attention, no layers, and no KV whose blocks have to fit into memory
         settings = {name: value for name, value in settings.items() if name != "attention" and value != "auto"}
+        if getattr(settings.get("speculation"), "drafter", None) == "draft_model":
+            del settings["speculation"]
     Lab("simulated", **settings).close()
     if model != "simulated" and not is_provided(model):
         model_path(model)

@@ -64,7 +64,19 @@ def select(current: CurrentLab, subject: Sequence[str] = ()) -> None:
     argument(
         "--about",
         metavar="WHAT",
-        offers=("ref_count", "lost", "free", "queue", "hit", "preempted", "waiting", "token"),
+        offers=(
+            "ref_count",
+            "lost",
+            "free",
+            "queue",
+            "hit",
+            "preempted",
+            "waiting",
+            "finished",
+            "token",
+            "drafts",
+            "beam",
+        ),
         help="which property of it",
     ),
 )

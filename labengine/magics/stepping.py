@@ -7,7 +7,15 @@ from typing import Any
 from labengine.core.editions import EDITIONS
 from labengine.engine.engine import StepReport
 from labengine.lab import Lab
-from labengine.magics.arguments import CHECK_MODES, SAMPLING, block_count, check_mode, positive_int, request_id_of
+from labengine.magics.arguments import (
+    CHECK_MODES,
+    SAMPLING,
+    block_count,
+    check_mode,
+    positive_int,
+    proposer_of,
+    request_id_of,
+)
 from labengine.magics.current_lab import CurrentLab
 from labengine.magics.table import argument, command
 from labengine.magics.words import (
@@ -35,6 +43,14 @@ from labengine.session.step_text import NOTHING_TO_DO
     argument("--block-size", type=int, metavar="TOKENS", help="tokens in a block"),
     argument("--edition", offers=tuple(EDITIONS), metavar="NAME", help="whose decisions to take"),
     argument("--policy", offers=("fcfs", "priority"), metavar="NAME", help="who is admitted first"),
+    argument(
+        "--speculation",
+        offers=("ngram", "layers=8"),
+        metavar="GUESSER",
+        help="guess tokens ahead: ngram looks them up in the own text, layers=N takes the model's first N layers, "
+        "any other name is a model",
+    ),
+    argument("--drafts", type=positive_int, metavar="N", help="tokens guessed at once, at most"),
     argument("--dtype", offers=("float32", "bfloat16", "float16"), metavar="NAME", help="of weights and KV"),
     argument("--device", offers=("cpu", "cuda"), metavar="NAME", help="where to compute"),
     argument(
@@ -60,6 +76,9 @@ from labengine.session.step_text import NOTHING_TO_DO
 )
 def start(current: CurrentLab, **settings: Any) -> Lab:
     """Make a lab, call it `lab`, and show it. The one started before is closed; its picture stays, as a recording."""
+    guesser, num_drafts = settings.pop("speculation", None), settings.pop("drafts", None)
+    if guesser is not None or num_drafts is not None:
+        settings["speculation"] = proposer_of(guesser or "ngram", num_drafts)
     return current.start(settings)
 
 

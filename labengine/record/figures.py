@@ -94,7 +94,8 @@ class Counter:
         length = self.prompt_lengths.get(event.request_id, 0)
         self.figures.num_hit += event.num_tokens
         self.figures.num_hit_of_prompts += min(event.num_tokens, length)
-        self.figures.num_looked_up += length
+        if not event.is_skipped:
+            self.figures.num_looked_up += length
 
     def _note_scheduled(self, event: ev.RequestScheduled) -> None:
         if event.is_prefill:

@@ -43,6 +43,8 @@ class RequestFold:
     block_tables: list[list[int]]
     priority: int = 0
     drafts: tuple[int, ...] = ()
+    first_beam: int | None = None
+    """The first request of the beam search that it is in."""
 
     def copy(self) -> RequestFold:
         """Return an independent copy."""
@@ -244,7 +246,10 @@ class Fold:
         tables: list[list[int]] = [[] for _ in self.groups]
         num_prompt = len(event.token_ids) - event.num_generated
         tokens = list(event.token_ids)
-        self.requests[event.request_id] = RequestFold("waiting", tokens, num_prompt, 0, tables, event.priority)
+        request = RequestFold("waiting", tokens, num_prompt, 0, tables, event.priority)
+        if event.num_beams > 1:
+            request.first_beam = event.request_id if event.from_request_id is None else event.from_request_id
+        self.requests[event.request_id] = request
         self.changes.requests.add(event.request_id)
 
     def _prefix_hit(self, event: ev.PrefixHit) -> None:

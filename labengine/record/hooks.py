@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
+from traceback import walk_tb
 from typing import Any
 
 from labengine.events import EVENT_KINDS, Event
@@ -162,3 +163,8 @@ class Hooks(dict[type[Event], tuple[Subscription, ...]]):
                 self[kind] = left
             else:
                 self.pop(kind, None)
+
+
+def is_of_listener(error: BaseException) -> bool:
+    """Return True if an exception came out of a listener: of a change with several events, some are not emitted yet."""
+    return any(frame.f_globals is globals() for frame, _ in walk_tb(error.__traceback__))

@@ -2,6 +2,7 @@
 
 KINDS = {
     "abort during load": "a request ends while the external tier loads its blocks",
+    "alignment": "a hit ends only where the blocks of all groups end together, and that is far away",
     "block table": "a row of the batch reads through a block table that is not its own",
     "boundary": "a length at the edge of a block is counted one token too early or too late",
     "chain": "a block's hash does not stand for all tokens before it",
@@ -19,6 +20,7 @@ KINDS = {
     "padding": "rows that pad a batch write or read slots of requests",
     "partial tail": "two requests write to one block that is not full",
     "preemption": "a request gives its blocks back, and no other one gets on by it",
+    "speculation": "a guess that was rejected, or the room for it, is taken for a token",
     "state": "the state of recurrent layers is kept, found or copied at the wrong position",
     "weak hash": "different content has the same hash",
     "window": "a sliding window's blocks are freed too early or kept too long",

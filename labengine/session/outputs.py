@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -53,14 +53,19 @@ class Outputs:
         prompts: str | Sequence[int] | Sequence[str] | Sequence[Sequence[int]],
         *,
         cache_salt: str | None = None,
+        extra_keys: Mapping[str, str] | None = None,
+        n: int | None = None,
+        priority: int = 0,
+        images: Mapping[int, tuple[str, int]] | None = None,
         **sampling: Any,
     ) -> list[RequestOutput]:
-        """Add prompts, run until they have finished; return their outputs in order."""
+        """Add prompts, run until they have finished; return their outputs in order. See Lab.generate."""
         texts_and_ids = [(p, None) if isinstance(p, str) else (None, p) for p in prompt_list(prompts)]
         check = partial(self._requests.checked, Outputs.generate)
-        checked = [check(text, ids, cache_salt, None, sampling) for text, ids in texts_and_ids]
+        keys = cache_salt, extra_keys, sampling, priority, images
+        checked = [check(text, ids, *keys) for text, ids in texts_and_ids]
         self._runs.pause()
-        added = self._requests.queue(checked)
+        added = self._requests.queue(checked, n)
         if added:
             self._runs.run(until=lambda: self._have_finished(added))
         return [self._output_of(request) for request in added]

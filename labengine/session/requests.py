@@ -167,14 +167,15 @@ class Requests:
             self._inputs.note(done)
             return branch.request_id
 
-    def queue(self, requests: Sequence[CheckedRequest]) -> list[Request]:
-        """Queue requests one right after the other, a request with beams with all of them; return those asked for.
+    def queue(self, requests: Sequence[CheckedRequest], n: int | None = None) -> list[Request]:
+        """Queue requests one right after the other, each with its n answers or beams; return the answers, n each, and
+        of beams the first.
 
         The result outlives the engine's forgetting them.
         """
-        answers = [self.answers(checked, None) for checked in requests]
+        answers = [self.answers(checked, n) for checked in requests]
         with self._stepper.between_steps():
-            return [self._queue_together(together)[0] for together in answers]
+            return [one for together in answers for one in self._queue_together(together)[: n or 1]]
 
     def repeat(self, checked: CheckedRequest) -> int:
         """Queue one request alone, whatever waits beside it; return its id."""

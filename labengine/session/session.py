@@ -51,7 +51,9 @@ class Session:
         self.settings = settings
         self.parts: Parts = settings.all_parts
         config = settings.engine_config()
-        self.lab_id = f"lab {next(_numbers)}"
+        self.number = next(_numbers)
+        """Counts the sessions of this process."""
+        self.lab_id = f"lab {self.number}"
         self.hooks = Hooks()
         self.timeline = _timeline(settings.record)
         if self.timeline is not None:

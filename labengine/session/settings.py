@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, cast
 
 from labengine.config import ConfigError, EngineConfig, GroupSpec, checked_bool, checked_int, is_single_int, shown
 from labengine.core.connector import Connector
-from labengine.core.editions import Policy, refuse_recorded
+from labengine.core.editions import Policy, with_policy
 from labengine.core.editions import edition as edition_named
 from labengine.core.parts import Parts
 from labengine.core.proposer import Proposer
@@ -137,10 +137,9 @@ class LabSettings:
     @property
     def all_parts(self) -> Parts:
         """The edition's parts, with the user's parts in place of its own."""
-        base = edition_named(self.edition, self.policy)
-        parts = base if self.parts is None else self.parts.overriding(base)
-        refuse_recorded(parts)
-        return parts
+        if self.parts is None:
+            return edition_named(self.edition, self.policy)
+        return with_policy(self.parts, self.edition, self.policy)
 
     @property
     def asked_blocks(self) -> int | None:

@@ -1,27 +1,38 @@
 """Random operations on an engine: requests, aborts, broken steps, a tier that fails or comes late.
 
 A Random deals an episode: one engine on a small pool, and some hundred operations on it. All prompts come from a few
-stems, and the tokens behind them are few too, so that content collides all the time.
+stems, and the tokens behind them are few too, so that content collides all the time. `kinds` names what else there is.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from random import Random
+from typing import Literal
 
 from check.watched import Watched, watched
+from ctrl_c import press_ctrl_c
 from differential.chance_drafts import ChanceDrafts
+from disturbing import CORE, ENGINE, Countdown, ListenerFailed, SignalPoints, outside_listeners, raise_at_event
 from driving import as_parts
 from fake_tier import FakeTier, Luck, TierDown
 from labengine import events as ev
 from labengine.config import ConfigError, GroupSpec
-from labengine.core.editions import LABENGINE
+from labengine.core.editions import edition as edition_named
 from labengine.core.parts import Parts
 from labengine.core.proposer import NGram, Proposer
+from labengine.core.request import Image
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.engine.engine import Phase
 
+Kind = Literal["forks", "drafts", "states", "priorities", "images", "interrupts"]
+"""forks: several answers, beams and branches; states: groups of state-space layers, and no tier; interrupts: a step
+meets a Ctrl-C, or a listener that raises, at any moment."""
+KINDS: tuple[Kind, ...] = ("forks", "drafts", "states", "priorities", "images", "interrupts")
+
+POINTS = outside_listeners(SignalPoints())
 _NAMES = {ev.BlockMerged: "merged", ev.BlockEvicted: "evicted", ev.RequestPreempted: "preempted"}
 
 
@@ -34,37 +45,42 @@ class Episode:
         edition: str | Parts,
         *,
         with_tier: bool = True,
-        with_forks: bool = False,
-        with_drafts: bool = False,
-        with_states: bool = False,
+        kinds: Collection[Kind] = (),
     ) -> None:
-        self.rng = rng
-        self._with_beams = with_forks and as_parts(edition) is LABENGINE
-        has_tier = issubclass(as_parts(edition).scheduler, TokenBudgetScheduler)
-        self._with_branches, self._with_answers = with_forks, with_forks and has_tier  # the nano editions refuse both
+        self.rng, self.kinds = rng, frozenset(kinds)
+        parts = as_parts(edition)
+        has_tier, is_vllm = issubclass(parts.scheduler, TokenBudgetScheduler), edition == "vllm"
+        if "priorities" in self.kinds and edition == "labengine" and rng.random() < 0.7:
+            parts = edition_named(
+                str(edition), "priority"
+            )  # vLLM's victims leave hashes without KV: scenario vllm-43569
+        self._with_branches = "forks" in self.kinds
+        self._with_answers = "forks" in self.kinds and has_tier  # the nano editions refuse both
+        self._with_beams = "forks" in self.kinds and edition == "labengine"
         self.groups = _groups(rng) if has_tier else (GroupSpec(rng.choice((1, 2, 3, 4, 4, 8))),)
-        if with_states:
+        if "states" in self.kinds:
             self.groups = _with_states(rng, self.groups)
         size = max(group.block_size for group in self.groups)
-        is_vllm = with_drafts and as_parts(edition).name == "vllm"  # it has no tier beside drafts, and no short chunks
-        self.tier = _tier(rng) if has_tier and with_tier and not (with_states or is_vllm) else None
+        is_tight = is_vllm and "drafts" in self.kinds  # vLLM has no tier beside drafts, and no short chunks
+        self.tier = _tier(rng) if has_tier and with_tier and not ("states" in self.kinds or is_tight) else None
         self.alphabet, self._streams = rng.choice((1, 2, 3, 1000)), rng.choice((1, 1, 2, 100))
         self._stems = [self._tokens(rng.randint(1, 5 * size)) for _ in range(rng.randint(1, 3))]
+        self.image_lengths = {name: rng.randint(1, 2 * size) for name in "ab"}
         self.setup: Watched = watched(
             rng.randint(4, 10) * len(self.groups),
             self.groups,
-            edition,
+            parts,
             connector=self.tier,
             budget=1000 if rng.random() < 0.4 else rng.choice((size, 3 * size)),
             max_num_seqs=rng.choice((1, 2, 4, 16)),
             next_token=self._next_token,
             max_events=5_000,
+            keep_finished=3 if "interrupts" in self.kinds else None,
             watermark=rng.choice((0.0, 0.0, 0.1)) if has_tier else 0.0,  # the nano editions have neither of these
-            long_prefill_token_threshold=rng.choice((0, 0, size)) if has_tier and not is_vllm else 0,
+            long_prefill_token_threshold=rng.choice((0, 0, size)) if has_tier and not is_tight else 0,
             retention_interval=rng.choice((None, None, 0)),
-            proposer=self._proposer() if with_drafts else None,
+            proposer=self._proposer() if "drafts" in self.kinds else None,
         )
-
         self.met = self.tier.met if self.tier is not None else Counter[str]()
         self.setup.engine.hooks.subscribe(self._count)
 
@@ -121,14 +137,16 @@ class Episode:
                 yield self._lose_content(self.tier)
             elif chance < 0.43:
                 yield from self._broken_step()
+            elif chance < 0.48 and "interrupts" in self.kinds:
+                yield self._step_with_a_failing_listener() if chance < 0.465 else self._interrupted_step()
             else:
                 yield self._step()
 
     def drain(self) -> None:
         """End all requests, half of them by running on; one whose load never arrives is aborted."""
         engine = self.setup.engine
-        for request_id in engine.requests:
-            if self.rng.random() < 0.5:
+        for request_id in [*engine.requests]:
+            if self.rng.random() < 0.5 and request_id in engine.requests:
                 engine.abort(request_id)
         while not engine.scheduler.is_idle:
             self._step()
@@ -144,6 +162,10 @@ class Episode:
         keys = (("adapter", rng.choice(("a", "b"))),) if rng.random() < 0.1 else ()
         num_answers = rng.randint(1, self.setup.engine.config.max_num_seqs) if self._with_answers else 1
         asked = {"max_tokens": rng.randint(1, 3 * size), "cache_salt": salt, "extra_keys": keys}
+        if "priorities" in self.kinds:
+            asked["priority"] = rng.choice((0, 0, 1, -1))
+        if "images" in self.kinds and rng.random() < 0.4:
+            asked["images"] = self._images(len(prompt))
         is_search = self._with_beams and num_answers > 1 and rng.random() < 0.4
         if is_search:
             asked["beams"] = min(num_answers, 4)
@@ -155,6 +177,18 @@ class Episode:
         for _ in range(1, min(num_answers, 4)):
             self.setup.add(*prompt, **asked, leader_id=leader)  # type: ignore[arg-type]
         return "add"
+
+    def _images(self, num_tokens: int) -> tuple[Image, ...]:
+        """Return pictures inside a prompt, one behind the other: each name has a length of its own."""
+        images: list[Image] = []
+        start = self.rng.randint(0, num_tokens)
+        for name in self.rng.choices("ab", k=2):
+            length = self.image_lengths[name]
+            if start + length <= num_tokens:
+                images.append(Image(start, length, name))
+                start += length + self.rng.choice((0, 0, 1))
+        self.met["image"] += len(images)
+        return tuple(images)
 
     def _branch(self) -> str:
         engine = self.setup.engine
@@ -179,6 +213,26 @@ class Episode:
             self.met["tier raised"] += 1
             return "step: the tier raised"
         return "step"
+
+    def _interrupted_step(self) -> str:
+        """Take a step with Ctrl-C at some moment of it: it happens completely, or not at all."""
+        engine, before = self.setup.engine, self.setup.engine.step_number
+        try:
+            Countdown(POINTS, self.rng.randrange(300), press_ctrl_c, root=(CORE, ENGINE)).run(engine.step)
+        except TierDown:
+            return "interrupted step: the tier raised"
+        except KeyboardInterrupt:
+            self.met["interrupted, " + ("completed" if engine.step_number > before else "rolled back")] += 1
+        return "interrupted step"
+
+    def _step_with_a_failing_listener(self) -> str:
+        """Take a step that is rolled back from some event of it."""
+        with raise_at_event(self.setup.engine.hooks, self.rng.randrange(60)), suppress(TierDown):
+            try:
+                self.setup.engine.step()
+            except ListenerFailed:
+                self.met["undone at an event"] += 1
+        return "step with a failing listener"
 
     def _broken_step(self) -> Iterator[str]:
         phases: Iterator[Phase] = self.setup.engine.phases()

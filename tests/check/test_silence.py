@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from random import Random
 
 import pytest
 
-from check.random_operations import Episode
+import soak
+from check.random_operations import KINDS, Episode, Kind
+from ctrl_c import python_handles_sigint
 from driving import ALL_EDITIONS, EDITION_FAULTS, TOKEN_BUDGET_EDITIONS, as_parts
 from labengine.core.merge_policy import LateMerge
 from random_cases import for_random
@@ -23,13 +26,10 @@ def play(
     rng: Random,
     edition: str,
     num_operations: int = NUM_OPERATIONS,
-    *,
-    with_forks: bool = False,
-    with_drafts: bool = False,
-    with_states: bool = False,
+    kinds: Collection[Kind] = (),
 ) -> Counter[str]:
     """One episode under watch, and all invariants on the whole state now and then; what it met."""
-    episode = Episode(rng, edition, with_forks=with_forks, with_drafts=with_drafts, with_states=with_states)
+    episode = Episode(rng, edition, kinds=kinds)
     setup, done = episode.setup, list[str]()
     for operation in episode.operations(num_operations):
         done.append(operation)
@@ -74,7 +74,7 @@ def test_nothing_is_found_with_forks(num_episodes: int) -> None:
     met: Counter[str] = Counter()
     for seed in range(num_episodes):
         try:
-            met += play(Random(f"{seed}"), "labengine", with_forks=True)
+            met += play(Random(f"{seed}"), "labengine", kinds=["forks"])
         except Exception as error:
             error.add_note(f"seed {seed}")
             raise
@@ -89,7 +89,8 @@ def test_nothing_is_found_with_drafts(edition: str, num_episodes: int) -> None:
     met: Counter[str] = Counter()
     for seed in range(num_episodes):
         try:
-            met += play(Random(f"{seed}"), edition, with_forks=edition == "labengine", with_drafts=True)
+            kinds: list[Kind] = ["forks", "drafts"] if edition == "labengine" else ["drafts"]
+            met += play(Random(f"{seed}"), edition, kinds=kinds)
         except Exception as error:
             error.add_note(f"seed {seed}")
             raise
@@ -100,20 +101,32 @@ def test_nothing_is_found_with_drafts(edition: str, num_episodes: int) -> None:
 
 
 @pytest.mark.parametrize("num_episodes", EPISODES)
-@pytest.mark.parametrize("with_drafts", [False, True])
-@pytest.mark.parametrize(("edition", "with_forks"), [("labengine", True), ("vllm", False)])
-def test_nothing_is_found_with_states(edition: str, with_forks: bool, with_drafts: bool, num_episodes: int) -> None:
+@pytest.mark.parametrize("drafts", [[], ["drafts"]])
+@pytest.mark.parametrize(("edition", "kinds"), [("labengine", ["forks", "states"]), ("vllm", ["states"])])
+def test_nothing_is_found_with_states(edition: str, kinds: list[Kind], drafts: list[Kind], num_episodes: int) -> None:
     met: Counter[str] = Counter()
     for seed in range(num_episodes):
         try:
-            rng = Random(f"{seed}")
-            met += play(rng, edition, with_forks=with_forks, with_drafts=with_drafts, with_states=True)
+            met += play(Random(f"{seed}"), edition, kinds=[*kinds, *drafts])
         except Exception as error:
             error.add_note(f"seed {seed}")
             raise
     wanted = {"state copied", "state freed", "junction", "preempted", "broken step", "hit", "window"}
-    wanted |= {"fork", "copy", "merged"} if with_forks else set()
-    wanted |= {"scratch moved", "accepted", "rejected"} if with_drafts else set()
+    wanted |= {"fork", "copy", "merged"} if "forks" in kinds else set()
+    wanted |= {"scratch moved", "accepted", "rejected"} if drafts else set()
+    assert {what: n for what in wanted if (n := met[what]) < num_episodes // 8} == {}, met
+
+
+@pytest.mark.parametrize("num_episodes", [6, pytest.param(80, marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("edition", TOKEN_BUDGET_EDITIONS)
+def test_nothing_is_found_with_everything_mixed(edition: str, num_episodes: int) -> None:
+    """After each operation the events fold to the state of the core; tests/soak.py does the same a million times."""
+    met: Counter[str] = Counter()
+    with python_handles_sigint():
+        for seed in range(num_episodes):
+            met += soak.play(seed, edition, 200, KINDS)
+    wanted = {"image", "preempted", "undone at an event", "interrupted, rolled back", "accepted", "state copied"}
+    wanted |= {"fork", "copy", "beam replaced", "merged"} if edition == "labengine" else set()
     assert {what: n for what in wanted if (n := met[what]) < num_episodes // 8} == {}, met
 
 

@@ -194,7 +194,7 @@ def test_the_how_to_prints_what_the_command_prints(tmp_path: Path) -> None:
             in_header(engine="vllm 0.31.0"),
             "the stream is of vllm 0.31.0, and the editions take the decisions of vllm 0.32",
         ),
-        (in_header(settings={"features": ["speculative decoding"]}), "the engine runs with speculative decoding"),
+        (in_header(settings={"features": ["no prefix caching"]}), "the engine runs with no prefix caching"),
         (in_header(settings={"features": None}), "its header does not say how the scheduler was set"),
         (in_header(settings={"watermark": 7}), "no edition can be set as its scheduler was: watermark is a share"),
         (in_header(settings={"max_num_seqs": None}), "no edition can be set as its scheduler was: max_num_seqs"),

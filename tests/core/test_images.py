@@ -9,7 +9,7 @@ import pytest
 from labengine import ConfigError, GroupSpec, HashChain, Lab, Parts
 from labengine.config import SamplingParams
 from labengine.core.request import Image, Request
-from labengine.events import PrefixHit
+from labengine.events import PrefixHit, RequestAdded
 
 TOKENS = [*range(1, 7), *[0] * 6, *range(7, 12)]
 """Placeholders at positions 6 to 11: with blocks of four, in the second and in the third one."""
@@ -78,16 +78,20 @@ def test_a_chain_that_forgets_them_is_found_out() -> None:
         def keyed(self, parent_hash: bytes, keys: object) -> bytes:
             return parent_hash
 
+    said_in_scope = "image 'cat' at position 6, and request 1 has image 'dog'"
+
     def rules(edition: str) -> set[str]:
         with Lab("simulated", num_blocks=64, block_size=4, edition=edition, parts=Parts(hash_chain=Blind)) as lab:
             lab.session.violation_warnings.is_silent = True
             for name in ("cat", "dog"):
                 lab.add(token_ids=TOKENS, max_tokens=1, images={6: (name, 6)})
                 lab.run()
-            assert all("with other images among them" in violation.message for violation in lab.violations)
+            said = {violation.rule: violation.message for violation in lab.violations}
+            assert "with other images among them" in said.get("read", "with other images among them")
+            assert said_in_scope in said.get("scope", said_in_scope)
             return {violation.rule for violation in lab.violations}
 
-    assert rules("vllm") == {"read"}, "it trusts the hash"
+    assert rules("vllm") == {"scope", "read"}, "it trusts the hash"
     assert rules("labengine") == set(), "it compares the prefix, images too"
 
 
@@ -107,3 +111,27 @@ def test_images_that_cannot_be_placed_change_nothing(images: Any, words: str) ->
     with Lab("simulated", num_blocks=64, block_size=4) as lab, pytest.raises(ConfigError, match=words):
         lab.add(token_ids=TOKENS, images=images)
     assert not lab.snapshot().requests
+
+
+def test_why_names_the_images_that_keep_blocks_apart() -> None:
+    cat, dog = {6: ("<cat>", 6)}, {6: ("dog", 6)}
+    for first, second, words in (
+        (cat, dog, "A has the image “<cat>” at position 6, and B has “dog” there"),
+        (cat, None, "A has the image “<cat>” at position 6, and B has none there"),
+        (None, dog, "B has the image “dog” at position 6, and A has none there"),
+    ):
+        with Lab("simulated", num_blocks=64, block_size=4) as lab:
+            found(lab, first), found(lab, second)
+            assert words in lab.why(request=1, about="hit").answer
+            assert not lab.timeline or [event.images for event in lab.timeline.of_kind(RequestAdded)] == [
+                tuple((start, length, name) for start, (name, length) in (images or {}).items())
+                for images in (first, second)
+            ]
+
+
+def test_a_part_of_an_image_in_a_block_is_what_counts_there() -> None:
+    """The same identifier in the same place: a block inside both is shared, whatever the lengths are said to be."""
+    with Lab("simulated", num_blocks=64, block_size=4, edition="vllm") as lab:
+        assert found(lab, {6: ("cat", 6)}) == 0
+        assert found(lab, {6: ("cat", 2)}) == 8
+        assert lab.violations == []

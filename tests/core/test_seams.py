@@ -85,6 +85,7 @@ DECIDES_NO_EVENT = {
     "refuse_what_never_fits": "what it refuses is never added",
     "refuse_forks": "what it refuses is never added",
     "refuse_beams": "what it refuses is never added",
+    "refuse_to_hand_over": "what it refuses stays where it is",
     "fault": "asked by the checks alone",
     "finds_longest": "declares a policy to the checks",
     "bind": "names the tier's content",

@@ -34,7 +34,7 @@ KEYS = {
 KEYS |= {"max_num_seqs", "max_num_batched_tokens", "watermark", "long_prefill_token_threshold", "streams", "alphabet"}
 KEYS |= {"policy", "requests", "ops", "tier", "max_steps", "async", "aborts", "resets", "broken"}
 KEYS |= {"speculation", "eagle", "max_model_len"}
-REQUEST_KEYS = {"step", "prompt", "max_tokens", "salt", "priority", "arrival"}
+REQUEST_KEYS = {"step", "prompt", "max_tokens", "salt", "priority", "arrival", "leader", "skip_reading_prefix_cache"}
 OP_KEYS = {"op", "req", "tokens", "salt", "n", "lookup", "external", "delay_cache", "blocks", "lookahead"}
 TIER_KEYS = {"delay", "tokens", "again"}
 """What a compared workload may ask for. All else is a setting that no edition has, or a departure below."""
@@ -146,8 +146,7 @@ def _is_loaded_oddly(workload: Row) -> bool:
 
 
 def _drafts(workload: Row) -> bool:
-    is_refused = "speculation" in workload and (workload.get("async") or _tier(workload))
-    return bool(is_refused or "drafts" in workload)
+    return "drafts" in workload
 
 
 def _ops(workload: Row) -> Iterator[Row]:
@@ -163,7 +162,7 @@ DEPARTURES = (
         "an abort during a load",
         "frees the blocks at once, and the tier stops",
         "keeps the blocks until the load is reported",
-        lambda workload: bool(_tier(workload)) and "aborts" in workload,
+        lambda workload: _has_late_loads(workload) and "aborts" in workload,
         ("vllm-32255", "vllm-ascend-16662"),
     ),
     Departure(
@@ -197,7 +196,7 @@ DEPARTURES = (
         "priorities, with a tier",
         "a request whose KV has arrived waits where its priority puts it",
         "those that hold blocks come before all others",
-        lambda workload: bool(_tier(workload)) and workload.get("policy") == "priority",
+        lambda workload: _has_late_loads(workload) and workload.get("policy") == "priority",
     ),
     Departure(
         "late loads that have landed",

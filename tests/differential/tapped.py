@@ -54,6 +54,10 @@ class TappedRun:
                 if r.status != FINISHED or i in fold.holding
             },
         }
+        if "drafts" in state:
+            drafts = {self.reader.names[i]: list(one.drafts) for i, one in fold.requests.items() if one.drafts}
+            # after an update: guesses come between it and the next step, and a step's own are judged
+            ours["drafts"] = drafts
         if "pins" in state:
             ours["pins"] = {str(block_id): fold.pins[block_id] for block_id in sorted(fold.pins)}
         wrong = [name for name, value in ours.items() if value != state[name]]

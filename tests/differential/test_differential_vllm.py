@@ -17,7 +17,7 @@ from differential.vllm_encounters import met_by_ops, met_by_steps, workloads_mee
 from differential.vllm_process import VARIABLE, VERSION, VllmProcess, named_interpreter
 from differential.vllm_tier import DEPARTING, rows_with_tier, tier_workloads
 from vllm_priority_workloads import priority_workload
-from vllm_scheduler_workloads import scheduler_workload, speculating_workload
+from vllm_scheduler_workloads import scheduler_workload, speculating_workload, unread_workload
 from vllm_state_workloads import state_workload
 from vllm_workloads import KINDS, looking_ahead, op_workload
 
@@ -61,7 +61,7 @@ def test_every_op_that_looks_ahead_is_equal(vllm: VllmProcess, kind: str) -> Non
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("make", [scheduler_workload, priority_workload])
+@pytest.mark.parametrize("make", [scheduler_workload, priority_workload, unread_workload])
 def test_every_step_is_equal(vllm: VllmProcess, make: Callable[[int], dict[str, Any]]) -> None:
     """Workload after workload, until vLLM has preempted in 500 of them."""
     num_steps, met = 0, []

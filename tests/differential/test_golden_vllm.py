@@ -22,7 +22,7 @@ from differential.vllm_encounters import (
 )
 from differential.vllm_process import VERSION
 from labengine.core.block import Block
-from labengine.core.editions import VLLM, VllmBlockPool, VllmKVCacheManager, VllmPriorityQueue, VllmScheduler, edition
+from labengine.core.editions import VLLM, VllmBlockPool, VllmKVCacheManager, VllmPriorityQueue, edition
 from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.merge_policy import KeepDuplicates, LateMergeComparingPrefixes
@@ -32,10 +32,11 @@ from labengine.core.request import Request
 from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.core.step_plan import ScheduledRequest
 from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.core.vllm_scheduler import VllmScheduler
 from labengine.core.waiting_queue import PriorityQueue, WaitingQueue
 from seeds import one_in
 from vllm_priority_workloads import priority_workload
-from vllm_scheduler_workloads import scheduler_workload, speculating_workload
+from vllm_scheduler_workloads import scheduler_workload, speculating_workload, unread_workload
 from vllm_workloads import KINDS, op_workload
 
 RUNS: dict[str, Callable[[golden.Row, str | Parts], list[golden.Row]]] = {
@@ -44,8 +45,9 @@ RUNS: dict[str, Callable[[golden.Row, str | Parts], list[golden.Row]]] = {
     "scheduler": rows_of_simulate,
     "priority": rows_of_simulate,
     "speculation": rows_of_simulate,
+    "unread": rows_of_simulate,
 }
-STEP_WORKLOADS = {"scheduler": scheduler_workload, "priority": priority_workload}
+STEP_WORKLOADS = {"scheduler": scheduler_workload, "priority": priority_workload, "unread": unread_workload}
 BASES = dict.fromkeys(RUNS, VLLM) | {"priority": edition("vllm", "priority")}
 
 
@@ -221,7 +223,14 @@ class GoesOnAfterASelfPreemption(VllmScheduler):
         return batch or (super()._schedule_running(chunk, preempted) if preempted else batch)
 
 
+class ReadsForAll(VllmKVCacheManager):
+    def find_prefix(self, request: Request) -> Hit:
+        self.extend_hashes(request, request.num_tokens)
+        return self.longest_hit(request, request.num_tokens - 1)
+
+
 MUTANTS = {
+    "reads the cache for all": (Parts(kv_cache_manager=ReadsForAll), ["unread"]),
     "one group after the other": (Parts(kv_cache_manager=OneGroupAfterTheOther), ["ops-hybrid"]),
     "unhashed blocks to the tail": (Parts(block_pool=FreesToTheTail), golden.NAMES),
     "serves the newest duplicate": (Parts(merge_policy=ServesTheNewest), golden.NAMES),

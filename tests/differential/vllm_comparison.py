@@ -70,7 +70,7 @@ def row_of(snapshot: Snapshot, decided: Row, labels: dict[str, str]) -> Row:
         },
         "ref_counts": [block.ref_count for block in snapshot.blocks],
         "free_queue": list(snapshot.free_queue),
-        "cached": {_label(key, labels): list(ids) for key, ids in snapshot.prefix_map.items()},
+        "cached": {label(key, labels): list(ids) for key, ids in snapshot.prefix_map.items()},
     }
 
 
@@ -88,7 +88,8 @@ def labels_of(workload: Row, requests: dict[int, RequestState]) -> dict[str, str
     return labels
 
 
-def _label(key: str, labels: dict[str, str]) -> str:
+def label(key: str, labels: dict[str, str]) -> str:
+    """Return what a key of the prefix map, "group:hex", stands for."""
     group, block_hash = key.split(":")
     return group_label(int(group), labels[block_hash])
 

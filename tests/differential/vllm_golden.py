@@ -21,7 +21,7 @@ from vllm_scheduler_workloads import next_token
 
 FOLDER = Path(__file__).resolve().parent.parent / "golden"
 
-NAMES = ("ops-full", "ops-hybrid", "scheduler", "priority", "speculation")
+NAMES = ("ops-full", "ops-hybrid", "scheduler", "priority", "speculation", "unread")
 """Kinds without an external tier; "tier" has one, and "states" has state groups: they have tests of their own."""
 
 Row = dict[str, Any]

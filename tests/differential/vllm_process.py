@@ -47,6 +47,10 @@ class VllmProcess:
         """What vLLM's Scheduler holds after each step."""
         return self._ask({"scheduler": workload})
 
+    def run_mixed(self, workload: dict[str, Any]) -> list[dict[str, Any]]:
+        """What vLLM's schedulers hold after each step, or after each plan and each booking."""
+        return self._ask({"mixed": workload})
+
     def run_tapped(self, workload: dict[str, Any]) -> list[dict[str, Any]]:
         """The tap's messages while vLLM's Scheduler runs, and vLLM's own state after each update."""
         return self._ask({"tap": workload})

@@ -30,6 +30,11 @@ from vllm.utils.hashing import sha256
 from vllm.v1.core import kv_cache_utils
 from vllm.v1.core.block_pool import BlockPool
 from vllm.v1.core.kv_cache_coordinator import KVCacheCoordinator
+from vllm.v1.core.single_type_kv_cache_manager import (
+    FullAttentionManager,
+    MambaManager,
+    SingleTypeKVCacheManager,
+)
 from vllm.v1.request import Request
 from vllm_scheduler import VERSION, VllmCore
 
@@ -163,6 +168,80 @@ def uncommitted_hash() -> Rows:
     return {AS_IT_IS: figures}
 
 
+def state_of_this_step() -> Rows:
+    """Pull request 29387: two prompts that share three of four tokens, with states; with and without the guard."""
+    workload = {
+        "num_blocks": 32,
+        "block_size": 1,
+        "groups": [{"kind": "full"}, {"kind": "state"}],
+        "max_num_seqs": 16,
+        "max_num_batched_tokens": 2048,
+        "requests": [{"step": 0, "prompt": [1, 2, 3, own], "max_tokens": 2} for own in (4, 5)],
+    }
+
+    def found() -> dict[str, int]:
+        rows = run_scheduler(workload)
+        of_b = next(dict(row["scheduled"])[1] for row in rows if 1 in dict(row["scheduled"]))
+        return {"requests in the first step": len(rows[0]["scheduled"]), "hit of B": 4 - of_b}
+
+    with patch.object(MambaManager, "cache_blocks", SingleTypeKVCacheManager.cache_blocks):
+        before = found()
+    return {"same step": before, AS_IT_IS: found()}
+
+
+def lookahead_sent() -> Rows:
+    """Pull request 44151: the blocks of a prompt's table, and those that are named to a connector."""
+    engine = Engine(16)
+    engine.add(range(800, 808))
+    request, manager = engine.core.requests["0"], engine.core.scheduler.kv_cache_manager
+    manager.allocate_slots(request, 8, num_lookahead_tokens=1)
+    (table,) = manager.get_block_ids("0")
+    (named,) = manager.get_block_ids_for_computed_tokens("0", 8)
+    return {"get_block_ids": {"blocks named": len(table)}, AS_IT_IS: {"blocks named": len(named)}}
+
+
+def next_token() -> Rows:
+    """Issue 50438: with EAGLE, and without its drop, what two prompts hit that share four tokens with a first one."""
+    workload = {
+        "num_blocks": 16,
+        "block_size": 4,
+        "groups": [{"kind": "full"}],
+        "max_num_seqs": 16,
+        "max_num_batched_tokens": 2048,
+        "speculation": {"num_drafts": 1, "alphabet": 2, "drafter": "eagle"},
+        "requests": [
+            {"step": 9 * number, "prompt": [1, 2, 3, 4, *own], "max_tokens": 1}
+            for number, own in enumerate(((5, 6), (8, 9), (5, 7)))
+        ],
+    }
+
+    def found() -> dict[str, int]:
+        computed = Counter[int]()
+        for row in run_scheduler(workload):
+            computed.update(dict(row["scheduled"]))
+        return {"hit of B": 6 - computed[1], "hit of C": 6 - computed[2]}
+
+    look_up = FullAttentionManager.find_longest_cache_hit
+
+    def whole(*arguments: Any, **asked: Any) -> Any:
+        return look_up(*arguments, **{**asked, "drop_eagle_block": False})
+
+    with patch.object(FullAttentionManager, "find_longest_cache_hit", staticmethod(whole)):
+        kept = found()
+    return {"tokens alone": kept, AS_IT_IS: found()}
+
+
+def alignment() -> Rows:
+    """vLLM-Ascend issue 16270: 40 tokens twice, with blocks of two sizes."""
+    rows = {}
+    for small, large in ((2, 64), (2, 16), (8, 64)):
+        engine = Engine(100, ((small, None), (large, None)))
+        engine.generate(range(40))
+        engine.generate(range(40))
+        rows[f"{small} and {large}"] = {"tokens found": engine.found[1], "tokens computed": engine.num_computed}
+    return rows
+
+
 def sparse_retention() -> Rows:
     """Issue 57610: a prompt of 22 tokens, and one that shares 15 to 22 of them."""
     rows = {}
@@ -255,18 +334,22 @@ def _interleaved() -> Iterator[None]:
 
 
 RUNS: dict[str, Callable[[], Rows]] = {
+    "vllm-29387": state_of_this_step,
     "vllm-30931": adapter_name,
     "vllm-38715": same_step_hit,
     "vllm-42656": partial_blocks,
     "vllm-43569": uncommitted_hash,
     "vllm-44409": two_phases,
+    "vllm-44151": lookahead_sent,
     "vllm-44701": untagged_keys,
     "vllm-45238": last_state_alone,
+    "vllm-50438": next_token,
     "vllm-57610": sparse_retention,
+    "vllm-ascend-16270": alignment,
 }
 """Per scenario, what gives its rows."""
 
-PARTS = {"vllm-44409": "KVCacheManager"}
+PARTS = {"vllm-44151": "KVCacheManager", "vllm-44409": "KVCacheManager"}
 """What has run, where that is not the scheduler."""
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ CLASSES = {
     "pool": ("BlockPool",),
     "queue": ("FreeKVCacheBlockQueue",),
     "group": tuple(GROUP_KINDS),
+    "state": tuple(name for name, kind in GROUP_KINDS.items() if kind == "state"),
 }
 """The classes of vLLM whose instances the tap observes, by role."""
 

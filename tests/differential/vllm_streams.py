@@ -1,7 +1,7 @@
 """Workloads for a tapped vLLM scheduler, and the recorded ones in tests/golden.
 
-vllm-streams.jsonl.gz is of vLLM as it is, vllm-connector-streams.jsonl.gz with a connector, vllm-broken.jsonl.gz of the
-copies in vllm_upstream_broken.
+vllm-streams.jsonl.gz is of vLLM as it is, vllm-connector-streams.jsonl.gz with a connector, vllm-kinds-streams.jsonl.gz
+with speculation, priorities or state groups, vllm-broken.jsonl.gz of the copies in vllm_upstream_broken.
 """
 
 from __future__ import annotations
@@ -14,13 +14,23 @@ from random import Random
 from typing import Any
 
 from differential.vllm_golden import FOLDER
-from vllm_scheduler_workloads import scheduler_workload
+from vllm_priority_workloads import priority_workload
+from vllm_scheduler_workloads import scheduler_workload, speculating_workload
+from vllm_state_workloads import state_workload
 
 PATH = FOLDER / "vllm-streams.jsonl.gz"
 CONNECTOR_PATH = FOLDER / "vllm-connector-streams.jsonl.gz"
 BROKEN_PATH = FOLDER / "vllm-broken.jsonl.gz"
+KINDS_PATH = FOLDER / "vllm-kinds-streams.jsonl.gz"
 RECORDED_SEEDS = range(16)
 RECORDED_CONNECTOR_SEEDS = (1, 17, 65, 72, 89, 117, 127, 137, 348)
+RECORDED_KINDS = {
+    "speculation": (36, 9, 33, 42, 4),
+    "priority": (0, 12, 1, 10),
+    "states": (3, 9, 21, 8, 10),
+    "states by priority": (0, 1, 3),
+}
+"""Seeds per kind; one divisible by three is synchronous."""
 BROKEN_RUNS = {
     "free order reversed": (21, 23),
     "touch leaves the queue": (21, 2),
@@ -38,6 +48,23 @@ def tapped_workload(seed: int) -> dict[str, Any]:
     if seed % 2:
         options["aborts"] = seed
     return scheduler_workload(seed) | options
+
+
+def recorded_kinds() -> Iterator[tuple[str, int]]:
+    """Yield (kind, seed) of each recorded workload of RECORDED_KINDS."""
+    yield from ((kind, seed) for kind, seeds in RECORDED_KINDS.items() for seed in seeds)
+
+
+def kinds_workload(kind: str, seed: int) -> dict[str, Any]:
+    """Return a workload of one of RECORDED_KINDS, run as `tapped_workload` is."""
+    makers = {"speculation": speculating_workload, "priority": priority_workload}
+    workload = makers.get(kind, state_workload)(seed)
+    if kind == "states by priority":
+        rng = Random(f"{kind} {seed}")
+        requests = [request | {"priority": rng.randint(-1, 2)} for request in workload["requests"]]
+        workload |= {"policy": "priority", "requests": requests}
+    options: dict[str, Any] = {"async": seed % 3 > 0, "resets": True}
+    return workload | options | ({"aborts": seed} if seed % 2 else {})
 
 
 def connector_workload(seed: int) -> dict[str, Any]:

@@ -3,7 +3,7 @@
     cd tests && PYTHON_WITH_VLLM -m differential.vllm_upstream
 
 One JSON line in, one out: first {"vllm": version}, then for {"ops": workload}, {"scheduler": workload},
-{"tap": workload} or {"kv_events": workload} either {"results": [...]} or {"error": text}. Importing vLLM takes some
+{"mixed": workload}, {"tap": workload} or {"kv_events": workload} either {"results": [...]} or {"error": text}. Importing vLLM takes some
 seconds, so one process serves many workloads.
 """
 
@@ -41,12 +41,13 @@ def _load() -> None:
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     from differential.vllm_upstream_kv_events import run_kv_events
+    from differential.vllm_upstream_mixed import run_mixed
     from differential.vllm_upstream_ops import run_ops
     from differential.vllm_upstream_scheduler import run_scheduler
     from differential.vllm_upstream_tap import run_tapped
 
     logging.getLogger("vllm").setLevel(logging.ERROR)
-    RUNS.update(ops=run_ops, scheduler=run_scheduler, tap=run_tapped, kv_events=run_kv_events)
+    RUNS.update(ops=run_ops, scheduler=run_scheduler, mixed=run_mixed, tap=run_tapped, kv_events=run_kv_events)
 
 
 def _answer(question: dict[str, Any]) -> dict[str, Any]:

@@ -21,13 +21,14 @@ class Group(NamedTuple):
     block_size: int
     window: int | None
     keeps_states: bool = False
+    is_eagle: bool = False
     num_scratch: int = 0
 
 
 def group_specs(groups: Sequence[Group]) -> list[KVCacheGroupSpec]:
     """The groups for vLLM, each of one thin layer."""
     specs = []
-    for index, (block_size, window, keeps_states, num_scratch) in enumerate(groups):
+    for index, (block_size, window, keeps_states, is_eagle, num_scratch) in enumerate(groups):
         shape: dict[str, Any] = {"block_size": block_size, "num_kv_heads": 1, "head_size": 1, "dtype": torch.float32}
         spec: Any
         if keeps_states:
@@ -40,7 +41,7 @@ def group_specs(groups: Sequence[Group]) -> list[KVCacheGroupSpec]:
             )
         else:
             spec = FullAttentionSpec(**shape) if window is None else SlidingWindowSpec(sliding_window=window, **shape)
-        specs.append(KVCacheGroupSpec([f"layer.{index}"], spec))
+        specs.append(KVCacheGroupSpec([f"layer.{index}"], spec, is_eagle_group=is_eagle))
     return specs
 
 
@@ -48,7 +49,10 @@ def groups_of(workload: Any) -> list[Group]:
     """The groups of a workload, by default one of full attention."""
     size, groups = workload["block_size"], workload.get("groups") or [{"kind": "full"}]
     num_drafts = (workload.get("speculation") or {}).get("num_drafts", 0)
-    return [Group(g.get("block_size") or size, g.get("window"), g.get("kind") == "state", num_drafts) for g in groups]
+    return [
+        Group(g.get("block_size") or size, g.get("window"), g.get("kind") == "state", g.get("eagle", False), num_drafts)
+        for g in groups
+    ]
 
 
 class Labels:

@@ -59,7 +59,7 @@ LAYERS = {
 def run_scheduler(workload: Mapping[str, Any]) -> list[dict[str, Any]]:
     """One row per step taken; RuntimeError when nothing moves any more."""
     run = Run(workload)
-    _note_preemptions(run.scheduler, run.preempted)
+    note_preemptions(run.scheduler, run.preempted)
     rows: list[dict[str, Any]] = []
     clock = 0
     while run.arrivals or run.scheduler.has_unfinished_requests():
@@ -102,7 +102,12 @@ class Run:
             request = Request(
                 request_id=str(number),
                 prompt_token_ids=list(wanted["prompt"]),
-                sampling_params=SamplingParams(max_tokens=wanted["max_tokens"], ignore_eos=True, temperature=0.0),
+                sampling_params=SamplingParams(
+                    max_tokens=wanted["max_tokens"],
+                    ignore_eos=True,
+                    temperature=0.0,
+                    skip_reading_prefix_cache=wanted.get("skip_reading_prefix_cache"),
+                ),
                 pooling_params=None,
                 cache_salt=wanted.get("salt"),
                 priority=wanted.get("priority", 0),
@@ -249,7 +254,8 @@ def _speculation(asked: Mapping[str, Any]) -> SpeculativeConfig:
     )
     config.method = method
     if method != "ngram":
-        layers = types.SimpleNamespace(model_type="none", num_nextn_predict_layers=1)
+        num_modules = num_drafts if method == "mtp" else 1
+        layers = types.SimpleNamespace(model_type="none", num_nextn_predict_layers=num_modules)
         config.draft_model_config = types.SimpleNamespace(hf_config=layers)
     return config
 
@@ -264,7 +270,7 @@ def _model(max_model_len: int) -> ModelConfig:
     )
 
 
-def _note_preemptions(scheduler: Scheduler, preempted: list[int]) -> None:
+def note_preemptions(scheduler: Scheduler, preempted: list[int]) -> None:
     """The plan names the preempted as a set; their order is seen only as they go."""
     preempt = scheduler._preempt_request
 

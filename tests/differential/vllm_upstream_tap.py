@@ -3,7 +3,8 @@
 A workload is one of vllm_upstream_scheduler's, with `async` (two steps in flight, tokens one step late), `aborts`
 (a seed: running requests are aborted now and then), `resets` (the prefix cache is reset where vLLM is idle),
 `drafts` (a seed: speculative tokens are scheduled, and some of them rejected; not with `async`), `tier` (a connector,
-see vllm_upstream_connector) and `broken` (the name of one of vllm_upstream_broken's copies).
+see vllm_upstream_connector) and `broken` (the name of one of vllm_upstream_broken's copies). With `speculation` and
+`async`, vLLM's drafts are placeholders: dice say how many are accepted.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from vllm.v1.core.kv_cache_utils import get_block_hash, get_group_id
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
-from vllm.v1.request import RequestStatus
+from vllm.v1.request import Request, RequestStatus
 
 from differential import vllm_upstream_pool as pool_rows
 from differential import vllm_upstream_scheduler as upstream
@@ -87,6 +88,7 @@ class _TappedRun(upstream.Run):
         self._rng = Random(workload["aborts"]) if "aborts" in workload else None
         self._resets = bool(workload.get("resets"))
         self._drafting = Random(workload["drafts"]) if "drafts" in workload else None
+        self._accepting = Random(str(workload.get("speculation")))
 
     def complete(self) -> None:
         """As EngineCore does: schedule ahead while there is room, then book the oldest step."""
@@ -113,7 +115,9 @@ class _TappedRun(upstream.Run):
             plan, sampling = queue.popleft()
             self._maybe_abort()
             self._book(plan, sampling)
-            self._draft()
+            if self._drafts is not None and not self._is_async:
+                self._draft([name for name in plan.num_scheduled_tokens if name in self.scheduler.requests])
+            self._draft_by_chance()
             num_stalls = 0 if plan.num_scheduled_tokens else num_stalls + 1
         self.tap.close()
 
@@ -124,7 +128,7 @@ class _TappedRun(upstream.Run):
             victim = self._rng.choice(running).request_id
             self.scheduler.finish_requests(victim, RequestStatus.FINISHED_ABORTED)
 
-    def _draft(self) -> None:
+    def _draft_by_chance(self) -> None:
         """Propose tokens for each running request: as many right ones as the dice say, then wrong ones."""
         if self._drafting is None:
             return
@@ -142,6 +146,8 @@ class _TappedRun(upstream.Run):
         start = self.requests[name].num_tokens
         tokens = [self.token_at(name, start + j) for j in range(len(drafts) + 1)]
         num_accepted = next((j for j, draft in enumerate(drafts) if draft != tokens[j]), len(drafts))
+        if self._is_async:
+            num_accepted = self._accepting.randint(0, len(drafts))
         return tokens[: num_accepted + 1]
 
     def _sampling(self, plan: Any) -> set[str]:
@@ -181,8 +187,13 @@ class _TappedRun(upstream.Run):
             "free_queue": pool_rows.free_queue(pool),
             "prefix_map": served,
             "contents": self._contents(),
+            "drafts": {name: list(one.spec_token_ids) for name, one in scheduler.requests.items() if self._tells(one)},
             **({"pins": self._tier.pins(scheduler.deferred_frees)} if self._tier is not None else {}),
         }
+
+    def _tells(self, request: Request) -> bool:
+        """Return True for a request whose drafts the scheduler knows."""
+        return bool(request.spec_token_ids) and not self._is_async and not request.is_finished()
 
     def _contents(self) -> dict[str, list[int]]:
         """Return the tokens of the full cached blocks in tables, by block id."""
@@ -191,9 +202,10 @@ class _TappedRun(upstream.Run):
             size = manager.block_size
             for name, blocks in manager.req_to_blocks.items():
                 tokens = list(self.scheduler.requests[name].all_token_ids)
-                for index, block in enumerate(blocks):
-                    if block.block_hash is not None and block.block_hash_num_tokens % size == 0:
-                        contents[str(block.block_id)] = tokens[index * size : (index + 1) * size]
+                for block in blocks:
+                    num_tokens = block.block_hash_num_tokens
+                    if block.block_hash is not None and num_tokens % size == 0:
+                        contents[str(block.block_id)] = tokens[num_tokens - size : num_tokens]
         return contents
 
     def _request(self, request: Any) -> list[Any]:

@@ -12,7 +12,7 @@ import pytest
 from engine.state_models import SETTINGS
 from labengine.config import ConfigError
 from labengine.engine.layer_plan import AttentionSpec
-from labengine.engine.model_config import ModelConfig
+from labengine.engine.model_config import ModelConfig, Multipliers
 from labengine.engine.recurrence_sizes import DeltaNetSizes, Mamba2Sizes, ShortConvSizes
 
 # Sizes as of large models; the rope beside the other fields, as transformers 4 wrote it.
@@ -34,6 +34,23 @@ QWEN3_NEXT: dict[str, Any] = {
     "num_hidden_layers": 8, "num_attention_heads": 16, "num_key_value_heads": 2, "rms_norm_eps": 1e-06, "head_dim": 256,
     "max_position_embeddings": 262144, "rope_theta": 10000000, "partial_rotary_factor": 0.25, "rope_scaling": None,
     "full_attention_interval": 4, "linear_num_key_heads": 16, "linear_num_value_heads": 32, "num_experts": 0,
+}  # fmt: skip
+
+GRANITE: dict[str, Any] = {
+    "model_type": "granitemoehybrid", "vocab_size": 100352, "hidden_size": 1024, "intermediate_size": 2048,
+    "shared_intermediate_size": 2560, "num_hidden_layers": 4, "num_attention_heads": 16, "num_key_value_heads": 4,
+    "layer_types": ["mamba", "mamba", "attention", "mamba"], "mamba_n_heads": 32, "mamba_d_head": 64,
+    "mamba_d_state": 128, "num_local_experts": 0, "position_embedding_type": "nope", "embedding_multiplier": 12,
+    "attention_multiplier": 0.015625, "residual_multiplier": 0.246, "logits_scaling": 4, "rms_norm_eps": 1e-05,
+    "max_position_embeddings": 32768, "rope_theta": 10000, "tie_word_embeddings": True,
+}  # fmt: skip
+QWEN3_5_TEXT: dict[str, Any] = {
+    **{name: value for name, value in QWEN3_NEXT.items() if name not in ("num_experts", "rope_theta", "rope_scaling")},
+    "model_type": "qwen3_5_text", "attn_output_gate": True, "eos_token_id": 248,
+    "rope_parameters": {
+        "rope_type": "default", "rope_theta": 10000000, "partial_rotary_factor": 0.25, "mrope_section": [11, 11, 10],
+        "mrope_interleaved": True,
+    },
 }  # fmt: skip
 
 
@@ -89,6 +106,28 @@ def test_qwen3_next(tmp_path: Path) -> None:
     assert (rope.theta, rope.rotated_dims(config.head_dim)) == (1e7, 64)
 
 
+def test_granite_4(tmp_path: Path) -> None:
+    config = read(tmp_path, GRANITE)
+    assert config.recurrence == Mamba2Sizes(32, 64, 1, 128, 4, has_conv_bias=True)
+    assert attending(config) == [2] and config.intermediate_size == 2560
+    assert (config.attention_scale, config.multipliers) == (0.015625, Multipliers(12, 0.246, 4))
+    (rope,) = config.ropes
+    assert rope.rotated_dims(config.head_dim) == 0
+    (rope,) = read(tmp_path, GRANITE, position_embedding_type="rope").ropes
+    assert rope.rotated_dims(config.head_dim) == config.head_dim
+
+
+@pytest.mark.parametrize("is_tied", [False, True])
+def test_qwen3_5_with_and_without_its_vision_model(tmp_path: Path, is_tied: bool) -> None:
+    both = {"model_type": "qwen3_5", "text_config": QWEN3_5_TEXT, "tie_word_embeddings": is_tied, "vision_config": {}}
+    for content in (both, {**QWEN3_5_TEXT, "tie_word_embeddings": is_tied}):
+        config = read(tmp_path, content)
+        assert config.recurrence == DeltaNetSizes(16, 32, 128, 128, 4) and attending(config) == [3, 7]
+        assert (config.tie_word_embeddings, config.eos_token_ids) == (is_tied, {248})
+        (rope,) = config.ropes
+        assert (rope.theta, rope.rotated_dims(config.head_dim)) == (1e7, 64)
+
+
 @pytest.mark.parametrize("high", [math.inf, {"__float__": "Infinity"}])
 def test_an_unlimited_step_is_written_in_two_ways(tmp_path: Path, high: Any) -> None:
     assert read(tmp_path, BAMBA, time_step_limit=[0.0, high]).has_states
@@ -109,6 +148,8 @@ def test_an_unlimited_step_is_written_in_two_ways(tmp_path: Path, high: Any) -> 
         (BAMBA, {"mamba_n_groups": 3}, "mamba_n_heads should be a multiple of mamba_n_groups, got 128 and 3"),
         (BAMBA, {"hidden_act": "gelu"}, "hidden_act='gelu' is not supported for bamba; only 'silu' is"),
         (BAMBA, {"rope_scaling": {"type": "yarn"}}, "rope type 'yarn' is not supported"),
+        (GRANITE, {"num_local_experts": 64}, "num_local_experts is 64: mixtures of experts are not supported"),
+        (GRANITE, {"layer_types": ["attention"] * 4}, "no Mamba-2 layer; such a Granite 4 is not supported"),
         (QWEN3_NEXT, {"num_experts": 512}, "layer 0 is a mixture of experts, which is not supported"),
         (QWEN3_NEXT, {"num_experts": 8, "mlp_only_layers": [0, 1, 2]}, "layer 3 is a mixture of experts"),
         (QWEN3_NEXT, {"linear_num_value_heads": 20}, "should be a multiple of linear_num_key_heads, got 20 and 16"),
@@ -118,6 +159,7 @@ def test_an_unlimited_step_is_written_in_two_ways(tmp_path: Path, high: Any) -> 
             "rotates 3 of 256 dimensions of a head; it should be an even number",
         ),
         (QWEN3_NEXT, {"attention_bias": True}, "attention_bias=True is not supported for qwen3_next"),
+        (QWEN3_5_TEXT, {"attn_output_gate": False}, "attn_output_gate=False is not supported for qwen3_5_text"),
     ],
 )
 def test_settings_we_cannot_compute(

@@ -60,6 +60,22 @@ def test_logits_equal_transformers_in_chunks_of_any_size(model_dir: Path, block_
     assert worst < TOLERANCE
 
 
+def test_granite_with_a_rope(tmp_path: Path) -> None:
+    model_dir = save_state_model("granitemoehybrid", tmp_path, position_embedding_type="rope")
+    reference = transformers_logits(model_dir)
+    assert largest_difference(load(model_dir), [TEXT], [reference(TEXT)], chunk=33, num_decodes=5) < TOLERANCE
+
+
+@pytest.mark.parametrize("is_tied", [False, True])
+def test_the_language_model_of_a_multimodal_file(tmp_path: Path, is_tied: bool) -> None:
+    """Qwen3.5's files hold a vision model besides, and name the layers below model.language_model."""
+    model_dir = save_state_model("qwen3_5", tmp_path, tie_word_embeddings=is_tied)
+    runner, reference = load(model_dir), transformers_logits(model_dir)
+    assert runner.model.config.tie_word_embeddings is is_tied
+    worst = largest_difference(runner, [TEXT], [reference(TEXT)], chunk=33, num_decodes=5)
+    assert worst < TOLERANCE
+
+
 def test_families_and_groups(model_dir: Path) -> None:
     runner = load(model_dir)
     assert set(runner.groups) == {GroupSpec(4, "state"), GroupSpec(4)}

@@ -34,9 +34,10 @@ from labengine.course.branch import FAST_PREFILL
 from labengine.finder.counterexample import Counterexample
 from labengine.finder.find import GRAVE, find
 from labengine.finder.judgement import Judgement
+from labengine.finder.kind_scopes import priority_scopes
 from labengine.finder.random_search import RandomSearch
 from labengine.finder.report import SearchReport
-from labengine.finder.scopes import large_scopes, priority_scopes, small_scopes
+from labengine.finder.scopes import large_scopes, small_scopes
 from labengine.finder.suspects import base_of, suspects_of
 from labengine.finder.workers import Message
 
@@ -86,8 +87,9 @@ class ForgetsTheUrgent(PriorityQueue):
 
 def test_parts_that_know_priorities_are_searched_with_some() -> None:
     one = found(Parts(waiting_queue=ForgetsTheUrgent), scopes=priority_scopes()[0], kinds=GRAVE, max_workloads=0)
-    added, ended = one.operations
-    assert "priority=-1" in added and ended == "lab.abort(0)" and "priority=-1" in one.to_code()
+    (added,) = one.operations
+    assert one.kind == "liveness" and "priority=-1" in added and "priority=-1" in one.to_code()
+    assert one.message.startswith("nothing waits and nothing runs, and request 0 is waiting")
     assert suspects_of(Parts(waiting_queue=ForgetsTheUrgent), "labengine").know_priorities
     assert not suspects_of("vllm", "labengine").know_priorities
 

@@ -94,7 +94,7 @@ def test_a_step_that_ends_at_any_event_has_not_happened(lab: Lab, ends_at: Break
 
 def test_it_is_repeated_by_rewinds_and_forks_and_written_down(lab: Lab) -> None:
     break_off_at(lab, "TokenSampled", 2, "RuntimeError")
-    assert lab.crash is not None and lab.crash.method.startswith("Scheduler.append_token")
+    assert lab.crash is not None and lab.crash.method.startswith("RequestQueues.append_token")
     lab.step()
     rewind(lab, 1)
     lab.rewind(2)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from labengine.core.proposer import NGram
 from labengine.live_page.page import MAX_REFUSAL, LivePage
 from labengine.live_page.permalink import permalink_of
 from labengine.live_page.session import WHOLE_PROMPT, _budget
@@ -82,6 +83,42 @@ def test_a_link_leads_to_the_same_state() -> None:
         other.page.close()
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("query", "num_requests"),
+    [
+        ("edition=labengine&prompt=a+b+c+d+e&copies=2&n=3&step=4", 6),
+        ("edition=labengine&prompt=a+b+c+d+e&beams=3&step=5&prompt=f&step=1", 4),
+        ("edition=labengine&drafts=4&prompt=a+b+a+b+a&step=3", 1),
+        ("edition=labengine&policy=priority&prompt=a&priority=2&prompt=b&priority=-1&step=1", 2),
+        ("edition=labengine&states=8&prompt=a+b+c+d+e+f+g+h+i&step=3", 1),
+        ("compare=labengine%2Cvllm&policy=priority&prompt=a+b&n=2&priority=-3&step=2", 2),
+    ],
+)
+def test_forks_beams_drafts_priorities_and_states_are_in_the_link(query: str, num_requests: int) -> None:
+    async def scenario() -> None:
+        posted, other = Posted(), Posted()
+        assert posted.open(query) == query
+        assert len(posted.state.requests) == num_requests
+        await posted.command("step")
+        assert other.open(posted.link()) == posted.link() and other.state == posted.state
+        posted.page.close()
+        other.page.close()
+
+    asyncio.run(scenario())
+
+
+def test_what_a_link_of_one_of_them_shows() -> None:
+    posted = Posted()
+    posted.open("edition=labengine&drafts=2&policy=priority&prompt=a+b+c&priority=3&step=1")
+    assert posted.page._session is not None
+    lab = posted.page._session.lab
+    assert lab.settings.speculation == NGram(2) and lab.settings.policy == "priority"
+    assert posted.state.requests[0].priority == 3
+    posted.open("edition=labengine&states=8&prompt=a+b+c&step=1")
+    assert [group.kind for group in posted.state.groups] == ["full", "state"]
+    posted.page.close()
 
 
 def test_a_run_in_the_background_is_in_the_link() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -15,7 +16,9 @@ TEXTS = ("Once upon a time", "<b>&amp;</b>=#?+%20 ", "日本語 ü\n\tx", "a,b;c
 def random_act(random: Random) -> SessionAct:
     kind = random.randrange(4)
     if kind < 2:
-        return PromptAct(random.choice(TEXTS), random.randint(1, 64), random.randint(1, 2_000))
+        act = PromptAct(random.choice(TEXTS), random.randint(1, 64), random.randint(1, 2_000))
+        others = ({"n": random.randint(2, 16)}, {"beams": random.randint(2, 16)}, {"priority": random.randint(-9, 9)})
+        return replace(act, **random.choice(others)) if random.randrange(2) else act
     return StepsAct(random.randint(1, 9)) if kind == 2 else AbortAct(random.randrange(9))
 
 
@@ -27,6 +30,7 @@ def test_what_is_written_is_read() -> None:
             Permalink(bug="nano-vllm-219", follow_up=bool(number % 2), acts=acts),
             Permalink(editions=("nano-vllm+243",), num_blocks=random.randint(1, 512), acts=acts),
             Permalink(editions=("vllm", "nano-vllm"), block_size=random.randint(1, 64), acts=acts),
+            Permalink(policy="priority", num_drafts=random.randint(1, 16), state_size=random.randint(1, 64), acts=acts),
             Permalink(model="smollm2", editions=("vllm",), num_blocks=random.randint(1, 512), acts=acts),
         )
         for link in links:
@@ -53,6 +57,11 @@ def test_a_link_written_by_hand() -> None:
         ("blocks=99999999999", "blocks in a link must be a whole number from 1 to 512"),
         ("block_size=-1", "block_size in a link"),
         ("step=٣", "step in a link"),
+        ("prompt=a&n=17", "n in a link must be a whole number from 1 to 16, got '17'"),
+        ("prompt=a&priority=--1", "priority in a link must be a whole number from -1000 to 1000"),
+        ("policy=lottery", "policy in a link must be fcfs or priority, got 'lottery'"),
+        ("drafts=-4", "drafts in a link must be a whole number from 1 to 16"),
+        ("model=smollm2&states=8", "states in a link are for the simulated model"),
         ("step=2000&step=1", "2,000 steps: this one has more"),
         ("model=smollm2&step=501", "500 steps: this one has more"),
         ("model=gpt5", "model in a link must be one of simulated, smollm2, got 'gpt5'"),

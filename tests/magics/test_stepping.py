@@ -9,8 +9,11 @@ import pytest
 
 from ctrl_c import press_ctrl_c
 from endless_parts import switch
+from labengine.core.proposer import NGram
 from labengine.engine import endless
+from labengine.engine.draft_model import DraftModel
 from labengine.events import StepStarted
+from labengine.magics.arguments import proposer_of
 from magic_notebook import START, Notebook
 from waiting import PATIENCE, wait_until
 
@@ -77,6 +80,23 @@ def test_priorities_go_by_the_policy_of_the_lab(notebook: Notebook) -> None:
     notebook.printed("%%prompt --priority -1 --copies 2 --max-tokens 4\nthree four\n")
     assert [request.priority for request in notebook.lab.snapshot().requests.values()] == [2, -1, -1]
     assert [request.request_id for request in notebook.lab.session.stepper.engine.scheduler.waiting] == [1, 2, 0]
+
+
+def test_start_takes_a_proposer(notebook: Notebook) -> None:
+    notebook.value(f"{START} --speculation ngram --drafts 2")
+    assert notebook.lab.settings.speculation == NGram(num_drafts=2)
+    assert notebook.lab.config.num_drafts == 2
+    notebook.value(f"{START} --drafts 3")
+    assert notebook.lab.settings.speculation == NGram(num_drafts=3)
+    assert "guesses for a real model" in notebook.refused(f"{START} --speculation layers=2")
+    assert "takes ngram, layers=8, or a model" in notebook.refused(f"{START} --speculation layer=2")
+    assert notebook.lab.settings.speculation == NGram(num_drafts=3), "a refused line closes nothing"
+
+
+def test_the_names_of_proposers_and_what_they_stand_for() -> None:
+    assert proposer_of("ngram", None) == NGram()
+    assert proposer_of("layers=8", 2) == DraftModel(num_layers=8, num_drafts=2)
+    assert proposer_of("gemma3-270m", None) == DraftModel(model="gemma3-270m")
 
 
 def test_an_empty_prompt_cell_is_refused(started: Notebook) -> None:

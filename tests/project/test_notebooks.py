@@ -33,6 +33,8 @@ EXPECTED = {
     "11_hunt",
     "12_your_own_policy",
     "13_sharing_what_is_written",
+    "14_guessing_ahead",
+    "15_states_instead_of_keys",
 }
 RUN_IN_A_BROWSER = {"01_first_light"}
 """Notebooks that tests/browser runs from top to bottom in JupyterLab: 01 in test_first_light.py, in a restarted
@@ -44,10 +46,12 @@ LONG_CELLS = {
     "03_continuous_batching": "def run_real(",
     "04_prefix_caching": "def measured(",
     "08_two_phase_allocation": 'report.outputs("gemma3-270m")',
+    "14_guessing_ahead": "def written(",
 }
 """Cells on real models, for the sweep. That chunks do not change the words: tests/engine/test_against_transformers.py;
 what a hit leaves to compute, on the simulated model: the other cells of 04; what Gemma writes in 08:
-tests/scenarios/test_vllm_44409_on_gemma.py."""
+tests/scenarios/test_vllm_44409_on_gemma.py; that drafts change no token, in
+14: tests/engine/test_speculation.py."""
 SMALLER = {"00_why_blocks": {"NEW = 32": "NEW = 8", "for _ in range(64)": "for _ in range(40)"}}
 """Numbers of tokens and of requests that are smaller at every change; the sweep runs these notebooks as they are."""
 NOTEBOOKS = sorted({*FOLDER.glob("*.ipynb"), *(FOLDER / f"{name}.ipynb" for name in EXPECTED)})  # a missing one fails

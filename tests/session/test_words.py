@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from labengine.lab import Lab
 
 
@@ -24,6 +26,26 @@ def test_generate_returns_when_its_own_are_done(lab: Lab) -> None:
     lab.add(token_ids=range(4), max_tokens=20)
     lab.generate([[7, 8, 9]], max_tokens=2)
     assert lab.snapshot().requests[0].status == "running"
+
+
+def test_generate_takes_all_that_add_takes() -> None:
+    settings: dict[str, Any] = {"num_blocks": 40, "block_size": 4, "policy": "priority"}
+    asked = {"cache_salt": "a", "extra_keys": {"lora": "x"}, "images": {1: ("cat", 2)}, "max_tokens": 3, "seed": 4}
+    with Lab("simulated", **settings) as lab, Lab("simulated", **settings) as other:
+        lab.add(token_ids=[9] * 5, max_tokens=9, priority=1)
+        outputs = lab.generate([range(6), range(7)], n=2, priority=-1, **asked)  # type: ignore[arg-type]
+        other.add(token_ids=[9] * 5, max_tokens=9, priority=1)
+        for length in (6, 7):
+            other.add(token_ids=range(length), n=2, priority=-1, **asked)
+        assert lab.inputs == other.inputs
+        assert [output.request_id for output in outputs] == [1, 2, 3, 4]
+        assert lab.snapshot().requests[1].priority == -1 and lab.snapshot().requests[0].status == "running"
+
+
+def test_generate_gives_a_search_its_best_text_alone() -> None:
+    with Lab("simulated", num_blocks=40, block_size=4) as lab:
+        (output,) = lab.generate([range(6)], beams=3, max_tokens=3)  # type: ignore[list-item]
+        assert output.request_id == 0
 
 
 def test_stream_yields_the_text_piece_by_piece(smollm2: Lab) -> None:

@@ -18,7 +18,7 @@ from labengine.record.hooks import Hooks, Subscription
 from labengine.record.snapshot import Snapshot
 
 ROOT = str(Path(labengine.__file__).parent)
-CORE = f"{ROOT}/core/"
+CORE, ENGINE = f"{ROOT}/core/", f"{ROOT}/engine/"
 
 
 class Disturbance(BaseException):
@@ -90,6 +90,11 @@ def _handlers(code: CodeType) -> list[tuple[int, int, int]]:
     return [(entry.start, entry.end, entry.target) for entry in entries]
 
 
+def outside_listeners(point: Point) -> Point:
+    """The same points, less those in listeners. A lab's lock holds a Ctrl-C back there; an engine alone does not."""
+    return lambda frame, event: point(frame, event) and not _is_called_by("emit", frame)
+
+
 def _is_replaceable(frame: FrameType) -> bool:
     path, name = frame.f_code.co_filename, frame.f_code.co_name
     is_code = path.startswith(CORE) and not path.endswith(("journal.py", "state.py")) and name != "<genexpr>"
@@ -112,9 +117,9 @@ class Countdown:
         act: Callable[[], None] | None = None,
         *,
         at_lines: bool = False,
-        root: str = ROOT,
+        root: str | tuple[str, ...] = ROOT,
     ) -> None:
-        """root: the folder whose code is traced."""
+        """root: the folder whose code is traced, or several."""
         self.num_passed = 0
         self.acted_at = ""
         """File and line of the point at which it acted; "" before."""

@@ -191,12 +191,14 @@ class LiveFold:
     def __init__(self, hooks: Hooks) -> None:
         self.state = Fold()
         self._at_step_start = Fold()
+        self._step_started = -1
+        """An interrupt may strike before the event that says that a step begins."""
         hooks.subscribe(self.hear)
 
     def hear(self, event: Event) -> None:
         if isinstance(event, StepStarted):
-            self._at_step_start = self.state.copy()
-        if isinstance(event, StepRolledBack):
+            self._at_step_start, self._step_started = self.state.copy(), event.step
+        if isinstance(event, StepRolledBack) and event.step == self._step_started:
             self.state = self._at_step_start
         self.state.apply(event)
 

@@ -242,6 +242,7 @@ class FakeRequest:
     """A request that samples its own position, modulo 100, until it has max_tokens."""
 
     num_stale_output_tokens = num_output_placeholders = 0
+    spec_token_ids: Sequence[int] = ()
 
     def __init__(self, request_id: str, prompt: Sequence[int], max_tokens: int) -> None:
         self.request_id, self.max_tokens, self.num_prompt_tokens = request_id, max_tokens, len(prompt)
@@ -317,7 +318,11 @@ class FakeScheduler:
             request.status = Status.RUNNING
         for name in preempted - {request.request_id for request in self.running}:
             scheduled.pop(name, None)
-        return SimpleNamespace(num_scheduled_tokens=scheduled, total_num_scheduled_tokens=sum(scheduled.values()))
+        return SimpleNamespace(
+            num_scheduled_tokens=scheduled,
+            total_num_scheduled_tokens=sum(scheduled.values()),
+            scheduled_spec_decode_tokens={},
+        )
 
     def _load(self, request: FakeRequest, hit: Sequence[FakeBlock]) -> bool:
         """Begin a load of the tokens that the connector holds behind a hit; return whether there are any."""
@@ -385,6 +390,9 @@ class FakeScheduler:
 
     def _update_request_with_output(self, request: FakeRequest, new_token_ids: list[int]) -> None:
         request._all_token_ids += new_token_ids
+
+    def update_draft_token_ids(self, draft_token_ids: Any) -> None:
+        """Keep no drafts."""
 
     def finish_requests(self, request_ids: str, finished_status: Status) -> None:
         self.finish(self.requests[request_ids], finished_status)

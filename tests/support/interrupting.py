@@ -92,6 +92,14 @@ def _fill_external(lab: Lab) -> None:
         other.fill_external(token_ids=prompt(9))
 
 
+def _hand_over(lab: Lab) -> None:
+    """Move a request between two forks; the lab itself stays as it is."""
+    with lab.fork() as giver, lab.fork(0) as taker:
+        giver.step()
+        requests = giver.snapshot().requests.items()
+        giver.hand_over(next(i for i, request in requests if request.status == "running"), taker)
+
+
 def _fork(lab: Lab) -> None:
     lab.fork().close()
 
@@ -170,6 +178,7 @@ def acts_of_a_lab(folder: Path) -> dict[str, Act]:
         "abort": lambda lab: lab.abort(0),
         "reset_prefix_cache": lambda lab: lab.reset_prefix_cache(),
         "fill_external": _fill_external,
+        "hand_over": _hand_over,
         "step": lambda lab: lab.step(),
         "steps": lambda lab: lab.step(3),
         "next_phase": lambda lab: lab.next_phase(),

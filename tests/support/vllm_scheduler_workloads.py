@@ -54,6 +54,14 @@ def scheduler_workload(seed: int) -> dict[str, Any]:
     return workload | {"num_blocks": 1 + needed + slack, "requests": requests}
 
 
+def unread_workload(seed: int) -> dict[str, Any]:
+    """A workload of the scheduler in which a third of the requests do not read the prefix cache."""
+    rng = Random(f"unread {seed}")
+    workload = scheduler_workload(seed)
+    requests = [one | {"skip_reading_prefix_cache": rng.random() < 1 / 3} for one in workload["requests"]]
+    return workload | {"requests": requests}
+
+
 def speculating_workload(seed: int) -> dict[str, Any]:
     """One workload with drafts, many of them right: of a look-up, of a draft model or of EAGLE's head.
 

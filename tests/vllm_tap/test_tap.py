@@ -20,7 +20,7 @@ import pytest
 import labengine
 import labengine_vllm
 from checkout import ROOT
-from fake_vllm import FakeConnector, FakeRequest, FakeScheduler, FullAttentionManager, Status, run_fake
+from fake_vllm import FakeBlock, FakeConnector, FakeRequest, FakeScheduler, FullAttentionManager, Status, run_fake
 from labengine import events as ev
 from labengine.check.invariants import check_invariants
 from labengine_vllm.engine import METHODS, Engine, UnknownEngineError
@@ -120,8 +120,30 @@ def _other_preempt(self: FakeScheduler, victim: FakeRequest, timestamp: float) -
 OtherScheduler = type("OtherScheduler", (FakeScheduler,), {"_preempt_request": _other_preempt})
 
 
-class MambaManager(FullAttentionManager):
+class ChunkedLocalAttentionManager(FullAttentionManager):
     pass
+
+
+class MambaManager(FullAttentionManager):
+    """A state group by its name; it keeps blocks as full attention does."""
+
+    mamba_cache_mode, num_speculative_blocks, has_prefill_checkpoint_blocks = "align", 0, False
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._pending_cow_copies: list[tuple[FakeBlock, FakeBlock]] = []
+
+    def remove_skipped_blocks(self, request_id: str, processed_computed_tokens: int) -> None:
+        """Leave every block."""
+
+
+def scheduler_with(group_class: type[FullAttentionManager]) -> FakeScheduler:
+    """Return a scheduler whose only group is of this class."""
+    scheduler = FakeScheduler(8)
+    manager = scheduler.kv_cache_manager
+    manager.group = group_class(manager.block_pool, 4)
+    manager.coordinator.single_type_managers = (manager.group,)
+    return scheduler
 
 
 def test_an_unknown_signature_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -133,11 +155,15 @@ def test_an_unknown_signature_is_named(tmp_path: Path, caplog: pytest.LogCapture
 
 
 def test_an_unknown_group_is_named() -> None:
-    scheduler = FakeScheduler(8)
-    manager = scheduler.kv_cache_manager
-    manager.coordinator.single_type_managers = (MambaManager(manager.block_pool, 4),)
-    with pytest.raises(UnknownEngineError, match="KV-cache group MambaManager"):
-        Engine.of(scheduler)
+    with pytest.raises(UnknownEngineError, match="KV-cache group ChunkedLocalAttentionManager; the tap knows"):
+        Engine.of(scheduler_with(ChunkedLocalAttentionManager))
+
+
+def test_states_that_move_within_a_table_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [kind for kind, _, _ in Engine.of(scheduler_with(MambaManager)).group_rows()] == ["state"]
+    monkeypatch.setattr(MambaManager, "num_speculative_blocks", 2)
+    with pytest.raises(UnknownEngineError, match="KV-cache group MambaManager with states for drafts"):
+        Engine.of(scheduler_with(MambaManager))
 
 
 @pytest.mark.parametrize("address", ["file:", "folder", "http://host", "unix:"])
@@ -174,6 +200,10 @@ def _call_rare_method(scheduler: FakeScheduler, name: str) -> None:
         "cache_partial_block": lambda: pool.cache_partial_block(request, block, request.key(0, 4), 4),
         "unpin_blocks": lambda: pool.unpin_blocks([], None),
         "_apply_cow": lambda: group._apply_cow("rare", 0, block, block),
+        "update_draft_token_ids": lambda: scheduler.update_draft_token_ids(
+            SimpleNamespace(req_ids=[], draft_token_ids=[])
+        ),
+        "remove_skipped_blocks": lambda: group.remove_skipped_blocks("rare", 0),  # type: ignore[attr-defined]
     }
     if name in calls:
         group.req_to_blocks["rare"] = [block]
@@ -198,6 +228,7 @@ def _observers() -> list[tuple[str, str]]:
 
         patch.setattr(Wrapping, "_watched", noted)
         tapped(Path(folder))[1].close()
+        tapped(Path(folder), scheduler_with(MambaManager))[1].close()
     return list(dict.fromkeys(found))
 
 
@@ -220,7 +251,7 @@ def test_an_error_at_any_wrapper_detaches_the_tap(
             before, after = (raising, after) if side == "before" else (before, raising)
         return watched(self, target, method, before, after)
 
-    scheduler = FakeScheduler(8)
+    scheduler = scheduler_with(MambaManager) if name in METHODS["state"] else FakeScheduler(8)
     monkeypatch.setattr(Wrapping, "_watched", faulty)
     untouched = {id(target): dict(vars(target)) for _, target in Engine.of(scheduler).objects()}
     _, tap = tapped(tmp_path, scheduler)

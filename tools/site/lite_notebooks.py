@@ -64,6 +64,7 @@ TWINS = {
     "03_continuous_batching": Twin(needs={"real": MODEL_NAME}),
     "04_prefix_caching": Twin(needs={"real": MODEL_NAME}),
     "06_the_off_by_one_that_was_none": Twin(needs={"outputs": MODEL_NAME}),
+    "14_guessing_ahead": Twin(needs={"real": MODEL_NAME}),
 }
 
 

@@ -14,6 +14,7 @@ METHODS: dict[str, dict[str, str]] = {
     "scheduler": {
         "schedule": "",
         "update_from_output": "scheduler_output model_runner_output",
+        "update_draft_token_ids": "draft_token_ids",
         "add_request": "request",
         "finish_requests": "request_ids finished_status",
         "reset_prefix_cache": "",
@@ -50,10 +51,11 @@ METHODS: dict[str, dict[str, str]] = {
         "_remove_blocks_in_range": "request_id first_block last_block",
         "_apply_cow": "request_id block_idx source_block cow_block",
     },
+    "state": {"remove_skipped_blocks": "request_id processed_computed_tokens"},
 }
-"""The observed methods of each object, with the parameters that they begin with."""
+"""The observed methods of each object, with the parameters that they begin with; of a state group these besides."""
 
-GROUP_KINDS = {"FullAttentionManager": "full", "SlidingWindowManager": "sliding_window"}
+GROUP_KINDS = {"FullAttentionManager": "full", "SlidingWindowManager": "sliding_window", "MambaManager": "state"}
 """Classes of KV-cache groups whose changes the events can express."""
 
 
@@ -90,6 +92,17 @@ class Engine:
         yield from (("scheduler", self.scheduler), ("manager", self.manager), ("pool", self.pool))
         yield "queue", self.queue
         yield from (("group", group) for group in self.groups)
+        yield from (("state", group) for group in self.groups if _kind(group) == "state")
+
+    @property
+    def is_async(self) -> bool:
+        """True if steps are scheduled before the tokens of the step before are known."""
+        return any(base.__name__ == "AsyncScheduler" for base in type(self.scheduler).__mro__)
+
+    @property
+    def is_prioritized(self) -> bool:
+        """True if waiting requests are ordered by priority."""
+        return str(getattr(getattr(self.scheduler, "scheduler_config", None), "policy", "fcfs")) == "priority"
 
     def may_pin(self) -> bool:
         """Return False if no block can have a reference that is of no table."""
@@ -117,6 +130,8 @@ class Engine:
 
     def _unknown_groups(self) -> Iterator[str]:
         yield from (f"KV-cache group {type(group).__name__}" for group in self.groups if _kind(group) is None)
+        if any(getattr(group, "num_speculative_blocks", 0) for group in self.groups):
+            yield "KV-cache group MambaManager with states for drafts, which move within a table"
 
 
 def _known() -> str:

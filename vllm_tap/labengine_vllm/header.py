@@ -53,7 +53,7 @@ def rank_of(scheduler: Any) -> int:
 
 def _place(engine: Engine, role: str, name: str) -> dict[str, Any] | None:
     """Return the class, method, module and line of a method as the engine's own class has it; None without one."""
-    target = dict(reversed(list(engine.objects())))[role]
+    target = dict(reversed(list(engine.objects()))).get(role)  # no state group, no place
     for owner in type(target).__mro__:
         if name in vars(owner):
             function = vars(owner)[name]

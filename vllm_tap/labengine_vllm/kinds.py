@@ -8,9 +8,9 @@ from __future__ import annotations
 KINDS: tuple[tuple[str, ...], ...] = (
     ("StepStarted", "step"),
     ("StepEnded", "step"),
-    ("RequestAdded", "request_id", "token_ids", "max_tokens"),
-    ("PrefixHit", "request_id", "num_tokens", "block_ids"),
-    ("RequestScheduled", "request_id", "start", "num_tokens", "is_prefill", "status"),
+    ("RequestAdded", "request_id", "token_ids", "max_tokens", "num_generated", "from_request_id", "priority"),
+    ("PrefixHit", "request_id", "num_tokens", "block_ids", "is_skipped"),
+    ("RequestScheduled", "request_id", "start", "num_tokens", "is_prefill", "status", "num_drafts"),
     ("RequestPreempted", "request_id"),
     ("RequestFinished", "request_id", "reason", "holds_blocks"),
     ("RequestReleased", "request_id"),
@@ -32,6 +32,8 @@ KINDS: tuple[tuple[str, ...], ...] = (
     ("ForwardRan", "num_requests", "num_tokens"),
     ("TokensComputed", "request_id", "num_computed_tokens"),
     ("TokenSampled", "request_id", "token_id", "position"),
+    ("TokensDrafted", "request_id", "token_ids"),
+    ("DraftsJudged", "request_id", "num_accepted", "num_rejected"),
 )
 
 STEP_STARTED = 0
@@ -60,6 +62,8 @@ HASHES_MOVED = 22
 FORWARD_RAN = 23
 TOKENS_COMPUTED = 24
 TOKEN_SAMPLED = 25
+TOKENS_DRAFTED = 26
+DRAFTS_JUDGED = 27
 
 DECIDED_BY = {
     "RequestAdded": ("scheduler", "add_request"),
@@ -79,6 +83,7 @@ DECIDED_BY = {
     "BlockCached": ("pool", "_insert_block_hash"),
     "BlockFreed": ("pool", "free_blocks"),
     "BlockFreed:window": ("group", "_remove_blocks_in_range"),
+    "BlockFreed:state": ("state", "remove_skipped_blocks"),
     "BlockFreed:preempted": ("scheduler", "_preempt_request"),
     "BlockFreed:load_failed": ("scheduler", "_update_waiting_for_remote_kv"),
     "FreeDeferred": ("scheduler", "_free_request_blocks"),
@@ -88,5 +93,7 @@ DECIDED_BY = {
     "HashesMoved": ("pool", "move_block_hashes"),
     "TokensComputed": ("scheduler", "update_from_output"),
     "TokenSampled": ("scheduler", "_update_request_with_output"),
+    "TokensDrafted": ("scheduler", "update_draft_token_ids"),
+    "DraftsJudged": ("scheduler", "update_from_output"),
 }
 """The method of vLLM's that takes the decision behind each kind of event, or kind:variant."""

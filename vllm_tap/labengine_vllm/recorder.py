@@ -83,7 +83,8 @@ class Recorder:
     def note(self, word: str, *values: Any) -> None:
         """Record a call that decides nothing itself, so that a reader can make the same calls on another scheduler.
 
-        schedule, update, reset; abort (request), salt (request, digest), unusual (why no other one can follow).
+        schedule, update, reset; abort (request), salt (request, digest), arrival (request, its time, which decides
+        between equal priorities), drafts ((request, tokens) each), unusual (why no other one can follow).
         """
         if self.is_listening:
             self.inputs.append((len(self.rows), word, *values))

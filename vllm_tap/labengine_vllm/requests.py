@@ -6,6 +6,7 @@ from collections import deque
 from hashlib import sha256
 from typing import Any
 
+from labengine_vllm.drafts import DraftObserver
 from labengine_vllm.engine import Engine
 from labengine_vllm.kinds import (
     FORWARD_RAN,
@@ -48,6 +49,8 @@ class RequestObserver:
     def __init__(self, engine: Engine, recorder: Recorder) -> None:
         self._scheduler, self._manager, self._recorder = engine.scheduler, engine.manager, recorder
         self.transfers = TransferObserver(engine, recorder)
+        self._drafts = DraftObserver(engine, recorder)
+        self._is_prioritized = engine.is_prioritized
         self._num_groups = len(engine.groups)
         self._unbooked: deque[str] = deque()
         """Requests of the step that is booked now whose computed tokens were not reported yet."""
@@ -60,6 +63,7 @@ class RequestObserver:
         """Put the wrappers on the scheduler and the manager."""
         scheduler = self._scheduler
         self.transfers.watch(wrapping)
+        self._drafts.watch(wrapping)
         wrapping.watch(self._manager, "allocate_slots", self._before_allocate, self._after_allocate)
         wrapping.watch(scheduler, "_preempt_request", self._before_preempt, self._after_preempt)
         wrapping.watch(scheduler, "_free_request", self._before_free_request, self._after_free_request)
@@ -77,7 +81,11 @@ class RequestObserver:
             return recorder.lose("a streaming session went on")
         recorder.close_step()
         number = recorder.id_of(request.request_id)
-        recorder.rows.append((REQUEST_ADDED, number, recorder.tokens.of(request), request.max_tokens))
+        priority = request.priority if self._is_prioritized else 0
+        tokens = recorder.tokens.of(request)
+        recorder.rows.append((REQUEST_ADDED, number, tokens, request.max_tokens, 0, None, priority))
+        if self._is_prioritized:
+            recorder.note("arrival", number, request.arrival_time)
         if salt := getattr(request, "cache_salt", None):
             recorder.note("salt", number, sha256(str(salt).encode()).hexdigest()[:16])
         if found := unusual_features(request):
@@ -109,22 +117,16 @@ class RequestObserver:
             start = num_new_computed_tokens
             hit = () if new_computed_blocks is None else new_computed_blocks.blocks
             block_ids = [[block.block_id for block in group] for group in hit] or [[] for _ in range(self._num_groups)]
-            rows.insert(begin, (PREFIX_HIT, number, start, block_ids))
+            is_skipped = not start and bool(getattr(request, "skip_reading_prefix_cache", False))
+            rows.insert(begin, (PREFIX_HIT, number, start, block_ids, is_skipped))
             if num_external := num_external_computed_tokens:
                 hit_row = self.transfers.report_hit(request, start, num_external, is_loading=delay_cache_blocks)
                 rows.insert(begin + 1, hit_row)
                 start += num_external
         if num_new_tokens:
-            rows.append(
-                (
-                    REQUEST_SCHEDULED,
-                    number,
-                    start,
-                    num_new_tokens,
-                    _is_prefill(request, start, num_new_tokens),
-                    "running",
-                )
-            )
+            num_drafts = self._drafts.report_scheduled(request, start + num_new_tokens)
+            is_prefill = _is_prefill(request, start, num_new_tokens - num_drafts)
+            rows.append((REQUEST_SCHEDULED, number, start, num_new_tokens, is_prefill, "running", num_drafts))
 
     def report_forward(self, output: Any) -> None:
         """Report that a scheduled step goes to the model."""
@@ -138,6 +140,7 @@ class RequestObserver:
     def begin_booking(self, output: Any) -> None:
         """Note the requests of a step whose tokens are about to be booked, in its order."""
         self._unbooked = deque(output.num_scheduled_tokens)
+        self._drafts.begin_booking(output)
 
     def report_computed(self, up_to: str | None = None) -> None:
         """Report the computed tokens of the step's requests up to one of them; of all by default.
@@ -147,19 +150,28 @@ class RequestObserver:
         while self._unbooked:
             name = self._unbooked.popleft()
             request = self._scheduler.requests.get(name)
+            if name == up_to and self._drafts.num_scheduled(name):
+                return  # they count as computed as far as they are accepted, once they are the request's tokens
             if request is not None and request.status.name == "RUNNING" and not request.num_stale_output_tokens:
-                num_computed = max(0, request.num_computed_tokens - request.num_in_flight_tokens)
-                self._recorder.rows.append((TOKENS_COMPUTED, self._recorder.ids[name], num_computed))
+                self._drafts.report_unjudged(request)
+                self._report_computed(request, _num_booked(request))
             if name == up_to:
                 return
 
-    def _before_tokens(self, request: Any, *_: Any, **__: Any) -> None:
+    def _report_computed(self, request: Any, num_tokens: int) -> None:
+        self._recorder.rows.append((TOKENS_COMPUTED, self._recorder.ids[request.request_id], num_tokens))
+
+    def _before_tokens(self, request: Any, new_token_ids: list[int], *_: Any, **__: Any) -> bool:
+        """Return whether the tokens are accepted drafts, and one behind them."""
         self.report_computed(request.request_id)
         self._recorder.sampling = request, request.num_tokens
+        return self._drafts.report_judged(request, len(new_token_ids) - 1)
 
-    def _after_tokens(self, found: None, result: Any, request: Any, *_: Any, **__: Any) -> None:
+    def _after_tokens(self, is_judged: bool, result: Any, request: Any, *_: Any, **__: Any) -> None:
         report_sampled(self._recorder, request)
         self._recorder.sampling = None
+        if is_judged:  # a request that ends has none of the drafts behind its last token
+            self._report_computed(request, min(_num_booked(request), request.num_tokens - 1))
 
     # -- preempted and finished ----------------------------------------------------------------------------------------
 
@@ -223,7 +235,12 @@ def report_sampled(recorder: Recorder, request: Any) -> None:
     recorder.sampling = request, request.num_tokens
 
 
+def _num_booked(request: Any) -> int:
+    """Return how many tokens of a request are computed in steps whose output has come."""
+    return max(0, int(request.num_computed_tokens - request.num_in_flight_tokens))
+
+
 def _is_prefill(request: Any, start: int, num_new_tokens: int) -> bool:
-    """Return False for a decode: one token, and all before it were computed or are in flight."""
+    """Return False for a decode: one token besides guesses, and all before it were computed or are in flight."""
     num_outputs = request.num_output_tokens + request.num_output_placeholders
     return not (num_new_tokens == 1 and num_outputs > 0 and start + 1 >= request.num_tokens)

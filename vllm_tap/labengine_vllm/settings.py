@@ -16,7 +16,7 @@ def settings(engine: Engine) -> Settings:
     scheduler, coordinator = engine.scheduler, getattr(engine.manager, "coordinator", None)
     limits = getattr(scheduler, "scheduler_config", None)
     found = {
-        "is_async": _is_async(scheduler),
+        "is_async": engine.is_async,
         "max_num_seqs": getattr(scheduler, "max_num_active_reqs", None),
         "max_num_batched_tokens": getattr(scheduler, "max_num_scheduled_tokens", None),
         "max_model_len": getattr(scheduler, "max_model_len", None),
@@ -26,12 +26,35 @@ def settings(engine: Engine) -> Settings:
         "retention_interval": getattr(coordinator, "retention_interval", None),
     }
     with suppress(AttributeError):  # not known: a reader must not take it for none
-        found["features"] = [*_features(scheduler)]
+        found["features"] = [*_features(scheduler), *_features_of_states(engine)]
+        if speculation := _speculation(scheduler):
+            found["speculation"] = speculation
     return found
 
 
-def _is_async(scheduler: Any) -> bool:
-    return any(base.__name__ == "AsyncScheduler" for base in type(scheduler).__mro__)
+def _speculation(scheduler: Any) -> Settings | None:
+    """Return what scheduling depends on where drafts are judged; None without.
+
+    num_lookahead: slots behind a request's tokens and drafts, for the drafter's KV. num_draft_slots: tokens of a step's
+    budget that each request takes besides its own. drops_last_block: per group, True if hits lose their last block.
+    """
+    config = scheduler.vllm_config.speculative_config
+    if config is None:
+        return None
+    coordinator = scheduler.kv_cache_manager.coordinator
+    return {
+        "method": str(config.method),
+        "num_drafts": scheduler.num_spec_tokens,
+        "num_lookahead": scheduler.num_lookahead_tokens,
+        "num_draft_slots": config.max_num_new_slots_for_drafting,
+        "num_prefill_lookahead": scheduler.num_prefill_lookahead,
+        "is_dynamic": scheduler.dynamic_sd_lookup is not None,
+        "drops_last_block": [number in coordinator.eagle_group_ids for number in range(len(_groups(scheduler)))],
+    }
+
+
+def _groups(scheduler: Any) -> Any:
+    return scheduler.kv_cache_manager.coordinator.single_type_managers
 
 
 def _features(scheduler: Any) -> Iterator[str]:
@@ -60,3 +83,16 @@ def _features(scheduler: Any) -> Iterator[str]:
         "context parallelism": scheduler.dcp_world_size > 1 or scheduler.pcp_world_size > 1,
     }
     yield from (words for words, is_on in found.items() if is_on)
+
+
+def _features_of_states(engine: Engine) -> Iterator[str]:
+    """Yield what state groups do besides keeping the state at the end of a chunk."""
+    states = [group for group in engine.groups if type(group).__name__ == "MambaManager"]
+    if any(group.mamba_cache_mode != "align" for group in states):
+        yield "states that are not cached at block boundaries"
+    if any(group.has_prefill_checkpoint_blocks for group in states):
+        yield "checkpoints of states inside a chunk"
+    if states and getattr(engine.manager.coordinator, "enable_partial_hash_hits", False):
+        yield "hits inside a block of a state"
+    if any(group.block_size != engine.scheduler.cache_config.block_size for group in states):
+        yield "chunks that end elsewhere than the blocks of states"

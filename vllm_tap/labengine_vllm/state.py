@@ -75,6 +75,8 @@ class Keyframe:
         yield "prefix_map", map(_map_row, self._keys, self._mapped)
         yield "pins", self.pins().items()
         yield "holding", [request.number for request in self._requests if request.is_holding]
+        yield "priorities", [(request.number, request.priority) for request in self._requests if request.priority]
+        yield "drafts", [(request.number, request.drafts) for request in self._requests if request.drafts]
 
     def pins(self) -> Counter[int]:
         """Return per block its references that are of no table."""
@@ -106,16 +108,26 @@ class Keyframe:
         """Yield (block id, tokens) of full cached blocks in tables. vLLM does not keep the tokens of others."""
         for request in self._requests:
             for table, lengths, size in zip(request.tables, request.num_hashed, self._sizes, strict=True):
-                for index, (block, num_hashed) in enumerate(zip(table, lengths, strict=True)):
+                for block, num_hashed in zip(table, lengths, strict=True):
                     is_cached = block.block_id != self._null_block and self._hashes[block.block_id] is not None
                     if is_cached and not num_hashed % size:
-                        yield block.block_id, request.token_ids[index * size : (index + 1) * size]
+                        yield block.block_id, request.token_ids[num_hashed - size : num_hashed]
 
 
 class _CopiedRequest:
     """A copy of one request. tables: its blocks per group; num_hashed: the prefix tokens of each one's hash."""
 
-    __slots__ = ("_counts", "_status", "is_holding", "num_hashed", "number", "tables", "token_ids")
+    __slots__ = (
+        "_counts",
+        "_status",
+        "drafts",
+        "is_holding",
+        "num_hashed",
+        "number",
+        "priority",
+        "tables",
+        "token_ids",
+    )
 
     def __init__(self, engine: Engine, recorder: Recorder, request_id: str, request: Any) -> None:
         name = request.status.name
@@ -127,6 +139,8 @@ class _CopiedRequest:
         num_computed = recorder.loading.get(request_id, max(0, request.num_computed_tokens - in_flight))
         self._counts = request.num_prompt_tokens, 0 if self.is_holding else num_computed
         self.number, self.token_ids = recorder.id_of(request_id), recorder.tokens.of(request)
+        self.priority = request.priority if engine.is_prioritized else 0
+        self.drafts = () if engine.is_async or self.is_holding else recorder.tokens.drafts(request)
         self.tables = [list(group.req_to_blocks.get(request_id, ())) for group in engine.groups]
         self.num_hashed = [[block._block_hash_num_tokens for block in table] for table in self.tables]
 

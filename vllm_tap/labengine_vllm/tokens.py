@@ -32,3 +32,8 @@ class TokenIds:
     def at(self, request: Any, position: int) -> int:
         """Return the number of one token."""
         return int(request._all_token_ids[position]) if self.are_sent else LEFT_OUT
+
+    def drafts(self, request: Any) -> tuple[int, ...]:
+        """Return one number per guess of a request's next tokens."""
+        drafts = tuple(request.spec_token_ids)
+        return drafts if self.are_sent else (LEFT_OUT,) * len(drafts)

@@ -9,7 +9,7 @@ from labengine.course.base import Exercise
 from labengine.course.exercise import exercise
 from labengine.course.phrases import phrases
 from labengine.course.predict_exercise import Instance, RevealedStep
-from labengine.events import BlockAllocated, PrefixHit
+from labengine.events import BlockAllocated
 from labengine.lab import Lab
 
 QUESTION = "Two people ask the very same question at the very same moment. The"
@@ -108,61 +108,7 @@ def after() -> Exercise:
     )
 
 
-def _latecomer(num_foreign: int, prompt: str) -> Instance:
-    n = len(prompt.split())
-    task = (
-        f"nano-vLLM: A and B computed the same {n} words in one step, and the map leads to *B's* blocks. B is done, A "
-        f"goes on; another request has taken {num_foreign} of the 8 free blocks since, those of B last, and of these "
-        f"the end first. Now A's {n} words come once more. How many of them are found?"
-    )
-
-    def play(lab: Lab) -> None:
-        lab.add(prompt, max_tokens=8, ignore_eos=True)
-        lab.add(prompt, max_tokens=2, ignore_eos=True)
-        lab.step(2)
-        lab.add(token_ids=range(1000, 1000 + 4 * num_foreign), max_tokens=1, ignore_eos=True)
-        lab.step()
-        lab.add(prompt, max_tokens=1, ignore_eos=True)
-
-    return Instance(task, play)
-
-
-def _found(step: RevealedStep) -> int:
-    return next((event.num_tokens for event in step.of_kind(PrefixHit) if event.request_id == 3), 0)
-
-
-def lost() -> Exercise:
-    """Predict: what a latecomer finds where the second copy overwrote the map's entries."""
-    first = _latecomer(8, QUESTION)
-    return exercise(
-        "first-light/lost",
-        first.task,
-        play=first.play,
-        truth=_found,
-        another=lambda random: _latecomer(random.randrange(4, 9), *phrases(random, random.choice((13, 14, 15)))),
-        about="number",
-        views=("pool", "map"),
-        reason="Only what the map leads to is found, and it leads to B's blocks, as far as nobody has taken them. A's "
-        "blocks hold the same, and no entry leads to them.",
-        hints=[
-            "A's blocks are alive, and the map does not lead to them. Whose blocks does it lead to?",
-            "Four blocks were never used, and go first. Then B's: its last one first.",
-        ],
-        mistakes=[
-            (
-                lambda step: 12,
-                "A's blocks hold these words, but the map leads past them. What of B's is still in the map?",
-            ),
-            (lambda step: 13, "The last word is always computed; and what is found has to be in the map."),
-        ],
-        edition="nano-vllm",
-        num_blocks=NUM_BLOCKS,
-        block_size=BLOCK_SIZE,
-    )
-
-
 GUESSES: Mapping[str, Callable[[], Exercise]] = {
     "first-light/middle": middle,
     "first-light/after": after,
-    "first-light/lost": lost,
 }

@@ -24,6 +24,7 @@ Kernel = Annotated[int, Field(ge=2, le=1024)]
 """Tokens that a convolution reads."""
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 LayerKind = Literal["full_attention", "sliding_attention"]
+GraniteKind = Literal["full_attention", "linear_attention", "attention", "mamba"]
 
 
 class RopeFields(FileModel):
@@ -51,6 +52,9 @@ class RopeFields(FileModel):
     mscale: Any = None
     mscale_all_dim: Any = None
     truncate: Any = None
+    # Of text alone the three positions of a multimodal rope are equal, so its sections change nothing.
+    mrope_section: Any = None
+    mrope_interleaved: Any = None
     finetuned: Any = None
 
     @model_validator(mode="after")
@@ -191,11 +195,9 @@ class Lfm2Fields(ConfigFields):
         return ShortConvSizes(self.hidden_size, self.conv_L_cache)
 
 
-class BambaFields(ConfigFields):
-    """Bamba: Mamba-2 layers, and a few with attention, which are named by number."""
+class Mamba2Fields(ConfigFields):
+    """The sizes of Mamba-2 layers."""
 
-    rms_norm_eps: Eps = 1e-5
-    attn_layer_indices: list[Annotated[int, Field(ge=0)]] | None = None
     mamba_n_heads: Count = 128
     mamba_d_head: Size | Literal["auto"] | None = "auto"
     mamba_n_groups: Count = 1
@@ -241,8 +243,48 @@ class BambaFields(ConfigFields):
         )
 
 
-class Qwen3NextFields(ConfigFields):
-    """Qwen3-Next: gated delta nets, and attention in every few layers."""
+class BambaFields(Mamba2Fields):
+    """Bamba: Mamba-2 layers, and a few with attention, which are named by number."""
+
+    rms_norm_eps: Eps = 1e-5
+    attn_layer_indices: list[Annotated[int, Field(ge=0)]] | None = None
+
+
+class GraniteHybridFields(Mamba2Fields):
+    """Granite 4 without experts: Mamba-2 layers, a few with attention and mostly no rope, and four multipliers."""
+
+    rms_norm_eps: Eps = 1e-6
+    layer_types: Annotated[list[GraniteKind], Field(min_length=1)] | None = None  # type: ignore[assignment]
+    num_local_experts: Annotated[int, Field(ge=0)] = 8
+    shared_intermediate_size: Size = 1024
+    position_embedding_type: Literal["rope", "nope"] | None = None
+    embedding_multiplier: Positive = 1.0
+    residual_multiplier: Positive = 1.0
+    attention_multiplier: Positive = 1.0
+    logits_scaling: Positive = 1.0
+
+    @model_validator(mode="after")
+    def _has_no_experts(self) -> Self:
+        if self.num_local_experts:
+            text = "num_local_experts is {number}: mixtures of experts are not supported; 0 would be"
+            raise relation_error(text, number=self.num_local_experts)
+        return self
+
+    @model_validator(mode="after")
+    def _has_states(self) -> Self:
+        # The CPU's program and the graphs, which models without states run on, multiply nothing.
+        if self.layer_types is not None and not {"linear_attention", "mamba"}.intersection(self.layer_types):
+            raise relation_error("layer_types has no Mamba-2 layer; such a Granite 4 is not supported")
+        return self
+
+    @property
+    def mlp_size(self) -> int:
+        """Inner size of the MLPs, which are those that experts would share."""
+        return self.shared_intermediate_size
+
+
+class DeltaNetFields(ConfigFields):
+    """Qwen3.5: gated delta nets, and attention in every few layers."""
 
     head_dim: HeadDim | None = 256
     full_attention_interval: Count = 4
@@ -252,9 +294,6 @@ class Qwen3NextFields(ConfigFields):
     linear_value_head_dim: Size = 128
     linear_num_key_heads: Count = 16
     linear_num_value_heads: Count = 32
-    num_experts: Annotated[int, Field(ge=0)] = 512
-    decoder_sparse_step: Count = 1
-    mlp_only_layers: list[Annotated[int, Field(ge=0)]] | None = None
 
     @model_validator(mode="after")
     def _value_heads_divide(self) -> Self:
@@ -262,15 +301,6 @@ class Qwen3NextFields(ConfigFields):
         if values % keys:
             text = "linear_num_value_heads should be a multiple of linear_num_key_heads, got {values} and {keys}"
             raise relation_error(text, values=values, keys=keys)
-        return self
-
-    @model_validator(mode="after")
-    def _has_no_experts(self) -> Self:
-        for layer in range(self.num_hidden_layers):
-            is_listed = layer in (self.mlp_only_layers or ())
-            if self.num_experts and not is_listed and not (layer + 1) % self.decoder_sparse_step:
-                text = "layer {layer} is a mixture of experts, which is not supported; num_experts 0 would be"
-                raise relation_error(text, layer=layer)
         return self
 
     @property
@@ -283,6 +313,23 @@ class Qwen3NextFields(ConfigFields):
             value_dim=self.linear_value_head_dim,
             kernel=self.linear_conv_kernel_dim,
         )
+
+
+class Qwen3NextFields(DeltaNetFields):
+    """Qwen3-Next: some layers, or all, may be mixtures of experts."""
+
+    num_experts: Annotated[int, Field(ge=0)] = 512
+    decoder_sparse_step: Count = 1
+    mlp_only_layers: list[Annotated[int, Field(ge=0)]] | None = None
+
+    @model_validator(mode="after")
+    def _has_no_experts(self) -> Self:
+        for layer in range(self.num_hidden_layers):
+            is_listed = layer in (self.mlp_only_layers or ())
+            if self.num_experts and not is_listed and not (layer + 1) % self.decoder_sparse_step:
+                text = "layer {layer} is a mixture of experts, which is not supported; num_experts 0 would be"
+                raise relation_error(text, layer=layer)
+        return self
 
 
 class GenerationFields(TokenFields):
@@ -304,6 +351,9 @@ SCHEMAS: dict[str, type[ConfigFields]] = {
     "gemma3_text": Gemma3Fields,
     "lfm2": Lfm2Fields,
     "bamba": BambaFields,
+    "granitemoehybrid": GraniteHybridFields,
     "qwen3_next": Qwen3NextFields,
+    "qwen3_5_text": DeltaNetFields,
+    "qwen3_5": DeltaNetFields,
 }
 """Schemas of config.json by model_type."""

@@ -57,7 +57,7 @@ class EditionEngine:
     def add(self, name: str, prompt: Sequence[int], max_tokens: int, salt: str | None = None) -> None:
         """Queue a request."""
         keys: ExtraKeys = (("cache_salt", salt),) if salt else ()
-        self._called("add", self.rerun.add(ev.RequestAdded(int(name), tuple(prompt), max_tokens), keys))
+        self._called("add", self.rerun.add(ev.RequestAdded(int(name), tuple(prompt), max_tokens), keys, int(name)))
 
     def step(self) -> bool:
         """Schedule ahead while there is room, else book the oldest step, as vLLM's EngineCore does."""
@@ -74,7 +74,7 @@ class EditionEngine:
         plan = self._in_flight.popleft()
         requests = self.rerun.scheduler.requests
         sampling = (part.request_id for part in plan.sampling)
-        self._called("update", self.rerun.update({i: self._tokens[requests[i].num_tokens] for i in sampling}))
+        self._called("update", self.rerun.update({i: [self._tokens[requests[i].num_tokens]] for i in sampling}, {}))
         return bool(plan.scheduled)
 
     def abort(self, name: str) -> None:

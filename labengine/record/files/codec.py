@@ -92,6 +92,7 @@ def keyframe(state: Fold) -> dict[str, Any]:
         "pins": list(state.pins.items()),
         "holding": sorted(state.holding),
         "drafts": [(i, r.drafts) for i, r in state.requests.items() if r.drafts],
+        "beams": [(i, r.first_beam) for i, r in state.requests.items() if r.first_beam is not None],
     }
 
 
@@ -114,6 +115,8 @@ def _fold_of(saved: dict[str, Any]) -> Fold:
         state.requests[request_id].priority = priority
     for request_id, drafts in saved["drafts"]:
         state.requests[request_id].drafts = drafts
+    for request_id, first_beam in saved["beams"]:
+        state.requests[request_id].first_beam = first_beam
     state.block_keys, state.block_tokens = [()] * num_blocks, [()] * num_blocks
     for block_id, keys in saved["block_keys"]:
         state.block_keys[block_id] = keys
@@ -147,8 +150,9 @@ _KEYFRAME: dict[str, Shape] = {
     "pins": array_of(row_of(INT, INT)),
     "holding": IDS,
     "drafts": array_of(row_of(INT, IDS)),
+    "beams": array_of(row_of(INT, INT)),
 }
-_EMPTY: dict[str, Any] = {"priorities": [], "pins": [], "holding": [], "drafts": []}
+_EMPTY: dict[str, Any] = {"priorities": [], "pins": [], "holding": [], "drafts": [], "beams": []}
 """What keyframes of earlier releases lack."""
 
 

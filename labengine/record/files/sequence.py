@@ -220,6 +220,8 @@ _BY_NAME: dict[str, Callable[[SequenceCheck, Row], None]] = {
     "ExternalHit": SequenceCheck._external,
     "BlocksLoaded": SequenceCheck._transfer,
     "BlocksSaved": SequenceCheck._transfer,
+    "RequestHandedOver": SequenceCheck._name,
+    "RequestReceived": SequenceCheck._transfer,
     "BlockAllocated": SequenceCheck._enter,
     "BlocksSkipped": SequenceCheck._skip,
     "BlockTouched": SequenceCheck._enter,

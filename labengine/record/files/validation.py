@@ -17,15 +17,18 @@ from labengine.record.files.sequence import SLACK, SequenceCheck
 from labengine.record.fold import Fold
 
 _EVENT_FIELDS: dict[str, c.Check] = {
-    **dict.fromkeys(("edition", "error", "message", "method", "reason", "rule"), c.texts),
+    **dict.fromkeys(("edition", "error", "lab", "message", "method", "reason", "rule"), c.texts),
     **dict.fromkeys(("replaces", "decided", "instead_of"), c.texts),
     **dict.fromkeys(("request_id", "step", "start", "position", "max_tokens", "num_tokens", "num_requests"), c.numbers),
     **dict.fromkeys(("num_computed_tokens", "num_generated", "num_blocks", "index", "into_index", "end"), c.numbers),
-    **dict.fromkeys(("num_drafts", "num_accepted", "num_rejected"), c.numbers),
-    **dict.fromkeys(("is_prefill", "is_loading", "is_full", "is_fork", "is_pinned", "holds_blocks"), c.flags),
+    **dict.fromkeys(("num_drafts", "num_accepted", "num_rejected", "num_beams", "other_request_id"), c.numbers),
+    **dict.fromkeys(
+        ("is_prefill", "is_loading", "is_full", "is_fork", "is_pinned", "is_skipped", "holds_blocks"), c.flags
+    ),
     **dict.fromkeys(("block_id", "into_block_id"), c.blocks),
     "priority": c.ints(-c.MAX_NUMBER, c.MAX_NUMBER),
     "from_request_id": c.optional(c.numbers),
+    "images": c.lists(c.records(c.numbers, c.numbers, c.texts)),
     "groups": c.group_rows,
     "null_block": c.ints(-1, c.MAX_NUMBER),
     "token_ids": c.token_ids,

@@ -69,7 +69,7 @@ class History:
         with self._stepper.reading():
             self._stepper.refuse_if_closed()
             now = self._now
-            inputs = self._inputs.done if step is None else self._inputs.until(self._known_step(step))
+            inputs = self._inputs.repeatable if step is None else self._inputs.until(self._known_step(step))
             changed = self._changed_settings("fork", edition, parts, settings)
             if changed.all_parts != self._session.parts:
                 inputs = tuple(known for known in inputs if not _is_crash(known))
@@ -109,7 +109,7 @@ class History:
     def past(self) -> tuple[tuple[Input, ...], int]:
         """The inputs since the session was made or reset, and the number of steps that were finished with them."""
         with self._stepper.reading():
-            return self._inputs.done, self._now
+            return self._inputs.repeatable, self._now
 
     def _sibling_model(self, settings: LabSettings) -> LoadedModel:
         return self._session.model.sibling(settings.engine_config(), settings.model_options())
@@ -153,8 +153,7 @@ class History:
     def refuse_rewind(self, step: object) -> None:
         """Raise ConfigError for a step to which rewind() cannot go. Nothing has changed then."""
         with self._stepper.exclusive():
-            self._known_step(step)
-            self._inputs.until(0)  # where inputs are dropped, this is refused
+            self._inputs.until(self._known_step(step))  # where inputs are dropped, or took two labs, this is refused
             self._refuse_lasting_tier("rewind", "lab.fork(external=None) makes a second lab without it")
 
     def _can_reach(self, step: int) -> bool:

@@ -84,6 +84,22 @@ class AbortInput(Input):
 
 
 @dataclass(frozen=True, slots=True)
+class HandOverInput(Input):
+    """A request was handed over to another lab."""
+
+    request_id: int
+    lab: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveInput(AddInput):
+    """A request came from another lab, with KV that this lab's inputs cannot compute. Tokens as of a BranchInput."""
+
+    request_id: int = -1
+    lab: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ResetInput(Input):
     """The prefix cache was reset."""
 
@@ -149,6 +165,11 @@ class Inputs:
         self._refuse_dropped()
         return self.kept
 
+    @property
+    def repeatable(self) -> tuple[Input, ...]:
+        """The same, to be done again. Raises ConfigError where one took two labs."""
+        return _of_one_lab(self.done)
+
     def _refuse_dropped(self) -> None:
         if self.are_dropped:
             raise ConfigError(
@@ -168,10 +189,13 @@ class Inputs:
         return self._num_known_steps
 
     def until(self, step: int) -> tuple[Input, ...]:
-        """Return the inputs that came before step `step + 1` began, whether or not they were undone."""
+        """Return the inputs that came before step `step + 1` began, whether or not they were undone.
+
+        Raises ConfigError where they are dropped, and where one took two labs.
+        """
         self._refuse_dropped()
         self._follow()
-        return tuple(known for known in self._known if known.num_steps <= step)
+        return _of_one_lab(tuple(known for known in self._known if known.num_steps <= step))
 
     def note(self, new: Input) -> None:
         """Record a new input, and forget the undone ones."""
@@ -251,6 +275,18 @@ class Inputs:
         """True when a rerun breaks a step off on purpose, as the input says."""
         following = self.next if self._is_rerunning else None
         return isinstance(following, BrokenStep) and following.num_steps < event.step
+
+
+def _of_one_lab(inputs: tuple[Input, ...]) -> tuple[Input, ...]:
+    """Return inputs that one lab can do again by itself. Raises ConfigError for a request that changed labs."""
+    moved = next((one for one in inputs if isinstance(one, HandOverInput | ReceiveInput)), None)
+    if moved is None:
+        return inputs
+    where = f"went to {moved.lab}" if isinstance(moved, HandOverInput) else f"came from {moved.lab} with its KV"
+    raise ConfigError(
+        f"after step {moved.num_steps} request {moved.request_id} {where}: one lab cannot repeat that alone. "
+        f"Steps before are repeated; for what came later, make both labs again and hand the request over"
+    )
 
 
 def pack(token_ids: Sequence[int]) -> bytes:

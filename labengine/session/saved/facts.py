@@ -13,7 +13,17 @@ from labengine.engine.draft_model import PROPOSERS
 from labengine.events import StepFailed
 from labengine.record.files.file import save
 from labengine.session.carried_text import class_text
-from labengine.session.history.inputs import AbortInput, AddInput, BranchInput, BrokenStep, FillInput, Input, ResetInput
+from labengine.session.history.inputs import (
+    AbortInput,
+    AddInput,
+    BranchInput,
+    BrokenStep,
+    FillInput,
+    HandOverInput,
+    Input,
+    ReceiveInput,
+    ResetInput,
+)
 from labengine.session.reasons import seams_of
 from labengine.session.session import Session
 from labengine.session.settings import LabSettings
@@ -90,9 +100,11 @@ def _parts(settings: LabSettings) -> dict[str, Any] | None:
 
 def _input(done: Input) -> dict[str, Any]:
     match done:
+        case ReceiveInput():
+            fact: dict[str, Any] = {"do": "receive", "request_id": done.request_id, "lab": done.lab}
         case AddInput():
             sampling, keys = asdict(done.sampling), dict(done.extra_keys)
-            fact: dict[str, Any] = {"do": "add", "token_ids": list(done.token_ids), "sampling": sampling}
+            fact = {"do": "add", "token_ids": list(done.token_ids), "sampling": sampling}
             fact |= {"cache_salt": done.cache_salt, "extra_keys": keys}
             if done.priority:
                 fact["priority"] = done.priority
@@ -106,6 +118,8 @@ def _input(done: Input) -> dict[str, Any]:
             fact = {"do": "fill_external", "token_ids": list(done.token_ids)}
         case AbortInput():
             fact = {"do": "abort", "request_id": done.request_id}
+        case HandOverInput():
+            fact = {"do": "hand_over", "request_id": done.request_id, "lab": done.lab}
         case ResetInput():
             fact = {"do": "reset_prefix_cache"}
         case BrokenStep(ends_at=(kind, number)):

@@ -86,6 +86,13 @@ def _fill_external(done: Mapping[str, Any], _: TokenText | None) -> Iterator[str
     yield f"lab.fill_external(token_ids={[int(token_id) for token_id in done['token_ids']]})"
 
 
+def _moved(done: Mapping[str, Any], _: TokenText | None) -> Iterator[str]:
+    name, lab = f"request {int(done['request_id'])}", in_a_line(done["lab"])
+    where = f"went to {lab}" if done["do"] == "hand_over" else f"came from {lab} with its KV"
+    raise ConfigError(f"{name} {where}: no script of one lab can repeat that")
+    yield
+
+
 def _abort(done: Mapping[str, Any], _: TokenText | None) -> Iterator[str]:
     yield f"lab.abort({int(done['request_id'])})"
 
@@ -113,6 +120,8 @@ _CALLS: dict[str, Callable[[Mapping[str, Any], TokenText | None], Iterator[str]]
     "add": _add,
     "branch": _branch,
     "abort": _abort,
+    "hand_over": _moved,
+    "receive": _moved,
     "fill_external": _fill_external,
     "reset_prefix_cache": _reset_prefix_cache,
     "break_off": _break_off,

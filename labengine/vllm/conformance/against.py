@@ -18,9 +18,15 @@ from labengine.finder.limits import can_fork
 from labengine.record.figures import counted
 from labengine.record.fold import Fold, surviving
 from labengine.session.patch.override import parts_with
-from labengine.vllm.conformance.edition_run import salts_of
+from labengine.vllm.conformance.edition_run import arrivals_of, salts_of
 from labengine.vllm.conformance.recorded import Recorded
-from labengine.vllm.conformance.settings import config_of, edition_for, longest_of
+from labengine.vllm.conformance.settings import (
+    by_policy,
+    config_of,
+    edition_for,
+    has_priorities,
+    longest_of,
+)
 from labengine.vllm.conformance.traffic import Traffic
 
 
@@ -80,7 +86,7 @@ def against(recorded: Recorded, other: object) -> Against:
     """
     parts = _parts(recorded, other)
     events = recorded.piece.timeline.events()
-    traffic = Traffic.of(events, salts_of(recorded.piece))
+    traffic = Traffic.of(events, salts_of(recorded.piece), arrivals_of(recorded.piece))
     config, longest = config_of(recorded.header, recorded.piece), longest_of(recorded.header)
     return Against(
         title=recorded.title,
@@ -113,7 +119,9 @@ def _cost_on(parts: Parts, traffic: Traffic, config: EngineConfig, longest: int 
 
 def _parts(recorded: Recorded, other: object) -> Parts:
     if isinstance(other, str):
-        return RECORDED_EDITIONS[other] if other in RECORDED_EDITIONS else edition(other)
+        if other in RECORDED_EDITIONS:
+            return by_policy(RECORDED_EDITIONS[other], recorded.header)
+        return edition(other, "priority" if has_priorities(recorded.header) else "fcfs")
     kinds = [group.kind for group in recorded.piece.fold.groups]
     return parts_with(other, edition_for(recorded.header), kinds)
 

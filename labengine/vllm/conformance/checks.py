@@ -81,12 +81,14 @@ def _plans(timeline: Timeline, end: Fold, oracle: Oracle) -> Iterator[tuple[Fold
                 hits[request_id] = local, local + num_tokens
             case ev.BlocksLoaded():
                 _fill(oracle, event, end, *hits[event.request_id])
-            case ev.BlockCopied():
+            case ev.BlockCopied() | ev.StateCopied():
                 oracle.copied(event.block_id, event.into_block_id, event.request_id, event.group)
             case ev.RequestFinished(request_id) | ev.RequestPreempted(request_id):
                 oracle.release(request_id)
             case ev.SlotsWritten(request_id, _, _, written):
                 runs.setdefault(request_id, []).append(written)
+            case ev.StateAdvanced(request_id, _, block_id):
+                runs.setdefault(request_id, []).append(((block_id, 0, 1),))
             case ev.ForwardRan():
                 parts = (_part(scheduled[i], runs[i], fold, end.requests[i].token_ids) for i in runs)
                 yield fold, StepPlan(tuple(part for part in parts if part is not None))
@@ -106,11 +108,20 @@ def _part(
     event: ev.RequestScheduled, runs: list[tuple[SlotRun, ...]], fold: Fold, tokens: list[int]
 ) -> ScheduledRequest | None:
     """Return a request's share of a plan; None where its last token was never known: it ended while the step ran."""
-    end = event.start + event.num_tokens
-    if end > len(tokens):
+    request = fold.requests[event.request_id]
+    drafts = request.drafts[: event.num_drafts]
+    end = event.start + event.num_tokens - event.num_drafts
+    if end > len(tokens) or len(drafts) < event.num_drafts:
         return None
-    tables = tuple(tuple(table) for table in fold.requests[event.request_id].block_tables)
-    taken = tuple(tokens[event.start : end])
     return ScheduledRequest(
-        event.request_id, taken, event.start, tables, tuple(runs), event.is_prefill, False, SamplingParams(), 0
+        request_id=event.request_id,
+        token_ids=(*tokens[event.start : end], *drafts),
+        start=event.start,
+        block_tables=tuple(tuple(table) for table in request.block_tables),
+        slot_runs=tuple(runs),
+        is_prefill=event.is_prefill,
+        samples=False,
+        sampling=SamplingParams(),
+        seed=0,
+        num_drafts=event.num_drafts,
     )

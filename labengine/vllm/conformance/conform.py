@@ -70,7 +70,7 @@ def conformance_of(recorded: Recorded) -> Conformance:
         if recorded.why_not_from_start:
             raise CannotJudgeError(recorded.why_not_from_start)
         config, longest = config_of(recorded.header, piece), longest_of(recorded.header)
-        judged = judge(piece, config, parts, longest, is_torn=recorded.loss is not None)
+        judged = judge(piece, config, parts, longest, recorded.names, is_torn=recorded.loss is not None)
         violations = tuple(violations_of(piece))
         is_comparable = True
     except CannotJudgeError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,14 +14,18 @@ from labengine.core.journal import Journal
 from labengine.core.parts import Parts
 from labengine.core.request import ExtraKeys, Request, RequestStatus
 from labengine.core.scheduler import Scheduler
-from labengine.core.step_plan import StepPlan
+from labengine.core.step_plan import ScheduledRequest, StepPlan
 from labengine.record.files.parsing import INT, TEXT
 from labengine.record.hooks import Hooks
 from labengine.record.timeline import Timeline
+from labengine.vllm.conformance.settings import CannotJudgeError
 from labengine.vllm.stream.pieces import Piece
 
 Ends = Mapping[int, tuple[int, str]]
 """Per finished request: its tokens at the end, and the reason."""
+
+UNSAID = (ev.SharedPrefixFound, ev.StateCopied)
+"""Events of an edition that no stream of vLLM says. Copies of states are told with the step that makes them."""
 
 UNKNOWN_TOKEN = 0
 """Stands for a token that the recorded engine did not sample where the edition asks for one: they differ already."""
@@ -36,9 +40,11 @@ class Rerun:
         self._config, self._longest = config, longest
         self._hooks, self._journal = Hooks(), Journal()
         self._hooks.subscribe(self._take)
+        self._accepted = deque[int]()
         self._new: list[ev.Event] = []
         self.scheduler = parts.assemble(config, self._hooks, self._journal)
         end_as_recorded(self.scheduler, ends)
+        vars(self.scheduler)["num_accepted"] = lambda drafts, sampled: self._accepted.popleft()  # the worker's decision
         self._unbooked: deque[StepPlan] = deque()
 
     @property
@@ -50,12 +56,13 @@ class Rerun:
         """Record an event that no part decides."""
         self.timeline.record(event)
 
-    def add(self, event: ev.RequestAdded, extra_keys: ExtraKeys) -> list[ev.Event]:
-        """Queue a recorded request."""
+    def add(self, event: ev.RequestAdded, extra_keys: ExtraKeys, arrival: int) -> list[ev.Event]:
+        """Queue a recorded request. arrival: its place among those of equal priority."""
         longest = max(1, min(event.max_tokens, self._longest - len(event.token_ids)))
         sampling = SamplingParams(max_tokens=longest)
         tokens, num_groups = list(event.token_ids), len(self._config.groups)
-        request = Request(event.request_id, tokens, sampling, 0, num_groups, extra_keys)
+        request = Request(event.request_id, tokens, sampling, 0, num_groups, extra_keys, event.priority)
+        request.arrival = arrival
         self.scheduler.add(request)
         return [
             replace(one, max_tokens=event.max_tokens) if type(one) is ev.RequestAdded else one for one in self._done()
@@ -67,19 +74,33 @@ class Rerun:
         self._unbooked.append(plan)
         if plan.scheduled:
             for part in plan.scheduled:
-                for group, runs in enumerate(part.slot_runs):
-                    self._hooks.emit(ev.SlotsWritten(part.request_id, group, part.start, runs))
-            self._hooks.emit(ev.ForwardRan(len(plan.scheduled), plan.num_tokens))
+                self._new += self._written(part, plan)
+            self._new.append(ev.ForwardRan(len(plan.scheduled), plan.num_tokens))
         return self._done()
 
-    def update(self, sampled: Mapping[int, int]) -> list[ev.Event]:
-        """Book the oldest planned step. sampled: the recorded token per request."""
+    def update(self, sampled: Mapping[int, Sequence[int]], accepted: Mapping[int, int]) -> list[ev.Event]:
+        """Book the oldest planned step. sampled: per request its recorded tokens; accepted: its accepted drafts.
+
+        Raises CannotJudgeError where drafts were computed, and no token came.
+        """
         plan = self._unbooked.popleft() if self._unbooked else StepPlan(())
         if isinstance(self.scheduler, AsyncTokenBudgetScheduler):
-            self.scheduler.book(plan, [sampled.get(part.request_id) for part in plan.sampling])
+            self.scheduler.book(plan, [tuple(sampled.get(part.request_id, ())) for part in plan.sampling])
         else:
             plan = replace(plan, scheduled=tuple(part for part in plan.scheduled if self._is_open(part.request_id)))
-            self.scheduler.update(plan, [sampled.get(part.request_id, UNKNOWN_TOKEN) for part in plan.sampling])
+            judged = [part.request_id for part in plan.sampling if part.num_drafts]
+            if any(request_id not in accepted for request_id in judged):
+                raise CannotJudgeError("an output says nothing of the drafts that its step has computed")
+            self._accepted = deque(accepted[request_id] for request_id in judged)
+            self.scheduler.update(plan, [token for part in plan.sampling for token in _rows(part, sampled)])
+        return self._done()
+
+    def draft(self, guessed: Iterable[tuple[int, Sequence[int]]]) -> list[ev.Event]:
+        """Offer guesses to requests. guessed: (request, tokens) each; one that does not decode takes none."""
+        for request_id, tokens in guessed:
+            if self._is_open(request_id):
+                request = self.scheduler.requests[request_id]
+                self.scheduler.set_drafts(request, tuple(tokens[: max(0, self.scheduler.num_wanted_drafts(request))]))
         return self._done()
 
     def abort(self, request_id: int) -> list[ev.Event]:
@@ -96,8 +117,19 @@ class Rerun:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _take(self, event: ev.Event) -> None:
-        if type(event) is not ev.SharedPrefixFound:  # no stream of vLLM says it
+        if type(event) not in UNSAID:
             self._new.append(event)
+
+    def _written(self, part: ScheduledRequest, plan: StepPlan) -> Iterator[ev.Event]:
+        """Yield what a request's share of a step writes, as `stream.written` has it of a recording."""
+        for group, runs in enumerate(part.slot_runs):
+            if not self.scheduler.manager.groups[group].keeps_states:
+                yield ev.SlotsWritten(part.request_id, group, part.start, runs)
+                continue
+            for copy in plan.copies:
+                if (copy.request_id, copy.group) == (part.request_id, group):
+                    yield ev.StateCopied(copy.block_id, copy.into_block_id, part.request_id, group, part.start)
+            yield ev.StateAdvanced(part.request_id, group, runs[0][0], part.start, part.end)
 
     def _done(self) -> list[ev.Event]:
         self._journal.commit()
@@ -107,6 +139,12 @@ class Rerun:
     def _is_open(self, request_id: int) -> bool:
         request = self.scheduler.requests.get(request_id)
         return request is not None and request.status is not RequestStatus.FINISHED
+
+
+def _rows(part: ScheduledRequest, sampled: Mapping[int, Sequence[int]]) -> list[int]:
+    """Return one token for each row of a request's share of a step: behind the recorded ones any."""
+    known = [*sampled.get(part.request_id, ())][: 1 + part.num_drafts]
+    return known + [UNKNOWN_TOKEN] * (1 + part.num_drafts - len(known))
 
 
 def end_as_recorded(scheduler: Scheduler, ends: Ends) -> None:
@@ -136,3 +174,19 @@ def salts_of(piece: Piece) -> dict[int, ExtraKeys]:
     """Return the cache salt of each request that has one: a digest of it."""
     salts = (one.values for one in piece.inputs if one.word == "salt")
     return {INT(request_id): (("cache_salt", TEXT(digest)),) for request_id, digest, *_ in salts}
+
+
+def arrivals_of(piece: Piece) -> dict[int, int]:
+    """Return the place of each request among all arrivals; equal for those that came at one time."""
+    times = {INT(request_id): at for request_id, at, *_ in (i.values for i in piece.inputs if i.word == "arrival")}
+    places = {at: place for place, at in enumerate(sorted({*times.values()}))}
+    return {request_id: places[at] for request_id, at in times.items()}
+
+
+def order_by_names(scheduler: Scheduler, names: Mapping[int, str]) -> None:
+    """Have requests of equal priority and arrival wait in the order of their names in vLLM, as vLLM compares them."""
+    vars(scheduler.waiting)["order"] = lambda request: (
+        request.priority,
+        request.arrival,
+        names.get(request.request_id, ""),
+    )

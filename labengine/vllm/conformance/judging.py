@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from labengine import events as ev
-from labengine.config import EngineConfig
+from labengine.config import ConfigError, EngineConfig
 from labengine.core.parts import Parts
 from labengine.core.request import ExtraKeys
 from labengine.record.files.parsing import INT, TEXT
 from labengine.record.timeline import Timeline
 from labengine.record.wording import readable
 from labengine.vllm.conformance.acts import Act, acts_of
-from labengine.vllm.conformance.edition_run import Rerun, ends_of, salts_of
+from labengine.vllm.conformance.edition_run import Rerun, arrivals_of, ends_of, order_by_names, salts_of
 from labengine.vllm.conformance.settings import CannotJudgeError
 from labengine.vllm.stream.pieces import Piece
 
@@ -41,13 +42,27 @@ class JudgedPiece:
     why_unjudged: str = ""
 
 
-def judge(piece: Piece, config: EngineConfig, parts: Parts, longest: int, *, is_torn: bool = False) -> JudgedPiece:
+def judge(
+    piece: Piece,
+    config: EngineConfig,
+    parts: Parts,
+    longest: int,
+    names: Mapping[int, str],
+    *,
+    is_torn: bool = False,
+) -> JudgedPiece:
     """Give a piece's inputs to an edition until it does otherwise, or until it cannot follow.
 
-    is_torn: the piece ends in the middle of a call, which is not judged: rows of it are missing.
+    names: the engine's own names of the requests; they decide between requests of equal priority and arrival.
+    is_torn: the piece ends in the middle of a call, which is not judged: rows of it are missing. Raises
+    CannotJudgeError for settings that the edition does not have.
     """
-    rerun = Rerun(config, parts, ends_of(piece), longest)
-    judging = _Judging(rerun, salts_of(piece))
+    try:
+        rerun = Rerun(config, parts, ends_of(piece), longest)
+    except ConfigError as error:
+        raise CannotJudgeError(f"no edition has its settings: {readable(str(error), 300)}") from None
+    order_by_names(rerun.scheduler, names)
+    judging = _Judging(rerun, salts_of(piece), arrivals_of(piece))
     outcome = JudgedPiece(0, rerun.timeline)
     acts = list(acts_of(piece))
     for act in acts[:-1] if is_torn else acts:
@@ -68,8 +83,8 @@ def judge(piece: Piece, config: EngineConfig, parts: Parts, longest: int, *, is_
 
 
 class _Judging:
-    def __init__(self, rerun: Rerun, salts: dict[int, ExtraKeys]) -> None:
-        self._rerun, self._salts = rerun, salts
+    def __init__(self, rerun: Rerun, salts: dict[int, ExtraKeys], arrivals: dict[int, int]) -> None:
+        self._rerun, self._salts, self._arrivals = rerun, salts, arrivals
         self._hashes: dict[tuple[int, bytes], bytes] = {}
         """The recorded hash of each of ours, per group: two engines hash with different functions."""
         self._known: set[tuple[int, bytes]] = set()
@@ -79,7 +94,8 @@ class _Judging:
         rerun = self._rerun
         match act.word, act.values:
             case "add", (ev.RequestAdded() as event,):
-                added = rerun.add(event, self._salts.get(event.request_id, ()))
+                arrival = self._arrivals.get(event.request_id, event.request_id)
+                added = rerun.add(event, self._salts.get(event.request_id, ()), arrival)
                 for one in added:
                     rerun.mark(one)
                 return []
@@ -91,7 +107,14 @@ class _Judging:
             case "schedule", _:
                 return rerun.schedule()
             case "update", _:
-                return rerun.update({e.request_id: e.token_id for e in act.events if isinstance(e, ev.TokenSampled)})
+                sampled = defaultdict[int, list[int]](list)
+                for event in act.events:
+                    if isinstance(event, ev.TokenSampled):
+                        sampled[event.request_id].append(event.token_id)
+                judged = (event for event in act.events if isinstance(event, ev.DraftsJudged))
+                return rerun.update(sampled, {event.request_id: event.num_accepted for event in judged})
+            case "drafts", (guessed, *_):
+                return rerun.draft(guessed)
             case "abort", (request_id,):
                 _refuse_unknown_end(act)
                 return rerun.abort(INT(request_id))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from labengine.config import ConfigError, EngineConfig, GroupKind, GroupSpec
-from labengine.core.editions import VLLM, VLLM_ASYNC
+from labengine.config import ConfigError, Drafter, EngineConfig, GroupKind, GroupSpec
+from labengine.core.editions import VLLM, VLLM_ASYNC, VllmPriorityQueue
 from labengine.core.parts import Parts
 from labengine.record.wording import readable
 from labengine.vllm.stream.header import StreamHeader
@@ -22,9 +22,39 @@ class CannotJudgeError(Exception):
     """The edition cannot follow the stream from here on; the message names the feature, gap or version."""
 
 
+PRIORITY, SPECULATION = "policy priority", "speculative decoding"
+"""Features of a header that an edition may have."""
+
+
 def edition_for(header: StreamHeader) -> Parts:
     """Return the edition that takes this scheduler's decisions."""
-    return VLLM_ASYNC if header.settings.get("is_async") is True else VLLM
+    return by_policy(VLLM_ASYNC if _is_async(header) else VLLM, header)
+
+
+def by_policy(parts: Parts, header: StreamHeader) -> Parts:
+    """Return parts of edition vllm or vllm-async whose waiting queue has the order of the scheduler's."""
+    if not has_priorities(header):
+        return parts
+    return Parts(name=f"{parts.name}, priority", waiting_queue=VllmPriorityQueue).overriding(parts)
+
+
+def has_priorities(header: StreamHeader) -> bool:
+    """Return True if the scheduler orders waiting requests by priority."""
+    return _has(PRIORITY, header)
+
+
+def has_drafts(header: StreamHeader) -> bool:
+    """Return True if the scheduler judges drafts."""
+    return _has(SPECULATION, header)
+
+
+def _has(feature: str, header: StreamHeader) -> bool:
+    features = header.settings.get("features")
+    return isinstance(features, list) and feature in features
+
+
+def _is_async(header: StreamHeader) -> bool:
+    return header.settings.get("is_async") is True
 
 
 def refuse_what_no_edition_has(header: StreamHeader) -> None:
@@ -40,8 +70,62 @@ def refuse_what_no_edition_has(header: StreamHeader) -> None:
     features = header.settings.get("features")
     if not isinstance(features, list):
         raise CannotJudgeError("its header does not say how the scheduler was set: record it with this release's tap")
-    if features:
-        raise CannotJudgeError(f"the engine runs with {readable(', '.join(map(str, features)), 300)}")
+    others = [name for name in map(str, features) if name not in (PRIORITY, SPECULATION)]
+    if others:
+        raise CannotJudgeError(f"the engine runs with {readable(', '.join(others), 300)}")
+    if has_drafts(header):
+        _refuse_other_speculation(header)
+
+
+def _refuse_other_speculation(header: StreamHeader) -> None:
+    """Raise CannotJudgeError unless edition vllm speculates as this scheduler does."""
+    if _is_async(header):
+        raise CannotJudgeError(
+            "the engine runs with speculative decoding and asynchronous scheduling, and edition vllm-async has no "
+            "drafts"
+        )
+    speculation = _speculation_of(header)
+    if speculation.get("is_dynamic") is not False:
+        raise CannotJudgeError("its number of drafts depends on the batch, and in edition vllm it does not")
+    if speculation.get("num_prefill_lookahead") not in (0, 1):
+        raise CannotJudgeError("it drafts with several modules of MTP, which edition vllm does not have")
+    if _drafter_of(speculation) is None:
+        method = readable(str(speculation.get("method")), 100)
+        raise CannotJudgeError(f"it drafts with method {method}, whose slots and hits are those of no edition")
+
+
+def _speculation_of(header: StreamHeader) -> Mapping[str, Any]:
+    found = header.settings.get("speculation")
+    if not isinstance(found, dict):
+        raise CannotJudgeError("its header does not say how it speculates: record it with this release's tap")
+    return found
+
+
+def _drafter_of(speculation: Mapping[str, Any]) -> Drafter | None:
+    """Return the drafter that has these slots behind a request's tokens, share of the budget, and hits; None if none
+    has.
+    """
+    num_drafts, drops = speculation.get("num_drafts"), speculation.get("drops_last_block")
+    if not isinstance(drops, list) or len({*map(bool, drops)}) != 1:
+        return None
+    found = speculation.get("num_lookahead"), speculation.get("num_draft_slots"), bool(drops[0])
+    drafters: dict[tuple[Any, ...], Drafter] = {
+        (0, 0, False): "lookup",
+        (num_drafts, 1, False): "draft_model",
+        (num_drafts, 0, True): "eagle",
+    }
+    return drafters.get(found)
+
+
+def _drafts_of(header: StreamHeader) -> dict[str, Any]:
+    if not has_drafts(header):
+        return {}
+    speculation = _speculation_of(header)
+    return {
+        "num_drafts": speculation.get("num_drafts"),
+        "drafter": _drafter_of(speculation),
+        "max_model_len": longest_of(header),
+    }
 
 
 def config_of(header: StreamHeader, piece: Piece) -> EngineConfig:
@@ -52,7 +136,7 @@ def config_of(header: StreamHeader, piece: Piece) -> EngineConfig:
     )
     limits: dict[str, Any] = {name: settings.get(name) for name in (*LIMITS, "retention_interval")}
     try:
-        return EngineConfig(num_blocks=len(piece.fold.ref_counts), groups=groups, **limits)
+        return EngineConfig(num_blocks=len(piece.fold.ref_counts), groups=groups, **limits, **_drafts_of(header))
     except (ConfigError, TypeError) as error:
         raise CannotJudgeError(f"no edition can be set as its scheduler was: {readable(str(error), 300)}") from None
 

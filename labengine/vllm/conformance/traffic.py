@@ -26,7 +26,7 @@ class Traffic:
     """When requests came and were aborted, and the cache was reset, in steps: those of n come before step n.
 
     tokens: all that each request had in the end. ends: where each finished. salts: what keeps requests apart besides
-    their tokens.
+    their tokens. places: of requests in the order of arrival, where priorities are equal.
     """
 
     requests: dict[int, ev.RequestAdded]
@@ -37,9 +37,10 @@ class Traffic:
     tokens: Mapping[int, Sequence[int]]
     ends: Ends
     salts: Mapping[int, ExtraKeys] = field(default_factory=dict)
+    places: Mapping[int, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, events: Iterable[ev.Event], salts: Mapping[int, ExtraKeys]) -> Traffic:
+    def of(cls, events: Iterable[ev.Event], salts: Mapping[int, ExtraKeys], places: Mapping[int, int]) -> Traffic:
         """Collect what came from outside. Requests that run when the recording ends are aborted there."""
         requests, tokens, ends, resets, step = dict[int, ev.RequestAdded](), dict[int, list[int]](), {}, set[int](), 1
         arrivals, aborts = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
@@ -62,7 +63,7 @@ class Traffic:
                     if reason == "abort":
                         aborts[step].append(request_id)
         aborts[step] += is_open
-        return cls(requests, arrivals, aborts, frozenset(resets), step, tokens, ends, salts)
+        return cls(requests, arrivals, aborts, frozenset(resets), step, tokens, ends, salts, places)
 
     def run(
         self,
@@ -74,8 +75,13 @@ class Traffic:
         """Return the events of an engine that gets these requests. longest: tokens at which each request ends.
 
         on_begin: called with the number of each step before it. Raises ConfigError where the parts raise, or do not get
-        through.
+        through; and for speculative decoding.
         """
+        if config.num_drafts:
+            raise ConfigError(
+                "traffic with speculative decoding is not run again: its guesses are those of the recorded worker, "
+                "which other parts would ask elsewhere"
+            )
         events: list[ev.Event] = []
         hooks = Hooks()
         hooks.subscribe(events.append)
@@ -102,7 +108,9 @@ class Traffic:
             room = added.max_tokens if longest is None else longest - len(added.token_ids)
             sampling = SamplingParams(max_tokens=max(1, min(added.max_tokens, room)))
             salt = self.salts.get(request_id, ())
-            engine.queue(Request(request_id, list(added.token_ids), sampling, 0, num_groups, salt))
+            request = Request(request_id, list(added.token_ids), sampling, 0, num_groups, salt, added.priority)
+            request.arrival = self.places.get(request_id, request_id)
+            engine.queue(request)
         for request_id in self.aborts.get(step, ()):
             engine.abort(request_id)
 

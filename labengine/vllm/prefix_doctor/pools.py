@@ -91,7 +91,7 @@ def with_pools(recording: RecordedEngine, sizes: Iterable[int] | None) -> PoolCo
     if recording.repeatable is None:
         raise ConfigError(f"these requests cannot be run again: {recording.why_not_repeatable}")
     repeatable = recording.repeatable
-    traffic = Traffic.of(recording.events, repeatable.salts)
+    traffic = Traffic.of(recording.events, repeatable.salts, repeatable.places)
     if not traffic.requests:
         raise ConfigError("there is no request in this recording yet")
     own = repeatable.config.num_blocks

@@ -12,9 +12,12 @@ from labengine.core.request import ExtraKeys
 
 @dataclass(frozen=True, slots=True)
 class Repeatable:
-    """The scheduler's settings. longest: tokens at which it ends each request; None for no such limit."""
+    """The scheduler's settings. longest: tokens at which it ends each request; None for no such limit. places: of
+    requests in the order of arrival, where that is another one than their numbers'.
+    """
 
     config: EngineConfig
     parts: Parts
     salts: Mapping[int, ExtraKeys] = field(default_factory=dict)
     longest: int | None = None
+    places: Mapping[int, int] = field(default_factory=dict)

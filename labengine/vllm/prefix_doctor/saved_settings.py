@@ -10,6 +10,7 @@ from labengine import events as ev
 from labengine.config import ConfigError, EngineConfig, GroupKind, GroupSpec
 from labengine.core.editions import LABENGINE, edition
 from labengine.core.request import ExtraKeys
+from labengine.vllm.conformance.edition_run import arrivals_of
 from labengine.vllm.conformance.recorded import Recorded
 from labengine.vllm.conformance.settings import (
     CannotJudgeError,
@@ -87,4 +88,5 @@ def with_settings_of_stream(
         config, longest = config_of(stream.header, stream.piece), longest_of(stream.header)
     except CannotJudgeError as error:
         return replace(recording, why_not_repeatable=str(error))
-    return replace(recording, repeatable=Repeatable(config, edition_for(stream.header), salts, longest))
+    places = arrivals_of(stream.piece)
+    return replace(recording, repeatable=Repeatable(config, edition_for(stream.header), salts, longest, places))

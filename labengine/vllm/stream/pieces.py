@@ -10,13 +10,14 @@ from labengine import events as ev
 from labengine.record.files.codec import KINDS, decoder
 from labengine.record.files.codec import rows as rows_of
 from labengine.record.files.columns import PoolSize
-from labengine.record.files.parsing import INT, TEXT, Shape
+from labengine.record.files.parsing import IDS, INT, SECONDS, TEXT, Shape, array_of, row_of
 from labengine.record.files.sequence import SequenceCheck
 from labengine.record.files.validation import check_columns
 from labengine.record.fold import Fold
 from labengine.record.gap import Gap
 from labengine.record.hooks import Hooks
 from labengine.record.timeline import Timeline
+from labengine.vllm.stream.written import written
 
 EDITION = "vllm"
 
@@ -25,9 +26,10 @@ MAX_TIMES = 100_000
 
 
 class RecordedInput(NamedTuple):
-    """A call of the scheduler from outside: schedule, update, reset, abort (request), salt (request, digest).
+    """A call of the scheduler from outside: schedule, update, reset, abort (request), drafts ((request, tokens) each).
 
-    unusual (why) is what no other scheduler can follow.
+    salt (request, digest) and arrival (request, time) are of the request that was just added; unusual (why) is what no
+    other scheduler can follow.
     """
 
     moment: int
@@ -36,7 +38,13 @@ class RecordedInput(NamedTuple):
     values: tuple[Any, ...]
 
 
-INPUTS: Mapping[str, tuple[Shape, ...]] = {"salt": (INT, TEXT), "abort": (INT,), "unusual": (TEXT,)}
+INPUTS: Mapping[str, tuple[Shape, ...]] = {
+    "salt": (INT, TEXT),
+    "arrival": (INT, SECONDS),
+    "abort": (INT,),
+    "drafts": (array_of(row_of(INT, IDS)),),
+    "unusual": (TEXT,),
+}
 """Shapes of the values that are read; a later tap may write more of them, and other words."""
 
 
@@ -132,8 +140,8 @@ class Piece:
             case ev.RequestPreempted(request_id):
                 self._scheduled = [one for one in self._scheduled if one.request_id != request_id]
             case ev.ForwardRan():
-                for written in self._written():
-                    self._record(written)
+                for one in self._written():
+                    self._record(one)
         self._record(event)
         if isinstance(event, ev.RequestReleased) or (isinstance(event, ev.RequestFinished) and not event.holds_blocks):
             self._finished.append(event.request_id)
@@ -147,28 +155,19 @@ class Piece:
             self._sequence.follow(rows_of([forgotten]))
             self._record(forgotten)
 
-    def _written(self) -> Iterator[ev.SlotsWritten]:
-        """Yield what the step's forward pass writes: it follows from the tables."""
+    def _written(self) -> Iterator[ev.Event]:
+        """Yield what the step's forward pass writes."""
         for one in self._scheduled:
+            end = one.start + one.num_tokens
             for number, group in enumerate(self.fold.groups):
                 table = self.fold.requests[one.request_id].block_tables[number]
-                runs = tuple(slot_runs(table, one.start, one.start + one.num_tokens, group.block_size))
-                yield ev.SlotsWritten(one.request_id, number, one.start, runs)
+                yield from written(one.request_id, number, group, table, one.start, end)
 
     def _record(self, event: ev.Event) -> None:
         self.timeline.record(event)
         self.fold.apply(event)
         if self._hooks is not None and type(event) in self._hooks:
             self._hooks.emit(event)
-
-
-def slot_runs(table: Sequence[int], start: int, end: int, block_size: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (block_id, offset, length) for the slots of positions [start, end), as far as the table reaches."""
-    while start < end and start // block_size < len(table):
-        offset = start % block_size
-        length = min(block_size - offset, end - start)
-        yield table[start // block_size], offset, length
-        start += length
 
 
 def _is_new(state: Fold) -> bool:

@@ -104,7 +104,7 @@ def test_groups_have_names() -> None:
     names = [group_name((window, full, window), i) for i in range(3)]
     assert names == ["window group 1", "full group", "window group 2"]
     for event in (ev.BlocksSkipped(1, 1, 3),):
-        assert "the window group begins with 3 null entries" in sentence([event], scene)
+        assert "the window group goes on with 3 null entries" in sentence([event], scene)
 
 
 def test_the_text_picture_shows_groups_nulls_and_blocks_in_two_tables() -> None:

@@ -40,6 +40,27 @@ export function stateOf(scene: SceneState, id: number) {
   return fill ? scene.homeIndex[id] * size + fill : null;
 }
 
+// The slots of a block whose KV is that of rejected guesses, as [first, behind the last]; null without any.
+export function garbageOf(scene: SceneState, id: number): [start: number, end: number] | null {
+  if (!scene.refCounts[id] || scene.keepsStates(id)) return null;
+  const request = homeOf(scene, id);
+  if (!request?.rejected) return null;
+  const { size } = scene.groups[scene.homeGroup[id]],
+    first = scene.homeIndex[id] * size,
+    start = Math.max(0, request.rejected[0] - first, request.numComputed - first),
+    end = Math.min(size, request.rejected[1] - first);
+  return start < end ? [start, end] : null;
+}
+
+// How many of a block's tokens are guesses that are written, and not judged yet.
+export function numGuessed(scene: SceneState, id: number) {
+  const request = scene.refCounts[id] ? homeOf(scene, id) : undefined;
+  if (!request?.drafts.length || scene.keepsStates(id)) return 0;
+  const first = scene.homeIndex[id] * scene.groups[scene.homeGroup[id]].size,
+    end = first + fillByTable(scene, id);
+  return Math.max(0, end - Math.max(first, request.numTokens));
+}
+
 function contentOf(scene: SceneState, id: number) {
   const key = scene.firstKey[id];
   if (key >= 0) return scene.contents.ofKey(key);

@@ -7,8 +7,8 @@ export const FIELDS = {
   StepEnded: ["step"],
   StepFailed: ["step", "error", "message", "method"],
   StepRolledBack: ["step", "reason"],
-  RequestAdded: ["request_id", "token_ids", "max_tokens", "num_generated", "from_request_id", "priority"],
-  PrefixHit: ["request_id", "num_tokens", "block_ids"],
+  RequestAdded: ["request_id", "token_ids", "max_tokens", "num_generated", "from_request_id", "priority", "num_beams", "images"],
+  PrefixHit: ["request_id", "num_tokens", "block_ids", "is_skipped"],
   SharedPrefixFound: ["request_id", "num_tokens"],
   RequestForked: ["request_id", "from_request_id", "num_tokens", "block_ids"],
   BeamReplaced: ["request_id", "token_ids", "from_request_id"],
@@ -16,6 +16,8 @@ export const FIELDS = {
   RequestPreempted: ["request_id"],
   RequestFinished: ["request_id", "reason", "holds_blocks"],
   RequestReleased: ["request_id"],
+  RequestHandedOver: ["request_id", "lab", "other_request_id", "num_tokens"],
+  RequestReceived: ["request_id", "transfers", "lab", "other_request_id", "num_tokens"],
   RequestForgotten: ["request_id"],
   ExternalHit: ["request_id", "num_tokens", "is_loading"],
   BlocksLoaded: ["request_id", "transfers"],
@@ -54,6 +56,9 @@ export const DEFAULTS: Readonly<Record<string, unknown>> = {
   num_generated: 0,
   from_request_id: null,
   priority: 0,
+  num_beams: 1,
+  images: [],
+  is_skipped: false,
   num_drafts: 0,
   holds_blocks: false,
   is_loading: false,
@@ -84,6 +89,8 @@ export const TOPICS: Readonly<Record<keyof typeof FIELDS, number>> = {
   RequestPreempted: 5,
   RequestFinished: 1,
   RequestReleased: 1,
+  RequestHandedOver: 1,
+  RequestReceived: 1,
   RequestForgotten: 1,
   ExternalHit: 4,
   BlocksLoaded: 4,
@@ -164,11 +171,14 @@ export interface EventFields {
     num_generated: number;
     from_request_id: number | null;
     priority: number;
+    num_beams: number;
+    images: [number, number, string][];
   };
   PrefixHit: {
     request_id: number;
     num_tokens: number;
     block_ids: number[][];
+    is_skipped: boolean;
   };
   SharedPrefixFound: {
     request_id: number;
@@ -203,6 +213,19 @@ export interface EventFields {
   };
   RequestReleased: {
     request_id: number;
+  };
+  RequestHandedOver: {
+    request_id: number;
+    lab: string;
+    other_request_id: number;
+    num_tokens: number;
+  };
+  RequestReceived: {
+    request_id: number;
+    transfers: [number, number, number, string][];
+    lab: string;
+    other_request_id: number;
+    num_tokens: number;
   };
   RequestForgotten: {
     request_id: number;
@@ -394,8 +417,10 @@ export interface EventRows {
     num_generated: number,
     from_request_id: number | null,
     priority: number,
+    num_beams: number,
+    images: [number, number, string][],
   ];
-  PrefixHit: [kind: number, request_id: number, num_tokens: number, block_ids: number[][]];
+  PrefixHit: [kind: number, request_id: number, num_tokens: number, block_ids: number[][], is_skipped: boolean];
   SharedPrefixFound: [kind: number, request_id: number, num_tokens: number];
   RequestForked: [kind: number, request_id: number, from_request_id: number, num_tokens: number, block_ids: number[][]];
   BeamReplaced: [kind: number, request_id: number, token_ids: number[], from_request_id: number | null];
@@ -411,6 +436,15 @@ export interface EventRows {
   RequestPreempted: [kind: number, request_id: number];
   RequestFinished: [kind: number, request_id: number, reason: string, holds_blocks: boolean];
   RequestReleased: [kind: number, request_id: number];
+  RequestHandedOver: [kind: number, request_id: number, lab: string, other_request_id: number, num_tokens: number];
+  RequestReceived: [
+    kind: number,
+    request_id: number,
+    transfers: [number, number, number, string][],
+    lab: string,
+    other_request_id: number,
+    num_tokens: number,
+  ];
   RequestForgotten: [kind: number, request_id: number];
   ExternalHit: [kind: number, request_id: number, num_tokens: number, is_loading: boolean];
   BlocksLoaded: [kind: number, request_id: number, transfers: [number, number, number, string][]];

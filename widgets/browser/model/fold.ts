@@ -27,12 +27,14 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
   },
 
   RequestAdded(scene, row) {
-    const [, id, tokens, maxTokens, numGenerated, , priority] = row,
+    const [, id, tokens, maxTokens, numGenerated, from, priority, numBeams] = row,
       store = scene.shared.storeOf(row),
       request = new RequestRecord(id, store, tokens.length, maxTokens, scene.groups.length, scene.stamp);
     if (scene.requests.has(id)) emptied(scene, id, "waiting");
     request.numPrompt -= numGenerated;
     request.priority = priority;
+    if (numBeams > 1) request.firstBeam = from ?? id;
+    request.leader = from;
     scene.requests.set(id, request);
     scene.changes.requests.add(id);
   },
@@ -48,13 +50,15 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
 
   RequestForked(scene, [, id, , numTokens]) {
     const request = scene.own(id);
+    request.leader = null;
     request.status = "running";
     request.numComputed = numTokens;
     request.written.fill(numTokens);
   },
 
-  BeamReplaced(scene, [, id, tokens]) {
+  BeamReplaced(scene, [, id, tokens, from]) {
     const request = scene.own(id);
+    if (from !== null) request.numReplaced++;
     request.replaceGenerated(tokens);
     request.numComputed = 0;
     request.written.fill(0);
@@ -64,7 +68,10 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
     const request = scene.own(id);
     request.status = status;
     request.drafts = request.drafts.slice(0, numDrafts);
-    if (request.rejected) request.rejected = [Math.max(request.rejected[0], start + num), request.rejected[1]];
+    if (request.rejected) {
+      touchFrom(scene, request, request.rejected[0]);
+      request.rejected = [Math.max(request.rejected[0], start + num), request.rejected[1]];
+    }
     request.isLoading = false;
     request.scheduled = { start, num, isPrefill };
     scene.scheduled.push(id);
@@ -118,6 +125,12 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
       touch(scene, block);
     }
     noteTraffic(scene, { request: id, isLoad: true, isFailed: false, transfers });
+  },
+
+  RequestReceived(scene, [, id, transfers, , , numTokens]) {
+    const request = scene.own(id);
+    request.written = request.written.map((num: number) => Math.max(num, numTokens));
+    for (const [, , block] of transfers) touch(scene, block);
   },
 
   BlocksSaved(scene, [, id, transfers]) {
@@ -327,14 +340,13 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
     request.drafts = [];
     request.numJudged += numAccepted + numRejected;
     request.numAccepted += numAccepted;
-    if (!request.scheduled || !numRejected) return;
+    if (!request.scheduled) return;
     const end = request.scheduled.start + request.scheduled.num,
       start = end - numRejected;
-    request.rejected = [start, Math.max(end, request.rejected?.[1] ?? 0)];
-    request.tables.forEach((table: number[], group: number) => {
+    if (numRejected) request.rejected = [start, Math.max(end, request.rejected?.[1] ?? 0)];
+    for (let group = 0; group < request.written.length; group++)
       request.written[group] = Math.min(request.written[group], start);
-      for (const block of table.slice(Math.floor(start / scene.groups[group].size))) touch(scene, block);
-    });
+    touchFrom(scene, request, start - numAccepted);
   },
 
   ViolationFound(scene, [, , , , blocks]) {
@@ -359,6 +371,13 @@ function applyPossible(scene: SceneState, handle: Handler, row: AnyRow) {
     // TypeError: a table that is not there
     if (!(error instanceof UnknownThing || error instanceof TypeError)) throw error;
   }
+}
+
+// The blocks of a request from the one with a token's slot on.
+function touchFrom(scene: SceneState, { tables }: RequestRecord, position: number) {
+  tables.forEach((table, group) => {
+    for (const block of table.slice(Math.floor(position / scene.groups[group].size))) touch(scene, block);
+  });
 }
 
 function linkAll(scene: SceneState, request: RequestRecord, group: number, ids: number[]) {

@@ -124,6 +124,7 @@ export function takeUp(scene: SceneState, wire: WireKeyframe) {
   for (const request of wire.requests) takeUpRequest(scene, request);
   for (const [id, priority] of wire.priorities ?? []) scene.own(id).priority = priority;
   for (const [id, tokens] of wire.drafts ?? []) scene.own(id).drafts = tokens;
+  for (const [id, first] of wire.beams ?? []) scene.own(id).firstBeam = first;
   scene.hasDrafts = Boolean(wire.drafts?.length);
   for (const [id, pairs] of wire.block_keys) {
     const [first, ...more] = pairs.map(([group, hex]) => keys.of(group, hex));

@@ -14,6 +14,11 @@ export function requestName(request: number) {
   return name;
 }
 
+// "A.2" for the second beam of the search that A begins; beams are numbered in the order of their requests.
+export function beamName(request: number, first: number) {
+  return `${requestName(first)}.${request - first + 1}`;
+}
+
 const ID_START = 13, // of a long id: vLLM's begin alike, as in "chatcmpl-", and differ soon after, and at the end
   ID_END = 6;
 

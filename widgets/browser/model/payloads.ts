@@ -114,6 +114,7 @@ export interface WireKeyframe {
   pins?: [block: number, references: number][]; // earlier releases lack these
   holding?: number[];
   drafts?: [request: number, tokens: number[]][];
+  beams?: [request: number, first: number][]; // of those in a beam search, its first request
 }
 
 export type RequestStatus = "waiting" | "running" | "preempted" | "finished";

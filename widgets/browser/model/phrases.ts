@@ -4,11 +4,12 @@
 import table from "../../labengine_widgets/words/phrases.json";
 import { DEFAULTS } from "./event_rows.ts";
 import type { FieldValue } from "./events.ts";
-import { counted, groupSuffix, hashName, readable, separated } from "./names.ts";
+import { counted, groupSuffix, hashName, readable, requestName, separated } from "./names.ts";
 import type { Recording } from "./recording.ts";
 import type { Mention, Sentence } from "./sentence.ts";
 import { joined } from "./sentence.ts";
 
+const MAX_IMAGE = 40;
 const MAX_TEXT = 200;
 const PLACEHOLDER = /\{(\w+)(?:\/(\w+)| ([^{}]+))?\}/g;
 
@@ -106,6 +107,12 @@ function positions(first: number, numTokens: number) {
   return numTokens === 1 ? `position ${first}` : `positions ${first} to ${first + numTokens - 1}`;
 }
 
+// Images behind a prompt's tokens; nothing for a prompt without.
+function withImages(images: FieldValue<"images">) {
+  const named = images.map(([start, length, name]) => `“${readable(name, MAX_IMAGE)}” at ${positions(start, length)}`);
+  return named.length ? ` (${named.join(", ")})` : "";
+}
+
 // Which blocks the map lists under a hash: none of them, only others, this one and others, this one alone.
 function mapping(mapped: number[], block: number) {
   if (!mapped.includes(block)) return mapped.length ? "others" : "none";
@@ -135,6 +142,8 @@ const VALUES: Record<string, (get: Field, tokenText?: TokenText) => string> = {
   of_group: (get) => groupSuffix(get("group")),
   hash: (get) => hashName(get("block_hash")),
   mapping: (get) => mapping(get("mapped"), get("block_id")),
+  with_images: (get) => withImages(get("images")),
+  other_request: (get) => requestName(get("other_request_id")),
   tier_change: (get) => tierChange(get("added"), get("dropped"), get("pinned")),
   scheduled_positions: (get) => positions(get("start"), get("num_tokens")),
   written_positions: (get) =>

@@ -19,6 +19,9 @@ export class RequestRecord {
   numAccepted = 0;
   scheduled: { start: number; num: number; isPrefill: boolean } | null = null; // in this step
   priority = 0; // smaller is more urgent
+  numReplaced = 0; // times that it went on as another beam, as far as this scene has seen it
+  leader: number | null = null; // the request whose tokens it waits for, in no queue
+  firstBeam: number | null = null; // of the beam search that it is in
   numPreempted = 0;
   finishReason: string | null = null;
   isLoading = false;
@@ -56,6 +59,11 @@ export class RequestRecord {
     if (this.store.ids.length === this.numTokens) return this.store.ids;
     if (this.taken?.length !== this.numTokens) this.taken = this.store.ids.slice(0, this.numTokens);
     return this.taken;
+  }
+
+  // Its tokens, and behind them the guesses that are not judged yet.
+  get tokensWithDrafts() {
+    return this.drafts.length ? [...this.tokens, ...this.drafts] : this.tokens;
   }
 
   token(i: number) {

@@ -3,7 +3,16 @@
 import type { Violation } from "../model/alarms.ts";
 import { alarmsAt, misnamedAt, violationFound } from "../model/alarms.ts";
 import { differing } from "../model/differing.ts";
-import { blockNames, contentName, counted, groupName, joined, requestName } from "../model/names.ts";
+import {
+  beamName,
+  blockNames,
+  contentName,
+  counted,
+  groupName,
+  joined,
+  requestName,
+  stateWords,
+} from "../model/names.ts";
 import { phrase } from "../model/phrases.ts";
 import type { Scene } from "../model/scene.ts";
 import { textOf } from "../model/sentence.ts";
@@ -38,9 +47,11 @@ function blockWords(side: Side, id: number) {
     queued = side.nextBlock === id ? "next to be used" : "in the free queue";
   if (!block.refCount && !block.isMapped) return `#${id} · free, holds nothing · ${queued}`;
   const parts = [`#${id}`, block.refCount ? `ref count ${block.refCount}` : `freed, content kept · ${queued}`];
-  parts.push(
-    block.content >= 0 ? `content ${contentName(block.content)}` : `${block.fill} of ${block.size} slots written`,
-  );
+  if (block.content >= 0) parts.push(`content ${contentName(block.content)}`);
+  if (block.keepsStates) parts.push(block.state === null ? "no state yet" : `${stateWords(block.state)} tokens`);
+  else if (block.content < 0) parts.push(`${block.fill} of ${block.size} slots written`);
+  if (block.numGuessed) parts.push(`the last ${counted(block.numGuessed, "token")} guessed, not judged yet`);
+  if (block.garbage) parts.push(`${slotWords(block.garbage)} KV of rejected guesses: garbage, to be overwritten`);
   if (block.owners.length) parts.push(`held by ${block.owners.map(requestName).join(", ")}`);
   if (block.groups.length && scene.groups.length > 1)
     parts.push(`in the tables of ${block.groups.map((group) => groupName(scene.groups, group)).join(" and ")}`);
@@ -49,6 +60,10 @@ function blockWords(side: Side, id: number) {
   if (block.isLost) parts.push("LOST: in use, but the prefix map does not lead here");
   const words = block.tokens.map((token) => (token === null ? "–" : side.text(token)));
   return parts.join(" · ") + (words.length ? `\n${joined(words)}` : "");
+}
+
+function slotWords([start, end]: [start: number, end: number]) {
+  return end - start === 1 ? `slot ${start} holds` : `slots ${start} to ${end - 1} hold`;
 }
 
 function misnamedWords({ scene, recording, moment }: Side, id: number) {
@@ -68,7 +83,10 @@ function requestWords(side: Side, id: number) {
   const sampled = request.tokens.length - request.numPrompt;
   return (
     `${name}${engineId ? "" : " · "}${request.status} · ${counted(request.numPrompt, "prompt token")}, ${sampled}` +
-    ` generated · ${request.numComputed} computed`
+    ` generated · ${request.numComputed} computed` +
+    (request.numJudged ? ` · ${request.numAccepted} of ${counted(request.numJudged, "draft")} accepted` : "") +
+    (request.firstBeam === null ? "" : ` · beam ${beamName(id, request.firstBeam)}`) +
+    (request.priority ? ` · priority ${request.priority}: smaller is more urgent` : "")
   );
 }
 

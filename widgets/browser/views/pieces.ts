@@ -3,7 +3,7 @@
 import { element, element as make } from "../look/element.ts";
 import { hueOf, roundOf, shapeOf } from "../look/palette.ts";
 import type { Violation } from "../model/alarms.ts";
-import { contentName, requestName } from "../model/names.ts";
+import { contentName, requestName, stateWords } from "../model/names.ts";
 import type { Block, Scene } from "../model/scene.ts";
 import type { Group } from "../model/scene_state.ts";
 
@@ -108,7 +108,7 @@ export function dressBead(
   target.style.setProperty("--hue", isFull ? hueOf(block.content) : "transparent");
   target.style.setProperty(
     "--le-fill",
-    isFull ? "100%" : `${Math.round((100 * (block.fill || 0)) / (block.size || 1))}%`,
+    isFull || block.state !== null ? "100%" : `${Math.round((100 * (block.fill || 0)) / (block.size || 1))}%`,
   );
   const life = block.refCount ? "le-is-live" : isFull || block.isHashed ? "le-is-kept" : "le-is-blank";
   target.className =
@@ -133,6 +133,7 @@ function sayBlock({ id, block, isDoubled }: Look) {
     block.refCount ? `ref count ${block.refCount}` : block.content >= 0 ? "freed, content kept" : "free, empty",
   ];
   if (block.content >= 0) parts.push(`content ${contentName(block.content)}`);
+  if (block.state !== null) parts.push(`${stateWords(block.state)} tokens`);
   if (block.isLost) parts.push("lost");
   if (isDoubled) parts.push("in two groups' tables");
   return parts.join(", ");

@@ -168,7 +168,7 @@ def _hit(past: Past, number: int, event: ev.PrefixHit) -> int | None:
 
 def _registered(past: Past, number: int, event: Any) -> int | None:
     """Return the write of the block's last slot; where hashes are registered early, its allocation or load."""
-    kinds = (ev.SlotsWritten, ev.StateAdvanced, ev.BlocksLoaded, ev.BlockAllocated)
+    kinds = (ev.SlotsWritten, ev.StateAdvanced, ev.BlocksLoaded, ev.RequestReceived, ev.BlockAllocated)
     return _last(past, number, *kinds, request_id=event.request_id)
 
 
@@ -213,7 +213,11 @@ def _preempted(past: Past, number: int, event: Any) -> int | None:
 
 
 def _finished(past: Past, number: int, event: ev.RequestFinished) -> int | None:
-    return None if event.reason == "abort" else _last(past, number, ev.TokenSampled, request_id=event.request_id)
+    return (
+        None
+        if event.reason in ("abort", "moved")
+        else _last(past, number, ev.TokenSampled, request_id=event.request_id)
+    )
 
 
 def _unpinned(past: Past, number: int, event: ev.BlockUnpinned) -> int | None:
@@ -259,11 +263,19 @@ _CAUSES: dict[type[ev.Event], Finder] = {
     ev.RequestForked: _forked,
     ev.BeamReplaced: _replaced,
     ev.RequestScheduled: _of_request(
-        ev.PrefixHit, ev.BlocksLoaded, ev.TokenSampled, ev.TokensComputed, ev.RequestAdded, ev.RequestPreempted
+        ev.PrefixHit,
+        ev.BlocksLoaded,
+        ev.RequestReceived,
+        ev.TokenSampled,
+        ev.TokensComputed,
+        ev.RequestAdded,
+        ev.RequestPreempted,
     ),
     ev.RequestPreempted: _preempted,
     ev.RequestFinished: _finished,
-    ev.RequestReleased: _of_request(ev.RequestFinished),
+    ev.RequestReleased: _of_request(ev.RequestHandedOver, ev.RequestFinished),
+    ev.RequestHandedOver: _of_request(ev.RequestFinished),
+    ev.RequestReceived: _of_request(ev.PrefixHit),
     ev.RequestForgotten: _of_request(ev.RequestFinished),
     ev.ExternalHit: _of_request(ev.PrefixHit),
     ev.BlocksLoaded: _of_request(ev.ExternalHit),
@@ -285,7 +297,9 @@ _CAUSES: dict[type[ev.Event], Finder] = {
     ev.SlotsWritten: _of_request(ev.RequestScheduled),
     ev.StateAdvanced: _of_request(ev.RequestScheduled),
     ev.ForwardRan: _step,
-    ev.TokensComputed: _of_request(ev.SlotsWritten, ev.StateAdvanced, ev.BlocksLoaded, ev.LoadFailed),
+    ev.TokensComputed: _of_request(
+        ev.SlotsWritten, ev.StateAdvanced, ev.BlocksLoaded, ev.RequestReceived, ev.LoadFailed
+    ),
     ev.TokenSampled: _of_request(ev.SlotsWritten, ev.StateAdvanced),
     ev.TokensDrafted: _of_request(ev.TokenSampled),
     ev.DraftsJudged: _of_request(ev.TokensDrafted),

@@ -11,6 +11,8 @@ from labengine_widgets.why.answer import Link, Why
 from labengine_widgets.why.misses import Miss, miss_of
 from labengine_widgets.why.past import Past
 from labengine_widgets.why.prefixes import Equals, Lookup, equals_of
+from labengine_widgets.why.states import state_miss
+from labengine_widgets.why.waiting import came_from, received
 
 MAX_FOUND = 6
 """Maximum number of found blocks that get a link to their registration."""
@@ -26,9 +28,13 @@ class Limit(NamedTuple):
 def why_hit(past: Past, request_id: int) -> Why:
     """Explain a request's last look-up: the blocks found, their origin, and the end of the hit."""
     name = request_name(request_id)
-    lookup = _last_lookup(past, request_id)
+    lookup, question = _last_lookup(past, request_id), f"Why did {name} hit or miss?"
+    if isinstance(lookup, int):
+        return Why(question, _forked(past, lookup), (past.link(lookup),))
     if lookup is None:
-        return Why(f"Why did {name} hit or miss?", _no_lookup(past, request_id), _added(past, request_id))
+        return Why(question, _no_lookup(past, request_id), _added(past, request_id))
+    if lookup.event.is_skipped:
+        return _why_not_read(past, lookup)
     equals = equals_of(past, lookup)
     found = _found_links(past, lookup)
     text = _found(lookup, past)
@@ -37,25 +43,61 @@ def why_hit(past: Past, request_id: int) -> Why:
     if miss is not None:
         text += " " + miss.sentence
         links += [past.link(number) for number in miss.numbers]
+    if (moved := received(past, request_id)) is not None and moved[0] > lookup.number:
+        text += f" {came_from(moved[1])} {_moved(lookup, moved[1])}"
+        links.append(past.link(moved[0]))
     links += [past.link(number) for number in _tier(past, lookup)]
     unique = {link.event_number: link for link in links}
     return Why(_question(lookup), text.strip(), tuple(unique[number] for number in sorted(unique, key=_in_order)))
+
+
+def _why_not_read(past: Past, lookup: Lookup) -> Why:
+    name = request_name(lookup.event.request_id)
+    text = f"{name} was added with skip_reading_prefix_cache: nothing was looked up for it, whatever the cache had. "
+    text += "What it computes is cached for others."
+    return Why(_question(lookup), text, (*_added(past, lookup.event.request_id), past.link(lookup.number)))
+
+
+def _moved(lookup: Lookup, event: ev.RequestReceived) -> str:
+    """Return what a hit spared where the rest of a request's keys and values came from another lab."""
+    num_found, num_blocks = lookup.event.num_tokens, len(event.transfers)
+    if not num_blocks:
+        return "The prefix cache had all of them: nothing was copied."
+    found = f"The {counted(num_found, 'token')} that the look-up found are shared; the rest" if num_found else "They"
+    return f"{found} came in {counted(num_blocks, 'block')}."
 
 
 def _in_order(number: int | None) -> int:
     return -1 if number is None else number
 
 
-def _last_lookup(past: Past, request_id: int) -> Lookup | None:
+def _last_lookup(past: Past, request_id: int) -> Lookup | int | None:
+    """Return a request's newest look-up; the number of its RequestForked if it has forked since."""
     for number, event in past.backwards():
         if isinstance(event, ev.PrefixHit) and event.request_id == request_id:
             return Lookup(number, event, past.at(number))
+        if isinstance(event, ev.RequestForked) and event.request_id == request_id:
+            return number
     return None
+
+
+def _forked(past: Past, number: int) -> str:
+    event = past.event(number)
+    assert isinstance(event, ev.RequestForked)
+    name, parent = request_name(event.request_id), request_name(event.from_request_id)
+    shares = f"it shares the blocks of {counted(event.num_tokens, 'token')} that {parent} had computed"
+    return f"{name} did not look its tokens up: it forked from {parent}, and {shares}."
 
 
 def _no_lookup(past: Past, request_id: int) -> str:
     """Explain why the recording has no look-up: it is still to come, never came, or was before the recording."""
     request, name = past.state.requests[request_id], request_name(request_id)
+    added = next(
+        (past.event(link.event_number) for link in _added(past, request_id) if link.event_number is not None), None
+    )
+    if request.status == "waiting" and isinstance(added, ev.RequestAdded) and added.from_request_id is not None:
+        parent = request_name(added.from_request_id)
+        return f"{name} looks nothing up: it waits for the tokens of {parent}, and shares its blocks then."
     has_generated = len(request.token_ids) > request.num_prompt_tokens
     if request.status in ("running", "preempted") or any(request.block_tables) or has_generated:
         return f"{name} looked up its prompt {past.before}: what it found is not known."
@@ -124,7 +166,7 @@ def _miss(past: Past, lookup: Lookup, equals: Equals) -> Miss | None:
         return _all_found(lookup)
     limit = _limit(lookup, equals)
     if limit is None:
-        return Miss(_unexplained(lookup), ())
+        return state_miss(past, lookup, equals, _bound(lookup, equals)) or Miss(_unexplained(lookup), ())
     miss = miss_of(past, lookup, equals, limit.group, limit.block_index)
     if len(lookup.state.groups) == 1:
         return miss
@@ -158,8 +200,15 @@ def _limit(lookup: Lookup, equals: Equals) -> Limit | None:
     if tokens and min(tokens.values()) <= hit:
         group = min(tokens, key=lambda g: tokens[g])
         return Limit(group, runs[group])
-    bound = min(tokens.values()) if tokens else lookup.num_tokens - 1
-    return _window_limit(state, equals, bound, hit)
+    return _window_limit(state, equals, _bound(lookup, equals), hit)
+
+
+def _bound(lookup: Lookup, equals: Equals) -> int:
+    """Return how many tokens a hit could have by the groups of full attention; without any, all but the last."""
+    groups = lookup.state.groups
+    most = {g: (lookup.num_tokens - 1) // group.block_size for g, group in enumerate(groups) if group.kind == "full"}
+    runs = (_run(lookup.state, equals, g, num) * groups[g].block_size for g, num in most.items())
+    return min(runs, default=lookup.num_tokens - 1)
 
 
 def _run(state: Fold, equals: Equals, group: int, most: int) -> int:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from labengine import events as ev
 from labengine.record.fold import Key
 from labengine.record.wording import block_name, counted, hash_name, request_name
+from labengine_widgets.why.images import kept_apart
 from labengine_widgets.why.map_entries import EntryChange, changes_of, end_of, registration_of
 from labengine_widgets.why.past import Numbered, Past
 from labengine_widgets.why.prefixes import Equals, Lookup, Registration
@@ -130,7 +131,8 @@ def _how_far(
     if is_loading(Past(past.timeline, lookup.number), holder):
         return f"was being loaded for {name} from the external tier, and had not arrived.", False
     if request.num_computed_tokens >= end:
-        return _unregistered(lookup, group, request.block_tables[group][index], name), True
+        block_id = request.block_tables[group][index]
+        return _unregistered(past, lookup, holder, (group, index), block_id), True
     event = share[1] if share is not None else None
     last = event.start + event.num_tokens if isinstance(event, ev.RequestScheduled) else request.num_computed_tokens
     if last >= end:
@@ -141,12 +143,13 @@ def _how_far(
     return text, False
 
 
-def _unregistered(lookup: Lookup, group: int, block_id: int, name: str) -> str:
-    """Explain why the look-up did not find a block that was computed completely."""
+def _unregistered(past: Past, lookup: Lookup, holder: int, place: tuple[int, int], block_id: int) -> str:
+    """Explain why the look-up did not find a block that was computed completely. place: (group, index)."""
+    (group, index), name = place, request_name(holder)
     keys = [key for key in lookup.state.block_keys[block_id] if key[0] == group]
     if any(block_id in lookup.state.prefix_map.get(key, ()) for key in keys):
         text = f"is in {name}'s {block_name(block_id)}, but under another hash than {_asker(lookup)}'s: "
-        return f"{text}a cache salt or an adapter keeps them apart."
+        return f"{text}{_apart(past, lookup, holder, group, index)}."
     if keys:
         return f"is in {name}'s {block_name(block_id)}, full and hashed, but the map did not lead to it."
     return f"had been computed by {name}, but its hash was not in the map: it was not registered."
@@ -243,30 +246,38 @@ def miss_of(past: Past, lookup: Lookup, equals: Equals, group: int, index: int) 
     own = equals.own_hash(group, index)
     named_so = [r for r in before if own is None or r.event.block_hash == own]
     if before and not named_so:
-        return _other_name(lookup, before[-1], index)
+        return _other_name(past, lookup, before[-1], index)
     present = [r for r in named_so if r.key in lookup.state.prefix_map]
     if present:
-        return _present(lookup, present[-1], index)
+        return _present(past, lookup, present[-1], index)
     key = named_so[-1].key if named_so else (group, own) if own is not None else None
     is_gone = key is not None and key not in lookup.state.prefix_map
     forgotten = forgotten_of(past, lookup, key, index) if key is not None and is_gone else None
     return forgotten or never_registered(past, lookup, equals, group, index)
 
 
-def _other_name(lookup: Lookup, other: Registration, index: int) -> Miss:
+def _apart(past: Past, lookup: Lookup, other: int, group: int, index: int) -> str:
+    """Return what keeps a block of the look-up apart from that of another request with the same tokens."""
+    end = (index + 1) * lookup.state.groups[group].block_size
+    return kept_apart(past, lookup.event.request_id, other, end)
+
+
+def _other_name(past: Past, lookup: Lookup, other: Registration, index: int) -> Miss:
     event = other.event
     text = f"{where(lookup, index, event.group)} had been cached by {request_name(event.request_id)} with the same "
     text += (
-        f"tokens, but under another hash ({hash_name(event.block_hash)}): a cache salt or an adapter keeps them apart."
+        f"tokens, but under another hash ({hash_name(event.block_hash)}): "
+        f"{_apart(past, lookup, event.request_id, event.group, index)}."
     )
     return Miss(text, (other.number,))
 
 
-def _present(lookup: Lookup, found: Registration, index: int) -> Miss:
+def _present(past: Past, lookup: Lookup, found: Registration, index: int) -> Miss:
     event = found.event
     text = f"{where(lookup, index, event.group)} was in the map ({block_name(event.block_id)}, hash "
     text += (
         f"{hash_name(event.block_hash)}), and yet was not used: the hash of {request_name(lookup.event.request_id)} "
     )
-    text += "was another (a cache salt or an adapter), or the engine compared the contents and found a difference."
+    apart = _apart(past, lookup, event.request_id, event.group, index)
+    text += f"was another ({apart}), or the engine compared the contents and found a difference."
     return Miss(text, (found.number,))

@@ -10,7 +10,9 @@ from typing import Any
 from labengine import events as ev
 from labengine.record.wording import readable
 from labengine_widgets.why.answer import Link, Why, WhyError
+from labengine_widgets.why.beams import why_beam
 from labengine_widgets.why.blocks import why_block, why_free, why_in_queue, why_next
+from labengine_widgets.why.drafts import why_drafts
 from labengine_widgets.why.engine_ids import EngineIds, with_engine_ids
 from labengine_widgets.why.events import why_event
 from labengine_widgets.why.hits import why_hit
@@ -78,6 +80,8 @@ _ABOUT_REQUEST: dict[str | None, Callable[[Past, int], Why]] = {
     "waiting": why_waiting,
     "finished": why_finished,
     "token": why_no_token,
+    "drafts": why_drafts,
+    "beam": why_beam,
 }
 
 
@@ -186,6 +190,7 @@ def _answers(past: Past) -> Iterator[tuple[str, int | str, str, Why]]:
     head = next(iter(past.state.free_queue), None)
     if head is not None:
         yield "block", head, "queue", why_in_queue(past, head)
+    judged = {event.request_id for _, event in past.backwards() if isinstance(event, ev.DraftsJudged)}
     for request_id, request in past.state.requests.items():
         yield "request", request_id, "hit", why_hit(past, request_id)
         if request.status == "finished":
@@ -196,6 +201,10 @@ def _answers(past: Past) -> Iterator[tuple[str, int | str, str, Why]]:
             yield "request", request_id, "waiting", why_request(past, request_id)
         elif is_left_out(past, request_id):
             yield "request", request_id, "token", why_no_token(past, request_id)
+        if request_id in judged:
+            yield "request", request_id, "drafts", why_drafts(past, request_id)
+        if request.first_beam is not None:
+            yield "request", request_id, "beam", why_beam(past, request_id)
     for block_id in islice(_used_or_cached(past), MAX_BLOCKS):
         if past.state.ref_counts[block_id]:
             yield "block", block_id, "ref_count", why_ref_count(past, block_id)

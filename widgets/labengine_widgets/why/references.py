@@ -146,7 +146,7 @@ def _answer(past: Past, block_id: int, life: Life) -> str:
         return f"{text} The count says {count}: the two should be equal."
     if len({request_id for request_id, _, _ in holders}) < len(holders):
         return f"{text} One request holds it twice: what it writes by one entry, it reads by the other."
-    return text + _how(past, life, count)
+    return text + _how(past, life, count, holders)
 
 
 def _pinned(past: Past, block_id: int, num_pins: int) -> str:
@@ -180,14 +180,16 @@ def holders_of(past: Past, block_id: int) -> list[tuple[int, int, int]]:
     ]
 
 
-def _how(past: Past, life: Life, count: int) -> str:
+def _how(past: Past, life: Life, count: int, holders: list[tuple[int, int, int]]) -> str:
     merged = sum(isinstance(reference.event, ev.BlockMerged) for reference in life.references)
     touches = [one.event for one in life.references if isinstance(one.event, ev.BlockTouched)]
     forked = sum(event.is_fork for event in touches)
     touched = len(touches) - forked
     if count > 1 and not (life.begins_in_recording or merged or touches):
         return f" It had ref count {life.base} already when the recording begins (event {past.first})."
-    if count == 1 or not (merged or touches):
+    if count == 1:
+        return _why_alone(past, holders[0])
+    if not (merged or touches):
         return ""
     copies = "an equal copy was" if merged == 1 else f"{merged} equal copies were"
     ways = [f"{counted(touched, 'request')} found it in the cache"] * bool(touched)
@@ -195,3 +197,16 @@ def _how(past: Past, life: Life, count: int) -> str:
     ways += [f"{copies} merged into it"] * bool(merged)
     since = "it was allocated" if life.begins_in_recording else f"the recording begins (event {past.first})"
     return f" Since {since}, {listed(ways)}."
+
+
+def _why_alone(past: Past, place: tuple[int, int, int]) -> str:
+    """Return why no look-up finds the block of one request's table entry; empty where one does."""
+    request_id, group, index = place
+    request, rule = past.state.requests[request_id], past.state.groups[group]
+    if past.state.block_keys[request.block_tables[group][index]]:
+        return ""
+    if rule.kind == "state":
+        return " Only it goes on from this state: each step writes over it. Another request would go on from a copy."
+    if request.num_computed_tokens >= (index + 1) * rule.block_size:
+        return ""
+    return " The block is not full, so it has no hash, and no look-up finds it."

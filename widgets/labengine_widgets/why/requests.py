@@ -65,7 +65,7 @@ def _no_end(past: Past, request_id: int) -> str:
 
 def _held(past: Past, request_id: int, end: ev.RequestFinished) -> str:
     """Return what became of the blocks of a request that held them after its end."""
-    if not end.holds_blocks:
+    if not end.holds_blocks or end.reason == "moved":
         return ""
     if request_id not in past.state.holding:
         return " It held its blocks until the connector was done with them."
@@ -90,7 +90,20 @@ def _how_finished(
         return f"{name} may generate {counted(limit, 'token')}, and this was number {generated}."
     if end.reason == "abort":
         return f"{name} was aborted from outside, after {counted(generated, 'generated token')}."
+    if end.reason == "moved":
+        return _where_to(past, request_id)
     return f"{name} ended: {readable(end.reason)}."
+
+
+def _where_to(past: Past, request_id: int) -> str:
+    """Return to which lab a request has moved; the end of its stay here comes just before that is known."""
+    name = request_name(request_id)
+    for _, event in past.backwards():
+        if isinstance(event, ev.RequestHandedOver) and event.request_id == request_id:
+            tokens = counted(event.num_tokens, "computed token")
+            there = f"{readable(event.lab)}, where it is {request_name(event.other_request_id)}"
+            return f"{name} moved to {there}, with {tokens}. Its blocks were held here until that lab had them all."
+    return f"{name} is moving to another lab. It holds its blocks until that lab has them all."
 
 
 # -- preempted ---------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from labengine_widgets.why.past import Past, Recording
 
 ABOUT: dict[str, tuple[str, ...]] = {
     "block": ("ref_count", "lost", "free", "queue"),
-    "request": ("hit", "preempted", "waiting", "finished", "token"),
+    "request": ("hit", "preempted", "waiting", "finished", "token", "drafts", "beam"),
     "hash": (),
     "event": (),
     "next_victim": (),

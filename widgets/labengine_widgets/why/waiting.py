@@ -32,6 +32,9 @@ def why_waiting(past: Past, request_id: int) -> Why:
     if (landed := _landed(past, request_id)) is not None:
         text = f"Its load has ended, and it holds its blocks: the next step that has room for {name} takes it up."
         return Why(question, text, (past.link(landed),))
+    if (moved := received(past, request_id)) is not None and _last_scheduled(past, request_id) is None:
+        text = f"{came_from(moved[1])} It holds their blocks: the next step that has room for {name} takes it up."
+        return Why(question, text, (past.link(moved[0]),))
     if any(request.block_tables) and (last := _last_scheduled(past, request_id)) is not None:
         text = f"{name} has its blocks and {counted(request.num_computed_tokens, 'token')} computed so far: "
         text += "a long prompt is computed in chunks, and the request stays in the waiting queue until the last."
@@ -96,6 +99,23 @@ def is_loading(past: Past, request_id: int) -> bool:
             if isinstance(event, (ev.BlocksLoaded, ev.LoadFailed, ev.RequestPreempted, ev.RequestAdded)):
                 return False
     return False
+
+
+def received(past: Past, request_id: int) -> tuple[int, ev.RequestReceived] | None:
+    """Return the number and event of a request's arrival from another lab, unless it was preempted since."""
+    for number, event in past.backwards():
+        if getattr(event, "request_id", None) == request_id:
+            if isinstance(event, ev.RequestReceived):
+                return number, event
+            if isinstance(event, (ev.RequestPreempted, ev.RequestAdded)):
+                return None
+    return None
+
+
+def came_from(event: ev.RequestReceived) -> str:
+    """Return from where a request came, and with what."""
+    name, other, num = request_name(event.request_id), request_name(event.other_request_id), event.num_tokens
+    return f"{name} came from {readable(event.lab)}, where it was {other}, with {counted(num, 'computed token')}."
 
 
 def _landed(past: Past, request_id: int) -> int | None:

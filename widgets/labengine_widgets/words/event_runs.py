@@ -60,7 +60,7 @@ def _kinship(event: ev.Event) -> tuple[object, ...]:
         case ev.BlockUnpinned():
             return type(event).__name__, event.queue_end is None
         case ev.RequestAdded():
-            return type(event).__name__, event.from_request_id, event.num_generated, event.priority
+            return type(event).__name__, event.from_request_id, event.num_generated, event.priority, event.num_beams
         case ev.BlockPinned() | ev.RequestForgotten() | ev.BlockEvicted() | ev.TokensComputed():
             return (type(event).__name__,)
         case ev.RequestScheduled() | ev.TokenSampled():

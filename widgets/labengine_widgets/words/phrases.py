@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from labengine import events as ev
-from labengine.record.wording import counted, group_suffix, hash_name, readable
+from labengine.record.wording import counted, group_suffix, hash_name, readable, request_name
 from labengine_widgets.words.mentions import Sentence, the_block, the_blocks, the_entry, the_request
+
+MAX_IMAGE = 40
+"""Maximum number of characters shown of an image's identifier."""
 
 MAX_TEXT = 200
 """Maximum number of characters shown of an error or a message."""
@@ -110,6 +113,15 @@ def _tier_change(field: Field) -> str:
     return "; ".join(f"{counted(n, 'block')} {one if n == 1 else many}" for n, one, many in clauses if n)
 
 
+def images_named(images: Iterable[tuple[int, int, str]]) -> str:
+    """Return images with their positions, as "“cat.png” at positions 6 to 11"."""
+    return ", ".join(f"“{readable(name, MAX_IMAGE)}” at {_positions(start, length)}" for start, length, name in images)
+
+
+def _with_images(field: Field) -> str:
+    return f" ({images_named(images)})" if (images := field("images")) else ""
+
+
 def _token(field: Field) -> str:
     text, token_id = field("token_text"), field("token_id")
     return f"token {token_id}" if text is None else f"“{text(token_id)}”"
@@ -118,6 +130,7 @@ def _token(field: Field) -> str:
 _VALUES: dict[str, Callable[[Field], str]] = {
     "request": lambda field: the_request(field("request_id")),
     "from_request": lambda field: the_request(field("from_request_id")),
+    "other_request": lambda field: request_name(field("other_request_id")),
     "block": lambda field: the_block(field("block_id")),
     "into_block": lambda field: the_block(field("into_block_id")),
     "null_block_name": lambda field: the_block(field("null_block")),
@@ -128,6 +141,7 @@ _VALUES: dict[str, Callable[[Field], str]] = {
     "mapped_blocks": lambda field: the_blocks(field("mapped")),
     "transferred_blocks": lambda field: the_blocks(block_id for _, _, block_id, _ in field("transfers")),
     "deferred_blocks": lambda field: the_blocks(field("block_ids")),
+    "with_images": _with_images,
     "tier_change": _tier_change,
     "written_blocks": lambda field: the_blocks(block_id for block_id, _, _ in field("runs")),
     "scheduled_positions": lambda field: _positions(field("start"), field("num_tokens")),

@@ -24,6 +24,13 @@ class Score(NamedTuple):
     lost: int
 
 
+class Judged(NamedTuple):
+    """Positions that a request's newest guesses had: the accepted ones up to `accepted_end`, then rejected ones."""
+
+    accepted_end: int
+    rejected_end: int
+
+
 class Scene:
     """The state after an event: apply events, then read contents and score.
 
@@ -45,6 +52,7 @@ class Scene:
         self.peak = self.num_used
         self.lost: set[int] = set()
         self._written: dict[tuple[int, int], int] = {}
+        self._judged: dict[int, Judged] = {}
         self._home: dict[int, Place] = {}
         self._held: dict[int, dict[int, tuple[int, ...]]] = {}
         self._owners: dict[int, set[int]] = {}
@@ -132,6 +140,21 @@ class Scene:
                 others[self.content(block_id)] = block_id
         return {block_id: others[content] for block_id, content in asked.items() if content in others}
 
+    def was_guessed(self, request_id: int, position: int) -> bool:
+        """Return True for a token that was an accepted guess in the newest step that judged any."""
+        judged = self._judged.get(request_id)
+        return judged is not None and position < judged.accepted_end
+
+    def garbage(self, request_id: int) -> list[int]:
+        """Return the blocks that hold KV of the request's newest rejected guesses, in table order."""
+        judged, request = self._judged[request_id], self.fold.requests[request_id]
+        found: list[int] = []
+        for group, table in zip(self.fold.groups, request.block_tables, strict=True):
+            if group.kind != "state":
+                entries = slice(judged.accepted_end // group.block_size, -(-judged.rejected_end // group.block_size))
+                found += [block_id for block_id in table[entries] if block_id != self.fold.null_block]
+        return found
+
     def token_text(self, token_id: int) -> str:
         """Return a token's text as the tokenizer gives it: untrusted."""
         if token_id not in self._texts:
@@ -179,6 +202,7 @@ class Scene:
     def _take_stock(self) -> None:
         """Rebuild all state from the fold, for a view that is attached late and after a restart."""
         self._written, self._home, self._held, self._owners, self._chains = {}, {}, {}, {}, {}
+        self._judged = {}
         self.peak = self.num_used
         for request_id, request in self.fold.requests.items():
             for group, table in enumerate(request.block_tables):
@@ -227,6 +251,14 @@ class Scene:
     def _note_state(self, event: ev.StateAdvanced) -> None:
         self._written[event.request_id, event.group] = event.end
 
+    def _note_judged(self, event: ev.DraftsJudged) -> None:
+        """Note which guesses are accepted. Behind the newest token, which no step had computed, come the guesses."""
+        accepted_end = len(self.fold.requests[event.request_id].token_ids) + event.num_accepted
+        self._judged[event.request_id] = Judged(accepted_end, accepted_end + event.num_rejected)
+        for group in range(len(self.fold.groups)):
+            written = self._written.get((event.request_id, group), 0)
+            self._written[event.request_id, group] = min(written, accepted_end)
+
     def _note_hit(self, event: ev.PrefixHit) -> None:
         for group, ids in enumerate(event.block_ids):
             self._written[event.request_id, group] = event.num_tokens
@@ -246,6 +278,11 @@ class Scene:
             end = min((index + 1) * size, len(self.fold.requests[event.request_id].token_ids))
             self._written[event.request_id, group] = max(written, end)
         self._note_saved(event)
+
+    def _note_received(self, event: ev.RequestReceived) -> None:
+        for group in range(len(self.fold.groups)):
+            place = event.request_id, group
+            self._written[place] = max(self._written.get(place, 0), event.num_tokens)
 
     def _note_saved(self, event: ev.BlocksSaved | ev.BlocksLoaded) -> None:
         self.tier.note(event)
@@ -281,6 +318,7 @@ class Scene:
             self._note_end(event)
 
     def _note_end(self, event: ev.BeamReplaced | ev.RequestPreempted | ev.RequestFinished | ev.RequestReleased) -> None:
+        self._judged.pop(event.request_id, None)
         for group in range(len(self.fold.groups)):
             self._written.pop((event.request_id, group), None)
             self._chains.pop((event.request_id, group), None)
@@ -292,10 +330,12 @@ class Scene:
         ev.BlockTouched: _note_place,
         ev.SlotsWritten: _note_slots,
         ev.StateAdvanced: _note_state,
+        ev.DraftsJudged: _note_judged,
         ev.PrefixHit: _note_hit,
         ev.RequestForked: _note_fork,
         ev.BeamReplaced: _note_end,
         ev.BlocksLoaded: _note_loaded,
+        ev.RequestReceived: _note_received,
         ev.BlocksSaved: _note_saved,
         ev.TierChanged: _note_tier,
         ev.BlockCached: _note_cached,

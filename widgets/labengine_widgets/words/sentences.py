@@ -6,14 +6,23 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from labengine import events as ev
-from labengine.record.wording import counted, group_name, readable
+from labengine.record.wording import counted, group_name
+from labengine_widgets.words.admission import prefix_hit, request_added, request_scheduled
 from labengine_widgets.words.mentions import Sentence, listing, the_block, the_blocks, the_request, the_requests
 from labengine_widgets.words.phrases import phrase, state_phrase, word
 from labengine_widgets.words.scene import Scene
+from labengine_widgets.words.tokens import drafts_judged, token_sampled, tokens_drafted
 
 E = TypeVar("E", bound=ev.Event)
 Wording = Callable[[Any, Scene], Sentence]
-_WORDINGS: dict[type[ev.Event], Wording] = {}
+_WORDINGS: dict[type[ev.Event], Wording] = {
+    ev.RequestAdded: request_added,
+    ev.PrefixHit: prefix_hit,
+    ev.RequestScheduled: request_scheduled,
+    ev.TokenSampled: token_sampled,
+    ev.TokensDrafted: tokens_drafted,
+    ev.DraftsJudged: drafts_judged,
+}
 
 MAX_BLOCKS_WITH_TWINS = 2048
 """In a larger pool no sentence says that a content was computed twice: to see it, all blocks in use are read."""
@@ -89,49 +98,6 @@ def _step_failed(run: Sequence[ev.StepFailed], scene: Scene) -> Sentence:
     return Sentence(phrase(run[0]), " This is the state at that moment.")
 
 
-@_words(ev.RequestAdded)
-def _request_added(run: Sequence[ev.RequestAdded], scene: Scene) -> Sentence:
-    if len(run) == 1 and (run[0].from_request_id is not None or run[0].num_generated):
-        return phrase(run[0])
-    names = the_requests(event.request_id for event in run)
-    if (leader := run[0].from_request_id) is not None:
-        end = ", and wait until they are computed, to fork from it."
-        return Sentence(names, " have the tokens of ", the_request(leader), end)
-    urgency = f" and priority {run[0].priority}" if run[0].priority else ""
-    sizes = sorted({len(event.token_ids) for event in run})
-    tokens = counted(sizes[0], "prompt token") if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]} prompt tokens"
-    join, each = _plural(run, "joins", "join"), _plural(run, "", " each")
-    return Sentence(
-        names, f" {join} the waiting queue", _behind(run, scene), f" with {tokens}{urgency}{each}, and no blocks yet."
-    )
-
-
-def _behind(run: Sequence[ev.RequestAdded], scene: Scene) -> str:
-    requests, place = scene.fold.requests.items(), (run[0].priority, run[0].request_id)
-    waiting = [(request.priority, i) for i, request in requests if request.status in ("waiting", "preempted")]
-    earlier = [i for priority, i in waiting if (priority, i) < place]
-    return Sentence(" behind ", the_requests(earlier), ",") if earlier else ""
-
-
-@_words(ev.RequestScheduled)
-def _request_scheduled(run: Sequence[ev.RequestScheduled], scene: Scene) -> Sentence:
-    if len(run) == 1:
-        return phrase(run[0])
-    names, sizes = the_requests(event.request_id for event in run), {event.num_tokens for event in run}
-    if len(sizes) == 1:
-        return Sentence(names, f" are scheduled: the step computes {counted(sizes.pop(), 'token')} of each.")
-    shares = [Sentence(f"{counted(event.num_tokens, 'token')} of ", the_request(event.request_id)) for event in run]
-    return Sentence(names, " are scheduled: the step computes ", listing(shares), ".")
-
-
-@_words(ev.PrefixHit)
-def _prefix_hit(run: Sequence[ev.PrefixHit], scene: Scene) -> Sentence:
-    if not run[0].num_tokens:
-        return phrase(run[0])
-    ids = dict.fromkeys(i for group in run[0].block_ids for i in group if i != scene.fold.null_block)
-    return Sentence(phrase(run[0]).without_stop(), ", in ", the_blocks(ids), ": no need to compute them.")
-
-
 @_words(ev.RequestForgotten)
 def _request_forgotten(run: Sequence[ev.RequestForgotten], scene: Scene) -> Sentence:
     if len(run) == 1:
@@ -158,8 +124,17 @@ def _block_allocated(run: Sequence[ev.BlockAllocated], scene: Scene) -> Sentence
 def _blocks_skipped(run: Sequence[ev.BlocksSkipped], scene: Scene) -> Sentence:
     event = run[0]
     group, null = group_name(scene.fold.groups, event.group), counted(event.num_blocks, "null entry")
-    table = f"'s table of the {group} begins with {null}, outside the window: no token reads there."
-    return Sentence(the_request(event.request_id), table)
+    if _keeps_states(event.group, scene):
+        why = ": one state stands for all tokens before it."
+    else:
+        why = ", outside the window: no token reads there."
+    is_start = len(scene.fold.requests[event.request_id].block_tables[event.group]) == event.num_blocks
+    verb = "begins" if is_start else "goes on"
+    return Sentence(the_request(event.request_id), f"'s table of the {group} {verb} with {null}{why}")
+
+
+def _keeps_states(group: int, scene: Scene) -> bool:
+    return scene.fold.groups[group].kind == "state"
 
 
 @_words(ev.BlockTouched)
@@ -259,7 +234,7 @@ def _tokens_computed(run: Sequence[ev.TokensComputed], scene: Scene) -> Sentence
 @_words(ev.BlockCached)
 def _block_cached(run: Sequence[ev.BlockCached], scene: Scene) -> Sentence:
     contents, them = _contents([event.block_id for event in run], scene), _plural(run, "it", "them")
-    full = Sentence(the_request(run[0].request_id), "'s ", _blocks(run), f" {_plural(run, 'is', 'are')} full")
+    full = Sentence(the_request(run[0].request_id), "'s ", _blocks(run), f" {_held_by(run, scene)}")
     if not any(event.mapped for event in run):
         missing = f", but the prefix map does not list {them}: no look-up for "
         return Sentence(full, missing, contents, f" finds {them}.")
@@ -273,6 +248,15 @@ def _block_cached(run: Sequence[ev.BlockCached], scene: Scene) -> Sentence:
     if len(first) == len(run):
         return Sentence(joins, ", but a look-up for ", contents, " finds ", the_blocks(first), " first.")
     return Sentence(joins, ": look-ups for ", contents, f" find {them}.")
+
+
+def _held_by(run: Sequence[ev.BlockCached], scene: Scene) -> str:
+    if not _keeps_states(run[0].group, scene):
+        return _plural(run, "is full", "are full")
+    size = scene.fold.groups[run[0].group].block_size
+    if len(run) > 1:
+        return "hold its states"
+    return f"holds its state after {counted((run[0].index + 1) * size, 'token')}"
 
 
 @_words(ev.BlockMerged)
@@ -333,29 +317,3 @@ def _queue_ends(free: Sequence[ev.BlockFreed], full: Sequence[ev.BlockFreed]) ->
     if at_head == [event for event in free if event not in full]:
         return f"{join} the free queue, those without content at the head"
     return Sentence(f"{join} the free queue, ", the_blocks(event.block_id for event in at_head), " at the head")
-
-
-@_words(ev.TokenSampled)
-def _token_sampled(run: Sequence[ev.TokenSampled], scene: Scene) -> Sentence:
-    if len(run) == 1:
-        return phrase(run[0], lambda token_id: _shown_token(token_id, scene))
-    tokens = [Sentence(the_request(event.request_id), f"'s is {_next_token(event, scene)}") for event in run]
-    return Sentence("The next tokens are sampled: ", listing(tokens), ". They have no keys and values yet.")
-
-
-@_words(ev.TokensDrafted)
-def _tokens_drafted(run: Sequence[ev.TokensDrafted], scene: Scene) -> Sentence:
-    event = run[0]
-    guesses = listing([Sentence(f"“{_shown_token(token_id, scene)}”") for token_id in event.token_ids])
-    return Sentence(
-        the_request(event.request_id), "'s next tokens are guessed: ", guesses, ". The next step judges them."
-    )
-
-
-def _next_token(event: ev.TokenSampled, scene: Scene) -> str:
-    return "not known yet" if event.token_id < 0 else f"“{_shown_token(event.token_id, scene)}”"
-
-
-def _shown_token(token_id: int, scene: Scene) -> str:
-    shown = readable(scene.token_text(token_id), 40)
-    return shown.strip() or shown

@@ -15,7 +15,8 @@ from differential.tapped import TappedRun
 from driving import recorded, small_engine
 from grounds import Ground
 from labengine import events as ev
-from labengine.config import SamplingParams
+from labengine.config import GroupSpec, SamplingParams
+from labengine.lab import Lab
 from labengine.record.files import codec
 from labengine.record.hooks import Hooks
 from labengine.record.timeline import Timeline
@@ -33,6 +34,12 @@ from widgets.browser.model.model_reference import (
 )
 
 pytestmark = pytest.mark.browser
+
+LAYOUTS = {
+    "full": (GroupSpec(4),),
+    "window": (GroupSpec(4), GroupSpec(4, "sliding_window", 6)),
+    "states": (GroupSpec(4), GroupSpec(8, "state")),
+}
 
 GROUND = Ground("labengine")
 TIERED = Ground("labengine", True, "prompt")
@@ -208,6 +215,27 @@ def test_copies_and_moved_hashes_are_folded_alike(page: ModelPage) -> None:
     sums = [checksum(state) for state in states(COPIES)]
     wrong = page.evaluate(WALK, [payload(COPIES), sums])
     assert wrong is None, difference(COPIES, wrong)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_request_that_changes_labs_is_folded_alike(page: ModelPage, layout: str, side: int) -> None:
+    """Two of three requests move, one of them in the middle of its prefill; the other lab has a part of their KV."""
+    settings: dict[str, Any] = {"num_blocks": 40, "groups": LAYOUTS[layout], "max_num_batched_tokens": 24}
+    with Lab("simulated", **settings) as left, Lab("simulated", edition="vllm", **settings) as right:
+        right.add(token_ids=range(15), max_tokens=9)
+        for length in (11, 14, 20):
+            left.add(token_ids=range(length), max_tokens=7)
+        right.step(), left.step(2)
+        left.hand_over(0, right)
+        left.hand_over(1, right)
+        left.run(), right.run()
+        timeline = (left, right)[side].timeline
+        assert timeline is not None
+        events = [*timeline.events()]
+    sums = [checksum(state) for state in states(events)]
+    wrong = page.evaluate(WALK, [payload(events), sums])
+    assert wrong is None, difference(events, wrong)
 
 
 @pytest.mark.parametrize(("is_hybrid", "seed"), [(False, 17), (False, 18), (True, 1), (True, 10)])

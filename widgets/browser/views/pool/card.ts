@@ -7,7 +7,7 @@ import type { Group } from "../../model/scene_state.ts";
 import { breakText, drawText, fit, widthOf } from "../canvas.ts";
 import type { Rect } from "../view.ts";
 import type { CardLook } from "./cell.ts";
-import { drawGround, isDoubled, ROOMY, roundRect } from "./cell.ts";
+import { drawGround, hatchGarbage, isDoubled, ROOMY, roundRect } from "./cell.ts";
 import { contentWidth, drawBadge, drawCutLink, drawLetter, drawUnlike, fillText, sign } from "./signs.ts";
 
 // Enough room for everything: id, ref count and pips, tokens, owners, letter.
@@ -20,7 +20,7 @@ export function drawCard(
 ) {
   const { theme } = look,
     { x, y, w } = rect;
-  drawGround(context, rect, block, look, 6);
+  drawGround(context, rect, block && showsSlots(rect, block) ? { ...block, garbage: null } : block, look, 6);
   drawText(context, `#${id}`, x + 7, y + 14, `600 12px ${theme.ui}`, block?.refCount ? theme.ink : theme.soft);
   const besideId = look.isUnlike ? drawUnlike(context, rect, id, block, look) : 0;
   const word = look.isNull ? "null" : look.isNext ? "next" : "";
@@ -82,6 +82,11 @@ function drawRefCount(
   }
 }
 
+// Every slot has a box of its own.
+function showsSlots({ w, h }: Rect, { keepsStates, size }: Block) {
+  return !keepsStates && size <= 4 && w >= ROOMY && h >= 78;
+}
+
 function drawTokens(
   context: CanvasRenderingContext2D,
   { x, y, w, h }: Rect,
@@ -96,11 +101,13 @@ function drawTokens(
     bottom = y + h - 23,
     color = block.refCount ? theme.ink : theme.soft;
   if (bottom - top < 10) return;
-  if (!block.keepsStates && size <= 4 && w >= ROOMY && bottom - top >= 34)
+  if (showsSlots({ x, y, w, h }, block))
     return drawSlots(context, { x: x + 6, y: top, w: w - 12, h: bottom - top }, words, {
       theme,
       size,
       numWritten: words.length - block.promised,
+      numGuessed: block.numGuessed,
+      garbage: block.garbage,
       color,
     });
   const lines = Math.max(1, Math.floor((bottom - top) / 13));
@@ -126,7 +133,8 @@ function veil(context: CanvasRenderingContext2D, rect: Rect, theme: Theme) {
   context.restore();
 }
 
-// A block of at most four tokens shows its slots, in two rows, empty ones too. numWritten: slots that hold something.
+// A block of at most four tokens shows its slots, in two rows, empty ones too. numWritten: slots that hold something;
+// numGuessed: of the words, the last ones that are guesses; garbage: slots of rejected ones.
 export function drawSlots(
   context: CanvasRenderingContext2D,
   { x, y, w, h }: Rect,
@@ -135,9 +143,19 @@ export function drawSlots(
     theme,
     size,
     numWritten,
+    numGuessed = 0,
+    garbage = null,
     color,
     font = `12px ${theme.code}`,
-  }: { theme: Theme; size: number; numWritten: number; color: string; font?: string },
+  }: {
+    theme: Theme;
+    size: number;
+    numWritten: number;
+    numGuessed?: number;
+    garbage?: Block["garbage"];
+    color: string;
+    font?: string;
+  },
 ) {
   const columns = Math.ceil(size / 2),
     rows = Math.ceil(size / columns),
@@ -161,16 +179,18 @@ export function drawSlots(
     context.stroke();
     context.clip();
     context.globalAlpha = 1;
+    if (garbage && slot >= garbage[0] && slot < garbage[1]) hatchGarbage(context, rect, theme);
     if (slot < words.length) {
-      context.font = font;
+      const isGuess = slot >= words.length - numGuessed;
+      context.font = isGuess ? `italic ${font}` : font;
       const text = fit(context, words[slot].trim() || "␣", slotWidth - 7);
       drawText(
         context,
         text,
         rect.x + rect.w / 2,
         rect.y + rect.h / 2 + 4.3,
-        font,
-        isWritten ? color : theme.soft,
+        context.font,
+        isWritten && !isGuess ? color : theme.soft,
         "center",
       );
     }

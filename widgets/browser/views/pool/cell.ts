@@ -89,7 +89,14 @@ function groundOf(block: Block | null) {
   const fill =
     block.content >= 0 ? `${hueOf(block.content)} ${roundOf(block.content)}` : `${numWritten(block)} of ${block.size}`;
   const flags = [block.refCount && "live", block.isLost && "lost", isDoubled(block) && "doubled"];
-  return [fill, block.promised && `${block.promised} promised of ${block.size}`, ...flags].filter(Boolean).join(" ");
+  return [
+    fill,
+    block.promised && `${block.promised} promised of ${block.size}`,
+    block.garbage && `garbage ${block.garbage} of ${block.size}`,
+    ...flags,
+  ]
+    .filter(Boolean)
+    .join(" ");
 }
 
 function drawBackground(
@@ -115,6 +122,11 @@ function drawBackground(
     context.fillRect(rect.x, rect.y, (rect.w * numWritten(block)) / block.size, rect.h); // as full as it is
   }
   if (block?.promised) promise(context, rect, block, theme);
+  if (block?.garbage) {
+    const [start, end] = block.garbage,
+      slot = rect.w / block.size;
+    hatchGarbage(context, { ...rect, x: rect.x + start * slot, w: (end - start) * slot }, theme);
+  }
   if (block?.isLost) {
     context.globalAlpha = 0.75;
     stripes(context, rect, LOST_HUE, 9, 2.5);
@@ -135,6 +147,13 @@ function promise(context: CanvasRenderingContext2D, { x, y, w, h }: Rect, block:
   context.scale(-1, 1);
   stripes(context, { x: left, y, w: wide, h }, theme.soft, 7, 1);
   context.restore();
+}
+
+// KV of rejected guesses: the hatch that the block tables have for it.
+export function hatchGarbage(context: CanvasRenderingContext2D, rect: Rect, theme: Theme) {
+  context.globalAlpha = 0.8;
+  stripes(context, rect, theme.line, 5, 1.5);
+  context.globalAlpha = 1;
 }
 
 function stripes(context: CanvasRenderingContext2D, { x, y, w, h }: Rect, color: string, every: number, width: number) {

@@ -1,7 +1,6 @@
 // An attention read: the context of one query, block by block and slot by slot, through the block
 // table.
 
-import type { RequestRecord } from "../../model/requests.ts";
 import type { Scene } from "../../model/scene.ts";
 import { groupOf, isNull } from "../pieces.ts";
 import type { WrittenSlots } from "../step_facts.ts";
@@ -34,11 +33,10 @@ interface ReadState {
   first: number;
   query: number;
   fresh: number;
-  numTokens: number;
+  tokens: number[]; // the guesses behind them included
   isAbsent: boolean;
   strays: Map<number, number | null> | null | undefined;
   offset: number;
-  request: RequestRecord;
 }
 
 // A token and the slot of its KV. wanted: the slot where it will be looked for.
@@ -53,6 +51,7 @@ export interface MappedToken {
 
 export function contextOf(scene: Scene, id: number, group: number, query: number, fresh: number): Context {
   const request = scene.request(id),
+    tokens = request.tokensWithDrafts,
     { size, window } = groupOf(scene, group),
     table = request.tables[group] || [];
   const first = window ? Math.max(0, query - window + 1) : 0;
@@ -67,11 +66,10 @@ export function contextOf(scene: Scene, id: number, group: number, query: number
           first,
           query,
           fresh,
-          numTokens: request.tokens.length,
+          tokens,
           isAbsent: isNull(scene, block),
           strays,
           offset,
-          request,
         }),
       );
     blocks.push({ index, block: isNull(scene, block) ? null : block, states });
@@ -79,18 +77,15 @@ export function contextOf(scene: Scene, id: number, group: number, query: number
   return { first, query, blocks };
 }
 
-function stateAt(
-  position: number,
-  { first, query, fresh, numTokens, isAbsent, strays, offset, request }: ReadState,
-): SlotState {
-  if (position >= numTokens) return "free";
+function stateAt(position: number, { first, query, fresh, tokens, isAbsent, strays, offset }: ReadState): SlotState {
+  if (position >= tokens.length) return "free";
   if (position > query) return "ahead";
   if (position < first) return "cut";
   if (isAbsent) return "hole";
   if (strays?.has(offset)) {
     const token = strays.get(offset);
     if (token === null) return "hole";
-    if (token !== request.tokens[position]) return "wrong";
+    if (token !== tokens[position]) return "wrong";
   }
   return position >= fresh ? "fresh" : "read";
 }
@@ -109,6 +104,7 @@ export function faultsIn({ blocks }: Context, size: number): Faults {
 // looked for, or the same}.
 export function mappingOf(scene: Scene, { request: id, group, start, runs }: WrittenSlots) {
   const request = scene.requests.get(id),
+    tokens = request?.tokensWithDrafts ?? [],
     { size } = groupOf(scene, group),
     table = request?.tables[group] || [],
     found: MappedToken[] = [];
@@ -119,7 +115,7 @@ export function mappingOf(scene: Scene, { request: id, group, start, runs }: Wri
         slot = block * size + offset + i;
       found.push({
         position,
-        token: request?.tokens[position],
+        token: tokens[position],
         block,
         offset: offset + i,
         slot,

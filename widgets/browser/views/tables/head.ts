@@ -3,7 +3,7 @@
 import { element as make, put, write as say } from "../../look/element.ts";
 import type { Violation } from "../../model/alarms.ts";
 import { violationOf } from "../../model/alarms.ts";
-import { shortId } from "../../model/names.ts";
+import { beamName, requestName, shortId } from "../../model/names.ts";
 import { word } from "../../model/phrases.ts";
 import type { RequestRecord } from "../../model/requests.ts";
 import type { Scene } from "../../model/scene.ts";
@@ -32,25 +32,34 @@ interface Progress {
 export function makeHead(id: number) {
   const head = Object.assign(make("header", "le-tables-head"), {
     name: make("span", "le-tables-name"),
+    beam: make("span", "le-tables-beam"),
     status: make("b", "le-tables-status"),
     doing: make("span", "le-tables-doing"),
     facts: make("span", "le-tables-facts"),
     broken: make("span") as BrokenSign,
   });
   head.dataset.request = String(id);
-  head.append(badge(id), head.name, head.status, head.doing, head.facts, head.broken);
+  head.append(badge(id), head.name, head.beam, head.status, head.doing, head.facts, head.broken);
   return head;
 }
 
 // The request's status, its share of this step, and its progress.
-export function paintHead(head: HeadElement, { side, scene, facts, violations }: TablesView, id: number) {
+export function paintHead(head: HeadElement, view: TablesView, id: number) {
+  const { side, scene, facts, violations } = view;
   const engineId = side.engineId(id);
   say(head.name, shortId(engineId));
   put(head.name, "title", engineId);
   paintBroken(head.broken, violationOf(violations, { request: id }));
   const request = scene.request(id),
+    { firstBeam } = request,
     now = facts.scheduled.get(id),
     written = numWritten(request, facts, id);
+  say(head.beam, firstBeam === null ? "" : `beam ${beamName(id, firstBeam)}`);
+  put(
+    head.beam,
+    "title",
+    firstBeam === null ? "" : `beam ${id - firstBeam + 1} of the search that ${requestName(firstBeam)} begins`,
+  );
   const status = facts.preempted.has(id) ? "preempted" : request.status;
   say(head.status, `${SIGNS[status] || ""} ${status}${request.isHolding ? ", holds its blocks" : ""}`);
   head.status.title =
@@ -64,9 +73,13 @@ export function paintHead(head: HeadElement, { side, scene, facts, violations }:
   const external = request.external,
     counts = countsOf(request, written, external),
     again = request.numPreempted;
-  const priority = request.priority ? ` · priority ${request.priority}` : "";
-  const judged = request.numJudged ? ` · ${request.numAccepted}/${request.numJudged} accepted` : "";
-  say(head.facts, progress(counts) + priority + judged + (again ? ` · ↺${again}×` : ""));
+  const judged = request.numJudged ? `${request.numAccepted}/${request.numJudged} drafts accepted` : "";
+  const place = view.queuePlaces.get(id),
+    queued = place === undefined ? "" : place ? ` (${ordinal(place + 1)} in the queue)` : " (next in the queue)",
+    priority = request.priority || queued ? `priority ${request.priority}${queued}` : "";
+  const line = [priority, progress(counts), judged, again && `↺${again}×`].filter(Boolean);
+  say(head.facts, line.join(" · "));
+  head.classList.toggle("le-tables-many-facts", line.length > 1 || firstBeam !== null);
   put(
     head.facts,
     "title",
@@ -75,6 +88,12 @@ export function paintHead(head: HeadElement, { side, scene, facts, violations }:
       (judged ? `; ${request.numAccepted} of ${request.numJudged} guesses accepted` : "") +
       (again ? `; preempted ${again === 1 ? "once" : `${again} times`}` : ""),
   );
+}
+
+// "2nd", "11th".
+function ordinal(number: number) {
+  const ending = number % 100 > 10 && number % 100 < 14 ? "th" : (["th", "st", "nd", "rd"][number % 10] ?? "th");
+  return `${number}${ending}`;
 }
 
 // A violation that names the request and no block.

@@ -29,6 +29,7 @@ export interface TableLayout {
 export interface TablesView {
   scene: Scene;
   facts: StepFacts;
+  queuePlaces: Map<number, number>;
   stage: ViewHost;
   side: Side;
   violations: Violation[];
@@ -69,7 +70,7 @@ export function placesOf(view: TablesView, id: number, group: number, layout: Ta
   const table = request.tables[group] || [],
     isText = layout.kind !== "chips",
     stateAt = stateOf(request, facts, id, group),
-    shown = request.drafts.length ? [...request.tokens, ...request.drafts] : request.tokens;
+    shown = request.tokensWithDrafts;
   return Array.from({ length: numPlaces(scene, facts, id, group) }, (_, index) => {
     const block = table[index],
       look = isNull(scene, block) ? null : lookOf(scene, block);

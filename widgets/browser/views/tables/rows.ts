@@ -39,6 +39,24 @@ export function shownRequests(scene: Scene, facts: StepFacts) {
   return { shown, numHidden: Math.max(0, open.length - MAX_OPEN) };
 }
 
+// Where priorities are in use: the place in the waiting queue of each request that stands in it, from 0 on.
+export function queuePlaces(scene: Scene) {
+  const line: RequestRecord[] = [];
+  let areInUse = false;
+  for (const request of scene.requests.values()) {
+    areInUse ||= request.priority !== 0;
+    const leader = request.leader === null ? undefined : scene.requests.get(request.leader);
+    if (isQueued(request) && (!leader || leader.status === "finished")) line.push(request);
+  }
+  if (!areInUse) return new Map<number, number>();
+  line.sort((a, b) => a.priority - b.priority || a.id - b.id);
+  return new Map(line.map(({ id }, place) => [id, place]));
+}
+
+function isQueued({ status, isLoading }: RequestRecord) {
+  return (status === "waiting" && !isLoading) || status === "preempted";
+}
+
 export function makeRow(id: number, fold: HTMLButtonElement) {
   const row = Object.assign(make("article", "le-tables-row"), {
     fold,

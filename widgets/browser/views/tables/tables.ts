@@ -23,7 +23,7 @@ import { paintHead, paintStrip } from "./head.ts";
 import type { TableLayout } from "./places.ts";
 import { arrange, paintPlace, placesOf, shownPlaces } from "./places.ts";
 import type { SaidElement, TableGroupElement, TableRowElement } from "./rows.ts";
-import { Folding, hasEnded, isAboutSlots, makeGroup, makeRow, shownRequests } from "./rows.ts";
+import { Folding, hasEnded, isAboutSlots, makeGroup, makeRow, queuePlaces, shownRequests } from "./rows.ts";
 import { legend, numPlaces } from "./token_states.ts";
 
 export const title = "Block tables";
@@ -60,6 +60,7 @@ class Tables {
   visible: VisibleRows;
   scene!: Scene;
   facts!: StepFacts;
+  queuePlaces!: Map<number, number>;
   start!: number;
   hasNumbers!: boolean;
   violations!: Violation[];
@@ -89,6 +90,7 @@ class Tables {
     this.start = this.facts.start;
     if (isNewStep) this.rows.clear();
     const { shown, numHidden } = this.shownRequests();
+    this.queuePlaces = queuePlaces(scene);
     this.hasNumbers = isAboutSlots(this.stage);
     this.takeViolations(moment);
     const layout = this.layoutFor(shown);
@@ -182,7 +184,7 @@ class Tables {
   // A row looks different when its request changed, or one of the blocks drawn in it.
   version(id: number, changes: Changes, layouts: Layouts) {
     const known = this.rows.get(id),
-      name = `${this.isUnfolded(id)}${Object.values(this.layoutOf(id, layouts))}`;
+      name = `${this.isUnfolded(id)}${this.queuePlaces.get(id)}${Object.values(this.layoutOf(id, layouts))}`;
     const isSame =
       known &&
       known.name === name &&

@@ -1,0 +1,117 @@
+"""Handing a request over to another scheduler with its KV: prefill on one lab, decode on another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from labengine.config import ConfigError
+from labengine.core.beam_scheduler import BeamScheduler
+from labengine.core.prefix_lookup import Hit
+from labengine.core.request import Request, RequestStatus
+from labengine.events import PrefixHit, RequestHandedOver, RequestReceived, RequestReleased, Transfer
+from labengine.record.wording import counted, listed, request_name
+
+
+class HandOverScheduler(BeamScheduler):
+    """Gives running requests away, and takes up requests whose first tokens have KV already.
+
+    The field calls it disaggregated prefill (Splitwise, ISCA 2024; DistServe, OSDI 2024).
+    """
+
+    # -- the giving side -----------------------------------------------------------------------------------------------
+
+    def refuse_to_hand_over(self, request: Request) -> None:
+        """Raise ConfigError for a request that has no KV to give, or that others depend on."""
+        name = request_name(request.request_id)
+        if request.status is RequestStatus.FINISHED:
+            raise ConfigError(f"{name} has finished, and holds no blocks: add its tokens to the other lab as a prompt")
+        if request.sampling.beams > 1:
+            raise ConfigError(f"{name} is a beam: its search decides among requests of one lab")
+        if request not in self.running or not request.num_computed_tokens:
+            raise ConfigError(f"{name} waits, and has no blocks to hand over: take steps until it runs")
+        if waiting := self.siblings.of(request):
+            names = listed(request_name(sibling.request_id) for sibling in waiting)
+            raise ConfigError(f"{names} wait for {name}'s tokens: hand it over once its prompt is computed")
+
+    def blocks_to_read(self, request: Request) -> list[list[int]]:
+        """Return the blocks with KV, or the state, of a request's computed tokens per group, in table order.
+
+        They are those that a fork would share: of the states that drafts have led to only the accepted one.
+        """
+        return [group.shared_blocks(request, request.num_computed_tokens) for group in self.manager.groups]
+
+    def hand_over(self, request: Request, lab: str, other_request_id: int) -> None:
+        """End a request whose KV was copied to another lab. Its blocks are freed only after that: until then another
+        request could be given them, and write over what is still being read.
+        """
+        num_tokens = request.num_computed_tokens
+        self._remove_running(request)
+        self.end(request, "moved", holds_blocks=True)
+        if RequestHandedOver in self._hooks:
+            self._hooks.emit(RequestHandedOver(request.request_id, lab, other_request_id, num_tokens))
+        self.manager.free(request, "finished")
+        if RequestReleased in self._hooks:
+            self._hooks.emit(RequestReleased(request.request_id))
+
+    # -- the receiving side --------------------------------------------------------------------------------------------
+
+    def receive(self, request: Request, num_tokens: int) -> list[Transfer]:
+        """Accept a request whose first num_tokens tokens have KV elsewhere, and give it blocks for them.
+
+        Blocks that the prefix cache has are shared. Returns the others, which are to be filled before `start_received`.
+        Raises ConfigError where too few blocks are free.
+        """
+        self.manager.begin_step()  # what the step before wrote can be read now
+        hit = self.manager.find_prefix(request)
+        num_moved = max(0, num_tokens - hit.num_tokens)
+        self._refuse_without_room(request, hit, num_moved)
+        self.accept(request)
+        self.manager.note_shared_prefix(request, hit)
+        if PrefixHit in self._hooks:
+            is_skipped = request.sampling.skip_reading_prefix_cache and not hit.num_tokens
+            self._hooks.emit(PrefixHit(request.request_id, hit.num_tokens, hit.block_ids, is_skipped))
+        self._set(request, "num_computed_tokens", hit.num_tokens)
+        self.manager.allocate_computed(request, hit, num_moved)
+        return self.blocks_to_fill(request, hit, hit.num_tokens + num_moved)
+
+    def _refuse_without_room(self, request: Request, hit: Hit, num_moved: int) -> None:
+        num_tokens = hit.num_tokens + num_moved
+        num_blocks = [-(-num_tokens // group.block_size) for group in self.manager.groups]
+        if not self.manager.has_room(hit, num_moved, num_blocks, 0):
+            num_free = self.manager.pool.num_free
+            raise ConfigError(
+                f"the other lab has too few free blocks for {counted(num_tokens, 'token')} ({num_free} "
+                f"{'is' if num_free == 1 else 'are'} free): step it until requests of it have finished"
+            )
+
+    def blocks_to_fill(self, request: Request, hit: Hit, num_tokens: int) -> list[Transfer]:
+        """Return the table entries behind a hit that hold KV, or the state, of the first num_tokens tokens.
+
+        All of them, the last one filled in part too: the next token attends to every one.
+        """
+        null_block = self.manager.pool.null_block
+        return [
+            (group.index, index, block_id, self._hash_of(request, group.index, index, num_tokens))
+            for group, found in zip(self.manager.groups, hit.block_ids, strict=True)
+            for index, block_id in enumerate(request.block_tables[group.index])
+            if index >= len(found) and block_id != null_block
+        ]
+
+    def _hash_of(self, request: Request, group: int, index: int, num_tokens: int) -> bytes:
+        """Return the hash of a full block; b"" for one that is filled in part."""
+        owner = self.manager.groups[group]
+        is_full = (index + 1) * owner.block_size <= num_tokens
+        return owner.block_hashes(request, index, index + 1)[0] if is_full else b""
+
+    def start_received(
+        self, request: Request, lab: str, other_request_id: int, num_tokens: int, filled: Sequence[Transfer]
+    ) -> None:
+        """Count a request's first num_tokens tokens as computed, now that their blocks are filled, and queue it first.
+
+        It holds blocks, as a request does whose load from an external tier has ended: the sooner it runs, the better.
+        """
+        if RequestReceived in self._hooks:
+            moved = RequestReceived(request.request_id, tuple(filled), lab, other_request_id, num_tokens)
+            self._hooks.emit(moved)
+        self.book_computed(request, max(num_tokens, request.num_computed_tokens))
+        self.requeue(request)

@@ -1,0 +1,84 @@
+"""A request with its KV from one engine to another, block by block: on both sides it happens completely, or not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from labengine.config import ConfigError
+from labengine.core.hand_over import HandOverScheduler
+from labengine.core.request import Request
+from labengine.engine.engine import Engine
+from labengine.engine.interrupts import interrupts_allowed, interrupts_deferred
+
+
+class Side(NamedTuple):
+    """One of the two engines, and the name of its lab."""
+
+    engine: Engine
+    lab: str
+
+    @property
+    def scheduler(self) -> HandOverScheduler:
+        """The engine's scheduler. Raises ConfigError for one that neither gives nor takes running requests."""
+        scheduler = self.engine.scheduler
+        if not isinstance(scheduler, HandOverScheduler):
+            raise ConfigError(
+                f"{self.lab} has edition {self.engine.parts.name!r}, which hands no request over and takes none: "
+                "use edition 'labengine' or 'vllm'"
+            )
+        return scheduler
+
+
+def hand_over(request_id: int, giver: Side, taker: Side) -> int:
+    """Move a request that runs on one engine to another one; return its id there. The caller holds both locks.
+
+    Blocks are copied one by one while both sides hold theirs; an interrupt in between takes both back. Raises KeyError
+    for an unknown id, and ConfigError, before anything changes, for a request or engines between which it cannot move.
+    """
+    for side in (giver, taker):
+        side.engine.refuse_while_busy("hand_over()")
+    request = giver.engine.requests[request_id]
+    giver.scheduler.refuse_to_hand_over(request)
+    moved = _as_received(request, taker)
+    num_tokens, written = request.num_computed_tokens, list[int]()
+    with interrupts_deferred():
+        try:
+            with taker.engine.silent_change() as taken, giver.engine.silent_change() as given:
+                transfers = taker.scheduler.receive(moved, num_tokens)
+                taker.engine.num_added += 1
+                source = giver.scheduler.blocks_to_read(request)
+                for group, index, block_id, _ in transfers:
+                    written.append(block_id)
+                    _copy_block(giver, source[group][index], taker, group, block_id)
+                taker.scheduler.start_received(moved, giver.lab, request_id, num_tokens, transfers)
+                giver.scheduler.hand_over(request, taker.lab, moved.request_id)
+        except BaseException:
+            taker.engine.num_added = moved.request_id
+            taker.scheduler.manager.pool.evict_cached(sorted(written), "distrusted")
+            taker.engine.journal.commit()
+            raise
+        giver.engine.hooks.emit_all(given)
+        taker.engine.hooks.emit_all(taken)
+        giver.scheduler.forget_finished()
+    return moved.request_id
+
+
+def _as_received(request: Request, taker: Side) -> Request:
+    """Return the request as the other engine is to have it. Its seed goes along: its samples stay what they are.
+
+    A model without weights takes the seed that was asked for, or else the request's id (see engine/simulated.py).
+    """
+    engine, seed = taker.engine, request.sampling.seed
+    sampling = replace(request.sampling, seed=request.request_id if seed is None else seed)
+    keys = request.extra_keys, request.priority, request.images
+    moved = Request(engine.num_added, list(request.token_ids), sampling, request.seed, len(engine.config.groups), *keys)
+    moved.num_prompt_tokens = request.num_prompt_tokens
+    taker.scheduler.refuse_what_never_fits(moved)
+    return moved
+
+
+def _copy_block(giver: Side, block_id: int, taker: Side, group: int, into_block_id: int) -> None:
+    """Copy one block's K and V, or its state. An interrupt is raised here rather than held back: it may take long."""
+    with interrupts_allowed():
+        taker.engine.runner.write_block(group, into_block_id, giver.engine.runner.read_block(group, block_id))

@@ -1,0 +1,37 @@
+"""What a forward pass writes, which no stream says: it follows from the tables, and from what was scheduled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from labengine import events as ev
+from labengine.record.snapshot import GroupState
+
+
+def written(
+    request_id: int, number: int, group: GroupState, table: Sequence[int], start: int, end: int
+) -> Iterator[ev.Event]:
+    """Yield what happens in one group's blocks when a request's tokens [start, end) are computed.
+
+    number: the group's. A state goes on in the block of the last of these tokens; where the one before is in another
+    block, it is copied there first (vLLM's worker does so by the same tables).
+    """
+    if group.kind != "state":
+        yield ev.SlotsWritten(request_id, number, start, tuple(slot_runs(table, start, end, group.block_size)))
+        return
+    last = (end - 1) // group.block_size
+    if last >= len(table):
+        return
+    before = (start - 1) // group.block_size
+    if start and before != last:
+        yield ev.StateCopied(table[before], table[last], request_id, number, start)
+    yield ev.StateAdvanced(request_id, number, table[last], start, end)
+
+
+def slot_runs(table: Sequence[int], start: int, end: int, block_size: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (block_id, offset, length) for the slots of positions [start, end), as far as the table reaches."""
+    while start < end and start // block_size < len(table):
+        offset = start % block_size
+        length = min(block_size - offset, end - start)
+        yield table[start // block_size], offset, length
+        start += length

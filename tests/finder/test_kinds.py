@@ -1,0 +1,134 @@
+"""Parts that go wrong with forks, beams, drafts, states, priorities or pictures alone: found, named, and taken home."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from finder import wrong_kinds as wrong
+from labengine.core.editions import edition
+from labengine.core.parts import Parts
+from labengine.finder.counterexample import Counterexample
+from labengine.finder.find import find
+from labengine.finder.judgement import GRAVE
+from labengine.finder.kind_scopes import kind_scopes, priority_scopes
+from labengine.finder.operations import Abort, Add, Branch, TakeStep
+from labengine.finder.report import SearchReport
+from labengine.finder.sandbox import Sandbox
+from labengine.finder.shrinking import shortened
+
+SMALL = {scope.name: scope for scope in (*kind_scopes()[0], *priority_scopes()[0])}
+SETTINGS: dict[str, Any] = {"workers": 0, "seconds": 600, "show_progress": False}
+SWEEP = pytest.mark.sweep
+FOUND = [
+    (wrong.WritesSharedTails, "several answers", "write"),
+    (wrong.CopiesAfterTheWrite, "several answers", "read"),
+    (wrong.KeepsTheReference, "several answers", "ref_count"),
+    (wrong.CopiesTheFirstBlock, "several answers", "read"),
+    (wrong.SharesTheSampledToken, "several answers", "window"),
+    (wrong.KeepsTheBlocksOfTheBeam, "beams", "said"),
+    (wrong.KeepsTheTokensOfTheBeam, "beams", "read"),
+    (wrong.CountsRejectedDrafts, "drafts", "progress"),
+    (wrong.AcceptsOneMore, "drafts", "read"),
+    (wrong.RegistersDrafts, "drafts", "write"),
+    (wrong.KeepsDraftsWhenPreempted, "drafts in a tight pool", "IndexError"),
+    (wrong.KeepsJudgedDrafts, "drafts", "said"),
+    (wrong.GoesOnInAnEmptyBlock, "states", "read"),
+    (wrong.RegistersOneTokenEarly, "states in chunks", "named"),
+    (wrong.HitsStatesOfThisStep, "states", "write"),
+    (wrong.EndsChunksAnywhere, "states in chunks", "named"),
+    (wrong.DropsTheRunningState, "states", "window"),
+    (wrong.ForgetsPictures, "pictures", "named"),
+    (wrong.ForgetsPlaces, "pictures", "read"),
+    (wrong.HashesTheLengthOfNames, "pictures", "named"),
+    (wrong.HashesThePictureOnce, "pictures", "read"),
+    (wrong.HashesPicturesInTheFirstBlock, "pictures", "named"),
+]
+"""Each with the scope in which it goes wrong, and the rule that says so, or the exception."""
+TAKEN_HOME = (
+    wrong.WritesSharedTails,
+    wrong.KeepsTheTokensOfTheBeam,
+    wrong.AcceptsOneMore,
+    wrong.GoesOnInAnEmptyBlock,
+    wrong.ForgetsPictures,
+)
+"""Those of which a test is made at every change; of the others in the sweep."""
+
+
+def found(part: type, scope: str) -> Counterexample:
+    """Edition vllm trusts hashes; labengine compares the prefixes behind them."""
+    against = "vllm" if scope == "pictures" or part is wrong.HitsStatesOfThisStep else "labengine"
+    one = find(part, against, scopes=[SMALL[scope]], kinds=GRAVE, max_workloads=0, **SETTINGS)
+    assert isinstance(one, Counterexample), one
+    return one
+
+
+@pytest.mark.parametrize(("part", "scope", "rule"), FOUND, ids=lambda one: getattr(one, "__name__", None))
+def test_a_wrong_part_is_found_without_a_workload(part: type, scope: str, rule: str) -> None:
+    one = found(part, scope)
+    assert (one.rule, one.is_shortest) == (rule, True)
+    assert part.__name__ in one.headline and len(one.operations) <= 7
+
+
+@pytest.mark.parametrize(
+    ("part", "scope"),
+    [(part, scope) if part in TAKEN_HOME else pytest.param(part, scope, marks=SWEEP) for part, scope, _ in FOUND],
+    ids=lambda one: getattr(one, "__name__", None),
+)
+def test_what_is_found_is_taken_home_as_a_test(part: type, scope: str) -> None:
+    """to_test() has seen it red with the part, and green without."""
+    text = found(part, scope).to_test()
+    assert part.__name__ in text
+    wanted = {"several answers": "n=2", "beams": "beams=2", "drafts": "speculation=", "pictures": "images="}
+    assert wanted.get(scope, "") in text
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        wrong.PreemptsTheMostUrgent,
+        *(
+            pytest.param(part, marks=SWEEP)
+            for part in (wrong.TakesLargerForMoreUrgent, wrong.ForgetsTheArrival, wrong.ForgetsThePriority)
+        ),
+    ],
+)
+def test_another_order_of_priorities_is_a_decision_that_differs(part: type) -> None:
+    """No rule says who is more urgent: the edition does."""
+    reference, scopes = edition("labengine", "priority"), priority_scopes()[0]
+    one = find(part, reference, scopes=scopes, kinds=["differs"], max_workloads=400, **SETTINGS)
+    assert isinstance(one, Counterexample) and "priority=" in "".join(one.operations)
+
+
+def test_a_request_that_is_lost_is_found_by_its_end() -> None:
+    parts = Parts(waiting_queue=wrong.LosesTheUrgent)
+    one = find(parts, scopes=priority_scopes()[0], kinds=GRAVE, max_workloads=0, **SETTINGS)
+    assert isinstance(one, Counterexample) and "priority=-1" in "".join(one.operations)
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=SWEEP) if name == "states" else name for name in SMALL])
+def test_production_does_nothing_wrong(name: str) -> None:
+    parts = edition("labengine", "priority") if "priorities" in name else "labengine"
+    report = find(parts, scopes=[SMALL[name]], kinds=GRAVE, max_workloads=0, **SETTINGS)
+    assert isinstance(report, SearchReport), report
+    assert report.exhausted == (name,) and report.num_states > 100
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_each_operation_is_undone_completely(name: str) -> None:
+    """Otherwise each state would be built anew from its beginning."""
+    scope = SMALL[name]
+    sandbox = Sandbox(scope.config, edition("labengine", "priority"), proposer=scope.proposer)
+    assert sandbox.run((scope.adds[-1], TakeStep(), TakeStep(), scope.adds[0]))[0] is None
+    for operation in (scope.adds[-1], TakeStep(), Abort(0)):
+        mark = sandbox.mark()
+        assert sandbox.do(operation) is None
+        assert sandbox.undo(mark), operation
+
+
+def test_later_operations_follow_the_numbers_of_several_answers() -> None:
+    answers, alone = Add((1,), n=3), Add((1,))
+    workload = (alone, answers, Abort(2), Branch(3), Abort(4))
+    assert shortened(workload, 0, 1) == (answers, Abort(1), Branch(2), Abort(3))
+    assert shortened(workload, 1, 2) == (alone,)

@@ -1,0 +1,124 @@
+"""Why? about forks, beams, drafts and states."""
+
+from __future__ import annotations
+
+from labengine import Lab
+from labengine.config import GroupSpec
+from widgets.words.test_kinds_of_state import speculating
+
+
+def kinds(lab: Lab, **asked: object) -> list[str]:
+    """The kinds of the events that an answer links to."""
+    assert lab.timeline is not None
+    events = list(lab.timeline.events())
+    return [
+        type(events[link.event_number]).__name__ for link in lab.why(**asked).links if link.event_number is not None
+    ]
+
+
+def test_the_first_wrong_draft_and_those_behind_it_are_named() -> None:
+    lab = speculating()
+    answer = lab.why(request="A", about="drafts")
+    assert answer.question == "Why were 2 of A's 4 drafts rejected?"
+    assert answer.answer == (
+        "The tokens at positions 8 to 11 were guessed: 37496, 42183, 1 and 1536. At position 10 the model samples "
+        "another token, 46870 instead of 1, after 2 equal tokens. The drafts behind it continue a text that is not "
+        "this one: they are rejected with it."
+    )
+    assert kinds(lab, request="A", about="drafts") == [
+        *("TokensDrafted", "RequestScheduled", "DraftsJudged", "TokenSampled"),
+    ]
+    assert (
+        "At position 6 the model samples another token, 36041 instead of" in lab.why(request="B", about="drafts").answer
+    )
+
+
+def test_drafts_that_are_not_judged_yet_and_none_at_all() -> None:
+    lab = speculating()
+    lab.reset()
+    lab.add(token_ids=range(10, 17), max_tokens=8)
+    lab.step()
+    answer = lab.why(request=0, about="drafts")
+    assert answer.question == "Why are A's drafts not judged?" and "4 drafts" in answer.answer
+    plain = Lab("simulated", num_blocks=8, block_size=4)
+    plain.add(token_ids=range(5), max_tokens=2)
+    plain.step()
+    assert plain.why(request=0, about="drafts").question == "Why does A have no drafts?"
+
+
+def hybrid() -> Lab:
+    """A lab whose request A went past position 8 in one chunk, so that no state after 8 tokens is cached."""
+    lab = Lab("simulated", num_blocks=24, groups=[GroupSpec(4, "full"), GroupSpec(8, "state")])
+    lab.add(token_ids=range(10, 30), max_tokens=12)
+    lab.step(4)
+    return lab
+
+
+def test_a_hit_ends_where_a_chunk_went_past_the_state() -> None:
+    lab = hybrid()
+    lab.add(token_ids=range(10, 25), max_tokens=6)
+    lab.step()
+    answer = lab.why(request="B", about="hit")
+    assert answer.question == "Why did B hit nothing?"
+    assert answer.answer == (
+        "The full group has its first 12 tokens, but the state group had no state after 8. A computed positions 0 to "
+        "15 in one step, and only the state at the end of a step is left."
+    )
+    assert kinds(lab, request="B", about="hit") == ["RequestScheduled", "PrefixHit"]
+
+
+def test_a_hit_ends_at_the_last_state_before_the_other_tokens() -> None:
+    lab = hybrid()
+    lab.step(4)  # both groups register what ends at multiples of 8
+    lab.add(token_ids=[*range(10, 30), 7, 7, 7, 7], max_tokens=6)
+    lab.step()
+    answer = lab.why(request="B", about="hit")
+    assert answer.question == "Why did B hit 16 of its 24 tokens?"
+    assert (
+        "The full group has its first 20 tokens; a state is cached after multiples of 8 tokens alone." in answer.answer
+    )
+
+
+def test_a_state_that_was_evicted_is_named() -> None:
+    lab = Lab("simulated", num_blocks=10, groups=[GroupSpec(4, "full"), GroupSpec(8, "state")])
+    lab.add(token_ids=range(10, 19), max_tokens=1)
+    lab.run()
+    lab.add(token_ids=range(50, 82), max_tokens=1)
+    lab.run()
+    lab.add(token_ids=range(10, 19), max_tokens=1)
+    lab.step()
+    answer = lab.why(request="C", about="hit").answer
+    assert "evicted" in answer and "other hashes" not in answer, answer
+
+
+def test_a_fork_looks_nothing_up() -> None:
+    lab = Lab("simulated", num_blocks=16, block_size=4)
+    lab.add(token_ids=range(10, 20), n=2, max_tokens=4)
+    assert lab.why(request="B", about="hit").answer == (
+        "B looks nothing up: it waits for the tokens of A, and shares its blocks then."
+    )
+    lab.step()
+    assert lab.why(request="B", about="hit").answer == (
+        "B did not look its tokens up: it forked from A, and it shares the blocks of 10 tokens that A had computed."
+    )
+    assert kinds(lab, request="B", about="hit") == ["RequestForked"]
+
+
+def test_a_block_of_one_request_says_why_no_other_finds_it() -> None:
+    lab = hybrid()
+    state, tail = lab.snapshot().requests[0].block_tables[1][-1], lab.snapshot().requests[0].block_tables[0][-1]
+    assert "each step writes over it" in lab.why(block=state).answer
+    assert "not full, so it has no hash, and no look-up finds it" in lab.why(block=tail).answer
+    full = lab.snapshot().requests[0].block_tables[0][0]
+    assert "no look-up" not in lab.why(block=full).answer
+
+
+def test_a_beam_that_gives_way_names_the_one_that_goes_on() -> None:
+    lab = Lab("simulated", num_blocks=16, block_size=4)
+    lab.add(token_ids=range(10, 20), beams=3, max_tokens=8)
+    lab.step(2)
+    answer = lab.why(request="C", about="beam")
+    assert answer.question == "Why did C not go on as a beam?"
+    assert "None went on from C, and A had more than one: C took the tokens of A" in answer.answer
+    assert kinds(lab, request="C", about="beam") == ["BeamReplaced", "TokenSampled", "TokenSampled"]
+    assert "It does" in lab.why(request="A", about="beam").answer

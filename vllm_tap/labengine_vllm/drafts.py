@@ -1,0 +1,81 @@
+"""Observers of speculative decoding: guesses that a request gets, that a step computes, and that the model judges.
+
+With asynchronous scheduling vLLM's scheduler has numbers of guesses alone: their tokens stay in the worker.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from labengine_vllm.engine import Engine
+from labengine_vllm.kinds import DRAFTS_JUDGED, TOKENS_DRAFTED
+from labengine_vllm.recorder import Recorder
+from labengine_vllm.tokens import LEFT_OUT
+from labengine_vllm.wrapping import Wrapping
+
+
+class DraftObserver:
+    """Observes the guesses of one scheduler's requests."""
+
+    def __init__(self, engine: Engine, recorder: Recorder) -> None:
+        self._scheduler, self._recorder = engine.scheduler, recorder
+        self._is_async = engine.is_async
+        self._scheduled: dict[str, int] = {}
+        """Of the step that is booked now: how many guesses of each request it has computed."""
+
+    def watch(self, wrapping: Wrapping) -> None:
+        """Put the wrapper on the method that brings guesses to a synchronous scheduler."""
+        if not self._is_async:
+            wrapping.watch(self._scheduler, "update_draft_token_ids", self._before_drafts, self._after_drafts)
+
+    def _before_drafts(self, draft_token_ids: Any) -> dict[str, tuple[int, ...]]:
+        """Note what was guessed; return what each of the requests has had before."""
+        recorder, requests = self._recorder, self._scheduler.requests
+        named = zip(draft_token_ids.req_ids, draft_token_ids.draft_token_ids, strict=True)
+        guessed = {name: tuple(tokens) for name, tokens in named if name in requests}
+        shown = guessed if recorder.tokens.are_sent else {name: (LEFT_OUT,) * len(one) for name, one in guessed.items()}
+        recorder.note("drafts", [(recorder.id_of(name), tokens) for name, tokens in shown.items()])
+        return {name: recorder.tokens.drafts(requests[name]) for name in guessed}
+
+    def _after_drafts(self, before: dict[str, tuple[int, ...]], result: None, draft_token_ids: Any) -> None:
+        recorder = self._recorder
+        for name, known in before.items():
+            drafts = recorder.tokens.drafts(self._scheduler.requests[name])
+            if drafts != known:
+                recorder.rows.append((TOKENS_DRAFTED, recorder.id_of(name), drafts))
+
+    def report_scheduled(self, request: Any, end: int) -> int:
+        """Return how many guesses are among a request's tokens up to `end`, which a step is about to compute.
+
+        vLLM pads a request that is admitted to decode: its guesses are of no token, and a step rejects them.
+        """
+        num_drafts = max(0, int(end - request.num_tokens - request.num_output_placeholders))
+        if num_drafts and not request.spec_token_ids and not self._is_async:
+            self._recorder.rows.append((TOKENS_DRAFTED, self._recorder.id_of(request.request_id), (-1,) * num_drafts))
+        return num_drafts
+
+    def begin_booking(self, output: Any) -> None:
+        """Note the guesses of a step whose output is about to be booked."""
+        self._scheduled = {name: len(drafts) for name, drafts in output.scheduled_spec_decode_tokens.items()}
+
+    def num_scheduled(self, name: str) -> int:
+        """Return how many guesses of a request the step has computed."""
+        return self._scheduled.get(name, 0)
+
+    def report_judged(self, request: Any, num_accepted: int) -> bool:
+        """Report which of a request's guesses the model agrees with; return False if the step has computed none.
+
+        The output of a step before the request's preemption adds tokens alone.
+        """
+        num_drafts = self._scheduled.pop(request.request_id, 0)
+        is_stale = request.status.name != "RUNNING" or bool(request.num_stale_output_tokens)
+        if not num_drafts or is_stale:
+            return False
+        number = self._recorder.id_of(request.request_id)
+        self._recorder.rows.append((DRAFTS_JUDGED, number, num_accepted, num_drafts - num_accepted))
+        return True
+
+    def report_unjudged(self, request: Any) -> None:
+        """Report that guesses are dropped which a step has computed, and for which no output came."""
+        if self._scheduled.pop(request.request_id, 0) and not self._is_async:
+            self._recorder.rows.append((TOKENS_DRAFTED, self._recorder.id_of(request.request_id), ()))

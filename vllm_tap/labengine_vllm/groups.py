@@ -1,0 +1,102 @@
+"""Observers of the block tables of one KV-cache group: blocks that join a request's table, and how they leave it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from labengine_vllm.kinds import BLOCK_ALLOCATED, BLOCK_COPIED, BLOCK_TOUCHED, BLOCKS_SKIPPED, FREE_DEFERRED
+from labengine_vllm.recorder import Owner, Recorder
+from labengine_vllm.wrapping import Wrapping
+
+_MANAGER = "SingleTypeKVCacheManager"
+
+
+class GroupObserver:
+    """Observes the block tables of one KV-cache group."""
+
+    def __init__(self, recorder: Recorder, group: Any, number: int) -> None:
+        self._recorder, self._group, self._number = recorder, group, number
+
+    def watch(self, wrapping: Wrapping) -> None:
+        """Put the wrappers on the group."""
+        group = self._group
+        wrapping.watch(group, "add_local_computed_blocks", self._before_hit, self._after_hit)
+        for name in ("allocate_new_blocks", "allocate_external_computed_blocks"):
+            wrapping.watch(group, name, self._before_growth, self._after_growth)
+        wrapping.watch(group, "_remove_blocks_in_range", self._before_window, self._after_freeing)
+        wrapping.watch(group, "free", self._before_freeing, self._after_freeing)
+        wrapping.watch(group, "pop_blocks_for_free", self._before_pop)
+        wrapping.watch(group, "_apply_cow", None, self._after_copy)
+
+    def _before_hit(self, *_: Any, **__: Any) -> None:
+        self._recorder.is_touching = True
+
+    def _after_hit(self, found: None, result: None, request_id: str, *_: Any, **__: Any) -> None:
+        recorder, table = self._recorder, self._group.req_to_blocks[request_id]
+        recorder.is_touching = False
+        number, num_null = recorder.id_of(request_id), _num_leading_nulls(table)
+        if num_null:
+            recorder.rows.append((BLOCKS_SKIPPED, number, self._number, num_null))
+        for index in range(num_null, len(table)):
+            block = table[index]
+            if block.is_null:
+                return recorder.lose("a prefix hit has a hole", f"{_MANAGER}.add_local_computed_blocks")
+            recorder.rows.append((BLOCK_TOUCHED, block.block_id, number, self._number, index, block.ref_cnt))
+
+    def _before_growth(self, request_id: str, *_: Any, **__: Any) -> Any:
+        return len(self._group.req_to_blocks.get(request_id, ()))
+
+    def _after_growth(self, before: Any, result: Any, request_id: str, *_: Any, **__: Any) -> None:
+        table = self._group.req_to_blocks.get(request_id, ())
+        if len(table) == before:
+            return
+        recorder, number = self._recorder, self._recorder.id_of(request_id)
+        for index in range(before, len(table)):
+            if table[index].is_null:
+                return recorder.lose("a table grew by an entry without a block", f"{_MANAGER}.allocate_new_blocks")
+            recorder.rows.append((BLOCK_ALLOCATED, table[index].block_id, number, self._number, index))
+
+    def _before_window(self, request_id: str, first_block: int, last_block: int) -> Owner | None:
+        table, index_of = self._group.req_to_blocks.get(request_id, ()), {}
+        for index in range(min(last_block, len(table)) - 1, first_block - 1, -1):
+            if table[index].is_null:
+                break
+            index_of[table[index].block_id] = index
+        return self._owns(request_id, index_of, "window")
+
+    def _before_freeing(self, request_id: str) -> Owner | None:
+        table = self._group.req_to_blocks.get(request_id, ())
+        index_of = {block.block_id: index for index, block in enumerate(table)}
+        return self._owns(request_id, index_of, self._recorder.free_reason)
+
+    def _owns(self, request_id: str, index_of: dict[int, int], reason: str) -> Owner | None:
+        """Note whose blocks are freed now; return whose blocks the calling method frees."""
+        outer = self._recorder.owner
+        self._recorder.owner = Owner(self._recorder.id_of(request_id), self._number, index_of, reason)
+        return outer
+
+    def _after_freeing(self, outer: Owner | None, *_: Any, **__: Any) -> None:
+        self._recorder.owner = outer
+
+    def _before_pop(self, request_id: str) -> None:
+        recorder = self._recorder
+        if recorder.owner is not None:  # they are freed at once
+            return
+        ids = [block.block_id for block in self._group.req_to_blocks.get(request_id, ()) if not block.is_null]
+        if ids:
+            recorder.rows.append((FREE_DEFERRED, recorder.id_of(request_id), self._number, ids))
+            recorder.pins.update(ids)
+
+    def _after_copy(
+        self, found: None, result: None, request_id: str, block_idx: int, source_block: Any, cow_block: Any
+    ) -> None:
+        recorder, pair = self._recorder, (source_block.block_id, cow_block.block_id)
+        if cow_block.ref_cnt != 2:
+            return recorder.lose("copy-on-write of a block that was hit in part")
+        recorder.rows.append((BLOCK_COPIED, *pair, recorder.id_of(request_id), self._number, block_idx))
+        recorder.pins.update(pair)
+
+
+def _num_leading_nulls(table: Sequence[Any]) -> int:
+    return next((index for index, block in enumerate(table) if not block.is_null), len(table))
