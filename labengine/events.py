@@ -203,6 +203,10 @@ class PrefixHit(Event):
     decided_by = {
         "": (
             "KVCacheGroup.find_hit",
+            "KVCacheGroup.find_partial_hit",
+            "KVCacheGroup.cached_up_to",
+            "KVCacheGroup.has_partial_hits",
+            "KVCacheGroup.hit_unit",
             "SlidingWindowGroup.find_hit",
             "KVCacheGroup.drops_last_block",
             "KVCacheGroup.find_dropped_hit",
@@ -331,6 +335,8 @@ class RequestScheduled(Event):
             "Scheduler.clipped",
             "KVCacheGroup.chunk_end",
             "StateGroup.chunk_unit",
+            "StateGroup.stops",
+            "StateGroup.last_hit_end",
             "Scheduler.admit",
             "WaitingQueue.remove_request",
             "KVCacheManager.can_admit",
@@ -791,7 +797,7 @@ class BlockCached(Event):
             "BlockPool.register",
             "KVCacheGroup.register_block",
         ),
-        "tail": ("KVCacheGroup.register_tail",),
+        "tail": ("KVCacheGroup.register_tail", "KVCacheGroup.register_boundary", "KVCacheGroup.ends_of_prompt"),
     }
     in_vllm = {
         "": InVllm(
@@ -971,6 +977,7 @@ class BlockPinned(Event):
     """After the pin; 1 means that the block had been free."""
 
     topic = "block"
+    decided_by = {"": ("KVCacheGroup.copy_partial", "BlockPool.share", "BlockPool.take")}
     in_vllm = {"": InVllm("pool", "touch", "A connector that copies a block keeps it from being given away.")}
 
 
@@ -983,6 +990,7 @@ class BlockUnpinned(Event):
     queue_end: QueueEnd | None
 
     topic = "block"
+    decided_by = {"": ("KVCacheManager.unpin", "KVCacheManager.take_copies", "BlockPool.release")}
     in_vllm = {"": InVllm("pool", "free_blocks", "Whoever held the block without a table needs it no longer.")}
 
 
@@ -1017,6 +1025,7 @@ class BlockCopied(Event):
             "KVCacheManager.copy",
             "KVCacheManager.take_copies",
             "KVCacheGroup.copy",
+            "KVCacheGroup.copy_partial",
         )
     }
     in_vllm = {"": InVllm("group", "_apply_cow", "A hit that ends inside a block goes on in a private copy of it.")}
@@ -1077,6 +1086,7 @@ class HashesMoved(Event):
     into_block_id: int
 
     topic = "block"
+    decided_by = {"": ("KVCacheGroup.copy_partial", "BlockPool.move_keys")}
     in_vllm = {
         "": InVllm("pool", "move_block_hashes", "Another block with the same content is served in place of this one.")
     }

@@ -11,8 +11,8 @@ from labengine.core.external_loads import ExternalLoads
 from labengine.core.journal import Journal
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.request import FinishReason, Request, RequestStatus
-from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.core.step_plan import ScheduledRequest, StepPlan
+from labengine.core.vllm_partial_hits import VllmSlidingWindowGroup
 from labengine.core.vllm_scheduler import VllmScheduler
 from labengine.core.waiting_queue import WaitingQueue
 from labengine.events import UNKNOWN_TOKEN, DraftsJudged, RequestScheduled
@@ -243,7 +243,7 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
         self._ahead[request_id] = ahead
 
 
-class AsyncSlidingWindowGroup(SlidingWindowGroup):
+class AsyncSlidingWindowGroup(VllmSlidingWindowGroup):
     """A sliding window whose blocks are dropped one step later, when the step that reads them is booked."""
 
     num_steps_in_flight = 2

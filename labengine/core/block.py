@@ -60,3 +60,5 @@ class BlockCopy:
     request_id: int
     index: int
     """The entry of the request's table that leads to the copy."""
+    is_pinned: bool = False
+    """True if both blocks have a reference of no table until the step is planned; the copy is made in any case."""

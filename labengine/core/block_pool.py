@@ -150,6 +150,19 @@ class BlockPool:
         if mapped:
             self.prefix_map[key] = mapped
 
+    def move_keys(self, block: Block, into: Block) -> None:
+        """Give another block, which has no content, the content and the keys of a block, and its places in the map."""
+        record, prefix_map = self._journal.record, self.prefix_map
+        for moved in (block, into):
+            record((_restore_content, moved, moved.keys, moved.token_ids, moved.prefix))
+        for key in block.keys:
+            mapped = prefix_map.get(key, ())
+            if block.block_id in mapped:
+                record((prefix_map.__setitem__, key, mapped))
+                prefix_map[key] = (*(i for i in mapped if i != block.block_id), into.block_id)
+        into.keys, into.token_ids, into.prefix = block.keys, block.token_ids, block.prefix
+        block.keys, block.token_ids, block.prefix = (), (), None
+
     def evict(self, block: Block, reason: EvictReason = "reused") -> None:
         """Forget a block's content: its keys, and the map entries that lead to it."""
         prefix_map, block_id, record = self.prefix_map, block.block_id, self._journal.record

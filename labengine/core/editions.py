@@ -11,7 +11,7 @@ from labengine.core.async_token_budget import AsyncSlidingWindowGroup, AsyncToke
 from labengine.core.block_pool import BlockPool
 from labengine.core.external_loads import ExternalLoads
 from labengine.core.free_queue import FreeQueue
-from labengine.core.full_attention import FullAttentionGroup, PromptTailGroup
+from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.hash_chain import HashChain
 from labengine.core.kv_cache_manager import KVCacheManager, Moment
 from labengine.core.merge_policy import KeepDuplicates, LateMerge, LateMergeComparingPrefixes, MergePolicy
@@ -30,6 +30,7 @@ from labengine.core.request import ExtraKeys, Request
 from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.core.state_group import StateGroup
 from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.core.vllm_partial_hits import PromptTailGroup, VllmSlidingWindowGroup
 from labengine.core.vllm_scheduler import VllmScheduler
 from labengine.core.vllm_speculation import VllmPrefixLookup, VllmSpeculationManager
 from labengine.core.vllm_states import VllmStateGroup
@@ -126,6 +127,7 @@ VLLM = Parts(
     scheduler=VllmScheduler,
     kv_cache_manager=VllmKVCacheManager,
     full_attention_group=PromptTailGroup,
+    sliding_window_group=VllmSlidingWindowGroup,
     state_group=VllmStateGroup,
     block_pool=VllmBlockPool,
     hash_chain=VllmHashChain,

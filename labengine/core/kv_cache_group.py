@@ -58,7 +58,7 @@ class KVCacheGroup:
         self.block_size = self.spec.block_size
         self._config = config
         self._hash_ratio = self.block_size // config.hash_block_size
-        self._aligned_every = config.scheduler_block_size // self.block_size
+        self._aligned_every = max(1, self.hit_unit // self.block_size)
         """Blocks between two positions at which every group has full blocks only."""
         self._pool = pool
         self._merge_policy = merge_policy
@@ -76,6 +76,11 @@ class KVCacheGroup:
 
     finds_longest = True
     """False declares a policy that may leave cached blocks unused: the rule `longest` is not judged on it."""
+
+    @property
+    def hit_unit(self) -> int:
+        """Tokens at whose multiples hits end: there, every group has a whole block."""
+        return self._config.scheduler_block_size
 
     # -- what a kind of attention decides ------------------------------------------------------------------------------
 
@@ -113,7 +118,7 @@ class KVCacheGroup:
         return True
 
     def ends_of_prompt(self, request: Request) -> tuple[int, ...]:
-        """Return where hits of an equal prompt end, and with a dropped block also those of a longer one."""
+        """Return where hits of an equal prompt end; where some group drops a block, also those of a longer one."""
         size, num_prompt = self._config.scheduler_block_size, request.num_prompt_tokens
         if not self._config.drops_hit_blocks:
             return (num_prompt - 1,)
@@ -247,9 +252,9 @@ class KVCacheGroup:
             for index, block_id in enumerate(block_ids, len(table) - missing):
                 self._hooks.emit(BlockAllocated(block_id, request.request_id, self.index, index))
 
-    def carry_over(self, request: Request, num_tokens: int) -> BlockCopy | None:
-        """Return what to copy before a step computes up to num_tokens tokens. Asked of groups that keep states."""
-        return None
+    def carry_over(self, request: Request, num_tokens: int) -> Sequence[BlockCopy]:
+        """Return what to copy before a step computes up to num_tokens tokens, in this order. Asked after `extend`."""
+        return ()
 
     def _take(self, request: Request, num_blocks: int) -> list[int]:
         if num_blocks > (num_free := self._pool.num_free):

@@ -95,7 +95,10 @@ class KVCacheManager:
 
         A window group counts for what it holds at any one time, not for the whole request (vLLM issue 39734).
         """
-        held = [group.max_blocks_held(request.num_tokens) for group in self.groups]
+        num_tokens = request.num_tokens
+        held = [
+            -(-num_tokens // g.block_size) if g.keeps_states else g.max_blocks_held(num_tokens) for g in self.groups
+        ]
         return self.has_room(hit, num_external, held, num_spare)
 
     def has_room(self, hit: Hit, num_external: int, num_blocks: Sequence[int], num_spare: int) -> bool:
@@ -116,8 +119,9 @@ class KVCacheManager:
 
         num_external: tokens after the hit that the external tier is about to fill.
         """
-        num_slots = self.num_slots(request, num_tokens)
-        if not self.has_room(hit, num_external, [-(-num_slots // g.block_size) for g in self.groups], num_spare):
+        ends = (num_tokens if group.keeps_states else self.num_slots(request, num_tokens) for group in self.groups)
+        num_blocks = [-(-end // group.block_size) for group, end in zip(self.groups, ends, strict=True)]
+        if not self.has_room(hit, num_external, num_blocks, num_spare):
             return False
         num_computed = hit.num_tokens + num_external
         if PrefixHit in self._hooks:
@@ -189,13 +193,14 @@ class KVCacheManager:
         num_slots = self.num_slots(request, num_tokens)
         for group in self.groups:
             group.extend(request, num_tokens if group.keeps_states else num_slots)
-            if group.keeps_states and (copy := group.carry_over(request, num_tokens)) is not None:
-                self._set_copies([*self.copies, copy])
+            if copies := group.carry_over(request, num_tokens):
+                self._set_copies([*self.copies, *copies])
 
     def free(self, request: Request, reason: FreeReason) -> None:
         """Give back all blocks of a request; what was to be copied for it is not."""
         if self.copies:
-            self._set_copies([copy for copy in self.copies if copy.request_id != request.request_id])
+            request_id = request.request_id
+            self._set_copies([copy for copy in self.copies if copy.is_pinned or copy.request_id != request_id])
         for group in self.groups:
             group.free(request, reason)
 
@@ -250,7 +255,9 @@ class KVCacheManager:
         """Return how many of a request's first tokens can be part of a hit: none ends where a group has a partly filled
         block.
         """
-        return num_tokens if len(self.groups) == 1 else num_tokens - num_tokens % self._config.scheduler_block_size
+        unit = self._config.scheduler_block_size
+        # Of hits inside a block none is cut off: a state would be registered again that its request goes on from.
+        return num_tokens if len(self.groups) == 1 or group.hit_unit < unit else num_tokens - num_tokens % unit
 
     def num_registrable_tokens(self, request: Request, num_tokens: int, moment: Moment) -> int:
         """Return num_tokens after compute, else 0: an earlier hash promises KV that a failed step would never write."""

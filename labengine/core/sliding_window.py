@@ -38,7 +38,7 @@ class SlidingWindowGroup(KVCacheGroup):
     def caches_every_block(self) -> bool:  # type: ignore[override]
         """True when hits may end so often that every block is needed by one of the ends."""
         is_dense = self._config.retention_interval is None
-        return is_dense and self._num_kept * self.block_size >= self._config.scheduler_block_size
+        return is_dense and self._num_kept * self.block_size >= self.hit_unit
 
     @property
     def _num_kept(self) -> int:
@@ -104,7 +104,7 @@ class SlidingWindowGroup(KVCacheGroup):
         hit before it), and the last end at which other groups had a longer hit than this one.
         """
         interval = self._config.retention_interval
-        every = self._config.scheduler_block_size if interval is None else interval
+        every = self.hit_unit if interval is None else interval
         shift = int(self.drops_last_block)  # the last one that is found lies behind the hit's end
         if every and self._num_kept * self.block_size >= every:
             return True
@@ -119,7 +119,7 @@ class SlidingWindowGroup(KVCacheGroup):
         ends = self.ends_of_prompt(request)
         if request.shared_prefix_boundary:
             ends = (*ends, request.shared_prefix_boundary)
-        return any(self._is_before_end(index, end - end % self._config.scheduler_block_size) for end in ends)
+        return any(self._is_before_end(index, end - end % self.hit_unit) for end in ends)
 
     def _is_before_end(self, index: int, end: int) -> bool:
         last = end // self.block_size + self.drops_last_block

@@ -62,12 +62,16 @@ class StateGroup(KVCacheGroup):
         size, every, junction = self.block_size, self.chunk_unit, request.shared_prefix_boundary
         if end < prefill_end and (end - end % every > start or every <= self._longest_chunk):
             end -= end % every  # a block longer than a step is computed in several, where none can be reached in one
-        stops = [self.last_hit_end(request.num_tokens, every)]
+        stops = self.stops(request)
         if start % size:
             stops.append(start - start % size + size)
         if start < junction < end:
             stops.append(start + (junction - start) // size * size)
         return max(start, min((stop for stop in stops if start < stop < end), default=end))
+
+    def stops(self, request: Request) -> list[int]:
+        """Return the positions at which no chunk runs past: the last one at which an equal text can hit a state."""
+        return [self.last_hit_end(request.num_tokens, self.chunk_unit)]
 
     def last_hit_end(self, num_tokens: int, unit: int) -> int:
         """Return where a hit of an equal text ends, if hits end at multiples of `unit` tokens."""
@@ -123,9 +127,9 @@ class StateGroup(KVCacheGroup):
         interval, end = self._config.retention_interval or 0, (index + 1) * self.block_size
         if interval and not end % interval:
             return True
-        every = self._config.scheduler_block_size
+        every = self.hit_unit
         ends = (*self.ends_of_prompt(request), request.shared_prefix_boundary)
-        return any(end == position - position % every for position in ends)
+        return any(index + 1 == position // every * every // self.block_size for position in ends)
 
     # -- counting ------------------------------------------------------------------------------------------------------
 
@@ -151,7 +155,8 @@ class StateGroup(KVCacheGroup):
 
     def num_blocks_to_admit(self, hit: Sequence[int], num_computed_tokens: int, num_blocks: int) -> int:
         """Return 1 for the request's own state and 1 for each scratch block, and 1 more for a free one that is hit."""
-        return 1 + self.num_scratch + sum(self._pool.blocks[block_id].ref_count == 0 for block_id in hit[-1:])
+        num_own = min(1, num_blocks - len(hit))  # 0 only where a hit ends inside the last block
+        return num_own + self.num_scratch + sum(self._pool.blocks[block_id].ref_count == 0 for block_id in hit[-1:])
 
     # -- tables --------------------------------------------------------------------------------------------------------
 
@@ -207,7 +212,7 @@ class StateGroup(KVCacheGroup):
         if BlockMoved in self._hooks:
             self._hooks.emit(BlockMoved(block_id, request.request_id, self.index, index, into_index))
 
-    def carry_over(self, request: Request, num_tokens: int) -> BlockCopy | None:
+    def carry_over(self, request: Request, num_tokens: int) -> Sequence[BlockCopy]:
         """Note where a step up to num_tokens tokens leaves its states; return the copy of the running one, if it has to
         go on in another block.
         """
@@ -215,11 +220,11 @@ class StateGroup(KVCacheGroup):
         before, entries = self.state_entry(request), self.entries_of_states(request, num_tokens)
         self._set_planned(request, PlannedStates(start, entries))
         if not start or before == entries[0]:
-            return None
+            return ()
         copy = BlockCopy(self.index, table[before], table[entries[0]], request.request_id, entries[0])
         if StateCopied in self._hooks:
             self._hooks.emit(StateCopied(copy.block_id, copy.into_block_id, copy.request_id, self.index, start))
-        return copy
+        return (copy,)
 
     def planned(self, request: Request) -> PlannedStates | None:
         """Return where the request's newest step leaves its states; None before its first step."""
@@ -241,8 +246,8 @@ class StateGroup(KVCacheGroup):
         """Return the table entries for the states that a step leaves which ends after `end` tokens, drafts included.
 
         They are the entry of the last token and those behind it, one after the other; but the state at the end of an
-        entry that has a block goes there, where it can be hit if its token is accepted. Where drafts were rejected that
-        had led two entries ahead, the last token's entry was left behind, and has no block: the next that has one is it.
+        entry that has a block goes there, where it can be hit if its token is accepted. Where rejected drafts had led two
+        entries ahead, the last token's entry was left behind, and has no block: the next that has one is it.
         """
         table, null_block, size = request.block_tables[self.index], self._pool.null_block, self.block_size
         num_drafts, running = self._num_drafts(request, end), (end - 1) // size
@@ -270,7 +275,7 @@ class StateGroup(KVCacheGroup):
         return [*[self._pool.null_block] * (self.num_skipped_tokens(num_tokens) // self.block_size), block_id]
 
     def entries_to_copy(self, request: Request, num_tokens: int) -> list[int]:
-        """Return the entries that a step may write to and that another table has too: those of scratch blocks as well."""
+        """Return the entries that a step may write to and that another table has too, those of scratch blocks also."""
         if not self.num_scratch:
             return super().entries_to_copy(request, num_tokens)
         table, null_block = request.block_tables[self.index], self._pool.null_block

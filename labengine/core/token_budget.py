@@ -89,9 +89,7 @@ class TokenBudgetScheduler(HandOverScheduler):
         0 where no such position is within them: the request waits for more of a step's budget.
         """
         end = start + num_tokens
-        for group in self.manager.groups:
-            end = group.chunk_end(request, start, end)
-        return end - start
+        return min(group.chunk_end(request, start, end) for group in self.manager.groups) - start
 
     def next_position(self, request: Request) -> int:
         """Return the first position of a request that no step has been planned for: the first without KV."""

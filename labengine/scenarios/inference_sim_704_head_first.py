@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from labengine.config import GroupSpec
 from labengine.core.editions import VLLM, VllmKVCacheManager
-from labengine.core.full_attention import PromptTailGroup
 from labengine.core.parts import Parts
 from labengine.core.request import Request
+from labengine.core.vllm_partial_hits import PromptTailGroup
 from labengine.events import BlockEvicted, BlockFreed, FreeReason, PrefixHit, RequestAdded
 from labengine.lab import Lab
 from labengine.record.snapshot import Snapshot

@@ -81,7 +81,7 @@ def test_a_misspelt_attribute_and_a_method_in_the_wrong_class() -> None:
     [
         ("merge_policy", KeepDuplicates, "is_alive", "LateMerge"),
         ("scheduler", PrefillFirstScheduler, "longest_chunk", "TokenBudgetScheduler"),
-        ("full_attention_group", FullAttentionGroup, "register_tail", "PromptTailGroup"),
+        ("full_attention_group", FullAttentionGroup, "register_tail", "PartialHits"),
     ],
 )
 def test_a_seam_of_another_class_for_the_same_part(field: str, base: type, name: str, owner: str) -> None:

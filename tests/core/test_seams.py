@@ -200,7 +200,7 @@ def test_a_reason_narrows_the_decider() -> None:
     assert str(decider(LABENGINE, "BlockFreed:finished")) == "BlockPool.reused_first"
     assert str(decider(parts, "BlockMerged")) == "NoAliveCheck.is_alive"
     tail = ev.BlockCached(3, 1, 0, 0, b"", (3,), is_full=False)
-    assert str(decider(EDITIONS["vllm"], tail)) == "PromptTailGroup.register_tail"
+    assert str(decider(EDITIONS["vllm"], tail)) == "PartialHits.register_tail"
 
 
 def test_a_window_group_of_ones_own_is_found_beside_the_full_one() -> None:

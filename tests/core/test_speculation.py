@@ -307,12 +307,6 @@ def test_editions_without_speculation_refuse_it(edition: str) -> None:
         small_engine(edition=edition, proposer=NGram())
 
 
-@pytest.mark.parametrize("edition", ["labengine", "vllm"])
-def test_no_draft_is_computed_beside_a_state_which_could_not_forget_it(edition: str) -> None:
-    with pytest.raises(ConfigError, match="a state cannot forget a rejected draft"):
-        watched(groups=(GroupSpec(4), GroupSpec(4, "state")), edition=edition, proposer=NGram())
-
-
 def test_beams_have_no_drafts() -> None:
     setup = guessing()
     setup.search(*PROMPT, beams=2, max_tokens=4)

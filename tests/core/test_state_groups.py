@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -176,9 +177,12 @@ def test_a_prompt_of_one_group_alone(edition: str) -> None:
     assert_clean(setup)
 
 
-@pytest.mark.parametrize(("full", "size", "in_vllm"), [(8, 4, 0), (4, 8, 24), (6, 4, 0)])
+@pytest.mark.parametrize(("full", "size", "in_vllm"), [(8, 4, 0), (4, 8, 28), (6, 4, 28)])
 def test_hits_end_where_blocks_of_unlike_size_end_together(edition: str, full: int, size: int, in_vllm: int) -> None:
-    """vLLM leaves the last state at 28, where the blocks of attention do not end; labengine at 24."""
+    """vLLM leaves the last state at 28, where the blocks of attention may not end; labengine at 24.
+
+    Where a state's block is longer than a link of the hash chain, vLLM's hits may end inside blocks.
+    """
     setup = engine(edition, GroupSpec(full), state(size), hash_block_size=2 if full == 6 else 0)
     for _ in range(2):
         setup.add(*range(29), max_tokens=1)
@@ -203,7 +207,7 @@ def test_vllm_waits_for_a_state_of_the_same_step_and_labengine_computes_it_again
 
 def test_a_block_for_the_longest_request_is_held_for_life_and_nothing_is_hit(edition: str) -> None:
     """vLLM's mode "none", whose block size is max_model_len."""
-    setup = engine(edition, GroupSpec(4), state(4096), budget=5)
+    setup = engine(edition, GroupSpec(4), state(4096), budget=5, max_model_len=4096)
     for _ in range(2):
         a = setup.add(*PROMPT, max_tokens=9)
         setup.engine.step()
@@ -324,20 +328,15 @@ def test_a_state_group_has_no_window() -> None:
 class ForgetsToCopy(StateGroup):
     """The fresh block holds whatever was there before."""
 
-    def carry_over(self, request: Request, num_entries: int) -> None:
-        return None
+    def carry_over(self, request: Request, num_tokens: int) -> tuple[()]:
+        return ()
 
 
 class CopiesAnotherEntry(StateGroup):
     """The entry is computed with the size of another group's blocks (vLLM issue 55600)."""
 
-    def carry_over(self, request: Request, num_entries: int) -> Any:
-        copy = super().carry_over(request, num_entries)
-        return copy and type(copy)(copy.group, request.block_tables[0][0], *list_of(copy)[2:])
-
-
-def list_of(copy: Any) -> list[Any]:
-    return [copy.group, copy.block_id, copy.into_block_id, copy.request_id, copy.index]
+    def carry_over(self, request: Request, num_tokens: int) -> Any:
+        return [replace(copy, block_id=request.block_tables[0][0]) for copy in super().carry_over(request, num_tokens)]
 
 
 class HitsAnyEntry(StateGroup):

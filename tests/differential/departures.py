@@ -145,14 +145,6 @@ def _is_loaded_oddly(workload: Row) -> bool:
     return any(count % size or count >= num_tokens for count, num_tokens in counts)
 
 
-def _hits_inside_states(workload: Row) -> bool:
-    """Return True if vLLM's hits may end inside a block: only its windows need whole ones."""
-    groups = group_specs(workload) if workload.get("groups") else ()
-    link = workload.get("hash_block_size") or min((group.block_size for group in groups), default=1)
-    has_larger = any(group.kind == "state" and group.block_size > link for group in groups)
-    return has_larger and all(group.kind != "sliding_window" or group.block_size == link for group in groups)
-
-
 def _ops(workload: Row) -> Iterator[Row]:
     yield from workload.get("ops", ())
 
@@ -250,12 +242,6 @@ DEPARTURES = (
         lambda workload: bool(workload.get("groups")),
         ("vllm-57610",),
         bridge="both sides are given it",
-    ),
-    Departure(
-        "a hit inside a state's block",
-        "none: hits end where every group has a full block",
-        "where only full attention and states are larger than a hashed block",
-        _hits_inside_states,
     ),
     Departure(
         "a reset under running requests",

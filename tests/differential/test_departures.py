@@ -86,10 +86,6 @@ ASKING: dict[str, list[Row]] = {
         TWO_EQUAL_LOADS | {"requests": [FIRST], "tier": {"delay": 0, "tokens": {"0": 6}, "again": {}}},
     ],
     "late loads, with drafts": [TIER | {"speculation": {"num_drafts": 1, "alphabet": 2}}],
-    "a hit inside a state's block": [
-        PLAIN
-        | {"hash_block_size": 4, "groups": [{"kind": "full", "block_size": 4}, {"kind": "state", "block_size": 8}]}
-    ],
     "a reset under running requests": [PLAIN | {"reset_running_requests": True}],
     "`max_model_len`": [PLAIN | {"num_blocks": 99_999, "requests": [FIRST | {"max_tokens": 8192}]}],
     "other settings and inputs": [

@@ -19,7 +19,18 @@ Group = dict[str, Any]
 def state_workload(seed: int) -> dict[str, Any]:
     """One workload that vLLM can bring to its end."""
     rng = Random(f"states {seed}")
-    groups, link = _groups(rng)
+    return _workload(rng, *_groups(rng))
+
+
+def fine_state_workload(seed: int) -> dict[str, Any]:
+    """One workload whose hits may end inside a block of states, some with drafts."""
+    rng = Random(f"fine states {seed}")
+    workload = _workload(rng, *_fine_groups(rng))
+    workload["num_blocks"] += len(workload["groups"])  # each may need one for a copy
+    return _with_drafts(rng, workload) if rng.random() < 0.4 else workload
+
+
+def _workload(rng: Random, groups: list[Group], link: int) -> dict[str, Any]:
     step_size = math.lcm(*(group["block_size"] for group in groups))
     unit = max(group["block_size"] for group in groups)
     max_num_seqs = rng.choice((1, 2, 3, 4, 6))
@@ -50,7 +61,10 @@ def state_workload(seed: int) -> dict[str, Any]:
 def speculating_state_workload(seed: int) -> dict[str, Any]:
     """One workload with states and drafts, many of them right: of a look-up, of a draft model or of EAGLE's head."""
     rng = Random(f"states and drafts {seed}")
-    workload = state_workload(rng.randrange(10**9))
+    return _with_drafts(rng, state_workload(rng.randrange(10**9)))
+
+
+def _with_drafts(rng: Random, workload: dict[str, Any]) -> dict[str, Any]:
     num_drafts, alphabet = rng.randint(1, 4), rng.choice((1, 2, 3))
     drafter = rng.choice(("lookup", "draft_model", "eagle"))
     workload |= {"alphabet": alphabet, "speculation": {"num_drafts": num_drafts, "alphabet": alphabet}}
@@ -93,6 +107,23 @@ def _groups(rng: Random) -> tuple[list[Group], int]:
     if rng.random() < 0.3:
         rng.shuffle(groups)
     return groups, size
+
+
+def _fine_groups(rng: Random) -> tuple[list[Group], int]:
+    """Groups of which states, and perhaps full attention, have blocks of several links."""
+    link = rng.choice((1, 2, 2, 4))
+    states: list[Group] = [{"kind": "state", "block_size": link * rng.choice((2, 3, 4))}] * rng.choice((1, 1, 2))
+    groups: list[Group] = [{"kind": "full", "block_size": link * rng.choice((1, 1, 2, 4))}, *states]
+    if rng.random() < 0.2:
+        window = rng.choice((1, link, 2 * link + 1, 5 * link))
+        groups.append({"kind": "sliding_window", "block_size": link, "window": window})
+    if rng.random() < 0.1:
+        groups[0] = {"kind": "sliding_window", "block_size": link, "window": 3 * link}
+    if rng.random() < 0.2:
+        groups.append({"kind": "full", "block_size": link * rng.choice((1, 2))})
+    if rng.random() < 0.3:
+        rng.shuffle(groups)
+    return groups, link
 
 
 def _num_blocks_needed(workload: dict[str, Any], request: Request) -> int:

@@ -72,7 +72,7 @@ def test_the_reason_for_a_prompts_tail_names_the_method_for_tails() -> None:
     comparison.step()
     difference = comparison.first_difference()
     assert difference is not None and isinstance(difference.left, BlockCached) and not difference.left.is_full
-    assert difference.reasons[0].startswith("PromptTailGroup.register_tail: ")
+    assert difference.reasons[0].startswith("PartialHits.register_tail: ")
 
 
 class LastFirst(BlockPool):
