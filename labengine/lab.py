@@ -206,9 +206,10 @@ class Lab(Looking):
 
         Prefill on one lab, decode on another: the blocks are copied one by one, but those that the other lab's prefix
         cache has, and freed here when all are there. The request waits there for a step, and its tokens are those that
-        one lab would have given. Here it is finished, for the reason "moved". An interrupt leaves it where it was.
+        one lab would have given. Here it is finished, for the reason "moved". An interrupt while blocks are copied
+        leaves it where it was. After the move, each lab alone repeats the steps before it (rewind, fork).
         ConfigError, before anything changes, for labs of other weights, dtype or blocks, for a request that does not
-        run, and for another lab without room. After it, each lab repeats the steps before it alone (rewind, fork).
+        run, and for another lab without room.
         """
         if not isinstance(other, Lab):
             raise ConfigError(f"hand_over() needs the lab that the request goes to, got {shown(other)}")

@@ -47,7 +47,8 @@ def _judge_state(
 ) -> Iterator[Violation]:
     """Yield violations of a plan for a state: it is in the table's entry of the last token, and nobody else's.
 
-    With drafts the state after each token is in a block of its own, that at the end of an entry in that entry.
+    Where that entry was left behind by drafts that were rejected, it is in the next one that has a block. With drafts
+    the state after each token is in a block of its own, that at the end of an entry in that entry.
     """
     runs, table, index = part.slot_runs[group], part.block_tables[group], (part.end - 1) // size
     block_ids = tuple(dict.fromkeys(block_id for block_id, _, _ in runs))
@@ -65,6 +66,8 @@ def _wrong_states(part: ScheduledRequest, group: int, size: int, null_block: int
     """Return the first wrong place of a state, as (its tokens, what the right one is); None if all are right."""
     runs, table, index = part.slot_runs[group], part.block_tables[group], (part.end - 1) // size
     if not part.num_drafts:
+        while index + 1 < len(table) and table[index] == null_block:
+            index += 1
         entry = f"block {table[index]}" if index < len(table) else "no block"
         return None if index < len(table) and runs == ((table[index], 0, 1),) else (part.end, entry)
     blocks, behind = [block_id for block_id, _, _ in runs], set(table[index:]) - {null_block}

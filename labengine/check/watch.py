@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import get_args
 
@@ -16,6 +16,7 @@ from labengine.check.invariants import check_invariants
 from labengine.check.judge import Judge, WatchedEngine
 from labengine.check.plan_rules import judge_booked, judge_progress
 from labengine.check.queues import Queues
+from labengine.check.sampled import judge_sampled
 from labengine.check.shadow import Difference, Shadow
 from labengine.check.slot_memory import SavedBlocks, SlotMemory
 from labengine.check.stream import CHANGE_NOTHING, Stream
@@ -67,6 +68,7 @@ class Watch:
         self._is_open = False
         """True from a step's start to its end."""
         self._plan: StepPlan | None = None
+        self._sampled: Sequence[int] = ()
         """The open step's plan; None before its forward pass, and in a step that schedules nothing."""
         self._num_before_step = 0
         self._subscriptions: list[Subscription] = []
@@ -172,11 +174,19 @@ class Watch:
         if self._plan is None:
             return self._judge_plan(StepPlan(()), stream)
         assert self._engine is not None
-        return [*judge_booked(self._plan, stream, self._engine.scheduler, self._engine.parts)]
+        scheduler, parts = self._engine.scheduler, self._engine.parts
+        return [
+            *judge_booked(self._plan, stream, scheduler, parts),
+            *judge_sampled(self._plan, self._sampled, scheduler.requests, stream, parts),
+        ]
 
     def after_forward(self, plan: StepPlan) -> None:
         """Judge the reads of the forward pass."""
         self._ask(lambda judge: judge.judge_reads(plan))
+
+    def after_sample(self, plan: StepPlan, token_ids: Sequence[int]) -> None:
+        """Note what the model sampled, one token per row of the plan."""
+        self._sampled = token_ids
 
     def block_overwritten(self, block_id: int) -> None:
         """Note that a load writes to a block."""
@@ -228,7 +238,7 @@ class Watch:
         self._report()
         self._ask_queues(Queues.begin)
         self._step, self._is_open, self._num_before_step = event.step, True, len(self.violations)
-        self._plan = None
+        self._plan, self._sampled = None, ()
 
     def _note_failure(self, event: ev.StepFailed) -> None:
         """Compare and report the state in which a part raised: it may show the cause. In a listener it is none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from labengine.core.beams import Likeliest
@@ -26,6 +27,7 @@ class ForwardObserver(Protocol):
 
     def before_forward(self, plan: StepPlan) -> None: ...
     def after_forward(self, plan: StepPlan) -> None: ...
+    def after_sample(self, plan: StepPlan, token_ids: Sequence[int]) -> None: ...
     def block_overwritten(self, block_id: int) -> None: ...
     def block_delivered(self, group: int, block_id: int, kv: BlockKV | None) -> None: ...
     def block_copied(self, group: int, block_id: int, into_block_id: int) -> None: ...
@@ -50,8 +52,10 @@ class WatchedRunner:
 
     @passes_calls_on
     def sample(self, plan: StepPlan, logits: Logits) -> list[int]:
-        """Sample with the wrapped runner."""
-        return self._runner.sample(plan, logits)
+        """Sample with the wrapped runner; report what it returns."""
+        token_ids = self._runner.sample(plan, logits)
+        self._observer.after_sample(plan, token_ids)
+        return token_ids
 
     @passes_calls_on
     def likeliest(self, plan: StepPlan, logits: Logits, num_tokens: int) -> list[Likeliest]:

@@ -64,10 +64,10 @@ class ForkScheduler(RequestQueues):
 
     def fork(self, request: Request, parent: Request) -> None:
         """Start a request on the blocks of another one, by reference: it runs at once, as the youngest."""
-        self.manager.fork(request, parent)
         self._set(request, "status", RequestStatus.RUNNING)
         self._journal.record((self.running.pop,))
         self.running.append(request)
+        self.manager.fork(request, parent)
 
     def has_seats(self, request: Request) -> bool:
         """Return True while max_num_seqs leaves room for a request and those that will fork from it.

@@ -212,10 +212,10 @@ class KVCacheManager:
     def fork(self, request: Request, parent: Request) -> None:
         """Give a fork, which has no blocks, its parent's: it takes none from the pool, and so always fits."""
         num_tokens = min(group.num_shared_tokens(parent.num_computed_tokens) for group in self.groups)
+        self._set_computed(request, num_tokens)
         if RequestForked in self._hooks:
             block_ids = tuple(tuple(group.shared_blocks(parent, num_tokens)) for group in self.groups)
             self._hooks.emit(RequestForked(request.request_id, parent.request_id, num_tokens, block_ids))
-        self._set_computed(request, num_tokens)
         request.continue_chain(parent, num_tokens // self._config.hash_block_size)
         for group in self.groups:
             group.add_shared(request, parent, num_tokens)

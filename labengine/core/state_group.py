@@ -75,7 +75,7 @@ class StateGroup(KVCacheGroup):
 
     def last_hit_end(self, num_tokens: int, unit: int) -> int:
         """Return where a hit of an equal text ends, if hits end at multiples of `unit` tokens."""
-        if self._config.drops_hit_blocks:  # those of attention, with which states agree
+        if self._config.drops_hit_blocks:  # in groups of attention, with which states agree
             return max(0, num_tokens // unit * unit - unit)
         return (num_tokens - 1) // unit * unit
 
@@ -226,10 +226,14 @@ class StateGroup(KVCacheGroup):
             self._hooks.emit(StateCopied(copy.block_id, copy.into_block_id, copy.request_id, self.index, start))
         return (copy,)
 
+    def planned(self, request: Request) -> PlannedStates | None:
+        """Return where the request's newest step leaves its states; None before its first step."""
+        return self._planned.get(request.request_id)
+
     def state_entry(self, request: Request) -> int:
         """Return the table entry of the state after the request's computed tokens (at least 1)."""
         num_tokens = request.num_computed_tokens
-        if (planned := self._planned.get(request.request_id)) is not None:
+        if (planned := self.planned(request)) is not None:
             return planned.after(num_tokens)
         return (num_tokens - 1) // self.block_size  # of a hit, or of a fork
 
@@ -242,10 +246,13 @@ class StateGroup(KVCacheGroup):
         """Return the table entries for the states that a step leaves which ends after `end` tokens, drafts included.
 
         They are the entry of the last token and those behind it, one after the other; but the state at the end of an
-        entry that has a block goes there, where it can be hit if its token is accepted.
+        entry that has a block goes there, where it can be hit if its token is accepted. Where drafts were rejected that
+        had led two entries ahead, the last token's entry was left behind without a block: the next that has one is it.
         """
         table, null_block, size = request.block_tables[self.index], self._pool.null_block, self.block_size
         num_drafts, running = self._num_drafts(request, end), (end - 1) // size
+        while table[running] == null_block:
+            running += 1
         entries = [*range(running, running + 1 + num_drafts)]
         for number in range(num_drafts + 1) if num_drafts else ():
             own, offset = divmod(end - num_drafts - 1 + number, size)

@@ -37,10 +37,22 @@ class VllmSpeculation(TokenBudgetScheduler):
                 f"{1 + config.num_drafts} tokens of a padded decode, for which vLLM 0.32 fails an assertion: give a "
                 "larger one, or edition 'labengine'"
             )
+        if num_read_ahead(config) > 1 and any(group.kind == "state" for group in config.groups):
+            raise ConfigError(
+                "several modules of MTP beside state groups: with a small budget a request may wait for ever in vLLM "
+                "0.32, which ends a chunk with a state's block, and then before the tokens that the modules read; use "
+                "drafter 'eagle', or edition 'labengine'"
+            )
+        largest = max((group.block_size for group in config.groups if group.kind == "state"), default=0)
+        if config.num_drafts and config.drafter == "draft_model" and largest == config.max_num_batched_tokens:
+            raise ConfigError(
+                f"max_num_batched_tokens={largest} is one block of states, and the draft model takes a token of it: "
+                "vLLM 0.32 waits for ever for a chunk of that length. Give a token more, or edition 'labengine'"
+            )
         if config.drafter == "mtp" and config.num_drafts > config.scheduler_block_size:
             raise ConfigError(
-                f"num_drafts={config.num_drafts}: several modules of MTP read so many tokens ahead, and the block of "
-                f"{config.scheduler_block_size} tokens that a hit drops has to hold them: use larger blocks or fewer drafts"
+                f"num_drafts={config.num_drafts}: the modules of MTP read so many tokens ahead, and what a hit drops, "
+                f"{config.scheduler_block_size} tokens, has to hold them: use larger blocks or fewer drafts"
             )
 
     @property

@@ -86,7 +86,8 @@ def find(
     bounds = _checked_settings(settings)
     if scopes is None:
         tenants = _checked_keys(extra_keys)
-        found = [(small_scopes(tenants, **bounds), large_scopes(tenants, **bounds)), kind_scopes(**bounds)]
+        first, others = kind_scopes(judgement.suspects.overridden, **bounds)
+        found = [first, (small_scopes(tenants, **bounds), large_scopes(tenants, **bounds)), others]
         if judgement.suspects.know_priorities:
             found.append(priority_scopes(**bounds))
         small, large = (sum(scopes, ()) for scopes in zip(*found, strict=True))

@@ -48,9 +48,10 @@ class Judgement:
         """Return an empty sandbox of the suspects, or of other parts."""
         if parts is None:
             maker = self.suspects.make_connector or _maker(scope)
-            more = {"proposer": scope.proposer, "repeats": scope.repeats, "overrides": self.overrides}
-            return Sandbox(scope.config, self.suspects.parts, maker, **more)
-        return Sandbox(scope.config, parts, _maker(scope), proposer=scope.proposer, repeats=scope.repeats)
+            parts, overrides = self.suspects.parts, self.overrides
+        else:
+            maker, overrides = _maker(scope), {}
+        return Sandbox(scope.config, parts, maker, scope.proposer, repeats=scope.repeats, overrides=overrides)
 
     def of(self, case: Case, sandbox: Sandbox | None = None) -> tuple[Finding, Case] | None:
         """Run a workload to its end; return the gravest finding that counts, and the workload up to it."""

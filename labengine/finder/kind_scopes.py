@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from labengine.core.proposer import FixedDrafts
@@ -25,10 +26,37 @@ def _prompt(length: int) -> tuple[int, ...]:
     return tuple(default_next_token(0, position) for position in range(length))
 
 
-def kind_scopes(**settings: Any) -> Scopes:
-    """Return scopes for all of these kinds. settings: of EngineConfig, for all scopes."""
-    kinds = (fork_scopes, draft_scopes, state_scopes, picture_scopes)
-    found = [scopes(**settings) for scopes in kinds]
+_FORKS = ("fork", "branch", "join", "has_seats", "forks_of", "num_shared_tokens", "add_shared", "shared_blocks")
+_COPIES = ("copies_before_write", "entries_to_copy", "copy", "take_copies")
+_BEAMS = ("decide", "places", "replace_beam", "take_tokens", "end_search")
+FORKING = frozenset((*_FORKS, *_COPIES, *_BEAMS))
+DRAFTING = frozenset(
+    ("judge_drafts", "num_accepted", "book_accepted", "set_drafts", "num_wanted_drafts", "num_affordable_drafts")
+)
+KEEPING_STATES = frozenset(
+    ("chunk_end", "carry_over", "last_hit_end", "chunk_unit", "num_scratch", "move", "state_entry", "entries_of_states")
+)
+SHOWING = frozenset({"keyed"})
+
+
+def kind_scopes(overridden: Collection[str] = (), **settings: Any) -> tuple[Scopes, Scopes]:
+    """Return the scopes of the kinds in which overridden methods decide, which are searched first, and of the others.
+
+    overridden: names of methods. settings: of EngineConfig, for all scopes.
+    """
+    first: list[Scopes] = []
+    others: list[Scopes] = []
+    for methods, scopes in (
+        (FORKING, fork_scopes),
+        (DRAFTING, draft_scopes),
+        (KEEPING_STATES, state_scopes),
+        (SHOWING, picture_scopes),
+    ):
+        (others if methods.isdisjoint(overridden) else first).append(scopes(**settings))
+    return _together(first), _together(others)
+
+
+def _together(found: Sequence[Scopes]) -> Scopes:
     return sum((small for small, _ in found), ()), sum((large for _, large in found), ())
 
 
@@ -66,6 +94,7 @@ def draft_scopes(**settings: Any) -> Scopes:
         Scope("drafts and chunks", config(8, budget=4, **settings), max_tokens=(1, 4, 6), **some),
         Scope("drafts and a window", config(14, window=3, **settings), max_tokens=(2, 6), **some),
         Scope("drafts and answers", config(9, **settings), only=answers, branches=True, **some),
+        Scope("drafts and states", config(16, state=2, **settings), max_tokens=(2, 6), **some),
         Scope("drafts and a late tier", config(8, **settings), max_tokens=(2, 6), tier=Tier(steps_late=1), **some),
     )
     return small, large

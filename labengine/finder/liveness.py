@@ -13,8 +13,9 @@ def drain(sandbox: Sandbox, ending: set[int] | None = None, num_before: int = 0)
     """Take steps until the engine is idle; return what went wrong, and the steps taken.
 
     An engine decides by its state alone. A state that comes back after some steps comes back for ever: a cycle of one
-    step is a deadlock, a longer one a livelock. So is a request in no queue, once nothing is left to do. ending: states that are known to come to an end; those met are added.
-    num_before: operations before the first step, by which the sandbox's `on_begin` numbers the steps.
+    step is a deadlock, a longer one a livelock. So is a request in no queue, once nothing is left to do.
+    ending: states that are known to come to an end; those met are added. num_before: operations before the first step,
+    by which the sandbox's `on_begin` numbers the steps.
     """
     known: set[int] = set() if ending is None else ending
     steps: list[TakeStep] = []

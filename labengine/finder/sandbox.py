@@ -102,8 +102,8 @@ class Sandbox:
         config: EngineConfig,
         parts: Parts,
         make_connector: Callable[[], Connector] | None = None,
-        *,
         proposer: Proposer | None = None,
+        *,
         repeats: bool = False,
         overrides: dict[str, bool | None] | None = None,
     ) -> None:
@@ -118,7 +118,7 @@ class Sandbox:
         self._overrides = {} if overrides is None else overrides
         self.hooks.subscribe(self._note_difference, DecisionDiffered)
         self.watch = Watch(self.hooks)
-        self._make, self._proposer, self._repeats = (config, parts, make_connector), proposer, repeats
+        self._make, self._repeats = (config, parts, make_connector, proposer), repeats
         self._begin()
         self.on_begin: Callable[[int], object] = lambda number: None
         """Called by `run` with the number of each operation before it is done, counted from 1."""
@@ -126,12 +126,12 @@ class Sandbox:
 
     def _begin(self) -> None:
         """Put an empty engine in place."""
-        config, parts, make_connector = self._make
+        config, parts, make_connector, proposer = self._make
         self.watch.close()
         self.journal = UndoableJournal()
         connector = None if make_connector is None else make_connector()
         runner: Any = self.watch.wrap(SimulatedRunner())
-        self.engine = Engine(config, runner, parts, self.hooks, connector, self.journal, self._proposer)
+        self.engine = Engine(config, runner, parts, self.hooks, connector, self.journal, proposer)
         self.watch.follow(self.engine)
         self.played = OperationLog(self.engine, keeps_states=self._repeats)
 
@@ -171,7 +171,7 @@ class Sandbox:
         if isinstance(operation, Rewind):
             return self._replay(self.played.until(operation.step), f"a rewind to step {operation.step}")
         before = self.engine.snapshot()
-        twin = Sandbox(*self._make, proposer=self._proposer)
+        twin = Sandbox(*self._make)
         finding = twin._replay((self.played.operations, before), "a fork")
         for _ in range(NUM_STEPS):
             if finding is not None or twin.engine.scheduler.is_idle:

@@ -14,6 +14,7 @@ from labengine.config import ConfigError, shown
 from labengine.core.connector import Connector
 from labengine.core.editions import EDITIONS, LABENGINE, edition
 from labengine.core.parts import Parts
+from labengine.core.seams import overrides
 from labengine.core.waiting_queue import WaitingQueue
 from labengine.session.patch.override import parts_with
 
@@ -42,6 +43,11 @@ class Suspects:
     def know_priorities(self) -> bool:
         """True if the waiting queue takes notice of priorities."""
         return self.parts.waiting_queue.priority is not WaitingQueue.priority
+
+    @property
+    def overridden(self) -> frozenset[str]:
+        """The names of the methods that are overridden."""
+        return frozenset(one.method for one in overrides(self.parts))
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the module out, which cannot be sent."""

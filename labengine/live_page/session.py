@@ -18,7 +18,7 @@ from labengine.scenarios import bug
 from labengine.session.compare.comparing import compare
 from labengine.session.compare.comparison import Comparison
 from labengine.session.compare.variation import Variation
-from labengine.session.history.inputs import AbortInput, AddInput, BranchInput, Input
+from labengine.session.history.inputs import AbortInput, AddInput, BranchInput, HandOverInput, Input, ReceiveInput
 
 WHOLE_PROMPT = 512
 """Tokens of a step for editions that compute a prompt in one: it takes some seconds."""
@@ -144,6 +144,8 @@ def _together(inputs: Iterable[Input]) -> Iterator[tuple[Input, int]]:
 
 
 def _prompt_of(lab: Lab, one: Input, num_forks: int) -> PromptAct | None:
+    if isinstance(one, HandOverInput | ReceiveInput):
+        raise ConfigError("a link has one lab, and a request changed labs: save the labs")
     if not isinstance(one, AddInput):
         return None
     if isinstance(one, BranchInput):

@@ -21,8 +21,10 @@ RULES = {
     "said": "the core holds what the events say it holds",
     "longest": "a look-up finds what is there: no shorter than the production method on the same state",
     "progress": "a step computes a token or more of each request that it schedules, and counts these as computed",
+    "sampled": "a request gets the tokens that the model sampled for it, in their order",
     "idle": "a running request gets a token while the step's budget lasts and the blocks of that token are free",
     "granted": "a scheduled request has the blocks of the tokens that the step computes",
+    "journal": "a step that is rolled back leaves requests in the order in which they waited and ran",
     "watch": "the check itself runs",
 }
 """Rules that must hold, by name."""

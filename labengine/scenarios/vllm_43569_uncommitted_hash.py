@@ -6,7 +6,7 @@ that the pull request names to get there, preemption by priority is played: not 
 
 from __future__ import annotations
 
-from labengine.core.editions import VLLM, edition
+from labengine.core.editions import VllmPriorityQueue, edition
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.parts import Parts
 from labengine.core.request import Request
@@ -29,6 +29,14 @@ class RollsBack(VllmScheduler):
         super().take_blocks(victim)
 
 
+class AllEquallyUrgent(VllmPriorityQueue):
+    """Takes no notice of priorities: the order is that of arrival."""
+
+    def priority(self, request: Request) -> int:
+        """Return 0."""
+        return 0
+
+
 BY_PRIORITY = edition("vllm", "priority")
 EAGER = Column(
     "vllm, priority",
@@ -46,7 +54,9 @@ ROLLED_BACK = Column(
     "Registers early, and forgets what was not computed when a victim's blocks are freed.",
 )
 FIRST_COME = Column(
-    "first come, first served", VLLM, "The victim is the youngest request, which the step has not reached."
+    "first come, first served",
+    Parts(name="vllm, all equally urgent", waiting_queue=AllEquallyUrgent).overriding(BY_PRIORITY),
+    "The victim is the youngest request, which the step has not reached.",
 )
 
 

@@ -51,9 +51,8 @@ class Episode:
         parts = as_parts(edition)
         has_tier, is_vllm = issubclass(parts.scheduler, TokenBudgetScheduler), edition == "vllm"
         if "priorities" in self.kinds and edition == "labengine" and rng.random() < 0.7:
-            parts = edition_named(
-                str(edition), "priority"
-            )  # vLLM's victims leave hashes without KV: scenario vllm-43569
+            # Not of edition vllm: there a victim of the same step leaves hashes without KV (scenario vllm-43569).
+            parts = edition_named(str(edition), "priority")
         self._with_branches = "forks" in self.kinds
         self._with_answers = "forks" in self.kinds and has_tier  # the nano editions refuse both
         self._with_beams = "forks" in self.kinds and edition == "labengine"
@@ -65,13 +64,13 @@ class Episode:
         self.tier = _tier(rng) if has_tier and with_tier and not ("states" in self.kinds or is_tight) else None
         self.alphabet, self._streams = rng.choice((1, 2, 3, 1000)), rng.choice((1, 1, 2, 100))
         self._stems = [self._tokens(rng.randint(1, 5 * size)) for _ in range(rng.randint(1, 3))]
-        self.image_lengths = {name: rng.randint(1, 2 * size) for name in "ab"}
+        self.image_lengths = {name: rng.randint(1, 2 * size) for name in ("ab" if "images" in self.kinds else "")}
         self.setup: Watched = watched(
             rng.randint(4, 10) * len(self.groups),
             self.groups,
             parts,
             connector=self.tier,
-            budget=1000 if rng.random() < 0.4 else rng.choice((size, 3 * size)),
+            budget=1000 if rng.random() < 0.4 else rng.choice((size + is_tight, 3 * size)),
             max_num_seqs=rng.choice((1, 2, 4, 16)),
             next_token=self._next_token,
             max_events=5_000,

@@ -238,3 +238,43 @@ def test_a_step_whose_tokens_are_not_counted_makes_no_progress() -> None:
     assert (found.rule, found.request_ids) == ("progress", (1,))
     assert "is computed up to token 3, and counts 2 as computed (" in found.message
     assert found.message.endswith("CountsOneLess.book_computed)")
+
+
+# -- sampled -----------------------------------------------------------------------------------------------------------
+
+
+class MixesTokens(TokenBudgetScheduler):
+    """Gives each request the token of the last one that was not served."""
+
+    def update(self, plan: StepPlan, sampled: Sequence[int]) -> tuple[int, ...]:
+        return super().update(plan, sampled[::-1])
+
+
+class KeepsATokenBack(TokenBudgetScheduler):
+    """Appends no token to request 1."""
+
+    def append_token(self, request: Request, token_id: int) -> None:
+        if request.request_id != 1:
+            super().append_token(request, token_id)
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "method"), [(MixesTokens, "MixesTokens.update"), (KeepsATokenBack, "KeepsATokenBack.append_token")]
+)
+def test_a_token_of_another_request_or_none_breaks_sampled(scheduler: type, method: str) -> None:
+    setup = three_decoding(with_scheduler(scheduler))
+    found = [violation for violation in setup.watch.violations if violation.rule == "sampled"]
+    assert found and found[0].message.endswith(f"({method})")
+    assert isinstance(setup.first_event("sampled"), (ev.TokenSampled, ev.TokensComputed))
+
+
+@pytest.mark.parametrize("edition", ["labengine", "vllm", "nano-vllm"])
+def test_rows_of_answers_and_searches_are_told_apart(edition: str) -> None:
+    setup = watched(32, FULL, edition)
+    leader = setup.add(1, 2, 3, 4, 5, max_tokens=4)
+    if edition != "nano-vllm":
+        setup.add(1, 2, 3, 4, 5, max_tokens=4, leader_id=leader)
+    if edition == "labengine":
+        setup.search(1, 2, 3, beams=3, max_tokens=4)
+    setup.run()
+    assert setup.watch.violations == []

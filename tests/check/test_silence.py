@@ -125,7 +125,15 @@ def test_nothing_is_found_with_everything_mixed(edition: str, num_episodes: int)
     with python_handles_sigint():
         for seed in range(num_episodes):
             met += soak.play(seed, edition, 200, KINDS)
-    wanted = {"image", "preempted", "undone at an event", "interrupted, rolled back", "accepted", "state copied"}
+    wanted = {
+        "image",
+        "preempted",
+        "undone at an event",
+        "interrupted, rolled back",
+        "accepted",
+        "state copied",
+        "scratch moved",
+    }
     wanted |= {"fork", "copy", "beam replaced", "merged"} if edition == "labengine" else set()
     assert {what: n for what in wanted if (n := met[what]) < num_episodes // 8} == {}, met
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from check.watched import Watched, watched
 from driving import difference
 from labengine import events as ev
-from labengine.config import GroupSpec
+from labengine.config import ConfigError, GroupSpec
 from labengine.core.editions import LABENGINE
 from labengine.core.parts import Parts
 from labengine.core.proposer import FixedDrafts
@@ -28,6 +30,13 @@ def guessing(*wrong: int, num_drafts: int = 2, **settings: object) -> Watched:
     text = tuple(50 if position in wrong else right[position] for position in range(64))
     proposer = FixedDrafts(text, num_drafts)
     return watched(32, GROUPS, next_token=token, proposer=proposer, **settings)  # type: ignore[arg-type]
+
+
+class Fewer(FixedDrafts):
+    """Guesses wrong, many tokens and none in turn."""
+
+    def propose(self, token_ids: Sequence[int], num_tokens: int) -> tuple[int, ...]:
+        return super().propose(token_ids, num_tokens) if len(token_ids) % 2 else ()
 
 
 def table(setup: Watched) -> list[int]:
@@ -66,6 +75,18 @@ def test_each_token_of_a_step_leaves_its_state_in_a_block_of_its_own() -> None:
     assert states[1] == (running, 8), "the state at a block's end is in that entry, where it can be hit"
     assert len({block_id for block_id, _ in states}) == 3
     assert set(scratch) <= set(table(setup))
+    assert_clean(setup)
+
+
+@pytest.mark.parametrize("edition", ["labengine", "vllm"])
+def test_a_request_whose_drafts_led_two_blocks_ahead_goes_back_to_one_that_is_there(edition: str) -> None:
+    """More drafts than a block has tokens, all of them rejected, and fewer in the step after."""
+    groups = (GroupSpec(2), GroupSpec(2, "state"))
+    proposer = Fewer((50,) * 64, 4)
+    setup = watched(32, groups, edition, next_token=token, proposer=proposer)
+    setup.add(1, 2, max_tokens=12)
+    while setup.engine.step():
+        assert setup.watch.violations == []
     assert_clean(setup)
 
 
@@ -116,3 +137,15 @@ def test_a_state_that_has_seen_a_rejected_draft_is_found_out(group: type[StateGr
     setup.add(*PROMPT, max_tokens=12)
     setup.run()
     assert rule in setup.broken_rules()
+
+
+def test_a_budget_of_a_block_is_refused_where_vllm_waits_for_ever() -> None:
+    """Its chunks end where blocks do as far as the budget reaches, and the draft model takes one token of that."""
+    proposer = FixedDrafts((50,) * 64, 1, "draft_model")
+    with pytest.raises(ConfigError, match="waits for ever"):
+        watched(32, GROUPS, "vllm", budget=4, proposer=proposer)
+    for edition, budget in (("vllm", 5), ("labengine", 4)):
+        setup = watched(32, GROUPS, edition, budget=budget, next_token=token, proposer=proposer)
+        setup.add(*PROMPT, max_tokens=6)
+        setup.run()
+        assert_clean(setup)

@@ -52,8 +52,8 @@ def test_results_are_equal(ground: Ground, disturbances: float, is_recorded: boo
     assert min(met["did not come true"], met["preempted ahead"]) >= (6 if EVERY_SEED else 1)
     assert met["not anticipated"] == 0 and bool(met["with beams"]) == (ground.has_forks and ground.edition != "vllm")
     if not disturbances:
-        unused = met["not used"] - met["with beams"]  # behind a step with beams nothing is anticipated
-        assert met["used"] > (2 if ground.has_forks else 3) * unused  # answers end together: shorter runs
+        unused = met["not used"] - met["with beams"] - met["without tokens"]  # nothing is anticipated behind those
+        assert met["used"] > 3 * unused
 
 
 def test_the_next_step_is_scheduled_before_the_tokens_are_sampled() -> None:

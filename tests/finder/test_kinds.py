@@ -17,8 +17,9 @@ from labengine.finder.operations import Abort, Add, Branch, TakeStep
 from labengine.finder.report import SearchReport
 from labengine.finder.sandbox import Sandbox
 from labengine.finder.shrinking import shortened
+from labengine.finder.suspects import suspects_of
 
-SMALL = {scope.name: scope for scope in (*kind_scopes()[0], *priority_scopes()[0])}
+SMALL = {scope.name: scope for scope in (*kind_scopes()[1][0], *priority_scopes()[0])}
 SETTINGS: dict[str, Any] = {"workers": 0, "seconds": 600, "show_progress": False}
 SWEEP = pytest.mark.sweep
 FOUND = [
@@ -38,11 +39,11 @@ FOUND = [
     (wrong.RegistersOneTokenEarly, "states in chunks", "named"),
     (wrong.HitsStatesOfThisStep, "states", "write"),
     (wrong.EndsChunksAnywhere, "states in chunks", "named"),
-    (wrong.DropsTheRunningState, "states", "window"),
+    (wrong.DropsTheRunningState, "states", "read"),
     (wrong.ForgetsPictures, "pictures", "named"),
-    (wrong.ForgetsPlaces, "pictures", "read"),
+    (wrong.ForgetsPlaces, "pictures", "scope"),
     (wrong.HashesTheLengthOfNames, "pictures", "named"),
-    (wrong.HashesThePictureOnce, "pictures", "read"),
+    (wrong.HashesThePictureOnce, "pictures", "scope"),
     (wrong.HashesPicturesInTheFirstBlock, "pictures", "named"),
 ]
 """Each with the scope in which it goes wrong, and the rule that says so, or the exception."""
@@ -98,7 +99,7 @@ def test_another_order_of_priorities_is_a_decision_that_differs(part: type) -> N
     """No rule says who is more urgent: the edition does."""
     reference, scopes = edition("labengine", "priority"), priority_scopes()[0]
     one = find(part, reference, scopes=scopes, kinds=["differs"], max_workloads=400, **SETTINGS)
-    assert isinstance(one, Counterexample) and "priority=" in "".join(one.operations)
+    assert isinstance(one, Counterexample) and part.__name__ in one.headline
 
 
 def test_a_request_that_is_lost_is_found_by_its_end() -> None:
@@ -125,6 +126,21 @@ def test_each_operation_is_undone_completely(name: str) -> None:
         mark = sandbox.mark()
         assert sandbox.do(operation) is None
         assert sandbox.undo(mark), operation
+
+
+def test_kinds_in_which_an_override_decides_are_searched_first() -> None:
+    first, others = kind_scopes(suspects_of(wrong.AcceptsOneMore, "labengine").overridden)
+    assert {scope.name.split()[0] for scope in first[0]} == {"drafts"} and "drafts" not in str(others[0][0].name)
+    assert kind_scopes(())[0] == ((), ())
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("part", [part for part, _, _ in FOUND], ids=lambda part: part.__name__)
+def test_a_wrong_part_is_found_in_the_usual_scopes(part: type) -> None:
+    against = "vllm" if part.__name__.startswith(("Forgets", "Hashes", "Hits")) else "labengine"
+    one = find(part, against, seconds=120, show_progress=False)
+    assert isinstance(one, Counterexample) and one.report.seconds < 60
+    print(f"{part.__name__}: {one.kind} {one.rule}, {len(one.operations)} operations, {one.report.seconds:.0f} s")
 
 
 def test_later_operations_follow_the_numbers_of_several_answers() -> None:

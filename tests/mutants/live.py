@@ -17,10 +17,12 @@ from random import Random
 from typing import Any
 
 from ctrl_c import press_ctrl_c, python_handles_sigint
+from mutants.kinds_of_labs import lab_of_kinds, random_act_of_kinds
 from mutants.patched import install
 from mutants.table import MUTANTS, Mutant
 
-NUM_LABS = 64
+NUM_LABS = 96
+"""Every second one with forks, beams, drafts, states, priorities or images."""
 NUM_ACTS = 40
 
 
@@ -69,8 +71,9 @@ def _try(mutant: Mutant | None, num_labs: int) -> dict[str, Any]:
 
 def _work(seed: int, seen: dict[str, Any]) -> None:
     """A short random session: prompts that share prefixes, aborts, resets, interrupts, steps that are broken off."""
-    rng, lab = Random(seed), _lab(seed)
-    adds, steps = [add_request] * 3, [take_step] * 3
+    rng, has_kinds = Random(seed), seed % 2 == 1
+    lab = lab_of_kinds(seed // 2) if has_kinds else _lab(seed // 2)
+    adds, steps = [random_act_of_kinds if has_kinds else add_request] * 3, [take_step] * 3
     acts = (*adds, *steps, abort_request, break_step_off, interrupt_step, drain_and_reset)
     for _ in range(NUM_ACTS):
         try:

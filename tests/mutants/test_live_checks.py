@@ -1,4 +1,4 @@
-"""What the checks of a default lab see of single wrong changes, in a short random workload; see table.py."""
+"""What the checks of a default lab see of single wrong changes, in a short random workload; see table/."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The test suite sees each single wrong change of table.py; see suite.py."""
+"""The test suite sees each single wrong change of table/; see suite.py."""
 
 from __future__ import annotations
 

@@ -23,6 +23,7 @@ from labengine.core.request import Request
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.engine.simulated import default_next_token
 from labengine.events import Transfer
+from labengine.live_page.session import acts_of
 from labengine.record.fold import fold
 from labengine.record.snapshot import Snapshot
 
@@ -360,6 +361,8 @@ def test_steps_before_are_repeated_and_later_ones_refused(pair: tuple[Lab, Lab])
             lab.to_code()
         with pytest.raises(ConfigError, match="one lab cannot repeat that alone"):
             lab.rerun(HandOverScheduler)
+        with pytest.raises(ConfigError, match="a request changed labs"):
+            [*acts_of(lab, lab.inputs, 0, 9)]
     with left.fork(1) as earlier:
         assert earlier.snapshot().requests[0].num_computed_tokens == 11
     left.rewind(1)

@@ -229,7 +229,7 @@ def _keys(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
 def _of_facts(inputs: object) -> list[RequestSettings]:
     """Read the inputs that a trace's file keeps; the file may hold anything."""
     adds = (
-        [one for one in inputs if isinstance(one, dict) and one.get("do") in ("add", "branch")]
+        [one for one in inputs if isinstance(one, dict) and one.get("do") in ("add", "branch", "receive")]
         if isinstance(inputs, list)
         else []
     )

@@ -100,11 +100,9 @@ def _parts(settings: LabSettings) -> dict[str, Any] | None:
 
 def _input(done: Input) -> dict[str, Any]:
     match done:
-        case ReceiveInput():
-            fact: dict[str, Any] = {"do": "receive", "request_id": done.request_id, "lab": done.lab}
         case AddInput():
             sampling, keys = asdict(done.sampling), dict(done.extra_keys)
-            fact = {"do": "add", "token_ids": list(done.token_ids), "sampling": sampling}
+            fact: dict[str, Any] = {"do": "add", "token_ids": list(done.token_ids), "sampling": sampling}
             fact |= {"cache_salt": done.cache_salt, "extra_keys": keys}
             if done.priority:
                 fact["priority"] = done.priority
@@ -112,6 +110,8 @@ def _input(done: Input) -> dict[str, Any]:
                 fact["images"] = [list(image) for image in done.images]
             if done.leader_id is not None:
                 fact["leader_id"] = done.leader_id
+            if isinstance(done, ReceiveInput):
+                fact |= {"do": "receive", "request_id": done.request_id, "lab": done.lab}
             if isinstance(done, BranchInput):
                 fact |= {"do": "branch", "request_id": done.request_id, "seed": done.seed, "token_id": done.token_id}
         case FillInput():

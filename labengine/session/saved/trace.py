@@ -103,7 +103,8 @@ class Trace(ViewedRecording):
                 "and then call rerun(trust=True)"
             )
         script = self.to_code()
-        if lost := [name for name, value in self.facts["settings"].items() if isinstance(value, dict)]:
+        settings = self.facts["settings"]
+        if lost := [name for name, value in settings.items() if isinstance(value, dict) and "proposer" not in value]:
             warnings.warn(f"repeated without {', '.join(lost)}: to_code() says what the file cannot make", stacklevel=2)
         return run_script(script, self.title)
 

@@ -13,7 +13,11 @@ from labengine.record.files.parsing import INT, TEXT, TraceError, array_of
 FORMAT, VERSION = "labengine stream", 1
 
 _NUMBERS = {tuple(kind): number for number, kind in enumerate(KINDS)}
-_DEFAULTS = {kind.__name__: [f.default for f in fields(kind) if f.default is not MISSING] for kind in EVENT_KINDS}
+_DEFAULTS: dict[str, list[Any]] = {
+    kind.__name__: [[*f.default] if f.default == () else f.default for f in fields(kind) if f.default is not MISSING]
+    for kind in EVENT_KINDS
+}
+"""Per kind, as JSON has them."""
 
 
 @dataclass(frozen=True, slots=True)
