@@ -21,7 +21,7 @@ from differential.vllm_tier import tier_workloads
 from vllm_mixed_workloads import mixed_workload
 from vllm_priority_workloads import priority_workload
 from vllm_scheduler_workloads import scheduler_workload, unread_workload
-from vllm_state_workloads import state_workload
+from vllm_state_workloads import mixed_state_workload
 from vllm_workloads import KINDS, op_workload
 
 Row = dict[str, Any]
@@ -54,7 +54,7 @@ def main() -> int:
             workloads = (op_workload(seed, kind) for seed in range(NUM_WORKLOADS))
             golden.write(f"ops-{kind}", _header(vllm, OP_ROWS), ((w, vllm.run_ops(w)) for w in workloads))
             _report(f"ops-{kind}")
-        states = map(state_workload, range(NUM_WORKLOADS))
+        states = map(mixed_state_workload, range(NUM_WORKLOADS))
         golden.write("states", _header(vllm, STEP_ROWS), ((w, vllm.run_scheduler(w)) for w in states))
         _report("states")
         for name in golden.MIXED_NAMES:

@@ -246,8 +246,8 @@ class StateGroup(KVCacheGroup):
         """Return the table entries for the states that a step leaves which ends after `end` tokens, drafts included.
 
         They are the entry of the last token and those behind it, one after the other; but the state at the end of an
-        entry that has a block goes there, where it can be hit if its token is accepted. Where rejected drafts had led two
-        entries ahead, the last token's entry was left behind, and has no block: the next that has one is it.
+        entry that has a block goes there, where it can be hit if its token is accepted. Where drafts were rejected that
+        had led two entries ahead, the last token's entry was left behind without a block: the next that has one is it.
         """
         table, null_block, size = request.block_tables[self.index], self._pool.null_block, self.block_size
         num_drafts, running = self._num_drafts(request, end), (end - 1) // size

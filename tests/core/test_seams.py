@@ -92,6 +92,7 @@ DECIDES_NO_EVENT = {
     "keeps_states": "says what a kind of layer keeps",
     "describe": "words",
     "num_kept": "asked by the checks alone",
+    "planned": "asked by the finder alone",
     "note": "words",
     "close": "after the last event",
 }

@@ -18,7 +18,7 @@ from labengine.core.state_group import StateGroup
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.core.vllm_states import VllmStateGroup
 from seeds import one_in
-from vllm_state_workloads import state_workload
+from vllm_state_workloads import mixed_state_workload
 
 NUM_WORKLOADS = 200
 
@@ -45,7 +45,7 @@ def test_every_row_of_the_recorded_workloads_is_equal() -> None:
 
 
 def test_the_generator_still_makes_the_workloads_that_were_recorded() -> None:
-    assert [workload for workload, _ in recorded()] == [*map(state_workload, range(NUM_WORKLOADS))]
+    assert [workload for workload, _ in recorded()] == [*map(mixed_state_workload, range(NUM_WORKLOADS))]
 
 
 def test_the_workloads_cover_what_they_are_for() -> None:
@@ -70,6 +70,8 @@ def _met(workload: golden.Row, rows: list[golden.Row]) -> dict[str, bool]:
         "unlike block sizes": len({group["block_size"] for group in workload["groups"]}) > 1,
         "block longer than a step": size > workload["max_num_batched_tokens"],
         "sparse retention": "retention_interval" in workload,
+        "drafts": "speculation" in workload,
+        "hits inside a block": size > workload["hash_block_size"] and "sliding_window" not in kinds,
         "preemption": any(row["preempted"] for row in rows),
         "gap in a table": any(
             0 in table[1:-1] and any(table[: table.index(0, 1)]) for table in tables if len(table) > 2

@@ -16,6 +16,12 @@ Request = dict[str, Any]
 Group = dict[str, Any]
 
 
+def mixed_state_workload(seed: int) -> dict[str, Any]:
+    """One workload of states alone, beside drafts, or with hits inside their blocks: three of each in turn."""
+    make = (state_workload, speculating_state_workload, fine_state_workload)[seed // 3 % 3]
+    return make(seed // 9 * 3 + seed % 3)
+
+
 def state_workload(seed: int) -> dict[str, Any]:
     """One workload that vLLM can bring to its end."""
     rng = Random(f"states {seed}")
@@ -26,7 +32,7 @@ def fine_state_workload(seed: int) -> dict[str, Any]:
     """One workload whose hits may end inside a block of states, some with drafts."""
     rng = Random(f"fine states {seed}")
     workload = _workload(rng, *_fine_groups(rng))
-    workload["num_blocks"] += len(workload["groups"])  # each may need one for a copy
+    workload["num_blocks"] += 2 * len(workload["groups"])  # each may need one for a copy
     return _with_drafts(rng, workload) if rng.random() < 0.4 else workload
 
 
@@ -71,6 +77,8 @@ def _with_drafts(rng: Random, workload: dict[str, Any]) -> dict[str, Any]:
     workload["speculation"]["drafter"] = drafter
     budget, seqs = workload["max_num_batched_tokens"], workload["max_num_seqs"]
     workload["max_num_batched_tokens"] = max(budget, seqs * (2 + num_drafts))
+    if workload["max_num_batched_tokens"] in [group["block_size"] for group in workload["groups"]]:
+        workload["max_num_batched_tokens"] += 1  # a draft model takes one of them: vLLM would never compute a block
     if workload.get("long_prefill_token_threshold", 0) <= num_drafts:  # vLLM fails an assertion
         workload.pop("long_prefill_token_threshold", None)
     for request in workload["requests"]:
@@ -81,6 +89,7 @@ def _with_drafts(rng: Random, workload: dict[str, Any]) -> dict[str, Any]:
         held = -(-longest // group["block_size"])
         scratch = 1 - (-(1 + num_drafts) // group["block_size"]) + num_drafts
         needed += min(held, 2 + num_drafts) + scratch if group["kind"] == "state" else held
+    needed += 2 * len(workload["groups"])
     workload["num_blocks"] = 1 + needed + rng.choice((0, 0, 1, rng.randint(0, needed)))
     return workload
 
