@@ -16,7 +16,7 @@ from check.watched import Watched, watched
 from ctrl_c import press_ctrl_c
 from differential.chance_drafts import ChanceDrafts
 from disturbing import CORE, ENGINE, Countdown, ListenerFailed, SignalPoints, outside_listeners, raise_at_event
-from driving import as_parts
+from driving import MAX_STEPS, as_parts, queues
 from fake_tier import FakeTier, Luck, TierDown
 from labengine import events as ev
 from labengine.config import ConfigError, GroupSpec
@@ -147,10 +147,13 @@ class Episode:
         for request_id in [*engine.requests]:
             if self.rng.random() < 0.5 and request_id in engine.requests:
                 engine.abort(request_id)
-        while not engine.scheduler.is_idle:
+        for _ in range(MAX_STEPS):
+            if engine.scheduler.is_idle:
+                return
             self._step()
             for request_id in self.tier.hanging if self.tier is not None else ():
                 engine.abort(request_id)
+        raise AssertionError(f"it does not end; waiting, running, loading: {queues(engine)}")
 
     def _add(self) -> str:
         size, rng = max(group.block_size for group in self.groups), self.rng
