@@ -195,8 +195,9 @@ class EngineConfig:
     num_drafts: int = 0
     """Tokens guessed by a proposer that a step judges per request, at most; 0 without speculation."""
     drafter: Drafter = "lookup"
-    """What guesses them. Only edition vllm keeps room in the pool for it; labengine's drafters bring their own. "mtp" is
-    several modules, one for each draft; one module that guesses all is an "eagle"."""
+    """What guesses them. Only edition vllm keeps room in the pool for it; labengine's drafters bring their own.
+
+    "mtp" stands for several modules, one for each draft; a single module that guesses all of them is an "eagle"."""
     eagle_groups: tuple[int, ...] = ()
     """Groups in which edition vllm drops the last block of a hit where the drafter is "eagle" or "mtp": those of the
     drafter's own layers. () for all."""
@@ -225,7 +226,7 @@ class EngineConfig:
             is_single_int(index) and 0 <= index < len(self.groups) for index in self.eagle_groups
         ):
             raise ConfigError(
-                f"eagle_groups must be a tuple of group indices below {len(self.groups)}, got {shown(self.eagle_groups)}"
+                f"eagle_groups must be a tuple of indices below {len(self.groups)}, got {shown(self.eagle_groups)}"
             )
         if self.keep_finished is not None:
             _make_int(self, "keep_finished", 0)

@@ -342,6 +342,7 @@ class RequestScheduled(Event):
             "KVCacheManager.needs_tokens_to_allocate",
             "BlockPool.num_free",
             "Scheduler.num_plannable",
+            "Scheduler.num_known",
             "Scheduler.num_affordable_drafts",
             "Scheduler.num_admitted",
             "Scheduler.budget_left",

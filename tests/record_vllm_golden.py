@@ -18,8 +18,9 @@ if __name__ == "__main__":
 from differential import vllm_golden as golden
 from differential.vllm_process import VARIABLE, VERSION, VllmProcess, named_interpreter
 from differential.vllm_tier import tier_workloads
+from vllm_mixed_workloads import mixed_workload
 from vllm_priority_workloads import priority_workload
-from vllm_scheduler_workloads import scheduler_workload, speculating_workload, unread_workload
+from vllm_scheduler_workloads import scheduler_workload, unread_workload
 from vllm_state_workloads import state_workload
 from vllm_workloads import KINDS, op_workload
 
@@ -32,6 +33,12 @@ OP_ROWS = "after each op: what it gave, and the state after it, in the keys of `
 STEP_ROWS = (
     "after each step: scheduled [[request, tokens]], preempted and finished in order; requests {id: [status, tokens, "
     "computed tokens, block tables]}; ref_counts by block; free_queue, next victim first; cached {label: [blocks]}"
+)
+MIXED_ROWS = (
+    "after each step, or each plan and each booking: scheduled [[request, tokens, drafts]], hits [[request, tokens]] "
+    "of the admitted, preempted and finished in order; requests {id: [status, tokens, computed tokens, block tables, "
+    "drafts, [tokens in flight, placeholders, stale tokens]]}; running and waiting in order; ref_counts, free_queue "
+    "and cached"
 )
 TIER_ROWS = STEP_ROWS + "; with an external tier, and 0 computed tokens of requests that wait"
 
@@ -50,9 +57,10 @@ def main() -> int:
         states = map(state_workload, range(NUM_WORKLOADS))
         golden.write("states", _header(vllm, STEP_ROWS), ((w, vllm.run_scheduler(w)) for w in states))
         _report("states")
-        drafting = map(speculating_workload, range(NUM_WORKLOADS))
-        golden.write("speculation", _header(vllm, STEP_ROWS), ((w, vllm.run_scheduler(w)) for w in drafting))
-        _report("speculation")
+        for name in golden.MIXED_NAMES:
+            workloads = (mixed_workload(seed, name) for seed in range(NUM_WORKLOADS))
+            golden.write(name, _header(vllm, MIXED_ROWS), ((w, vllm.run_mixed(w)) for w in workloads))
+            _report(name)
         for name, make in STEP_WORKLOADS.items():
             golden.write(name, _header(vllm, STEP_ROWS), islice(_preempting(vllm, make), NUM_WORKLOADS))
             _report(name)

@@ -89,6 +89,7 @@ NOWHERE = [
     *(ev.BlockPinned(i, 1) for i in (-1, 4)),
     *(ev.BlockUnpinned(i, 0, "tail") for i in (-1, 4)),
     *(ev.BlockCopied(0, i, 0, 0, 0, is_pinned) for i in (-1, 4) for is_pinned in (True, False)),
+    *(ev.BlockMoved(0, 0, 0, index, 3) for index in (-1, 9)),
     *(ev.HashesMoved(0, i) for i in (-1, 4)),
 ]
 

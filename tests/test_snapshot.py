@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import FrozenInstanceError
 
 import pytest
 
+from checkout import ROOT
 from driving import TOKEN_BUDGET_EDITIONS, small_engine
 from labengine.config import SamplingParams
+from labengine.core.proposer import NGram
+from labengine.engine.workload import simulate
 from labengine.record.snapshot import map_key
 from workbench import full, window
 
@@ -130,3 +134,17 @@ def test_keys_of_several_groups_are_distinct() -> None:
     snapshot = engine.snapshot()
     assert sorted(key.split(":")[0] for key in snapshot.prefix_map) == ["0", "0", "1", "1"]
     assert len({key.split(":")[1] for key in snapshot.prefix_map}) == 2, "equal tokens have one hash in all groups"
+
+
+def test_the_contracts_example_has_the_fields_of_a_request_with_priority_and_drafts() -> None:
+    """A prompt 5 6 5, whose next token is 6: a look-up guesses what followed 6 before."""
+    page = (ROOT / "docs" / "contract.md").read_text(encoding="utf-8")
+    example = json.loads(page.split("```json\n")[1].split("```")[0])
+    workload = {"num_blocks": 4, "block_size": 4, "max_num_seqs": 1, "max_num_batched_tokens": 8, "policy": "priority"}
+    request = {"step": 0, "prompt": [5, 6, 5], "max_tokens": 5, "priority": -1}
+    snapshots = simulate(
+        workload | {"requests": [request]},
+        next_token=lambda _, position: 5 + position % 2,
+        speculation=NGram(num_drafts=2, min_ngram=1),
+    )
+    assert snapshots[0].to_dict()["requests"]["0"] == example

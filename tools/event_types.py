@@ -21,6 +21,8 @@ _OWN_FIELDS = {
     "BlockCopied": {"is_pinned"},
 }
 """Fields that keep their defaults in a stream: vLLM has no forks, and the tap does not tell what images there are."""
+MAX_WIDTH = 120
+"""Characters of a line, as the formatters have it."""
 _NAMES: dict[object, str] = {int: "number", str: "string", bytes: "string", bool: "boolean", type(None): "null"}
 
 
@@ -70,6 +72,14 @@ def _fields_of(kind: type[ev.Event]) -> list[str]:
     return [field.name for field in fields(kind) if field.name not in own]
 
 
+def _array(name: str, words: list[str]) -> list[str]:
+    """Return the lines of a field that is an array, in the formatter's way."""
+    line = f"  {name}: [{', '.join(map(json.dumps, words))}],"
+    if len(line) <= MAX_WIDTH:
+        return [line]
+    return [f"  {name}: [", *(f"    {json.dumps(one)}," for one in words), "  ],"]
+
+
 def _constant(name: str) -> str:
     return re.sub("(?<!^)(?=[A-Z])", "_", name).upper()
 
@@ -85,7 +95,7 @@ def browser_source() -> str:
             "",
             "// Kinds of events, each with its fields in the order in which the fold reads them.",
             "export const FIELDS = {",
-            *(f"  {name}: [{', '.join(json.dumps(one) for one in names)}]," for name, names in order.items()),
+            *(line for name, names in order.items() for line in _array(name, names)),
             "} as const;",
             "",
             "// Values of fields that an older recording lacks.",

@@ -15,6 +15,7 @@ from labengine.core.scheduler import Scheduler
 from labengine.core.seams import decider_among
 from labengine.core.step_plan import StepPlan
 from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.core.vllm_speculation import VllmSpeculation, num_read_ahead
 from labengine.record.violation import Violation
 from labengine.record.wording import counted
 
@@ -45,7 +46,7 @@ def judge_idle(plan: StepPlan, stream: Stream, scheduler: Scheduler, parts: Part
         if request is None or request.status is not RequestStatus.RUNNING:
             continue
         needed = _blocks_of_next_token(request, scheduler)
-        if _waits_for_a_boundary(request, num_left, scheduler):
+        if _waits_for_a_boundary(request, num_left, scheduler) or _waits_for_modules(request, num_left, scheduler):
             continue
         if request.num_computed_tokens < request.num_tokens and needed <= num_free:
             yield _idle(request, num_left, needed, num_free, _overtaken_at(request, stream, scheduler), parts)
@@ -87,6 +88,19 @@ def _waits_for_a_boundary(request: Request, num_left: int, scheduler: Scheduler)
         return False
     sizes = (group.block_size for group in scheduler.manager.groups if group.keeps_states)
     return any(start - start % size + size > start + num_left for size in sizes)
+
+
+def _waits_for_modules(request: Request, num_left: int, scheduler: Scheduler) -> bool:
+    """Return True while a chunk could only end among the last tokens of a prompt, which the modules of MTP read ahead.
+
+    Edition vllm waits for a budget that brings the chunk to the prompt's end, or ends it before these tokens.
+    """
+    if not isinstance(scheduler, VllmSpeculation):
+        return False
+    start = request.num_computed_tokens
+    num_tokens = min(num_left, scheduler.longest_chunk(), request.num_tokens - start)
+    num_behind, num_ahead = request.num_tokens - start - num_tokens, num_read_ahead(scheduler.config)
+    return num_behind > 0 and num_behind + num_tokens <= num_ahead
 
 
 def _blocks_of_next_token(request: Request, scheduler: Scheduler) -> int:

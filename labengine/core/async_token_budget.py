@@ -50,7 +50,14 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
         journal: Journal,
     ) -> None:
         super().__init__(config, manager, external, waiting, hooks, journal)
+        self.unbooked: tuple[StepPlan, Sequence[int]] | None = None
+        """The step that ran last, and what it sampled, where `update` books; None when all steps are booked."""
         self._ahead: dict[int, Unbooked] = {}
+
+    @property
+    def is_idle(self) -> bool:
+        """True when nothing waits, nothing runs, and every step is booked."""
+        return self.unbooked is None and super().is_idle
 
     def refuse_what_it_lacks(self, config: EngineConfig, connector: Connector | None) -> None:
         """Raise ConfigError for an external tier, whose loads and saves follow booked steps, and for a look-up."""
@@ -107,12 +114,9 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
         if num_drafts > len(request.drafts):  # padded
             self.set_drafts(request, (UNKNOWN_TOKEN,) * num_drafts)
         is_decode = samples and num_tokens == 1 + num_drafts and num_known > request.num_prompt_tokens
-        for name, value in (
-            ("status", status),
-            ("is_prefilling", not samples),
-            ("drafts", request.drafts[:num_drafts]),
-        ):
-            self._set(request, name, value)
+        self._set(request, "status", status)
+        self._set(request, "is_prefilling", not samples)
+        self._set(request, "drafts", request.drafts[:num_drafts])  # those without room in this step are dropped
         if RequestScheduled in self._hooks:
             self._hooks.emit(
                 RequestScheduled(request.request_id, start, num_tokens, not is_decode, status.value, num_drafts)
@@ -133,7 +137,12 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
     def _token_ids(self, request: Request, start: int, end: int) -> tuple[int, ...]:
         """Return the tokens of positions [start, end), UNKNOWN_TOKEN for those that the worker alone knows."""
         known = request.token_ids[start:end]
-        return (*known, *[UNKNOWN_TOKEN] * (end - start - len(known)))
+        return (*known, *[self._unbooked_token(request)] * (end - start - len(known)))
+
+    def _unbooked_token(self, request: Request) -> int:
+        plan, sampled = self.unbooked or (StepPlan(()), ())
+        tokens = zip(plan.sampling, sampled, strict=False)
+        return next((token for part, token in tokens if part.request_id == request.request_id), UNKNOWN_TOKEN)
 
     def take_blocks(self, victim: Request) -> None:
         """Free a request's blocks. The steps that are under way still deliver their tokens, and nothing else."""
@@ -142,6 +151,18 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
         self._set_ahead(victim.request_id, Unbooked(num_tokens, 0, num_tokens))
 
     # -- booking -------------------------------------------------------------------------------------------------------
+
+    def update(self, plan: StepPlan, sampled: Sequence[int]) -> tuple[int, ...]:
+        """Keep this step's tokens, and book the step before: for a model that runs a step at once, without drafts.
+
+        Raises ConfigError with drafts: where a step's tokens stand is known when the one before is booked.
+        """
+        if self.config.num_drafts:
+            raise ConfigError("edition vllm-async runs no model with speculation: use edition 'vllm'")
+        before = self.unbooked
+        self._journal.record((setattr, self, "unbooked", before))
+        self.unbooked = (plan, tuple(sampled)) if plan.scheduled else None
+        return self.book(before[0], [(token_id,) for token_id in before[1]]) if before else ()
 
     def book(self, plan: StepPlan, sampled: Sequence[Sequence[int]]) -> tuple[int, ...]:
         """Book a computed step, request by request; a request that has ended meanwhile is passed over. Returns the ids

@@ -115,7 +115,7 @@ class KVCacheGroup:
     def ends_of_prompt(self, request: Request) -> tuple[int, ...]:
         """Return where hits of an equal prompt end, and with a dropped block also those of a longer one."""
         size, num_prompt = self._config.scheduler_block_size, request.num_prompt_tokens
-        if not self.drops_last_block:
+        if not self._config.drops_hit_blocks:
             return (num_prompt - 1,)
         return max(0, (num_prompt - 1) // size * size - size), max(0, num_prompt // size * size - size)
 

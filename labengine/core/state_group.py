@@ -71,7 +71,7 @@ class StateGroup(KVCacheGroup):
 
     def last_hit_end(self, num_tokens: int, unit: int) -> int:
         """Return where a hit of an equal text ends, if hits end at multiples of `unit` tokens."""
-        if self.drops_last_block:  # that of attention, with which states agree
+        if self._config.drops_hit_blocks:  # in groups of attention, with which states agree
             return max(0, num_tokens // unit * unit - unit)
         return (num_tokens - 1) // unit * unit
 

@@ -33,6 +33,12 @@ class VllmSpeculation(TokenBudgetScheduler):
                 f"{1 + config.num_drafts} tokens of a padded decode, for which vLLM 0.32 fails an assertion: give a "
                 "larger one, or edition 'labengine'"
             )
+        if num_read_ahead(config) > 1 and any(group.kind == "state" for group in config.groups):
+            raise ConfigError(
+                "several modules of MTP beside state groups: with a small budget a request may wait for ever in vLLM "
+                "0.32, which ends a chunk with a state's block, and then before the tokens that the modules read; use "
+                "drafter 'eagle', or edition 'labengine'"
+            )
         largest = max((group.block_size for group in config.groups if group.kind == "state"), default=0)
         if config.num_drafts and config.drafter == "draft_model" and largest == config.max_num_batched_tokens:
             raise ConfigError(
@@ -41,8 +47,8 @@ class VllmSpeculation(TokenBudgetScheduler):
             )
         if config.drafter == "mtp" and config.num_drafts > config.scheduler_block_size:
             raise ConfigError(
-                f"num_drafts={config.num_drafts}: several modules of MTP read so many tokens ahead, and the block of "
-                f"{config.scheduler_block_size} tokens that a hit drops has to hold them: use larger blocks or fewer drafts"
+                f"num_drafts={config.num_drafts}: the modules of MTP read so many tokens ahead, and what a hit drops, "
+                f"{config.scheduler_block_size} tokens, has to hold them: use larger blocks or fewer drafts"
             )
 
     @property
@@ -179,8 +185,8 @@ def num_read_ahead(config: EngineConfig) -> int:
 class VllmPrefixLookup(PrefixLookup):
     """With EAGLE a group drops the last block that it finds: the head needs hidden states of the tokens before.
 
-    Of several groups each that drops one looks one block past the length that the others accept, and drops that block. Source: vLLM's
-    HybridKVCacheCoordinator.find_longest_cache_hit (0.32).
+    Of several groups each that drops one looks one block past the length that the others accept, and drops that block.
+    Source: vLLM's HybridKVCacheCoordinator.find_longest_cache_hit (0.32).
     """
 
     def longest_hit(self, request: Request, max_tokens: int) -> Hit:

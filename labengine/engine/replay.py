@@ -1,7 +1,7 @@
 """Replay of single operations on the KV-cache manager, to compare it with vLLM's operation by operation.
 
 A workload is {num_blocks, block_size, groups?, retention_interval?, ops: [{op: add|lookup|allocate|append|free|preempt|
-reset|evict, req?, ...}]}; see docs/contract.md. All operations are checked before the first is executed.
+reset|evict|step, req?, ...}]}; see docs/contract.md. All operations are checked before the first is executed.
 The scheduler plays no part.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from itertools import count
 from typing import Any, cast
 
 from labengine.config import ConfigError, EngineConfig, SamplingParams, as_int, checked_text, checked_token_ids
@@ -19,7 +20,7 @@ from labengine.core.prefill_first import PrefillFirstScheduler
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.core.vllm_speculation import VllmSpeculationManager
-from labengine.engine.workload import group_specs
+from labengine.engine.workload import eagle_groups, group_specs
 from labengine.record.hooks import Hooks
 
 Operation = Mapping[str, Any]  # of a JSON file
@@ -33,6 +34,7 @@ _FIELDS: dict[str, tuple[set[str], set[str]]] = {
     "preempt": ({"req"}, set()),
     "reset": (set(), set()),
     "evict": ({"blocks"}, set()),
+    "step": (set(), set()),
 }
 """Per operation: the fields it must have, and those it may have."""
 
@@ -128,6 +130,8 @@ def replay(workload: Mapping[str, Any], edition: str | Parts = "vllm", hooks: Ho
     if issubclass(parts.scheduler, PrefillFirstScheduler):
         raise ConfigError(f"edition {parts.name} allocates whole prompts; replay needs one that goes chunk by chunk")
     operations = checked_operations(workload)
+    if eagle_groups(workload) and not workload.get("eagle"):
+        raise ConfigError('groups are marked for EAGLE, and the workload is without it: add "eagle": true')
     looks_ahead = workload.get("eagle") or any(op.get("lookahead") for op in operations)
     if looks_ahead and not issubclass(parts.kv_cache_manager, VllmSpeculationManager):
         raise ConfigError(f"eagle, lookahead: edition {parts.name} keeps no slots for drafts in its pool; use vllm")
@@ -150,11 +154,13 @@ class Replay:
             retention_interval=workload.get("retention_interval"),
             num_drafts=1 if workload.get("eagle") else 0,
             drafter="eagle" if workload.get("eagle") else "lookup",
+            eagle_groups=eagle_groups(workload),
             max_model_len=workload.get("max_model_len") or 0,
         )
         self.config = config
         self.manager = parts.assemble(config, hooks, Journal()).manager
         self.requests: dict[str, Request] = {}
+        self._ids = count()
         self._labels: dict[bytes, str] = {}
         self._operations: dict[str, Callable[[Any], Row]] = {
             "add": self._add,
@@ -165,6 +171,7 @@ class Replay:
             "preempt": self._preempt,
             "reset": lambda op: {"ok": self.manager.reset_prefix_cache()},
             "evict": self._evict,
+            "step": self._step,
         }
 
     def do(self, op: Mapping[str, Any]) -> Row:
@@ -176,7 +183,7 @@ class Replay:
     def _add(self, op: Mapping[str, Any]) -> Row:
         extra_keys = (("cache_salt", op["salt"]),) if op.get("salt") else ()
         sampling = SamplingParams(max_tokens=10_000)
-        request = Request(len(self.requests), list(op["tokens"]), sampling, 0, len(self.config.groups), extra_keys)
+        request = Request(next(self._ids), list(op["tokens"]), sampling, 0, len(self.config.groups), extra_keys)
         self.requests[op["req"]] = request
         self._learn(request)
         return {}
@@ -228,6 +235,7 @@ class Replay:
             return {"ok": False, "new_blocks": None}
         request.is_loading = False
         request.num_computed_tokens = end
+        self.manager.take_copies()  # made at once: nothing is computed here
         return {"ok": True, "new_blocks": self._new_blocks(request, hit, end - num_new, before)}
 
     def _new_blocks(self, request: Request, hit: Hit | None, num_computed: int, before: list[int]) -> list[list[int]]:
@@ -250,6 +258,10 @@ class Replay:
 
     def _evict(self, op: Mapping[str, Any]) -> Row:
         self.manager.pool.evict_cached(op["blocks"], "distrusted")
+        return {}
+
+    def _step(self, op: Mapping[str, Any]) -> Row:
+        self.manager.begin_step()
         return {}
 
     # -- the state -----------------------------------------------------------------------------------------------------

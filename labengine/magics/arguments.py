@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
 
+from labengine.config import shown
 from labengine.core.proposer import NGram, Proposer
 from labengine.magics.table import LineReader, argument
 from labengine.record.wording import request_name
@@ -15,11 +16,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+MAX_DIGITS = 18
+"""Of a number in a command: Python refuses to read one of 4,301 digits."""
+
+
+def whole_number(text: str) -> int | None:
+    """Return the number >= 0 that a text is; None for another text, and for one of more than MAX_DIGITS digits."""
+    return int(text) if text.isdecimal() and len(text) <= MAX_DIGITS else None
+
+
 def positive_int(text: str) -> int:
     """Convert an argument to an integer >= 1. Raises argparse's error for other texts."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1")
-    return int(text)
+    number = whole_number(text)
+    if not number:
+        limit = f" of at most {MAX_DIGITS} digits" if len(text) > MAX_DIGITS else ""
+        raise argparse.ArgumentTypeError(f"{shown(text)} is no whole number from 1{limit}")
+    return number
 
 
 def block_count(text: str) -> int | str:
@@ -27,7 +39,7 @@ def block_count(text: str) -> int | str:
     try:
         return text if text == "auto" else int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor auto") from None
+        raise argparse.ArgumentTypeError(f"{shown(text)} is neither a number nor auto") from None
 
 
 CHECK_MODES = ("on", "stop", "off")
@@ -50,36 +62,42 @@ def proposer_of(guesser: str, num_drafts: int | None) -> Proposer:
     name, is_layers, num_layers = guesser.partition("=")
     if not is_layers:
         return DraftModel(num_drafts, model=guesser)
-    if name != "layers" or not num_layers.isdecimal():
-        raise UsageError(f"--speculation takes ngram, layers=8, or a model; got {guesser!r}")
-    return DraftModel(num_drafts, num_layers=int(num_layers))
+    number = whole_number(num_layers)
+    if name != "layers" or number is None:
+        raise UsageError(f"--speculation takes ngram, layers=8, or a model; got {shown(guesser)}")
+    return DraftModel(num_drafts, num_layers=number)
 
 
 def step_or_crash(text: str) -> int | str:
     """Convert an argument to the number of a step, or return "crash"."""
-    if text == "crash" or text.isdecimal():
-        return text if text == "crash" else int(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is neither the number of a step nor crash")
+    number = whole_number(text)
+    if text == "crash":
+        return text
+    if number is None:
+        raise argparse.ArgumentTypeError(f"{shown(text)} is neither the number of a step nor crash")
+    return number
 
 
 def step_or_event(text: str) -> int | str | tuple[int, int]:
     """Convert an argument to a moment: a step, STEP:EVENT (an event inside it, counted from 0), or "crash"."""
     if text == "crash":
         return text
-    step, colon, event = text.partition(":")
-    if not step.isdecimal() or not (event.isdecimal() if colon else True):
+    before, colon, after = text.partition(":")
+    step, event = whole_number(before), whole_number(after)
+    if step is None or (colon and event is None):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is neither a step, such as 2, nor an event inside one, such as 2:5, nor crash"
+            f"{shown(text)} is neither a step, such as 2, nor an event inside one, such as 2:5, nor crash"
         )
-    return (int(step), int(event)) if colon else int(step)
+    return step if event is None else (step, event)
 
 
 def request_id_of(text: str, known: Iterable[int]) -> int:
     """Return the id of a request given by id (0, 1 ...) or name (A, B ...). Raises UsageError for an unknown one."""
     names = {request_name(request_id): request_id for request_id in known}
-    request_id = int(text) if text.isdecimal() else names.get(text.upper(), -1)
+    number = whole_number(text)
+    request_id = names.get(text.upper(), -1) if number is None else number
     if request_id not in names.values():
-        raise UsageError(f"there is no request {text}; known are {', '.join(names) or 'none yet'}")
+        raise UsageError(f"there is no request {text[:80]}; known are {', '.join(names) or 'none yet'}")
     return request_id
 
 

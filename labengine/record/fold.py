@@ -45,6 +45,8 @@ class RequestFold:
     drafts: tuple[int, ...] = ()
     first_beam: int | None = None
     """The first request of the beam search that it is in."""
+    images: tuple[tuple[int, int, str], ...] = ()
+    """(position, length, identifier) of each image behind placeholder tokens, in order."""
 
     def copy(self) -> RequestFold:
         """Return an independent copy."""
@@ -249,6 +251,7 @@ class Fold:
         request = RequestFold("waiting", tokens, num_prompt, 0, tables, event.priority)
         if event.num_beams > 1:
             request.first_beam = event.request_id if event.from_request_id is None else event.from_request_id
+        request.images = event.images
         self.requests[event.request_id] = request
         self.changes.requests.add(event.request_id)
 

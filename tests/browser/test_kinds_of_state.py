@@ -124,5 +124,23 @@ def test_priorities_and_places_in_the_queue_are_not_cut(browser: Browser, tmp_pa
     with shown(browser, lab, tmp_path, width) as page:
         said = facts(page)
         assert said[0] == "priority 5 (2nd in the queue) · 0 of 6 computed"
-        assert said[1].startswith("7 of 8 computed") and said[2] == "priority 3 (next in the queue) · 0 of 6 computed"
+        assert (
+            said[1].startswith("priority 0 · 7 of 8 computed")
+            and said[2] == "priority 3 (next in the queue) · 0 of 6 computed"
+        )
         assert page.page.locator(".le-tables-facts").evaluate_all(CUT) == []
+
+
+def test_an_image_is_named_at_its_first_placeholder_and_is_another_content(browser: Browser, tmp_path: Path) -> None:
+    lab = Lab("simulated", num_blocks=16, block_size=4)
+    for name in ("cat.png", "<b>dog</b>"):
+        lab.add(token_ids=[1, 2, 3, *[99] * 6, 4, 5, 6], images={3: (name, 6)}, max_tokens=4)
+    lab.step(1)
+    with shown(browser, lab, tmp_path) as page:
+        for fold in page.page.locator(".le-tables-fold").all():
+            fold.click()
+        page.page.evaluate(FRAME)
+        slots = page.page.locator(".le-tables-row:nth-child(2) .le-tok").all_inner_texts()
+        assert slots[:12] == ["1", "2", "3", "▦ <b>dog</b>", "▦", "▦", "▦", "▦", "▦", "4", "5", "6"]
+        letters = page.page.locator(".le-tables-row .le-bead-letter").all_inner_texts()
+        assert letters == ["p", "q", "r", "s", "t", "u"]

@@ -84,7 +84,7 @@ def _num_loaded(workload: Row, number: int) -> int:
 
 def _has_foreign_keys(workload: Row) -> bool:
     """Return True if a workload has a setting that no other departure accounts for."""
-    found = set(workload) - KEYS - {"drafts", "reset_running_requests"}
+    found = set(workload) - KEYS - {"reset_running_requests"}
     found |= {key for request in workload.get("requests", ()) for key in request} - REQUEST_KEYS
     found |= {key for op in workload.get("ops", ()) for key in op} - OP_KEYS
     found |= set(_tier(workload)) - TIER_KEYS - {"send", "pinning", "defer", "failing"}
@@ -153,10 +153,6 @@ def _hits_inside_states(workload: Row) -> bool:
     return has_larger and all(group.kind != "sliding_window" or group.block_size == link for group in groups)
 
 
-def _drafts(workload: Row) -> bool:
-    return "drafts" in workload
-
-
 def _ops(workload: Row) -> Iterator[Row]:
     yield from workload.get("ops", ())
 
@@ -201,7 +197,7 @@ DEPARTURES = (
         ("vllm-57104",),
     ),
     Departure(
-        "priorities, with a tier",
+        "late loads, with priorities",
         "a request whose KV has arrived waits where its priority puts it",
         "those that hold blocks come before all others",
         lambda workload: _has_late_loads(workload) and workload.get("policy") == "priority",
@@ -241,10 +237,10 @@ DEPARTURES = (
         bridge="`skips` is overridden",
     ),
     Departure(
-        "drafts, but for those of one scheduler without a tier",
-        "none: `vllm-async` and a tier refuse them",
-        "speculative decoding takes slots ahead",
-        _drafts,
+        "late loads, with drafts",
+        "takes what a load needs",
+        "leaves the blocks of a decode with its drafts free beside a load",
+        lambda workload: _has_late_loads(workload) and "speculation" in workload,
         ("vllm-57104",),
     ),
     Departure(

@@ -61,6 +61,23 @@ def test_vllm_conforms_in_a_thousand_workloads(vllm: VllmProcess, tmp_path: Path
     assert found["vllm"] + found["vllm-async"] == NUM_SWEEP_WORKLOADS
 
 
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", vllm_streams.RECORDED_KINDS)
+def test_vllm_conforms_with_drafts_priorities_and_states(kind: str, vllm: VllmProcess, tmp_path: Path) -> None:
+    """Where priorities leave hashes of blocks that were never computed, both do the same: scenario vllm-43569."""
+    found, path = Counter[str](), tmp_path / "run.labstream"
+    for seed in range(600, 600 + NUM_WORKLOADS):
+        items = vllm.run_tapped(vllm_streams.kinds_workload(kind, seed))
+        path.write_bytes(b"".join(line + b"\n" for line in vllm_streams.lines_of(items)))
+        result = labengine.conform(path)
+        assert result.difference is None and not result.why_unjudged, f"{kind} {seed}: {result!r}"
+        assert not result.violations or "priority" in result.edition, f"{kind} {seed}: {result!r}"
+        found[result.edition] += 1
+        found["breaks a rule"] += bool(result.violations)
+    print(f"{NUM_WORKLOADS} workloads of {kind}: {dict(found)}")
+    assert len(found) > 2
+
+
 @pytest.mark.parametrize("name", vllm_streams.BROKEN_RUNS)
 def test_broken_copies_differ(name: str, vllm: VllmProcess, tmp_path: Path) -> None:
     found = judged(vllm, range(1, 1 + NUM_BROKEN), tmp_path, name)

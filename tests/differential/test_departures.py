@@ -45,7 +45,7 @@ def test_every_scenario_of_the_list_exists_and_is_about_vllm() -> None:
 # -- the comparison ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [*vllm_golden.NAMES, "tier"])
+@pytest.mark.parametrize("name", [*vllm_golden.NAMES, *vllm_golden.MIXED_NAMES, "tier"])
 def test_no_recorded_workload_asks_for_a_departure(name: str) -> None:
     assert {one for workload, _ in vllm_golden.read(name) for one in departures_of(workload)} == set()
 
@@ -78,17 +78,14 @@ ASKING: dict[str, list[Row]] = {
     "a step in flight, with a tier": [TIER | {"async": True}, with_tier(defer=True)],
     "a request that the pool cannot hold": [PLAIN | {"num_blocks": 2}],
     "late loads that contend for blocks": [DEPARTING[0]],
-    "priorities, with a tier": [TIER | {"policy": "priority"}],
+    "late loads, with priorities": [TIER | {"policy": "priority"}],
     "late loads that have landed": [*DEPARTING[1:4]],
     "a load that fails": [with_tier(failing=1)],
     "how much a tier brings": [
         DEPARTING[4],
         TWO_EQUAL_LOADS | {"requests": [FIRST], "tier": {"delay": 0, "tokens": {"0": 6}, "again": {}}},
     ],
-    "drafts, but for those of one scheduler without a tier": [
-        PLAIN | {"drafts": 1},
-        PLAIN | {"async": True, "speculation": {"num_drafts": 1, "alphabet": 2}},
-    ],
+    "late loads, with drafts": [TIER | {"speculation": {"num_drafts": 1, "alphabet": 2}}],
     "a hit inside a state's block": [
         PLAIN
         | {"hash_block_size": 4, "groups": [{"kind": "full", "block_size": 4}, {"kind": "state", "block_size": 8}]}
@@ -97,6 +94,7 @@ ASKING: dict[str, list[Row]] = {
     "`max_model_len`": [PLAIN | {"num_blocks": 99_999, "requests": [FIRST | {"max_tokens": 8192}]}],
     "other settings and inputs": [
         PLAIN | {"pipeline_parallel_size": 2},
+        PLAIN | {"drafts": 1},
         PLAIN | {"requests": [FIRST | {"lora": "a"}]},
         OPS | {"enable_caching": False},
         with_tier(evicts=True),

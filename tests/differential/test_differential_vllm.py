@@ -11,21 +11,25 @@ from typing import Any
 
 import pytest
 
+import vllm_mixed_workloads
 from differential import vllm_tier
 from differential.vllm_comparison import first_difference, rows_of_replay, rows_of_simulate
 from differential.vllm_encounters import met_by_ops, met_by_steps, workloads_meeting
+from differential.vllm_mixed import rows_of_mixed
+from differential.vllm_mixed_encounters import met_by_mixed
 from differential.vllm_process import VARIABLE, VERSION, VllmProcess, named_interpreter
 from differential.vllm_tier import DEPARTING, rows_with_tier, tier_workloads
 from vllm_priority_workloads import priority_workload
-from vllm_scheduler_workloads import scheduler_workload, speculating_workload, unread_workload
+from vllm_scheduler_workloads import scheduler_workload, unread_workload
 from vllm_state_workloads import state_workload
-from vllm_workloads import KINDS, looking_ahead, op_workload
+from vllm_workloads import KINDS, looking_ahead, op_workload, with_states
 
 NUM_OP_WORKLOADS = 2000
 NUM_PREEMPTING_WORKLOADS = 500
 NUM_TIER_WORKLOADS = 2000
 NUM_STATE_WORKLOADS = 500
-NUM_SPECULATING_WORKLOADS = 1500
+NUM_AHEAD_WORKLOADS = 1500
+NUM_MIXED_WORKLOADS = 2000
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +58,17 @@ def test_every_op_is_equal(vllm: VllmProcess, kind: str) -> None:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_op_that_looks_ahead_is_equal(vllm: VllmProcess, kind: str) -> None:
-    for seed in range(NUM_SPECULATING_WORKLOADS):
+    for seed in range(NUM_AHEAD_WORKLOADS):
         workload = looking_ahead(op_workload(seed, kind), seed)
+        difference = first_difference(vllm.run_ops(workload), rows_of_replay(workload))
+        assert difference is None, f"workload {seed}: {difference}\n{workload}"
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_op_with_states_and_marked_groups_is_equal(vllm: VllmProcess, kind: str) -> None:
+    for seed in range(NUM_AHEAD_WORKLOADS):
+        workload = with_states(op_workload(seed, kind), seed)
         difference = first_difference(vllm.run_ops(workload), rows_of_replay(workload))
         assert difference is None, f"workload {seed}: {difference}\n{workload}"
 
@@ -89,16 +102,18 @@ def test_every_step_with_states_is_equal(vllm: VllmProcess) -> None:
     print(f"{NUM_STATE_WORKLOADS} workloads with states, {num_steps} steps, equal after each")
 
 
-def test_every_step_with_drafts_is_equal(vllm: VllmProcess) -> None:
-    num_steps, met = 0, []
-    for seed in range(NUM_SPECULATING_WORKLOADS):
-        workload = speculating_workload(seed)
-        rows = vllm.run_scheduler(workload)
-        difference = first_difference(rows, rows_of_simulate(workload))
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kind", vllm_mixed_workloads.KINDS)
+def test_every_step_of_what_is_mixed_is_equal(vllm: VllmProcess, kind: str) -> None:
+    num_rows, met = 0, []
+    for seed in range(NUM_MIXED_WORKLOADS):
+        workload = vllm_mixed_workloads.mixed_workload(seed, kind)
+        rows = vllm.run_mixed(workload)
+        difference = first_difference(rows, rows_of_mixed(workload))
         assert difference is None, f"workload {seed}: {difference}\n{workload}"
-        met.append(met_by_steps(workload, rows))
-        num_steps += len(rows)
-    print(f"{len(met)} workloads with drafts, {num_steps} steps, equal after each; met {dict(workloads_meeting(met))}")
+        met.append(met_by_mixed(workload, rows))
+        num_rows += len(rows)
+    print(f"{kind}: {len(met)} workloads, {num_rows} rows, all equal; met {dict(workloads_meeting(met))}")
 
 
 @pytest.mark.timeout(1800)

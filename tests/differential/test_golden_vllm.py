@@ -36,7 +36,7 @@ from labengine.core.vllm_scheduler import VllmScheduler
 from labengine.core.waiting_queue import PriorityQueue, WaitingQueue
 from seeds import one_in
 from vllm_priority_workloads import priority_workload
-from vllm_scheduler_workloads import scheduler_workload, speculating_workload, unread_workload
+from vllm_scheduler_workloads import scheduler_workload, unread_workload
 from vllm_workloads import KINDS, op_workload
 
 RUNS: dict[str, Callable[[golden.Row, str | Parts], list[golden.Row]]] = {
@@ -44,7 +44,6 @@ RUNS: dict[str, Callable[[golden.Row, str | Parts], list[golden.Row]]] = {
     "ops-hybrid": rows_of_replay,
     "scheduler": rows_of_simulate,
     "priority": rows_of_simulate,
-    "speculation": rows_of_simulate,
     "unread": rows_of_simulate,
 }
 STEP_WORKLOADS = {"scheduler": scheduler_workload, "priority": priority_workload, "unread": unread_workload}
@@ -86,10 +85,6 @@ def test_every_row_of_the_recorded_workloads_is_equal(name: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_generator_still_makes_the_ops_that_were_recorded(kind: str) -> None:
     assert [workload for workload, _ in recorded(f"ops-{kind}")] == [op_workload(seed, kind) for seed in range(200)]
-
-
-def test_the_generator_still_makes_the_workloads_with_drafts_that_were_recorded() -> None:
-    assert [workload for workload, _ in recorded("speculation")] == [speculating_workload(seed) for seed in range(200)]
 
 
 @pytest.mark.parametrize("name", STEP_WORKLOADS)

@@ -95,6 +95,18 @@ def test_the_fold_equals_vllm_with_a_connector_in_five_hundred_workloads(vllm: V
     compare_with_connector(vllm, range(2000, 2500))
 
 
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", vllm_streams.RECORDED_KINDS)
+def test_the_fold_equals_vllm_with_drafts_priorities_and_states(kind: str, vllm: VllmProcess) -> None:
+    """Tables, ref counts, queue, map, tokens and drafts after each update, synchronous and asynchronous."""
+    if not vllm.version.startswith(VERSION + "."):
+        pytest.skip(f"tried on vLLM {VERSION}")
+    for seed in range(500, 500 + NUM_WORKLOADS):
+        workload, run = vllm_streams.kinds_workload(kind, seed), TappedRun()
+        difference = run.take(vllm.run_tapped(workload))
+        assert difference is None, f"{kind} {seed}: {difference}\n{workload}"
+
+
 def test_the_fold_equals_vllm_with_speculative_tokens(vllm: VllmProcess) -> None:
     """Rejected ones are scheduled, and not computed: their slots are written again."""
     num_taken_back = 0
@@ -125,6 +137,7 @@ def test_the_recorded_streams_are_what_vllm_does_now(vllm: VllmProcess) -> None:
     if not vllm.version.startswith(VERSION + "."):
         pytest.skip(f"the streams are of vLLM {VERSION}")
     connected = vllm_streams.read(vllm_streams.CONNECTOR_PATH)
-    for workload, items in (*islice(vllm_streams.read(), 4), *islice(connected, 4)):
+    kinds = vllm_streams.read(vllm_streams.KINDS_PATH)
+    for workload, items in (*islice(vllm_streams.read(), 4), *islice(connected, 4), *islice(kinds, 0, None, 4)):
         now = [vllm_streams.timeless(item) for item in vllm.run_tapped(workload)]
         assert json.loads(json.dumps(now)) == items

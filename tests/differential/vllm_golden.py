@@ -21,8 +21,12 @@ from vllm_scheduler_workloads import next_token
 
 FOLDER = Path(__file__).resolve().parent.parent / "golden"
 
-NAMES = ("ops-full", "ops-hybrid", "scheduler", "priority", "speculation", "unread")
-"""Kinds without an external tier; "tier" has one, and "states" has state groups: they have tests of their own."""
+NAMES = ("ops-full", "ops-hybrid", "scheduler", "priority", "unread")
+"""Kinds with one thing at a time; "tier" has an external tier, "states" has state groups, and MIXED_NAMES have drafts
+and steps in flight: they have tests of their own."""
+
+MIXED_NAMES = ("forks", "speculation", "mixed")
+"""Kinds of vllm_mixed_workloads that are recorded."""
 
 Row = dict[str, Any]
 

@@ -15,9 +15,9 @@ from labengine.core.editions import VLLM, VLLM_ASYNC, VllmPriorityQueue
 from labengine.core.journal import Journal
 from labengine.core.parts import Parts
 from labengine.core.request import Request, RequestStatus
-from labengine.core.scheduler import Scheduler
 from labengine.core.state import take_snapshot
 from labengine.core.step_plan import ScheduledRequest, StepPlan
+from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.engine.engine import Engine
 from labengine.engine.simulated import SimulatedRunner
 from labengine.engine.workload import eagle_groups, group_specs
@@ -84,7 +84,7 @@ def parts_of(workload: Row, edition: Parts) -> Parts:
 class MixedRun:
     """One workload under way; a subclass takes its steps."""
 
-    scheduler: Scheduler
+    scheduler: TokenBudgetScheduler
 
     def __init__(self, workload: Row) -> None:
         self.rows: list[Row] = []
@@ -117,6 +117,12 @@ class MixedRun:
     def end(self, number: int) -> None:
         """Abort an open request."""
         raise NotImplementedError
+
+    def sampling(self, number: int) -> SamplingParams:
+        """Return how a request samples."""
+        wanted = self.workload["requests"][number]
+        skips = wanted.get("skip_reading_prefix_cache", False)
+        return SamplingParams(wanted["max_tokens"], ignore_eos=True, skip_reading_prefix_cache=skips)
 
     def snapshot(self) -> Snapshot:
         """Return what the core holds."""
@@ -178,6 +184,7 @@ class SyncRun(MixedRun):
         tier = SpecifiedTier(workload["tier"]) if workload.get("tier") else None
         parts, runner = parts or parts_of(workload, VLLM), SimulatedRunner(self.token_at)
         self.engine = Engine(config_of(workload), runner, parts, self.hooks, tier, proposer=self.drafts)
+        assert isinstance(self.engine.scheduler, TokenBudgetScheduler)
         self.scheduler = self.engine.scheduler
 
     @property
@@ -188,7 +195,7 @@ class SyncRun(MixedRun):
     def add(self, number: int) -> None:
         """Queue a request, or a further answer to the prompt of its leader."""
         wanted = self.workload["requests"][number]
-        sampling = SamplingParams(max_tokens=wanted["max_tokens"], ignore_eos=True)
+        sampling = self.sampling(number)
         priority = wanted.get("priority", 0)
         request = self.engine.new_request(number, list(wanted["prompt"]), sampling, wanted.get("salt"), (), priority)
         request.arrival = wanted.get("arrival", number)
@@ -229,7 +236,7 @@ class AsyncRun(MixedRun):
         """Queue a request, or a further answer to the prompt of its leader."""
         wanted = self.workload["requests"][number]
         keys = (("cache_salt", wanted["salt"]),) if wanted.get("salt") else ()
-        sampling, num_groups = SamplingParams(max_tokens=wanted["max_tokens"]), len(self.workload["groups"])
+        sampling, num_groups = self.sampling(number), len(self.workload["groups"])
         request = Request(number, list(wanted["prompt"]), sampling, 0, num_groups, keys, wanted.get("priority", 0))
         request.arrival = wanted.get("arrival", number)
         if "leader" in wanted:

@@ -3,8 +3,8 @@
     cd tests && PYTHON_WITH_VLLM -m differential.vllm_upstream
 
 One JSON line in, one out: first {"vllm": version}, then for {"ops": workload}, {"scheduler": workload},
-{"mixed": workload}, {"tap": workload} or {"kv_events": workload} either {"results": [...]} or {"error": text}. Importing vLLM takes some
-seconds, so one process serves many workloads.
+{"mixed": workload}, {"tap": workload} or {"kv_events": workload} either {"results": [...]} or {"error": text}.
+Importing vLLM takes some seconds, so one process serves many workloads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Complete workloads on vLLM's schedulers, with all that may be mixed, without a model. Runs where vLLM is installed.
 
-A workload has the keys of vllm_upstream_scheduler, and `async`, `aborts` [[clock, request, "update"?]] (before a step, or
-between a step and its booking); a request may have a `leader`: they are answers to one prompt. A row, see `MixedRun.row`.
+A workload has the keys of vllm_upstream_scheduler, and `async`, `aborts` [[clock, request, "update"?]] (before a step,
+or between a step and its booking); a request with a `leader` is another answer to its prompt. A row, see
+`MixedRun.state`.
 """
 
 from __future__ import annotations
@@ -89,14 +90,10 @@ class MixedRun(Run):
         ids = plan.num_scheduled_tokens
         samples = [not self.requests[name].is_prefill_chunk for name in ids]
         self._in_flight.append((plan, samples, set(ids) - before))
-        hits = [hit for hit in dict((hit[0], hit) for hit in self._hits).values() if str(hit[0]) in ids]
-        decided = {
-            "scheduled": [
-                [int(name), num, len(plan.scheduled_spec_decode_tokens.get(name, ()))] for name, num in ids.items()
-            ],
-            "preempted": list(self.preempted),
-            "hits": hits,
-        }
+        hits = [hit for hit in {hit[0]: hit for hit in self._hits}.values() if str(hit[0]) in ids]
+        drafts = plan.scheduled_spec_decode_tokens
+        scheduled = [[int(name), num_tokens, len(drafts.get(name, ()))] for name, num_tokens in ids.items()]
+        decided = {"scheduled": scheduled, "preempted": list(self.preempted), "hits": hits}
         self.rows.append({"clock": clock, **decided, "finished": []})
         if self.is_async:
             self.rows[-1] |= self.state()

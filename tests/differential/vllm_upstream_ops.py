@@ -27,7 +27,13 @@ class _OpDriver:
     def __init__(self, workload: Mapping[str, Any]) -> None:
         hash_block_size = workload["block_size"]
         groups = [
-            pool_rows.Group(group.get("block_size", hash_block_size), group.get("sliding_window"))
+            pool_rows.Group(
+                group.get("block_size", hash_block_size),
+                group.get("sliding_window"),
+                group["type"] == "mamba",
+                group.get("eagle", False),
+                int(workload.get("eagle", False)),
+            )
             for group in workload.get("groups") or [{"type": "full"}]
         ]
         self._step_size = math.lcm(*(group.block_size for group in groups))
@@ -128,6 +134,10 @@ class _OpDriver:
 
     def _evict(self, op: Mapping[str, Any]) -> dict[str, Any]:
         self._manager.evict_blocks(set(op["blocks"]))
+        return {}
+
+    def _step(self, op: Mapping[str, Any]) -> dict[str, Any]:
+        self._manager.new_step_starts()
         return {}
 
     def _state(self) -> dict[str, Any]:

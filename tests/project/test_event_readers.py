@@ -19,6 +19,7 @@ READERS = {
     "widgets/browser/model/fold.ts": "the browser's fold",
     "labengine/core/": "decides and emits them",
     "labengine/vllm/conformance/": "compares a scheduler's events with an edition's, one by one",
+    "labengine/vllm/stream/written.py": "makes what a stream does not say: how states are copied and advanced",
     "labengine/check/": "its rules are about events: what may follow what, and who is to blame",
     "labengine/record/files/sequence.py": "refuses a file whose rows cannot follow each other",
     "labengine/record/figures.py": "counts those that gave up cached content for another request",

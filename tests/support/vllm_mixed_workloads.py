@@ -1,5 +1,5 @@
 """Random workloads of vLLM's scheduler that mix what the others have alone: answers to one prompt, drafts, priorities,
-aborts, an external tier, and steps in flight.
+states, aborts, an external tier, requests that do not read the cache, and steps in flight.
 
 A seed and a kind name a workload. The keys are those of vllm_scheduler_workloads, and `async`, `aborts` and a request's
 `leader` (differential.vllm_upstream_mixed).
@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 from vllm_scheduler_workloads import scheduler_workload
+from vllm_state_workloads import state_workload
 
 KINDS = ("forks", "speculation", "priority", "mixed")
 
@@ -21,9 +22,11 @@ def mixed_workload(seed: int, kind: str) -> Row:
     """Return one workload; of kind "mixed" each feature is in about half of them."""
     rng = Random(f"{kind} {seed}")
     is_mixed = kind == "mixed"
-    workload = scheduler_workload(rng.randrange(10**9))
+    make = state_workload if is_mixed and rng.random() < 0.3 else scheduler_workload
+    workload = make(rng.randrange(10**9))
     workload["requests"] = [dict(request) for request in workload["requests"]]
     if kind == "forks" or (is_mixed and rng.random() < 0.5):
+        workload["requests"] = workload["requests"][:4]
         workload["requests"] = _with_answers(rng, workload["requests"])
     if kind == "speculation" or (is_mixed and rng.random() < 0.6):
         _add_drafts(rng, workload)
@@ -35,6 +38,8 @@ def mixed_workload(seed: int, kind: str) -> Row:
         _add_aborts(rng, workload)
     if is_mixed and not workload.get("async") and rng.random() < 0.4:
         _add_tier(rng, workload)
+    if is_mixed and rng.random() < 0.2:
+        workload["requests"] = [one | {"skip_reading_prefix_cache": rng.random() < 0.3} for one in workload["requests"]]
     return workload | {"num_blocks": 1 + _num_blocks(rng, workload)}
 
 
@@ -52,11 +57,15 @@ def _with_answers(rng: Random, requests: list[Row]) -> list[Row]:
 def _add_drafts(rng: Random, workload: Row) -> None:
     num_drafts, groups = rng.randint(1, 5), workload["groups"]
     drafter = rng.choice(("lookup", "draft_model", "eagle", "eagle", "mtp"))
+    if drafter == "mtp" and any(group["kind"] == "state" for group in groups):  # vLLM may wait for ever
+        drafter = "eagle"
     if drafter == "mtp":  # the block that a hit drops has to hold what the modules read ahead
         num_drafts = min(num_drafts, max(group["block_size"] for group in groups))
     workload["alphabet"] = rng.choice((1, 2, 3))
     workload["speculation"] = {"num_drafts": num_drafts, "alphabet": workload["alphabet"], "drafter": drafter}
     least = workload["max_num_seqs"] * (2 + num_drafts)
+    if drafter == "draft_model":  # it takes one token of the budget, and vLLM waits for a state's block in one chunk
+        least = max([least, *(group["block_size"] + 1 for group in groups if group["kind"] == "state")])
     workload["max_num_batched_tokens"] = max(workload["max_num_batched_tokens"], least)
     if workload.get("long_prefill_token_threshold", 0) <= num_drafts:  # vLLM fails an assertion
         workload.pop("long_prefill_token_threshold", None)
@@ -96,7 +105,7 @@ def _add_aborts(rng: Random, workload: Row) -> None:
 
 def _add_tier(rng: Random, workload: Row) -> None:
     """Let a tier hold whole blocks of some prompts, at once; the last token is always left to compute."""
-    if len(workload["groups"]) > 1:  # vLLM asks a connector that knows one group alone
+    if [group["kind"] for group in workload["groups"]] != ["full"]:  # vLLM asks the tier about one group alone
         return
     size = workload["block_size"]
     tokens = {
@@ -112,4 +121,5 @@ def _num_blocks(rng: Random, workload: Row) -> int:
     num_drafts = workload.get("speculation", {}).get("num_drafts", 0)
     longest = max(len(one["prompt"]) + one["max_tokens"] for one in workload["requests"]) + 2 * num_drafts + 1
     needed = sum(-(-longest // group["block_size"]) for group in workload["groups"])
+    needed += sum(2 + num_drafts for group in workload["groups"] if group["kind"] == "state")
     return int(needed + rng.choice((0, 0, rng.randint(0, needed))))

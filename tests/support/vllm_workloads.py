@@ -44,6 +44,24 @@ def looking_ahead(workload: dict[str, Any], seed: int) -> dict[str, Any]:
     return workload | {"ops": ops, "eagle": not num_ahead or rng.random() < 0.7}
 
 
+def with_states(workload: dict[str, Any], seed: int) -> dict[str, Any]:
+    """The workload with a group of states, with groups that are marked for EAGLE, or with both; nothing is loaded."""
+    rng = Random(f"states {seed}")
+    groups = [dict(group) for group in workload["groups"]]
+    if adds_states := rng.random() < 0.7:
+        groups.insert(rng.randint(0, len(groups)), {"type": "mamba"})
+    has_marks = not adds_states or rng.random() < 0.5
+    if has_marks:
+        rng.choice(groups)["eagle"] = True
+    ops: list[Op] = []
+    for op in workload["ops"]:
+        if op["op"] == "allocate" and rng.random() < 0.7:
+            ops.append({"op": "step"})
+        ops.append({key: value for key, value in op.items() if key not in ("external", "delay_cache")})
+    num_blocks = workload["num_blocks"] + 12 * adds_states
+    return workload | {"groups": groups, "ops": ops, "num_blocks": num_blocks, "eagle": has_marks}
+
+
 def _group(layout: Layout, size: int, window: int | None) -> dict[str, Any]:
     group: dict[str, Any] = {"type": "swa", "sliding_window": window} if window else {"type": "full"}
     return group if size == layout.hash_block_size else group | {"block_size": size}

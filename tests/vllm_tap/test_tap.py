@@ -172,12 +172,18 @@ def test_an_unknown_address_is_named(address: str, caplog: pytest.LogCaptureFixt
     assert f"LABENGINE_TAP must be unix:DIR, tcp:127.0.0.1:PORT or file:DIR, got {address!r}" in caplog.text
 
 
+@pytest.mark.parametrize("text", ["many", "0", "9" * 5_000])
 def test_a_setting_that_is_no_number_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setenv("LABENGINE_TAP_FILE_MB", "many")
+    monkeypatch.setenv("LABENGINE_TAP_FILE_MB", text)
     assert labengine_vllm.attach(FakeScheduler(8), f"file:{tmp_path}") is None
-    assert "LABENGINE_TAP_FILE_MB must be a whole number from 1 on, got 'many'" in caplog.text
+    assert f"LABENGINE_TAP_FILE_MB must be a whole number from 1 on, got {text[:40]!r}" in caplog.text
+
+
+def test_a_port_of_many_digits_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    assert labengine_vllm.attach(FakeScheduler(8), f"tcp:127.0.0.1:{'9' * 5_000}") is None
+    assert "a port is a number from 0 to 65535, got '999" in caplog.text and len(caplog.text) < 500
 
 
 # -- an error of the tap's takes it off --------------------------------------------------------------------------------

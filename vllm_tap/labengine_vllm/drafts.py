@@ -63,13 +63,9 @@ class DraftObserver:
         return self._scheduled.get(name, 0)
 
     def report_judged(self, request: Any, num_accepted: int) -> bool:
-        """Report which of a request's guesses the model agrees with; return False if the step has computed none.
-
-        The output of a step before the request's preemption adds tokens alone.
-        """
+        """Report which of a request's guesses the model agrees with; return False if the step has computed none."""
         num_drafts = self._scheduled.pop(request.request_id, 0)
-        is_stale = request.status.name != "RUNNING" or bool(request.num_stale_output_tokens)
-        if not num_drafts or is_stale:
+        if not num_drafts:
             return False
         number = self._recorder.id_of(request.request_id)
         self._recorder.rows.append((DRAFTS_JUDGED, number, num_accepted, num_drafts - num_accepted))

@@ -19,6 +19,9 @@ MAX_FILES = 8
 """Files that a folder keeps of a rank, over all starts of the engine; with an older file gone, the first part of its
 stream is gone. LABENGINE_TAP_FILES sets it."""
 
+MAX_DIGITS = 18
+"""Of a setting: Python refuses to read a number of 4,301 digits."""
+
 SUFFIX = ".labstream"
 _NAME = re.compile(rf"rank(?P<rank>\d+)-.+-\d+{re.escape(SUFFIX)}")
 
@@ -105,6 +108,6 @@ def _setting(name: str, default: int) -> int:
     text = os.environ.get(name)
     if text is None:
         return default
-    if not text.isdecimal() or int(text) < 1:
-        raise ValueError(f"{name} must be a whole number from 1 on, got {text!r}")
+    if not text.isdecimal() or len(text) > MAX_DIGITS or int(text) < 1:
+        raise ValueError(f"{name} must be a whole number from 1 on, got {text[:40]!r}")
     return int(text)

@@ -61,8 +61,8 @@ def tcp_place(address: str, header: dict[str, Any]) -> Place:
             f"a tap listens on this machine alone: tcp:127.0.0.1:PORT, got {address!r}; "
             "from elsewhere, ssh -L PORT:127.0.0.1:PORT HOST leads to it"
         )
-    if not port.isdecimal() or int(port) > 65535:
-        raise ValueError(f"a port is a number from 0 to 65535, got {port!r}")
+    if not _is_port(port):
+        raise ValueError(f"a port is a number from 0 to 65535, got {port[:40]!r}")
     asked = int(port)
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
@@ -106,7 +106,7 @@ def _remove_stale_secrets(folder: Path) -> None:
     """Remove the secrets of ports at which nobody listens: their engines were killed."""
     for file in folder.glob("tcp-*.json"):
         port = file.stem.removeprefix("tcp-")
-        if not port.isdecimal() or int(port) > 65535:
+        if not _is_port(port):
             continue
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             probe.settimeout(1.0)
@@ -131,3 +131,8 @@ def _write_secret(document: dict[str, Any]) -> Path:
 
 def _cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+
+
+def _is_port(text: str) -> bool:
+    """Return True for a number up to 65535; Python refuses to read one of 4,301 digits."""
+    return text.isdecimal() and len(text) <= 5 and int(text) <= 65535

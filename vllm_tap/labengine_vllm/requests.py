@@ -50,7 +50,7 @@ class RequestObserver:
         self._scheduler, self._manager, self._recorder = engine.scheduler, engine.manager, recorder
         self.transfers = TransferObserver(engine, recorder)
         self._drafts = DraftObserver(engine, recorder)
-        self._is_prioritized = engine.is_prioritized
+        self._is_prioritized, self._is_async = engine.is_prioritized, engine.is_async
         self._num_groups = len(engine.groups)
         self._unbooked: deque[str] = deque()
         """Requests of the step that is booked now whose computed tokens were not reported yet."""
@@ -151,8 +151,8 @@ class RequestObserver:
             name = self._unbooked.popleft()
             request = self._scheduler.requests.get(name)
             if name == up_to and self._drafts.num_scheduled(name):
-                return  # they count as computed as far as they are accepted, once they are the request's tokens
-            if request is not None and request.status.name == "RUNNING" and not request.num_stale_output_tokens:
+                return  # they count as computed as far as they are accepted
+            if request is not None and _is_current(request):
                 self._drafts.report_unjudged(request)
                 self._report_computed(request, _num_booked(request))
             if name == up_to:
@@ -162,10 +162,13 @@ class RequestObserver:
         self._recorder.rows.append((TOKENS_COMPUTED, self._recorder.ids[request.request_id], num_tokens))
 
     def _before_tokens(self, request: Any, new_token_ids: list[int], *_: Any, **__: Any) -> bool:
-        """Return whether the tokens are accepted drafts, and one behind them."""
+        """Return whether the tokens are accepted drafts, and one behind them, that are not counted as computed yet."""
         self.report_computed(request.request_id)
         self._recorder.sampling = request, request.num_tokens
-        return self._drafts.report_judged(request, len(new_token_ids) - 1)
+        is_judged = self._drafts.report_judged(request, len(new_token_ids) - 1)
+        if is_judged and self._is_async and _is_current(request):  # the last token's KV may be on its way already
+            self._report_computed(request, _num_booked(request))
+        return is_judged and not self._is_async
 
     def _after_tokens(self, is_judged: bool, result: Any, request: Any, *_: Any, **__: Any) -> None:
         report_sampled(self._recorder, request)
@@ -233,6 +236,11 @@ def report_sampled(recorder: Recorder, request: Any) -> None:
     for position in range(start, request.num_tokens):
         recorder.rows.append((TOKEN_SAMPLED, number, recorder.tokens.at(request, position), position))
     recorder.sampling = request, request.num_tokens
+
+
+def _is_current(request: Any) -> bool:
+    """Return False where the output that comes is of steps before the request's preemption: it adds tokens alone."""
+    return request.status.name == "RUNNING" and not request.num_stale_output_tokens
 
 
 def _num_booked(request: Any) -> int:

@@ -92,6 +92,7 @@ def keyframe(state: Fold) -> dict[str, Any]:
         "pins": list(state.pins.items()),
         "holding": sorted(state.holding),
         "drafts": [(i, r.drafts) for i, r in state.requests.items() if r.drafts],
+        "images": [(i, r.images) for i, r in state.requests.items() if r.images],
         "beams": [(i, r.first_beam) for i, r in state.requests.items() if r.first_beam is not None],
     }
 
@@ -115,6 +116,8 @@ def _fold_of(saved: dict[str, Any]) -> Fold:
         state.requests[request_id].priority = priority
     for request_id, drafts in saved["drafts"]:
         state.requests[request_id].drafts = drafts
+    for request_id, images in saved["images"]:
+        state.requests[request_id].images = images
     for request_id, first_beam in saved["beams"]:
         state.requests[request_id].first_beam = first_beam
     state.block_keys, state.block_tokens = [()] * num_blocks, [()] * num_blocks
@@ -151,8 +154,9 @@ _KEYFRAME: dict[str, Shape] = {
     "holding": IDS,
     "drafts": array_of(row_of(INT, IDS)),
     "beams": array_of(row_of(INT, INT)),
+    "images": array_of(row_of(INT, array_of(row_of(INT, INT, TEXT)))),
 }
-_EMPTY: dict[str, Any] = {"priorities": [], "pins": [], "holding": [], "drafts": [], "beams": []}
+_EMPTY: dict[str, Any] = {"priorities": [], "pins": [], "holding": [], "drafts": [], "beams": [], "images": []}
 """What keyframes of earlier releases lack."""
 
 

@@ -107,12 +107,17 @@ def _fill(oracle: Oracle, event: ev.BlocksLoaded, end: Fold, first: int, last: i
 def _part(
     event: ev.RequestScheduled, runs: list[tuple[SlotRun, ...]], fold: Fold, tokens: list[int]
 ) -> ScheduledRequest | None:
-    """Return a request's share of a plan; None where its last token was never known: it ended while the step ran."""
+    """Return a request's share of a plan; None where its last token was never known: it ended while the step ran.
+
+    Of drafts that an asynchronous scheduler does not know, the accepted ones are the tokens that the request has in the
+    end. The others are taken for right as well: the next step writes over them.
+    """
     request = fold.requests[event.request_id]
-    drafts = request.drafts[: event.num_drafts]
     end = event.start + event.num_tokens - event.num_drafts
-    if end > len(tokens) or len(drafts) < event.num_drafts:
+    if end > len(tokens):
         return None
+    drafts = request.drafts[: event.num_drafts] or (*tokens[end:], *[ev.UNKNOWN_TOKEN] * event.num_drafts)
+    drafts = drafts[: event.num_drafts]
     return ScheduledRequest(
         request_id=event.request_id,
         token_ids=(*tokens[event.start : end], *drafts),

@@ -17,15 +17,20 @@ from labengine.core.scheduler import Scheduler
 from labengine.core.step_plan import ScheduledRequest, StepPlan
 from labengine.record.files.parsing import INT, TEXT
 from labengine.record.hooks import Hooks
+from labengine.record.snapshot import GroupState
 from labengine.record.timeline import Timeline
 from labengine.vllm.conformance.settings import CannotJudgeError
 from labengine.vllm.stream.pieces import Piece
+from labengine.vllm.stream.written import written
 
 Ends = Mapping[int, tuple[int, str]]
 """Per finished request: its tokens at the end, and the reason."""
 
 UNSAID = (ev.SharedPrefixFound, ev.StateCopied)
 """Events of an edition that no stream of vLLM says. Copies of states are told with the step that makes them."""
+
+UNSAID_IF_ASYNC = (*UNSAID, ev.TokensDrafted)
+"""The same of an asynchronous scheduler: its drafts are placeholders."""
 
 UNKNOWN_TOKEN = 0
 """Stands for a token that the recorded engine did not sample where the edition asks for one: they differ already."""
@@ -40,6 +45,7 @@ class Rerun:
         self._config, self._longest = config, longest
         self._hooks, self._journal = Hooks(), Journal()
         self._hooks.subscribe(self._take)
+        self._unsaid = UNSAID_IF_ASYNC if issubclass(parts.scheduler, AsyncTokenBudgetScheduler) else UNSAID
         self._accepted = deque[int]()
         self._new: list[ev.Event] = []
         self.scheduler = parts.assemble(config, self._hooks, self._journal)
@@ -74,7 +80,7 @@ class Rerun:
         self._unbooked.append(plan)
         if plan.scheduled:
             for part in plan.scheduled:
-                self._new += self._written(part, plan)
+                self._new += self._written(part)
             self._new.append(ev.ForwardRan(len(plan.scheduled), plan.num_tokens))
         return self._done()
 
@@ -85,7 +91,7 @@ class Rerun:
         """
         plan = self._unbooked.popleft() if self._unbooked else StepPlan(())
         if isinstance(self.scheduler, AsyncTokenBudgetScheduler):
-            self.scheduler.book(plan, [tuple(sampled.get(part.request_id, ())) for part in plan.sampling])
+            self.scheduler.book(plan, [_output(part, sampled, accepted) for part in plan.sampling])
         else:
             plan = replace(plan, scheduled=tuple(part for part in plan.scheduled if self._is_open(part.request_id)))
             judged = [part.request_id for part in plan.sampling if part.num_drafts]
@@ -117,19 +123,17 @@ class Rerun:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _take(self, event: ev.Event) -> None:
-        if type(event) not in UNSAID:
+        if type(event) not in self._unsaid:
             self._new.append(event)
 
-    def _written(self, part: ScheduledRequest, plan: StepPlan) -> Iterator[ev.Event]:
-        """Yield what a request's share of a step writes, as `stream.written` has it of a recording."""
-        for group, runs in enumerate(part.slot_runs):
-            if not self.scheduler.manager.groups[group].keeps_states:
-                yield ev.SlotsWritten(part.request_id, group, part.start, runs)
-                continue
-            for copy in plan.copies:
-                if (copy.request_id, copy.group) == (part.request_id, group):
-                    yield ev.StateCopied(copy.block_id, copy.into_block_id, part.request_id, group, part.start)
-            yield ev.StateAdvanced(part.request_id, group, runs[0][0], part.start, part.end)
+    def _written(self, part: ScheduledRequest) -> Iterator[ev.Event]:
+        """Yield what a request's share of a step writes. Of states it follows from the tables, as in a recording."""
+        for number, (group, runs) in enumerate(zip(self._config.groups, part.slot_runs, strict=True)):
+            if group.kind == "state":
+                state = GroupState(group.kind, group.block_size, group.window)
+                yield from written(part.request_id, number, state, part.block_tables[number], part.start, part.end)
+            else:
+                yield ev.SlotsWritten(part.request_id, number, part.start, runs)
 
     def _done(self) -> list[ev.Event]:
         self._journal.commit()
@@ -139,6 +143,13 @@ class Rerun:
     def _is_open(self, request_id: int) -> bool:
         request = self.scheduler.requests.get(request_id)
         return request is not None and request.status is not RequestStatus.FINISHED
+
+
+def _output(part: ScheduledRequest, sampled: Mapping[int, Sequence[int]], accepted: Mapping[int, int]) -> list[int]:
+    """Return a request's accepted drafts and the token behind them; any in place of those behind its end."""
+    known = [*sampled.get(part.request_id, ())]
+    num_tokens = 1 + accepted[part.request_id] if part.num_drafts and part.request_id in accepted else len(known)
+    return known + [UNKNOWN_TOKEN] * (num_tokens - len(known))
 
 
 def _rows(part: ScheduledRequest, sampled: Mapping[int, Sequence[int]]) -> list[int]:

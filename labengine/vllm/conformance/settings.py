@@ -78,20 +78,19 @@ def refuse_what_no_edition_has(header: StreamHeader) -> None:
 
 
 def _refuse_other_speculation(header: StreamHeader) -> None:
-    """Raise CannotJudgeError unless edition vllm speculates as this scheduler does."""
-    if _is_async(header):
-        raise CannotJudgeError(
-            "the engine runs with speculative decoding and asynchronous scheduling, and edition vllm-async has no "
-            "drafts"
-        )
+    """Raise CannotJudgeError unless an edition speculates as this scheduler does."""
     speculation = _speculation_of(header)
     if speculation.get("is_dynamic") is not False:
         raise CannotJudgeError("its number of drafts depends on the batch, and in edition vllm it does not")
-    if speculation.get("num_prefill_lookahead") not in (0, 1):
-        raise CannotJudgeError("it drafts with several modules of MTP, which edition vllm does not have")
     if _drafter_of(speculation) is None:
         method = readable(str(speculation.get("method")), 100)
         raise CannotJudgeError(f"it drafts with method {method}, whose slots and hits are those of no edition")
+
+
+def drops_last_block(header: StreamHeader) -> bool:
+    """Return True if the last block of a hit is computed again, as EAGLE's head needs it."""
+    speculation = header.settings.get("speculation")
+    return isinstance(speculation, dict) and any(_drops(speculation))
 
 
 def _speculation_of(header: StreamHeader) -> Mapping[str, Any]:
@@ -102,29 +101,37 @@ def _speculation_of(header: StreamHeader) -> Mapping[str, Any]:
 
 
 def _drafter_of(speculation: Mapping[str, Any]) -> Drafter | None:
-    """Return the drafter that has these slots behind a request's tokens, share of the budget, and hits; None if none
-    has.
+    """Return the drafter that has these slots behind a request's tokens, share of the budget, tokens read ahead, and
+    hits; None if none has.
     """
-    num_drafts, drops = speculation.get("num_drafts"), speculation.get("drops_last_block")
-    if not isinstance(drops, list) or len({*map(bool, drops)}) != 1:
-        return None
-    found = speculation.get("num_lookahead"), speculation.get("num_draft_slots"), bool(drops[0])
+    num_drafts = speculation.get("num_drafts")
+    names = ("num_lookahead", "num_draft_slots", "num_prefill_lookahead")
+    found = *(speculation.get(name) for name in names), any(_drops(speculation))
     drafters: dict[tuple[Any, ...], Drafter] = {
-        (0, 0, False): "lookup",
-        (num_drafts, 1, False): "draft_model",
-        (num_drafts, 0, True): "eagle",
+        (0, 0, 0, False): "lookup",
+        (num_drafts, 1, 0, False): "draft_model",
+        (num_drafts, 0, num_drafts, True): "mtp",
+        (num_drafts, 0, 1, True): "eagle",
     }
     return drafters.get(found)
+
+
+def _drops(speculation: Mapping[str, Any]) -> list[bool]:
+    """Return per group whether a hit loses its last block."""
+    drops = speculation.get("drops_last_block")
+    return [*map(bool, drops)] if isinstance(drops, list) else []
 
 
 def _drafts_of(header: StreamHeader) -> dict[str, Any]:
     if not has_drafts(header):
         return {}
     speculation = _speculation_of(header)
+    drops = _drops(speculation)
     return {
         "num_drafts": speculation.get("num_drafts"),
         "drafter": _drafter_of(speculation),
         "max_model_len": longest_of(header),
+        "eagle_groups": () if all(drops) else tuple(index for index, one in enumerate(drops) if one),
     }
 
 

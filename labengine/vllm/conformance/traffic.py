@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 
 from labengine import events as ev
 from labengine.config import ConfigError, EngineConfig, SamplingParams
+from labengine.core.async_token_budget import AsyncTokenBudgetScheduler
 from labengine.core.parts import Parts
 from labengine.core.request import ExtraKeys, Request
+from labengine.core.step_plan import StepPlan
 from labengine.engine.engine import Engine
 from labengine.engine.simulated import SimulatedRunner
 from labengine.finder.endings import OF_THE_USER, interrupts_named, said_of
@@ -87,6 +89,8 @@ class Traffic:
         hooks.subscribe(events.append)
         engine = Engine(config, SimulatedRunner(self._token), parts, hooks)
         end_as_recorded(engine.scheduler, self.ends)
+        if isinstance(engine.scheduler, AsyncTokenBudgetScheduler):
+            _book_late(engine.scheduler)
         last, step = max((*self.arrivals, *self.aborts)), 1
         while step <= last or not engine.scheduler.is_idle:
             on_begin(step)
@@ -118,6 +122,19 @@ class Traffic:
         """Return the recorded token; after the last one any: the recorded engine ended the request before."""
         tokens = self.tokens[request_id]
         return tokens[position] if position < len(tokens) else 0
+
+
+def _book_late(scheduler: AsyncTokenBudgetScheduler) -> None:
+    """Have a scheduler's update book the step before, as vLLM does with two steps in flight."""
+    unbooked: list[tuple[StepPlan, list[tuple[int]]]] = []
+
+    def update(plan: StepPlan, sampled: Sequence[int]) -> tuple[int, ...]:
+        before = unbooked.pop() if unbooked else None
+        if plan.scheduled:
+            unbooked.append((plan, [(token_id,) for token_id in sampled]))
+        return scheduler.book(*before) if before else ()
+
+    vars(scheduler)["update"] = update
 
 
 def _step(engine: Engine, parts: Parts) -> None:

@@ -21,6 +21,7 @@ COLOURS = {
     "not_registered_yet": "#d9a62b",
     "never_registered": "#a8842c",
     "other_salt": "#8c6bc8",
+    "dropped": "#3f8f8b",
     "passed_over": "#cf3a3a",
     "unknown": "repeating-linear-gradient(45deg, #8a8f98 0 2px, transparent 2px 5px)",
 }

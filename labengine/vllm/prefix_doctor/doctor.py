@@ -15,6 +15,7 @@ from labengine.vllm.prefix_doctor.diagnosis import Diagnosis
 from labengine.vllm.prefix_doctor.examine import Examination, examine
 from labengine.vllm.prefix_doctor.prefixes import LostPrefix, lost_prefixes, merged
 from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine
+from labengine.vllm.prefix_doctor.scheduling_notes import notes_of
 from labengine.vllm.prefix_doctor.sentences import Sentences
 from labengine.vllm.prefix_doctor.sources import recordings_of
 from labengine.vllm.prefix_doctor.sums import Sums
@@ -60,7 +61,10 @@ def diagnosis_of(recordings: list[RecordedEngine], top: int) -> Diagnosis:
         sums_again=Sums.of(one for one in look_ups if not one.is_first),
         prefixes=merged((_prefixes(one, top) for one in examinations), top),
         num_waiting=examinations[-1].num_waiting,
-        notes=tuple(note for one in recordings for note in (one.note, _note(one)) if note),
+        notes=(
+            *notes_of(one.events for one in recordings),
+            *(note for one in recordings for note in (one.note, _note(one)) if note),
+        ),
         recording=recordings[0],
     )
 

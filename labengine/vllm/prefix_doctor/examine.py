@@ -108,7 +108,10 @@ class _Walk:
         last = (num_tokens - 1) // unit * unit
         missing = Missing(request_id, shared, self._known)
         for end in range(start // unit * unit + unit, last + 1, unit):
-            yield from _split(missing.before(max(start, end - unit), end), shared)
+            miss = missing.before(max(start, end - unit), end)
+            if miss.cause == "passed_over" and miss.start == start and self._recording.drops_last_block:
+                miss = replace(miss, cause="dropped")
+            yield from _split(miss, shared)
         if num_tokens > max(start, last):
             yield MissedTokens("tail", max(start, last), num_tokens)
 

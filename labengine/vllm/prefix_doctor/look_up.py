@@ -16,6 +16,7 @@ Cause = Literal[
     "not_registered_yet",
     "never_registered",
     "other_salt",
+    "dropped",
     "passed_over",
     "unknown",
 ]
@@ -26,6 +27,7 @@ CAUSES: dict[Cause, str] = {
     "not_registered_yet": "computed at this time by another request, not registered yet",
     "never_registered": "computed before, but never registered",
     "other_salt": "the same under another salt, adapter or image",
+    "dropped": "cached, and computed again: the last block of a hit, for the drafter",
     "passed_over": "cached, and the engine did not take them",
     "unknown": "unknown: the recording cannot tell",
     "short_of_a_block": "shared, but in a block that is not shared to its end",

@@ -66,7 +66,7 @@ class Missing:
         """Return why no hit ends at `end`, as the cause of the tokens from start on."""
         found = list[MissedTokens]()
         for number, group in enumerate(self._known.groups):
-            of_kind = self._of_window if group.kind == "sliding_window" else self._of_run
+            of_kind = {"sliding_window": self._of_window, "state": self._of_state}.get(group.kind, self._of_run)
             found += of_kind(number, group, end)
         if not found:
             return MissedTokens("passed_over", start, end)
@@ -79,6 +79,11 @@ class Missing:
         for index in range(max(0, last - num_blocks), last):
             if miss := self._of_block(number, (index + 1) * group.block_size):
                 yield miss
+
+    def _of_state(self, number: int, group: GroupState, end: int) -> Iterator[MissedTokens]:
+        """Yield what is said of the state after `end` tokens: a hit needs no other."""
+        if miss := self._of_block(number, end):
+            yield miss
 
     def _of_run(self, number: int, group: GroupState, end: int) -> Iterator[MissedTokens]:
         """Yield what stands for the missing blocks from the start on: full attention needs all of them."""

@@ -35,6 +35,8 @@ class RecordedEngine:
     """What is to be said of it first: that it was cut."""
     why_late: str = ""
     """Why it does not begin with an empty engine; empty if it does."""
+    drops_last_block: bool = False
+    """True if the last block of a hit is computed again, for a drafter that reads its hidden states (EAGLE, MTP)."""
     repeatable: Repeatable | None = None
     why_not_repeatable: str = "the recording does not say how the engine was set"
 

@@ -63,6 +63,8 @@ class Sentences:
                 return self._never_registered(one, miss)
             case "other_salt":
                 return f"{other} has the same {tokens} under another salt, adapter or image"
+            case "dropped":
+                return f"{self._tokens(miss)} were cached: the drafter needs the hidden states of a hit's last block"
             case "passed_over":
                 return f"{self._tokens(miss)} were cached, and the engine did not take them"
             case _:
@@ -128,6 +130,10 @@ class Sentences:
         if group.kind == "sliding_window":
             kind = group_name(self.examination.groups, miss.group or 0)
             return f"{name} had the same {tokens}, and the {kind} does not register all blocks that a hit there needs"
+        if group.kind == "state":
+            kind = group_name(self.examination.groups, miss.group or 0)
+            whose = "it" if miss.request_id == one.request_id else name
+            return f"{whose} had {self._tokens(miss)} before, and the {kind} kept no state at their end"
         if miss.request_id == one.request_id:
             return f"{self._tokens(miss)} of its own were not registered before it was preempted"
         if len(self.examination.sequences.tokens[miss.request_id]) == miss.start // unit * unit + unit:

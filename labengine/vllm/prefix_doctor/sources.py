@@ -19,6 +19,7 @@ from labengine.session.saved.trace import Trace
 from labengine.session.saved.viewed_recording import ViewedRecording
 from labengine.vllm.conformance.edition_run import salts_of
 from labengine.vllm.conformance.recorded import read
+from labengine.vllm.conformance.settings import drops_last_block
 from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine, kept_events
 from labengine.vllm.prefix_doctor.repeatable import Repeatable
 from labengine.vllm.prefix_doctor.saved_settings import (
@@ -103,6 +104,7 @@ def _of_stream(place: Place, token_text: TokenText | None, limits: Limits) -> It
         why_late = recorded.why_late or piece.gap
         note = f"The recording is cut: {stream.note or stream.why_incomplete}" if stream.is_cut else ""
         recorded = replace(recorded, names=names, times=piece.times, why_late=why_late, note=note * (number == 1))
+        recorded = replace(recorded, drops_last_block=drops_last_block(stream.header))
         yield with_settings_of_stream(recorded, stream, salts) if number == 1 else recorded
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from json import loads
+
 from labengine import Lab
 from labengine import events as ev
 from labengine.config import GroupSpec
 from labengine.core.proposer import FixedDrafts
+from labengine.record.files.codec import dumps, fold_of, keyframe
 from labengine_widgets.words.captions import captions_of
 from labengine_widgets.words.scene import Scene
 from labengine_widgets.words.sentences import sentence
@@ -71,7 +74,7 @@ def test_a_state_is_held_copied_and_passed_over() -> None:
     lab.step(1)
     words = told(lab)
     assert "A's #2 holds its state after 8 tokens and joins the prefix map: look-ups for r find it." in words
-    assert "A's state in #5, after 8 tokens so far, is overwritten with that after 16 tokens." in words
+    assert "A's state after 8 tokens goes on to that after 16 tokens, which is written into #5." in words
     assert "B's table of the state group begins with 1 null entry: one state stands for all tokens before it." in words
 
 
@@ -99,4 +102,30 @@ def test_the_beams_of_a_search_are_told_from_forks() -> None:
         "B and C are the other beams of A's search: they wait until the prompt is computed, to fork from A.",
         "D joins the waiting queue behind A, B and C, with 10 prompt tokens, and no blocks yet.",
         "E and F have the tokens of D, and wait until they are computed, to fork from it.",
+    ]
+
+
+def test_equal_tokens_with_another_image_are_another_content() -> None:
+    lab = Lab("simulated", num_blocks=16, block_size=4)
+    prompt = [1, 2, 3, *[99] * 6, 4, 5, 6]
+    for name in ("cat.png", "dog.png", "cat.png"):
+        lab.add(token_ids=prompt, images={3: (name, 6)}, max_tokens=2)
+    lab.step()
+    written = [words for words in told(lab) if "keys and values of positions" in words]
+    assert written == [
+        "A's keys and values of positions 0 to 11 are written into #0, #1 and #2.",
+        "B's keys and values of positions 0 to 11 are written into #3, #4 and #5.",
+        "C's keys and values of positions 0 to 11 are written into #6, #7 and #8. p, q and r are in #0, #1 and #2 "
+        "already: computed twice.",
+    ]
+
+
+def test_a_view_that_opens_late_knows_images_and_beams() -> None:
+    lab = Lab("simulated", num_blocks=16, block_size=4)
+    lab.add(token_ids=[1, 2, *[99] * 6], images={2: ("cat.png", 6)}, beams=2, max_tokens=4)
+    lab.step()
+    state = fold_of(loads(dumps(keyframe(lab.timeline.state(lab.timeline.end)))))
+    assert [(request.first_beam, request.images) for request in state.requests.values()] == [
+        (0, ((2, 6, "cat.png"),)),
+        (0, ((2, 6, "cat.png"),)),
     ]

@@ -46,6 +46,7 @@ EVENTS: list[ev.Event] = [
     *(ev.RequestForked(1, 27, n, ((0, 1), (-1, 4))) for n in (0, 1, 8)),
     *(ev.SharedPrefixFound(27, n) for n in (0, 1, 8)),
     *(ev.StateCopied(4, 7, 27, group, n) for group, n in product((0, 1), (1, 12))),
+    *(ev.BlockMoved(7, 27, group, 2, 5) for group in (0, 1)),
     *(ev.StateAdvanced(27, group, 7, start, 20) for group, start in product((0, 1), (0, 1, 12))),
     *(ev.BeamReplaced(1, (5, 6), parent) for parent in (None, 0, 27)),
     *(ev.PrefixHit(27, n, ((0, 1), (-1, 4))) for n in (0, 1, 8)),

@@ -144,11 +144,16 @@ def decoded(*last: ev.Event) -> list[ev.Event]:
             ev.StateCopied(0, 6, 0, 0, 12),
             "A's state after 12 tokens goes on in #6: it is copied there from #0.",
         ),
+        (
+            AFTER,
+            ev.BlockMoved(6, 0, 0, 2, 5),
+            "A's scratch #6 moves behind the running state, to entry 5 of its table.",
+        ),
         (AFTER, ev.StateAdvanced(0, 0, 6, 0, 12), "A's state after 12 tokens is written into #6."),
         (
             AFTER,
             ev.StateAdvanced(0, 0, 6, 12, 13),
-            "A's state in #6, after 12 tokens so far, is overwritten with that after 13 tokens.",
+            "A's state after 12 tokens goes on to that after 13 tokens, which is written into #6.",
         ),
         (AFTER, ev.HashesMoved(0, 6), "The hashes of #0 move to #6, which holds the same content."),
         (AFTER, ev.RequestForgotten(1), "B is finished, and no longer kept: newer requests have taken its place."),

@@ -34,10 +34,12 @@ function fillByTable(scene: SceneState, id: number) {
 
 // After how many tokens a block's state is; null for a block of KV, and for a state that nothing has been written to.
 export function stateOf(scene: SceneState, id: number) {
-  if (!scene.keepsStates(id)) return null;
-  const fill = fillByTable(scene, id),
-    { size } = scene.groups[scene.groupOf(id)];
-  return fill ? scene.homeIndex[id] * size + fill : null;
+  return scene.keepsStates(id) ? (scene.states.get(id) ?? null) : null;
+}
+
+// Notes that a block's state is that after so many tokens, of an entry that is for states after more than `start`.
+export function noteState(scene: SceneState, block: number, numTokens: number, start = 0) {
+  if (block !== scene.nullBlock && numTokens > start) scene.states.set(block, numTokens);
 }
 
 // The slots of a block whose KV is that of rejected guesses, as [first, behind the last]; null without any.
@@ -50,6 +52,15 @@ export function garbageOf(scene: SceneState, id: number): [start: number, end: n
     start = Math.max(0, request.rejected[0] - first, request.numComputed - first),
     end = Math.min(size, request.rejected[1] - first);
   return start < end ? [start, end] : null;
+}
+
+// The image behind each of a block's tokens; null where it has none. The first token of an image names it.
+export function imagesOf(scene: SceneState, id: number, count: number) {
+  const cached = scene.tokenStores[id],
+    store = cached ?? homeOf(scene, id)?.store;
+  if (!store?.images.length) return null;
+  const first = cached ? scene.tokenStart[id] : scene.homeIndex[id] * scene.groups[scene.homeGroup[id]].size;
+  return Array.from({ length: count }, (_, i) => store.imageAt(first + i));
 }
 
 // How many of a block's tokens are guesses that are written, and not judged yet.
@@ -69,7 +80,9 @@ function contentOf(scene: SceneState, id: number) {
   if (!request) return -1;
   const group = scene.homeGroup[id],
     { size } = scene.groups[group];
-  if (Math.min(request.written[group], request.numTokens) < (scene.homeIndex[id] + 1) * size) return -1;
+  const end = (scene.homeIndex[id] + 1) * size;
+  if (Math.min(request.written[group], request.numTokens) < end) return -1;
+  if (scene.keepsStates(id) && scene.states.get(id) !== end) return -1;
   return scene.contents.ofPrefix(group, request.prefixHash(size, scene.homeIndex[id]));
 }
 

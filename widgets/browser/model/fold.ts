@@ -1,6 +1,6 @@
 // What each kind of event does to a scene. Rows are [kind, ...fields], fields in the order of event_rows.ts.
 
-import { keepPromise, notePromise, noteSlots, noteToken, touch } from "./blocks.ts";
+import { keepPromise, notePromise, noteSlots, noteState, noteToken, touch } from "./blocks.ts";
 import type { EventRows } from "./event_rows.ts";
 import type { AnyRow, EventKind, Transfer } from "./events.ts";
 import type { RequestStatus } from "./payloads.ts";
@@ -120,7 +120,8 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
         Math.min((index + 1) * scene.groups[group].size, request.numTokens),
       );
     noteTransfers(scene, request, transfers, true);
-    for (const [, , block] of transfers) {
+    for (const [group, index, block] of transfers) {
+      if (scene.groups[group]?.kind === "state") noteState(scene, block, (index + 1) * scene.groups[group].size);
       scene.promised.delete(block);
       touch(scene, block);
     }
@@ -130,7 +131,11 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
   RequestReceived(scene, [, id, transfers, , , numTokens]) {
     const request = scene.own(id);
     request.written = request.written.map((num: number) => Math.max(num, numTokens));
-    for (const [, , block] of transfers) touch(scene, block);
+    for (const [group, index, block] of transfers) {
+      const { kind, size } = scene.groups[group];
+      if (kind === "state") noteState(scene, block, Math.min((index + 1) * size, numTokens), index * size);
+      touch(scene, block);
+    }
   },
 
   BlocksSaved(scene, [, id, transfers]) {
@@ -179,6 +184,7 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
     count(scene, block, 1);
     append(scene, block, id, group);
     scene.strays.delete(block);
+    scene.states.delete(block);
     setHome(scene, block, id, group, index);
     touch(scene, block);
   },
@@ -302,13 +308,16 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
     noteSlots(scene, row);
   },
 
-  StateCopied(scene, [, block, into]) {
+  StateCopied(scene, [, block, into, , , numTokens]) {
+    known(scene, into);
+    noteState(scene, into, numTokens);
     touch(scene, block);
     touch(scene, into);
   },
 
   StateAdvanced(scene, [, id, group, block, , end]) {
     scene.own(id).written[group] = end;
+    noteState(scene, block, end);
     keepPromise(scene, block, end - scene.homeIndex[block] * scene.groups[group].size);
     touch(scene, block);
   },

@@ -1,8 +1,8 @@
 // Keyframes: scenes packed without derivable values; and the kernel's keyframes, converted to scenes.
 
-import { refresh } from "./blocks.ts";
+import { noteState, refresh } from "./blocks.ts";
 import type { PackedMap } from "./key_maps.ts";
-import type { WireKeyframe } from "./payloads.ts";
+import type { Image, WireKeyframe } from "./payloads.ts";
 import { RequestRecord, TokenStore } from "./requests.ts";
 import type { SceneState } from "./scene_state.ts";
 import { KEPT_ARRAYS } from "./scene_state.ts";
@@ -36,6 +36,7 @@ export type Keyframe = KeptArrays &
     | "requests"
     | "moreKeys"
     | "strays"
+    | "states"
     | "promised"
     | "pins"
     | "evictedById"
@@ -55,6 +56,7 @@ export function packed(scene: SceneState): Keyframe {
     requests: new Map(scene.requests),
     moreKeys: new Map(scene.moreKeys),
     strays: new Map(scene.strays),
+    states: new Map(scene.states),
     promised: new Map(scene.promised),
     pins: new Map(scene.pins),
     evictedById: new Map(scene.evictedById),
@@ -82,6 +84,7 @@ export function restore(scene: SceneState, kept: Keyframe) {
   scene.requests = new Map(kept.requests);
   scene.moreKeys = new Map(kept.moreKeys);
   scene.strays = new Map(kept.strays);
+  scene.states = new Map(kept.states);
   scene.promised = new Map(kept.promised);
   scene.pins = new Map(kept.pins);
   scene.evictedById = new Map(kept.evictedById);
@@ -121,7 +124,8 @@ export function takeUp(scene: SceneState, wire: WireKeyframe) {
   scene.refCounts.set(wire.ref_counts);
   scene.queue.load(wire.free_queue);
   scene.pins = new Map(wire.pins);
-  for (const request of wire.requests) takeUpRequest(scene, request);
+  const images = new Map(wire.images);
+  for (const request of wire.requests) takeUpRequest(scene, request, images.get(request[0]));
   for (const [id, priority] of wire.priorities ?? []) scene.own(id).priority = priority;
   for (const [id, tokens] of wire.drafts ?? []) scene.own(id).drafts = tokens;
   for (const [id, first] of wire.beams ?? []) scene.own(id).firstBeam = first;
@@ -143,10 +147,11 @@ export function takeUp(scene: SceneState, wire: WireKeyframe) {
 function takeUpRequest(
   scene: SceneState,
   [id, status, tokens, numPrompt, numComputed, tables]: WireKeyframe["requests"][number],
+  images: Image[] = [],
 ) {
   const request = new RequestRecord(
     id,
-    new TokenStore(tokens.slice()),
+    new TokenStore(tokens.slice(), images),
     tokens.length,
     null,
     scene.groups.length,
@@ -157,6 +162,11 @@ function takeUpRequest(
   scene.requests.set(id, request);
   addPlaces(scene, request);
   tables.forEach((table, group) => table.forEach((block, index) => settle(scene, block, id, group, index)));
+  tables.forEach((table, group) => {
+    const { kind, size } = scene.groups[group];
+    if (kind === "state")
+      table.forEach((block, index) => noteState(scene, block, Math.min((index + 1) * size, numComputed), index * size));
+  });
 }
 
 function settle(scene: SceneState, block: number, id: number, group: number, index: number) {

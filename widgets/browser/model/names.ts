@@ -66,6 +66,11 @@ export function stateWords(numTokens: number) {
   return `state after ${numTokens.toLocaleString("en")}`;
 }
 
+// What stands for a placeholder token of an image: its first one names the image.
+export function imageWord({ name, isFirst }: { name: string; isFirst: boolean }) {
+  return isFirst ? `▦ ${readable(name, 24)}` : "▦";
+}
+
 // "F", "W"; with a number where there are several of a kind.
 export function groupLetter(groups: readonly { kind: string }[], group: number) {
   const [kind, number = ""] = groupName(groups, group).split(" ");

@@ -114,8 +114,12 @@ export interface WireKeyframe {
   pins?: [block: number, references: number][]; // earlier releases lack these
   holding?: number[];
   drafts?: [request: number, tokens: number[]][];
+  images?: [request: number, images: Image[]][];
   beams?: [request: number, first: number][]; // of those in a beam search, its first request
 }
+
+// What is behind a run of placeholder tokens.
+export type Image = [position: number, length: number, identifier: string];
 
 export type RequestStatus = "waiting" | "running" | "preempted" | "finished";
 

@@ -1,5 +1,5 @@
 // A request's state according to the events so far. Copies of a scene share it until one of them changes it.
-import type { RequestStatus } from "./payloads.ts";
+import type { Image, RequestStatus } from "./payloads.ts";
 
 export class RequestRecord {
   id: number;
@@ -140,13 +140,22 @@ export class TokenStore {
   ids: number[];
   chains = new Map<number, number[]>(); // block size -> hash of the prefix up to the end of each full block
 
-  constructor(ids: number[]) {
+  images: Image[]; // other content behind equal placeholder tokens
+
+  constructor(ids: number[], images: Image[] = []) {
     this.ids = ids;
+    this.images = images;
+  }
+
+  // The image behind a placeholder token; isFirst: it is the first of its tokens.
+  imageAt(position: number) {
+    const found = this.images.find(([start, length]) => position >= start && position < start + length);
+    return found && { name: found[2], isFirst: position === found[0] };
   }
 
   // The first `count` tokens, to go another way from there.
   fork(count: number) {
-    const other = new TokenStore(this.ids.slice(0, count));
+    const other = new TokenStore(this.ids.slice(0, count), this.images);
     for (const [size, chain] of this.chains) other.chains.set(size, chain.slice(0, Math.floor(count / size)));
     return other;
   }
@@ -160,10 +169,17 @@ export class TokenStore {
     for (let i = chain.length; i <= index; i++) {
       const end = Math.min(count, (i + 1) * size);
       hash = linked(hash, this.ids, i * size, end);
+      for (const [start, length, name] of this.images)
+        if (start < end && start + length > i * size)
+          hash = linked(hash, [start - i * size, length, ...name].map(numberOf), 0, name.length + 2);
       if (end === (i + 1) * size) chain.push(hash);
     }
     return hash;
   }
+}
+
+function numberOf(part: number | string) {
+  return typeof part === "number" ? part : (part.codePointAt(0) ?? 0);
 }
 
 // 53 bits: the hash of some tokens after a parent's.

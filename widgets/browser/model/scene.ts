@@ -1,6 +1,6 @@
 // The state at a moment as it is drawn: blocks with content, owners and slots, requests, queue, map, tier, score.
 
-import { fillOf, garbageOf, numGuessed, stateOf, tokensOf } from "./blocks.ts";
+import { fillOf, garbageOf, imagesOf, numGuessed, stateOf, tokensOf } from "./blocks.ts";
 import type { Place } from "./places.ts";
 import { SceneState } from "./scene_state.ts";
 
@@ -23,6 +23,7 @@ export interface Block {
   keys: string[];
   strays: Map<number, number | null> | null;
   promised: number; // slots for which it is registered, and which are not written
+  images: ReturnType<typeof imagesOf>; // behind its tokens
   numGuessed: number; // of its tokens, the last ones that are guesses, not judged yet
   garbage: [start: number, end: number] | null; // slots that hold KV of rejected guesses
   pins: number; // references that are of no table
@@ -79,6 +80,7 @@ export class Scene extends SceneState {
       keys: keys.map((key) => this.shared.keys.text(key)),
       strays: this.strays.get(id) ?? null,
       promised: this.sizeOf(id) - (this.promised.get(id) ?? this.sizeOf(id)),
+      images: isDrawn ? imagesOf(this, id, this.sizeOf(id)) : null,
       numGuessed: numGuessed(this, id),
       garbage: garbageOf(this, id),
       pins: this.pins.get(id) ?? 0,

@@ -97,6 +97,7 @@ export class SceneState {
   requests!: Map<number, RequestRecord>;
   moreKeys!: Map<number, number[]>;
   strays!: Map<number, Map<number, number | null>>;
+  states!: Map<number, number>; // per block that keeps a state: after how many tokens, where one has been written
   promised!: Map<number, number>; // blocks that have a key before all of their slots are written: how many are
   pins!: Map<number, number>; // per block: references that are of no table
   evictedById!: Map<number, Evicted>;
@@ -230,6 +231,7 @@ export class SceneState {
     this.places.reset(numBlocks);
     this.moreKeys = new Map();
     this.strays = new Map();
+    this.states = new Map();
     this.promised = new Map();
     this.pins = new Map();
     this.evictedById = new Map();

@@ -28,7 +28,7 @@ export class Shared {
   // The tokens of a request from its RequestAdded on.
   storeOf(row: EventRows["RequestAdded"]) {
     let store = this.stores.get(row);
-    if (!store) this.stores.set(row, (store = new TokenStore(row[2].slice())));
+    if (!store) this.stores.set(row, (store = new TokenStore(row[2].slice(), row[8])));
     return store;
   }
 

@@ -17,6 +17,7 @@ import { phrase } from "../model/phrases.ts";
 import type { Scene } from "../model/scene.ts";
 import { textOf } from "../model/sentence.ts";
 import type { Side } from "../model/side.ts";
+import { wordsOf } from "../views/pool/card.ts";
 import type { Subject, ViewHost } from "../views/view.ts";
 
 export function describe(stage: ViewHost, side: Side, { kind, id, about }: Subject) {
@@ -58,7 +59,7 @@ function blockWords(side: Side, id: number) {
   if (block.content >= 0 && !block.isHashed) parts.push("hash not registered yet");
   if (block.promised) parts.push(`registered, and ${counted(block.promised, "slot")} of it not written yet`);
   if (block.isLost) parts.push("LOST: in use, but the prefix map does not lead here");
-  const words = block.tokens.map((token) => (token === null ? "–" : side.text(token)));
+  const words = wordsOf(block, (token) => side.text(token));
   return parts.join(" · ") + (words.length ? `\n${joined(words)}` : "");
 }
 

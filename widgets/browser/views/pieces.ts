@@ -112,7 +112,7 @@ export function dressBead(
   );
   const life = block.refCount ? "le-is-live" : isFull || block.isHashed ? "le-is-kept" : "le-is-blank";
   target.className =
-    `le-bead ${life}${isFull ? " le-is-full" : block.fill ? " le-is-part" : ""}` +
+    `le-bead ${life}${isFull ? " le-is-full" : block.fill || block.state !== null ? " le-is-part" : ""}` +
     `${block.isLost ? " le-is-lost-bead" : ""}${look.isDoubled ? " le-is-doubled" : ""}` +
     `${isFull && roundOf(block.content) ? ` le-round-${roundOf(block.content)}` : ""}`;
   const parts: Element[] = [make("span", "le-bead-id", `#${id}`)];

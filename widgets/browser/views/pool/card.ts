@@ -1,7 +1,7 @@
 // A block as a card, with room for everything: id, ref count and pips, tokens, owners, letter.
 
 import type { Theme } from "../../look/theme.ts";
-import { groupLetter, groupName, joined, stateWords } from "../../model/names.ts";
+import { groupLetter, groupName, imageWord, joined, stateWords } from "../../model/names.ts";
 import type { Block } from "../../model/scene.ts";
 import type { Group } from "../../model/scene_state.ts";
 import { breakText, drawText, fit, widthOf } from "../canvas.ts";
@@ -94,9 +94,7 @@ function drawTokens(
   { theme, text: textOf }: CardLook,
 ) {
   const { size, state } = block,
-    words = block.keepsStates
-      ? [state === null ? "" : stateWords(state)]
-      : block.tokens.map((token) => (token === null ? "–" : textOf(token)));
+    words = block.keepsStates ? [state === null ? "" : stateWords(state)] : wordsOf(block, textOf);
   const top = y + 21,
     bottom = y + h - 23,
     color = block.refCount ? theme.ink : theme.soft;
@@ -121,6 +119,15 @@ function drawTokens(
     drawText(context, head, x + 7, top + 10 + line * 13, font, color);
     remaining = tail;
   }
+}
+
+// The text in each written slot.
+export function wordsOf({ tokens, images }: Block, textOf: (token: number) => string) {
+  return tokens.map((token, slot) => {
+    const image = images?.[slot];
+    if (image) return ` ${imageWord(image)}`;
+    return token === null ? "–" : textOf(token);
+  });
 }
 
 // Words on a hatch want a quiet ground.

@@ -116,7 +116,7 @@ function drawBackground(
     context.fillStyle = hueOf(block.content);
     context.fillRect(rect.x, rect.y, rect.w, rect.h);
     texture(context, rect, roundOf(block.content), theme);
-  } else if (block?.fill) {
+  } else if (block && numWritten(block)) {
     context.globalAlpha = theme.isDark ? 0.26 : 0.15;
     context.fillStyle = theme.ink;
     context.fillRect(rect.x, rect.y, (rect.w * numWritten(block)) / block.size, rect.h); // as full as it is

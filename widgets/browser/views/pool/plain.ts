@@ -4,7 +4,7 @@ import { counted } from "../../model/names.ts";
 import type { Block } from "../../model/scene.ts";
 import { drawText } from "../canvas.ts";
 import type { Rect } from "../view.ts";
-import { drawSlots } from "./card.ts";
+import { drawSlots, wordsOf } from "./card.ts";
 import type { CardLook } from "./cell.ts";
 import { drawGround } from "./cell.ts";
 import { drawBadge } from "./signs.ts";
@@ -24,7 +24,7 @@ export function drawPlain(
   drawGround(context, rect, block && { ...block, fill: 0 }, look, 8);
   drawText(context, `#${id}`, x + 9, y + size + 4, `600 ${size}px ${theme.ui}`, block ? theme.ink : theme.soft);
   if (!block) return;
-  const words = block.tokens.map((token) => (token === null ? "–" : text(token))),
+  const words = wordsOf(block, text),
     top = y + size + 10,
     foot = y + h - size / 2 - 7;
   drawSlots(context, { x: x + 6, y: top, w: w - 12, h: foot - size - top }, words, {

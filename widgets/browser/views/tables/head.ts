@@ -74,9 +74,9 @@ export function paintHead(head: HeadElement, view: TablesView, id: number) {
     counts = countsOf(request, written, external),
     again = request.numPreempted;
   const judged = request.numJudged ? `${request.numAccepted}/${request.numJudged} drafts accepted` : "";
-  const place = view.queuePlaces.get(id),
+  const place = view.queuePlaces?.get(id),
     queued = place === undefined ? "" : place ? ` (${ordinal(place + 1)} in the queue)` : " (next in the queue)",
-    priority = request.priority || queued ? `priority ${request.priority}${queued}` : "";
+    priority = view.queuePlaces ? `priority ${request.priority}${queued}` : "";
   const line = [priority, progress(counts), judged, again && `↺${again}×`].filter(Boolean);
   say(head.facts, line.join(" · "));
   head.classList.toggle("le-tables-many-facts", line.length > 1 || firstBeam !== null);

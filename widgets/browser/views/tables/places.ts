@@ -3,7 +3,7 @@
 import { element as make } from "../../look/element.ts";
 import type { Violation } from "../../model/alarms.ts";
 import { violationOf } from "../../model/alarms.ts";
-import { stateWords } from "../../model/names.ts";
+import { imageWord, stateWords } from "../../model/names.ts";
 import type { Scene } from "../../model/scene.ts";
 import type { Side } from "../../model/side.ts";
 import type { Keyed, LeftOut, Look } from "../pieces.ts";
@@ -29,7 +29,7 @@ export interface TableLayout {
 export interface TablesView {
   scene: Scene;
   facts: StepFacts;
-  queuePlaces: Map<number, number>;
+  queuePlaces: Map<number, number> | null;
   stage: ViewHost;
   side: Side;
   violations: Violation[];
@@ -81,7 +81,10 @@ export function placesOf(view: TablesView, id: number, group: number, layout: Ta
     for (let i = 0; i < size; i++) states.push(stateAt(index * size + i));
     const texts =
       isText && !keepsStates
-        ? tokens.slice(0, layout.kind === "slots" ? size : MAX_TEXTS).map((token) => stage.text(side, token))
+        ? tokens.slice(0, layout.kind === "slots" ? size : MAX_TEXTS).map((token, i) => {
+            const image = request.store.imageAt(index * size + i);
+            return image ? ` ${imageWord(image)}` : stage.text(side, token);
+          })
         : [];
     for (const [offset, token] of look?.block.strays || [])
       putStray(view, states, texts, offset, token, tokens[offset]);

@@ -39,7 +39,7 @@ export function shownRequests(scene: Scene, facts: StepFacts) {
   return { shown, numHidden: Math.max(0, open.length - MAX_OPEN) };
 }
 
-// Where priorities are in use: the place in the waiting queue of each request that stands in it, from 0 on.
+// The place in the waiting queue of each request that stands in it, from 0 on; null where no priorities are in use.
 export function queuePlaces(scene: Scene) {
   const line: RequestRecord[] = [];
   let areInUse = false;
@@ -48,7 +48,7 @@ export function queuePlaces(scene: Scene) {
     const leader = request.leader === null ? undefined : scene.requests.get(request.leader);
     if (isQueued(request) && (!leader || leader.status === "finished")) line.push(request);
   }
-  if (!areInUse) return new Map<number, number>();
+  if (!areInUse) return null;
   line.sort((a, b) => a.priority - b.priority || a.id - b.id);
   return new Map(line.map(({ id }, place) => [id, place]));
 }

@@ -60,7 +60,7 @@ class Tables {
   visible: VisibleRows;
   scene!: Scene;
   facts!: StepFacts;
-  queuePlaces!: Map<number, number>;
+  queuePlaces!: Map<number, number> | null;
   start!: number;
   hasNumbers!: boolean;
   violations!: Violation[];
@@ -184,7 +184,7 @@ class Tables {
   // A row looks different when its request changed, or one of the blocks drawn in it.
   version(id: number, changes: Changes, layouts: Layouts) {
     const known = this.rows.get(id),
-      name = `${this.isUnfolded(id)}${this.queuePlaces.get(id)}${Object.values(this.layoutOf(id, layouts))}`;
+      name = `${this.isUnfolded(id)}${this.queuePlaces?.get(id)}${Object.values(this.layoutOf(id, layouts))}`;
     const isSame =
       known &&
       known.name === name &&

@@ -1,0 +1,159 @@
+"""What vLLM 0.32's schedulers held after every step, recorded, is what editions vllm and vllm-async hold.
+
+Answers to one prompt, drafts, priorities, aborts, an external tier and steps in flight, each alone and all mixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+import pytest
+
+from differential import vllm_golden as golden
+from differential.vllm_comparison import first_difference
+from differential.vllm_encounters import workloads_meeting
+from differential.vllm_mixed import parts_of, rows_of_mixed
+from differential.vllm_mixed_encounters import ENCOUNTERS, met_by_mixed
+from differential.vllm_process import VERSION
+from labengine.core.async_token_budget import AsyncTokenBudgetScheduler
+from labengine.core.editions import VLLM, VLLM_ASYNC, VllmKVCacheManager
+from labengine.core.full_attention import PromptTailGroup
+from labengine.core.kv_cache_group import KVCacheGroup
+from labengine.core.parts import Parts
+from labengine.core.request import Request
+from labengine.core.sliding_window import SlidingWindowGroup
+from labengine.core.step_plan import StepPlan
+from labengine.core.vllm_scheduler import VllmScheduler
+from seeds import one_in
+from vllm_mixed_workloads import mixed_workload
+
+NUM_WORKLOADS = 200
+
+
+@cache
+def recorded(name: str) -> list[tuple[golden.Row, list[golden.Row]]]:
+    return list(golden.read(name))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def recordings_are_dropped() -> Iterator[None]:
+    """No test after these keeps what was read."""
+    yield
+    recorded.cache_clear()
+
+
+def played(name: str) -> Sequence[tuple[golden.Row, list[golden.Row]]]:
+    """Return the recorded workloads that are played at every change."""
+    return one_in(4, recorded(name))
+
+
+@pytest.mark.parametrize("name", golden.MIXED_NAMES)
+def test_every_row_of_the_recorded_workloads_is_equal(name: str) -> None:
+    header = golden.read_header(name)
+    assert header["version"].startswith(VERSION + ".")
+    assert header["command"].endswith("python tests/record_vllm_golden.py")
+    for number, (workload, rows) in enumerate(played(name)):
+        difference = first_difference(rows, rows_of_mixed(workload))
+        assert difference is None, f"recorded workload {number}: {difference}\n{workload}"
+
+
+@pytest.mark.parametrize("name", golden.MIXED_NAMES)
+def test_the_generator_still_makes_the_workloads_that_were_recorded(name: str) -> None:
+    assert [workload for workload, _ in recorded(name)] == [mixed_workload(seed, name) for seed in range(NUM_WORKLOADS)]
+
+
+@pytest.mark.parametrize("name", golden.MIXED_NAMES)
+def test_the_workloads_cover_what_they_are_for(name: str) -> None:
+    """Each in a fortieth of all, and at least once among those that are played at every change."""
+    for runs, share in ((recorded(name), 40), (played(name), len(played(name)))):
+        met = workloads_meeting(met_by_mixed(*run) for run in runs)
+        assert not {one: met[one] for one in ENCOUNTERS[name] if met[one] < len(runs) // share}
+
+
+class ForgetsPlaceholders(AsyncTokenBudgetScheduler):
+    """Plans as if no draft under way could be accepted."""
+
+    def num_known(self, request: Request) -> int:
+        return request.num_tokens + bool(self.ahead_of(request).num_outputs)
+
+
+class PlansAStepTooMany(AsyncTokenBudgetScheduler):
+    def num_plannable(self, request: Request) -> int:
+        return VllmScheduler.num_plannable(self, request)
+
+
+class BooksAllDrafts(AsyncTokenBudgetScheduler):
+    """Counts rejected drafts as computed."""
+
+    def book(self, plan: StepPlan, sampled: Sequence[Sequence[int]]) -> tuple[int, ...]:
+        longest = max((part.num_drafts for part in plan.sampling), default=0) + 1
+        return super().book(plan, [[*tokens, *[0] * longest][:longest] if tokens else [] for tokens in sampled])
+
+
+class PadsNothing(VllmScheduler):
+    def _is_padded(self, request: Request, num_computed: int) -> bool:
+        return False
+
+
+class EndsChunksAnywhere(VllmScheduler):
+    def clipped(self, request: Request, start: int, num_tokens: int) -> int:
+        return num_tokens
+
+
+class DropsInEveryGroup(PromptTailGroup):
+    """Takes no notice of the groups that are marked."""
+
+    @property
+    def drops_last_block(self) -> bool:
+        return self._config.drops_hit_blocks
+
+
+class KeepsNoLookahead(VllmKVCacheManager):
+    def num_slots(self, request: Request, num_tokens: int) -> int:
+        return num_tokens
+
+
+class RegistersWhatModulesRead(VllmKVCacheManager):
+    def num_cacheable_tokens(self, group: KVCacheGroup, num_tokens: int) -> int:
+        if len(self.groups) == 1:
+            return num_tokens
+        return super().num_cacheable_tokens(group, num_tokens)
+
+
+class JoinsAsTheYoungest(VllmScheduler):
+    """An answer arrives when it is added, not with its prompt."""
+
+    def join(self, request: Request, leader: Request) -> None:
+        self.add(request)
+
+
+SYNC = {
+    "pads nothing": (Parts(scheduler=PadsNothing), "speculation"),
+    "ends chunks anywhere": (Parts(scheduler=EndsChunksAnywhere), "speculation"),
+    "drops in every group": (Parts(full_attention_group=DropsInEveryGroup), "speculation"),
+    "keeps no lookahead": (Parts(kv_cache_manager=KeepsNoLookahead), "mixed"),
+    "registers what modules read": (Parts(kv_cache_manager=RegistersWhatModulesRead), "speculation"),
+}
+ASYNC = {
+    "forgets placeholders": (Parts(scheduler=ForgetsPlaceholders), "speculation"),
+    "plans a step too many": (Parts(scheduler=PlansAStepTooMany), "forks"),
+    "books all drafts": (Parts(scheduler=BooksAllDrafts), "mixed"),
+    "drops windows at once": (Parts(sliding_window_group=SlidingWindowGroup), "mixed"),
+}
+
+
+@pytest.mark.parametrize("mutant", [*SYNC, *ASYNC])
+def test_a_core_that_decides_otherwise_is_found_out(mutant: str) -> None:
+    is_async = mutant in ASYNC
+    parts, name = (ASYNC if is_async else SYNC)[mutant]
+    edition = VLLM_ASYNC if is_async else VLLM
+    runs = [run for run in recorded(name) if bool(run[0].get("async")) is is_async]
+    assert any(_is_found_out(parts.overriding(parts_of(workload, edition)), workload, rows) for workload, rows in runs)
+
+
+def _is_found_out(parts: Parts, workload: golden.Row, rows: list[golden.Row]) -> bool:
+    try:
+        return first_difference(rows, rows_of_mixed(workload, parts)) is not None
+    except Exception:
+        return True  # a mutant may also break the core's own rules
