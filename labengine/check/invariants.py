@@ -178,7 +178,7 @@ def _uncovered(state: State, request_id: int, group: int, first: int, end: int) 
 
 
 def _lacks(spec: GroupState, table: Sequence[int], first: int, end: int, null_block: int) -> bool:
-    """Return True if a block is missing among the entries [first, end). A state may be in a scratch block behind them."""
+    """Return True if a block is missing among entries [first, end). A state may be in a scratch block behind them."""
     return set(table[first:]) == {null_block} if spec.keeps_states else null_block in table[first:end]
 
 

@@ -242,7 +242,7 @@ class StateGroup(KVCacheGroup):
 
         They are the entry of the last token and those behind it, one after the other; but the state at the end of an
         entry that has a block goes there, where it can be hit if its token is accepted. Where drafts were rejected that
-        had led two entries ahead, the last token's entry was left behind, and has no block: the next that has one is it.
+        led two entries ahead, the last token's entry was left behind, and has no block: the next that has one is it.
         """
         table, null_block, size = request.block_tables[self.index], self._pool.null_block, self.block_size
         num_drafts, running = self._num_drafts(request, end), (end - 1) // size
@@ -270,7 +270,7 @@ class StateGroup(KVCacheGroup):
         return [*[self._pool.null_block] * (self.num_skipped_tokens(num_tokens) // self.block_size), block_id]
 
     def entries_to_copy(self, request: Request, num_tokens: int) -> list[int]:
-        """Return the entries that a step may write to and that another table has too: those of scratch blocks as well."""
+        """Return the entries that a step may write to and that another table has too, scratch blocks included."""
         if not self.num_scratch:
             return super().entries_to_copy(request, num_tokens)
         table, null_block = request.block_tables[self.index], self._pool.null_block
