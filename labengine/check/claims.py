@@ -25,6 +25,7 @@ Noted = (
     | ev.BlockCached
     | ev.BlockAllocated
     | ev.BlockEvicted
+    | ev.HashesMoved
     | ev.PrefixCacheReset
     | ev.PrefixHit
     | ev.ExternalHit
@@ -94,6 +95,8 @@ class Claims:
                 self._registrations.give_away(event.block_id, number)
             case ev.BlockEvicted():
                 self._registrations.evict(event.block_id)
+            case ev.HashesMoved():
+                self._registrations.move(event.block_id, event.into_block_id)
             case ev.PrefixCacheReset():
                 self._names.contents.reset()
                 return [Blamed(violation, number) for violation in self._judge_reset()]

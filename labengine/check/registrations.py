@@ -70,6 +70,12 @@ class Registrations:
         if block_id in self._of:
             self._set(block_id, ())
 
+    def move(self, block_id: int, into_block_id: int) -> None:
+        """Note that another block has the block's keys now."""
+        moved = self.of(block_id)
+        self._set(block_id, ())
+        self._set(into_block_id, moved)
+
     def open_step(self) -> None:
         """Begin a step: what was before cannot be taken back any more."""
         self._before.clear()

@@ -251,8 +251,7 @@ class StateGroup(KVCacheGroup):
         """
         table, null_block, size = request.block_tables[self.index], self._pool.null_block, self.block_size
         num_drafts, running = self._num_drafts(request, end), (end - 1) // size
-        while table[running] == null_block:
-            running += 1
+        running = next((entry for entry in range(running, len(table)) if table[entry] != null_block), running)
         entries = [*range(running, running + 1 + num_drafts)]
         for number in range(num_drafts + 1) if num_drafts else ():
             own, offset = divmod(end - num_drafts - 1 + number, size)
