@@ -9,6 +9,7 @@ from IPython.core.error import UsageError
 
 from labengine.config import shown
 from labengine.core.proposer import NGram, Proposer
+from labengine.engine.draft_model import DraftModel
 from labengine.magics.table import LineReader, argument
 from labengine.record.wording import request_name
 
@@ -54,8 +55,6 @@ def check_mode(text: str) -> bool | str:
 
 def proposer_of(guesser: str, num_drafts: int | None) -> Proposer:
     """Return the proposer that `--speculation` names: "ngram", "layers=8", or a model. num_drafts: None for its own."""
-    from labengine.engine.draft_model import DraftModel  # here: it is not needed to load the extension
-
     if guesser == "ngram":
         return NGram(num_drafts or NGram.num_drafts)
     num_drafts = num_drafts or DraftModel.num_drafts

@@ -1,6 +1,7 @@
 // The state at a moment as it is drawn: blocks with content, owners and slots, requests, queue, map, tier, score.
 
 import { fillOf, garbageOf, imagesOf, numGuessed, stateOf, tokensOf } from "./blocks.ts";
+import { imageWord } from "./names.ts";
 import type { Place } from "./places.ts";
 import { SceneState } from "./scene_state.ts";
 
@@ -119,4 +120,13 @@ export class Scene extends SceneState {
       if (other !== id && this.refCounts[other] && this.contentOfBlock[other] === content) return other;
     return -1;
   }
+}
+
+// The text in each written slot.
+export function wordsOf({ tokens, images }: Block, textOf: (token: number) => string) {
+  return tokens.map((token, slot) => {
+    const image = images?.[slot];
+    if (image) return ` ${imageWord(image)}`;
+    return token === null ? "–" : textOf(token);
+  });
 }

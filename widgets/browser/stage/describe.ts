@@ -15,9 +15,9 @@ import {
 } from "../model/names.ts";
 import { phrase } from "../model/phrases.ts";
 import type { Scene } from "../model/scene.ts";
+import { wordsOf } from "../model/scene.ts";
 import { textOf } from "../model/sentence.ts";
 import type { Side } from "../model/side.ts";
-import { wordsOf } from "../views/pool/card.ts";
 import type { Subject, ViewHost } from "../views/view.ts";
 
 export function describe(stage: ViewHost, side: Side, { kind, id, about }: Subject) {

@@ -1,8 +1,9 @@
 // A block as a card, with room for everything: id, ref count and pips, tokens, owners, letter.
 
 import type { Theme } from "../../look/theme.ts";
-import { groupLetter, groupName, imageWord, joined, stateWords } from "../../model/names.ts";
+import { groupLetter, groupName, joined, stateWords } from "../../model/names.ts";
 import type { Block } from "../../model/scene.ts";
+import { wordsOf } from "../../model/scene.ts";
 import type { Group } from "../../model/scene_state.ts";
 import { breakText, drawText, fit, widthOf } from "../canvas.ts";
 import type { Rect } from "../view.ts";
@@ -119,15 +120,6 @@ function drawTokens(
     drawText(context, head, x + 7, top + 10 + line * 13, font, color);
     remaining = tail;
   }
-}
-
-// The text in each written slot.
-export function wordsOf({ tokens, images }: Block, textOf: (token: number) => string) {
-  return tokens.map((token, slot) => {
-    const image = images?.[slot];
-    if (image) return ` ${imageWord(image)}`;
-    return token === null ? "–" : textOf(token);
-  });
 }
 
 // Words on a hatch want a quiet ground.

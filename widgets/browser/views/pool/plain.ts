@@ -2,9 +2,10 @@
 
 import { counted } from "../../model/names.ts";
 import type { Block } from "../../model/scene.ts";
+import { wordsOf } from "../../model/scene.ts";
 import { drawText } from "../canvas.ts";
 import type { Rect } from "../view.ts";
-import { drawSlots, wordsOf } from "./card.ts";
+import { drawSlots } from "./card.ts";
 import type { CardLook } from "./cell.ts";
 import { drawGround } from "./cell.ts";
 import { drawBadge } from "./signs.ts";
