@@ -171,9 +171,7 @@ class Names:
         return block_id in blocks_named_by(event)
 
     def _tokens(self, key: Key, claim: Claim) -> str:
-        start, end = self._oracle.span(key[0], claim.entry)
-        tokens = f"token {start}" if end - start == 1 else f"tokens {start} to {end - 1}"
-        return f"{tokens} of request {claim.request_id}"
+        return f"{self._oracle.held_by(key[0], claim.entry)} of request {claim.request_id}"
 
 
 def _numbered(one: NumberedEvent) -> tuple[int, tuple[str, ...]]:

@@ -13,6 +13,7 @@ from labengine.core.connector import BlockKV
 from labengine.core.step_plan import ScheduledRequest, StepPlan
 from labengine.events import BlockCached, RequestReceived, Transfer
 from labengine.record.snapshot import GroupState
+from labengine.record.wording import counted
 
 
 @dataclass(slots=True, eq=False)
@@ -253,6 +254,8 @@ class Oracle:
 
     def content_unlike_claim(self, block_id: int, group: int, request_id: int, index: int) -> str:
         """Return what a block holds in place of the KV of a request's table entry: "holds KV of ..."."""
+        if group in self._states.indices:
+            return f"holds {self._states.held(request_id, group, block_id, self.memory)}"
         start, end = self.span(group, index)
         found = self.memory.read(block_id, group, 0, end - start)
         if 0 < (num_filled := len(found) - found.count(None)) < end - start:
@@ -315,6 +318,13 @@ class Oracle:
         if part.num_drafts:
             return _Reader(continued(identities[: part.num_known], part.token_ids[-part.num_drafts :]), reader.views)
         return reader
+
+    def held_by(self, group: int, index: int) -> str:
+        """Return what a table entry is for: "tokens 8 to 11", or "the state after 12 tokens"."""
+        start, end = self.span(group, index)
+        if group in self._states.indices:
+            return f"the state after {counted(end, 'token')}"
+        return f"token {start}" if end - start == 1 else f"tokens {start} to {end - 1}"
 
     def span(self, group: int, index: int) -> tuple[int, int]:
         """Return the positions [start, end) whose KV a table entry holds; of a state the last one that it has seen."""

@@ -54,10 +54,13 @@ class States:
     def _wrong(self, part: ScheduledRequest, group: int, block_id: int, memory: SlotMemory) -> WrongState:
         index = (part.end - 1) // self._groups[group].block_size
         is_null = block_id == self._null_block
-        finding = f"block {block_id} holds {self._held(part.request_id, group, block_id, memory)}"
+        finding = "the entry of its table is null"
+        if not is_null:
+            finding = f"block {block_id} holds {self.held(part.request_id, group, block_id, memory)}"
         return WrongState(part.request_id, group, index, block_id, is_null, part.start - 1, finding)
 
-    def _held(self, request_id: int, group: int, block_id: int, memory: SlotMemory) -> str:
+    def held(self, request_id: int, group: int, block_id: int, memory: SlotMemory) -> str:
+        """Return which state a block holds, beside that of a request which should have it: "its own after 8 tokens"."""
         page = memory.page(block_id)
         if page is None or page.slots[:1] == [None]:
             return "no state that is known"

@@ -426,6 +426,18 @@ def test_the_violation_says_which_state_was_found_and_which_was_needed() -> None
     assert isinstance(setup.first_event("read"), ev.BlockAllocated)
 
 
+def test_a_state_that_is_registered_and_was_never_computed_is_told_in_words_of_states() -> None:
+    class EndsAnywhere(StateGroup):
+        def chunk_end(self, request: Request, start: int, end: int) -> int:
+            return end
+
+    setup = engine(Parts(state_group=EndsAnywhere).overriding(LABENGINE), budget=6)
+    setup.add(*range(11), max_tokens=1)
+    setup.run()
+    [named] = [violation.message for violation in setup.watch.violations if violation.rule == "named"]
+    assert "stands for the state after 8 tokens of request 0, and holds its own after 6 tokens" in named
+
+
 def test_without_clipping_nothing_wrong_is_cached_and_little_is_hit() -> None:
     setup = engine(Parts(scheduler=RunsOn).overriding(LABENGINE), budget=1000)
     for _ in range(2):
