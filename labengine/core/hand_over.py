@@ -63,6 +63,8 @@ class HandOverScheduler(BeamScheduler):
         """
         self.manager.begin_step()  # what the step before wrote can be read now
         hit = self.manager.find_prefix(request)
+        if hit.num_tokens < num_tokens:
+            hit = self.whole_blocks(hit)
         num_moved = max(0, num_tokens - hit.num_tokens)
         self._refuse_without_room(request, hit, num_moved)
         self.accept(request)
@@ -73,6 +75,16 @@ class HandOverScheduler(BeamScheduler):
         self._set(request, "num_computed_tokens", hit.num_tokens)
         self.manager.allocate_computed(request, hit, num_moved)
         return self.blocks_to_fill(request, hit, hit.num_tokens + num_moved)
+
+    def whole_blocks(self, hit: Hit) -> Hit:
+        """Return a hit up to where every group has full blocks: blocks are filled whole, or not at all.
+
+        A block that the hit ends in would hold the tokens of both: a state of fewer tokens than were moved.
+        """
+        num_tokens = hit.num_tokens // self.config.scheduler_block_size * self.config.scheduler_block_size
+        ends = (num_tokens // group.block_size for group in self.manager.groups)
+        block_ids = tuple(found[:end] for found, end in zip(hit.block_ids, ends, strict=True))
+        return Hit(num_tokens, block_ids, hit.shared_prefix_boundary)
 
     def _refuse_without_room(self, request: Request, hit: Hit, num_moved: int) -> None:
         num_tokens = hit.num_tokens + num_moved

@@ -82,6 +82,13 @@ class PartialHits(KVCacheGroup):
             found.append(mapped[0])
         return found
 
+    def ends_inside(self, hit: Sequence[int], num_computed_tokens: int) -> bool:
+        """Return True if the hit itself ends inside its last block.
+
+        num_computed_tokens: those of the hit, and those behind it that come from elsewhere, into blocks of their own.
+        """
+        return num_computed_tokens % self.block_size > 0 and num_computed_tokens // self.block_size < len(hit)
+
     # -- counting ------------------------------------------------------------------------------------------------------
 
     def num_missing_blocks(self, request: Request, num_tokens: int) -> int:
@@ -91,7 +98,7 @@ class PartialHits(KVCacheGroup):
 
     def num_blocks_to_admit(self, hit: Sequence[int], num_computed_tokens: int, num_blocks: int) -> int:
         """Return one block more for the copy of a block that the hit ends in."""
-        is_partial = bool(hit) and num_computed_tokens % self.block_size > 0
+        is_partial = self.ends_inside(hit, num_computed_tokens)
         return super().num_blocks_to_admit(hit, num_computed_tokens, num_blocks) + is_partial
 
     # -- tables --------------------------------------------------------------------------------------------------------
@@ -99,7 +106,7 @@ class PartialHits(KVCacheGroup):
     def add_hit(self, request: Request, hit: Sequence[int], num_computed_tokens: int) -> None:
         """Start the request's table with a hit; note where it ends inside a block."""
         super().add_hit(request, hit, num_computed_tokens)
-        if hit and num_computed_tokens % self.block_size:
+        if self.ends_inside(hit, num_computed_tokens):
             index = num_computed_tokens // self.block_size
             self._set_partial(request, index)
             self._set_registered(request, index)

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from labengine.core.editions import VLLM, VllmKVCacheManager
 from labengine.core.parts import Parts
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
+from labengine.core.vllm_partial_hits import PromptTailGroup
+
+
+class SharesTailsGroup(PromptTailGroup):
+    """Takes every block of a hit as a full one: none is copied before the request writes behind its hit."""
+
+    def ends_inside(self, hit: Sequence[int], num_computed_tokens: int) -> bool:
+        """Return False, also where the hit ends inside a block."""
+        return False
 
 
 class SharesTailsKVCacheManager(VllmKVCacheManager):
@@ -26,4 +37,6 @@ class SharesTailsKVCacheManager(VllmKVCacheManager):
         return hit
 
 
-SHARES_TAILS = Parts(name="vllm, shares tails", kv_cache_manager=SharesTailsKVCacheManager).overriding(VLLM)
+SHARES_TAILS = Parts(
+    name="vllm, shares tails", kv_cache_manager=SharesTailsKVCacheManager, full_attention_group=SharesTailsGroup
+).overriding(VLLM)

@@ -115,6 +115,22 @@ def test_blocks_that_the_other_lab_has_are_shared_and_not_copied(pair: tuple[Lab
     assert_sound(left, right)
 
 
+@pytest.mark.parametrize("num_prompt_tokens", range(5, 9))
+def test_a_state_inside_the_block_of_the_one_that_moves_is_not_shared(num_prompt_tokens: int) -> None:
+    groups, prompt = LAYOUTS["states"], PROMPT[:num_prompt_tokens]
+    with small(groups=groups) as left, small(groups=groups, edition="vllm") as right, small(groups=groups) as alone:
+        right.generate([PROMPT[:5]], max_tokens=1)  # leaves a state after four tokens, in a block of eight
+        for lab in (left, alone):
+            lab.add(token_ids=prompt, max_tokens=8, seed=1)
+        alone.run()
+        left.step()
+        there = left.hand_over(0, right)
+        right.run()
+        assert right.output(there).token_ids == alone.output(0).token_ids
+        assert right.violations == []
+        assert_sound(left, right)
+
+
 def test_blocks_are_held_until_the_other_lab_has_them_and_then_freed(pair: tuple[Lab, Lab]) -> None:
     left, right = pair
     begin = left.timeline.end  # type: ignore[union-attr]
