@@ -18,12 +18,12 @@ from differential.vllm_mixed_encounters import ENCOUNTERS, met_by_mixed
 from differential.vllm_process import VERSION
 from labengine.core.async_token_budget import AsyncTokenBudgetScheduler
 from labengine.core.editions import VLLM, VLLM_ASYNC, VllmKVCacheManager
-from labengine.core.full_attention import PromptTailGroup
 from labengine.core.kv_cache_group import KVCacheGroup
 from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.core.step_plan import StepPlan
+from labengine.core.vllm_partial_hits import PromptTailGroup
 from labengine.core.vllm_scheduler import VllmScheduler
 from seeds import one_in
 from vllm_mixed_workloads import mixed_workload

@@ -152,7 +152,7 @@ def test_forks_of_a_request_with_drafts_go_on_from_the_accepted_state(
     lab.add(token_ids=LONG, n=2, max_tokens=NUM_NEW, ignore_eos=True)
     lab.run()
     assert [sampled(lab, request) for request in range(2)] == [greedy(LONG)] * 2
-    for num_steps in range(3, 6):
+    for num_steps in range(2, 5):
         parent = int(lab.add(token_ids=LONG, max_tokens=NUM_NEW, ignore_eos=True))
         for _ in range(num_steps):
             lab.step()

@@ -12,7 +12,6 @@ from driving import difference
 from labengine import Lab
 from labengine import events as ev
 from labengine.config import ConfigError
-from labengine.live_page.session import acts_of
 from labengine.scripts import break_off
 
 PROMPT = [1, 2, 3, 4, 5, 6]
@@ -137,10 +136,3 @@ def test_why_knows_beams_that_do_not_go_on() -> None:
         assert any("its beam does not go on" in str(link.sentence) for link in lab.why(event=number - 1).links)
         forked = lab.why(event=number + 1)
         assert any("does not go on as a beam" in str(link.sentence) for link in forked.links)
-
-
-def test_a_permalink_refuses_a_search() -> None:
-    with small() as lab:
-        lab.add(token_ids=PROMPT, beams=2, max_tokens=3)
-        with pytest.raises(ConfigError, match="a link has neither several answers"):
-            list(acts_of(lab, lab.inputs, 0, 1))

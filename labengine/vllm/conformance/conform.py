@@ -32,8 +32,8 @@ from labengine.vllm.conformance.settings import (
 )
 from labengine.vllm.stream.methods import code_of
 
-IN_NO_EDITION = tuple(kind for kind in ev.EVENT_KINDS if not kind.decided_by and kind is not ev.RequestReleased)
-"""Events of features that conform refuses; without them a scheduler that does so is broken."""
+IN_NO_EDITION = (ev.BlockPinned, *(kind for kind in ev.EVENT_KINDS if not kind.decided_by))
+"""Events of features that conform refuses, as pins are: without them a scheduler that does so is broken."""
 
 MAX_EVENTS = 10_000_000
 MAX_SECONDS = 3600.0
