@@ -1026,6 +1026,7 @@ class BlockCopied(Event):
             "KVCacheManager.take_copies",
             "KVCacheGroup.copy",
             "KVCacheGroup.copy_partial",
+            "KVCacheGroup.ends_inside",
         )
     }
     in_vllm = {"": InVllm("group", "_apply_cow", "A hit that ends inside a block goes on in a private copy of it.")}

@@ -64,7 +64,7 @@ class HandOverScheduler(BeamScheduler):
         self.manager.begin_step()  # what the step before wrote can be read now
         hit = self.manager.find_prefix(request)
         if hit.num_tokens < num_tokens:
-            hit = self.whole_blocks(hit)
+            hit = self._whole_blocks(hit)
         num_moved = max(0, num_tokens - hit.num_tokens)
         self._refuse_without_room(request, hit, num_moved)
         self.accept(request)
@@ -76,7 +76,7 @@ class HandOverScheduler(BeamScheduler):
         self.manager.allocate_computed(request, hit, num_moved)
         return self.blocks_to_fill(request, hit, hit.num_tokens + num_moved)
 
-    def whole_blocks(self, hit: Hit) -> Hit:
+    def _whole_blocks(self, hit: Hit) -> Hit:
         """Return a hit up to where every group has full blocks: blocks are filled whole, or not at all.
 
         A block that the hit ends in would hold the tokens of both: a state of fewer tokens than were moved.
