@@ -106,7 +106,7 @@ class ForkWithoutRoom(Scenario):
     kind = "partial tail"
     breaks = "A fork needs blocks that nobody has counted."
     wrong_figure = "steps that failed"
-    seen_by = ("granted", "said")
+    seen_by = ("granted",)
     question = "B and C fork from A, and one block is free: how many of the three get an answer?"
     roles = ("the bug: a fork copies at once", "labengine's way: a fork shares, and copies when it writes")
     columns = (
