@@ -177,7 +177,7 @@ class Watch:
         scheduler, parts = self._engine.scheduler, self._engine.parts
         return [
             *judge_booked(self._plan, stream, scheduler, parts),
-            *judge_sampled(self._plan, self._sampled, scheduler.requests, stream, parts),
+            *judge_sampled(self._plan, self._sampled, scheduler, stream, parts),
         ]
 
     def after_forward(self, plan: StepPlan) -> None:

@@ -88,7 +88,8 @@ class TwoGuesses(Guesses):
         late = table["one iteration late"]
         return (
             f"If the first of two guesses is rejected, the count is right ({late['computed too many']} too many), and "
-            f"{late['wrong tokens']} of {late['tokens']} tokens are wrong: no check of the cache sees that."
+            f"{late['wrong tokens']} of {late['tokens']} tokens are wrong: no check of the cache sees that. The rule "
+            "about sampled tokens does."
         )
 
 
@@ -116,7 +117,7 @@ class RejectedLate(Guesses, Scenario):
     kind = "speculation"
     breaks = "A token counts as computed whose slot holds the KV of the guess that it replaces."
     wrong_figure = "wrong tokens"
-    seen_by = ("progress", "named")
+    seen_by = ("progress", "sampled", "named")
     claim = (
         "A rejected guess is handled one iteration late. So the right token is dropped and the one of the next row "
         "kept; and if the guess was the last, the count of processed tokens stays one too high, until an assertion "

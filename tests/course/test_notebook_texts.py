@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from checkout import ROOT
+from labengine.finder.kind_scopes import kind_scopes, priority_scopes
 from labengine.finder.scopes import large_scopes, small_scopes
 from labengine.scenarios import bug
 
@@ -21,7 +22,8 @@ def text_of(number: str) -> str:
 
 
 def test_the_finders_own_pools_are_as_small_as_they_are_said_to_be() -> None:
-    sizes = [scope.config.num_blocks for scope in (*small_scopes(), *large_scopes())]
+    pairs = (*kind_scopes(), priority_scopes(), (small_scopes(), large_scopes()))
+    sizes = [scope.config.num_blocks for pair in pairs for scopes in pair for scope in scopes]
     said = f"pools have {min(sizes)} to {max(sizes)} blocks"
     assert said in text_of("11") and said in (ROOT / "docs" / "finder.md").read_text(encoding="utf-8").lower()
 

@@ -20,6 +20,7 @@ class Untouched(BlockPool):
 
 @pytest.fixture(autouse=True)
 def in_one_small_scope(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(find_module, "kind_scopes", lambda overridden, **settings: (((), ()), ((), ())))
     monkeypatch.setattr(find_module, "small_scopes", lambda keys, **settings: small_scopes(**settings)[:1])
     monkeypatch.setattr(find_module, "large_scopes", lambda keys, **settings: small_scopes(**settings)[:1])
 

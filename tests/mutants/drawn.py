@@ -1,4 +1,4 @@
-"""550 single wrong overrides, drawn by a fixed seed over every public method of the core's parts.
+"""705 single wrong overrides, drawn by a fixed seed over every public method of the core's parts.
 
 Each is one method of a subclass, as a user writes it in a cell; the class has its source. The draw is of the methods as
 they are now: a change of one method changes what is drawn for it, and for no other.
@@ -26,7 +26,7 @@ from labengine.session.patch.seams import PartSeam, seams_in_use
 from mutants.changes import Change, changes_of
 
 SEED = 40
-NUM_OVERRIDES = 660
+NUM_OVERRIDES = 705
 
 _KINDS = ("full", "sliding_window")
 _TIER_EDITIONS = ("labengine", "vllm")

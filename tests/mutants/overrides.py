@@ -1,4 +1,4 @@
-"""What sees each of 550 wrong overrides: a rule, an exception, the finder, or nothing.
+"""What sees each of 705 wrong overrides: a rule, an exception, the finder, or nothing.
 
     PYTHONPATH=tests:tests/support python -m mutants.overrides FILE [--seconds 10] [--from N] [--to M] [--workers N]
 

@@ -99,4 +99,4 @@ def test_a_rejection_of_the_first_of_two_guesses_sets_the_count_right() -> None:
     two = bug("openvino-genai-4190").experiments["two guesses"]
     assert two.measured("one iteration late") == {"tokens": 4, "wrong tokens": 3, "computed too many": 0}
     with two.played("one iteration late") as lab:
-        assert lab.violations == []
+        assert {violation.rule for violation in lab.violations} == {"sampled"}

@@ -55,8 +55,8 @@ MUTANTS = (
         "copies of a request that lost its blocks are made",
         "reads",
         MANAGER,
-        "            self._set_copies([copy for copy in self.copies if copy.request_id != request.request_id])\n",
-        "            self._set_copies([*self.copies])\n",
+        "[copy for copy in self.copies if copy.is_pinned or copy.request_id != request_id]",
+        "[*self.copies]",
         "needs a victim that was to be copied for in this very step: no short session has one",
     ),
     Mutant(

@@ -96,8 +96,8 @@ MUTANTS = (
         "register leaves the map alone",
         "state",
         POOL,
-        "        if mapped:\n            self.prefix_map[key] = mapped\n\n    def evict",
-        "\n    def evict",
+        "        if mapped:\n            self.prefix_map[key] = mapped\n\n    def move_keys",
+        "\n    def move_keys",
     ),
     Mutant(
         "the queue's remove leaves the next one's back link",

@@ -13,7 +13,7 @@ MUTANTS = (
         "a state goes on in a fresh block without the one before",
         "reads",
         MANAGER,
-        "                self._set_copies([*self.copies, copy])\n",
+        "                self._set_copies([*self.copies, *copies])\n",
         "                pass\n",
     ),
     Mutant(
@@ -83,7 +83,7 @@ MUTANTS = (
         "the copied state is not counted at admission",
         "state",
         STATES,
-        "        return 1 + self.num_scratch + sum(",
+        "        return num_own + self.num_scratch + sum(",
         "        return self.num_scratch + sum(",
     ),
 )
