@@ -32,7 +32,7 @@ from labengine.vllm.conformance.settings import (
 )
 from labengine.vllm.stream.methods import code_of
 
-IN_NO_EDITION = (ev.BlockPinned, *(kind for kind in ev.EVENT_KINDS if not kind.decided_by))
+IN_NO_EDITION: tuple[type[ev.Event], ...] = (ev.BlockPinned, *(kind for kind in ev.EVENT_KINDS if not kind.decided_by))
 """Events of features that conform refuses, as pins are: without them a scheduler that does so is broken."""
 
 MAX_EVENTS = 10_000_000
