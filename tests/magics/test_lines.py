@@ -172,7 +172,7 @@ def test_the_walk_through_of_the_help_works(
         ("%lab start --edition ", [*EDITIONS]),
         ("%lab start --edition na", ["nano-vllm", "nano-vllm+243", "nano-vllm-2025-07"]),
         ("%lab bug ", [*SCENARIOS, "--column", "--model"]),
-        ("%lab break BlockM", ["BlockMerged"]),
+        ("%lab break BlockMe", ["BlockMerged"]),
         ("%lab break v", ["violation"]),
         ("%lab break BlockFreed que", ["queue_end="]),
         ("%lab break violation ru", ["rule="]),
