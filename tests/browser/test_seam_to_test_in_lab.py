@@ -27,7 +27,9 @@ class IndexNotLowered(TokenBudgetScheduler):
             request = self.running[index]
             index += 1
             num_tokens = min(self.num_plannable(request), budget, chunk)
-            if not num_tokens:
+            if num_tokens > 1:
+                num_tokens = self.clipped(request, request.num_computed_tokens, num_tokens)
+            if num_tokens <= 0:
                 continue
             if not self.allocate_or_preempt(request, request.num_computed_tokens + num_tokens, batch, preempted):
                 break
