@@ -46,7 +46,7 @@ READERS = {
     "widgets/browser/views/step_facts.ts": "what one step has done, event by event",
 }
 """Files and packages, each with its reason."""
-TABLES = {"labengine/events.py", "widgets/browser/model/event_rows.ts", "vllm_tap/labengine_vllm/kinds.py"}
+TABLES = {"labengine/events/blocks.py", "widgets/browser/model/event_rows.ts", "vllm_tap/labengine_vllm/kinds.py"}
 """Their names, and what is generated from them."""
 PACKAGES = ("labengine", "widgets/labengine_widgets", "widgets/browser", "widgets/live_page", "vllm_tap", "tools")
 QUOTED = re.compile(rf'"({"|".join(KINDS)})"|^  ({"|".join(KINDS)})[(:]', re.MULTILINE)
