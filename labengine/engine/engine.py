@@ -392,17 +392,21 @@ class Engine:
         rows = zip(plan.rows, token_ids, strict=True)
         sampled = {row.request_id: token_id for row, token_id in rows if row.sampling.beams == 1}
         sampled |= self.scheduler.chosen
-        judged = [part for part in plan.scheduled if part.num_drafts]
-        num_new = {part.request_id: self.requests[part.request_id].num_tokens - part.num_known for part in judged}
-        sampled |= {request_id: self.requests[request_id].token_ids[-1] for request_id in num_new}
+        judged = [part for part in plan.sampling if part.num_drafts] if len(plan.rows) > len(plan.sampling) else ()
+        drafted, accepted = {}, {}
+        for part in judged:
+            request = self.requests[part.request_id]
+            sampled[part.request_id] = request.token_ids[-1]
+            drafted[part.request_id] = part.num_drafts
+            accepted[part.request_id] = request.num_tokens - part.num_known - 1
         return StepReport(
             self.step_number,
             {request.request_id: len(request.token_ids) for request in plan.scheduled},
             plan.preempted,
             finished,
             sampled,
-            {part.request_id: part.num_drafts for part in judged},
-            {request_id: num_tokens - 1 for request_id, num_tokens in num_new.items()},
+            drafted,
+            accepted,
             self._peak_used_blocks,
             tuple(request.request_id for request in self.scheduler.external.loading),
         )
