@@ -178,7 +178,7 @@ class Past:
         if isinstance(event, ev.DecisionDiffered):
             return event.method, f"It replaces {event.replaces}, which was asked on the same state."
         seam = ev.entry_of(self.seams, event)
-        if seam is None or self._is_about_states(event) and not seam.get("is_custom"):
+        if seam is None or (self._is_about_states(event) and not seam.get("is_custom")):
             return None, ""
         return f"{seam['class']}.{str(seam['seam']).rpartition('.')[2]}", str(seam["reason"])
 
