@@ -167,7 +167,9 @@ class Requests:
 
     def _checked_token(self, token_id: int | None) -> int | None:
         """Return the token that `branch` is given. ConfigError for one that the model does not know."""
-        return token_id if token_id is None else self._model.checked_ids([checked_int("token", token_id, 0, 2**63 - 1)])[0]
+        if token_id is None:
+            return None
+        return self._model.checked_ids([checked_int("token", token_id, 0, 2**63 - 1)])[0]
 
     def queue(self, requests: Sequence[CheckedRequest], n: int | None = None) -> list[Request]:
         """Queue requests one right after the other, each with its n answers or beams; return the answers, n each, and
