@@ -42,6 +42,7 @@ from labengine.events import (
 from labengine.record.hooks import Hooks
 from labengine.record.snapshot import Snapshot
 from labengine.record.violation import Violation
+from labengine.record.wording import request_name
 from labengine.system.code_roles import Role, plays, rolls_back
 
 plays(__name__, Role.ENGINE)
@@ -164,16 +165,16 @@ class Engine:
         self.scheduler.refuse_forks()
         parent = self.requests[request_id]
         if parent.sampling.beams > 1:
-            raise ConfigError(f"request {request_id} is a beam: its search decides where it goes on")
+            raise ConfigError(f"{request_name(request_id)} is a beam: its search decides where it goes on")
         sampling = replace(parent.sampling, seed=seed)
         if parent.status is RequestStatus.FINISHED:
             raise ConfigError(
-                f"request {parent.request_id} has finished, and holds no blocks: add its tokens as a prompt"
+                f"{request_name(request_id)} has finished, and holds no blocks: add its tokens as a prompt"
             )
         token_ids = list(parent.token_ids)
         if token_id is not None:
             if not parent.num_generated_tokens:
-                raise ConfigError(f"request {parent.request_id} has sampled no token yet that another could replace")
+                raise ConfigError(f"{request_name(request_id)} has sampled no token yet that another could replace")
             token_ids[-1] = token_id
         seed = seed_of(sampling, self.num_added, self.config)
         keys = parent.extra_keys, parent.priority, parent.images

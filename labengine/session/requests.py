@@ -141,15 +141,13 @@ class Requests:
 
     def check_branch(self, name: int | str, seed: int | None, token_id: int | None) -> None:
         """Raise what `branch` would raise."""
-        if token_id is not None:
-            self._model.checked_ids([token_id])
+        token_id = self._checked_token(token_id)
         with self._stepper.between_steps():
             self._stepper.engine.new_branch(self.named(name).request_id, seed, token_id)
 
     def branch(self, name: int | str, seed: int | None = None, token_id: int | None = None) -> int:
         """Queue another continuation of a request from where it stands; return its id. See Lab.branch."""
-        if token_id is not None:
-            [token_id] = self._model.checked_ids([token_id])
+        token_id = self._checked_token(token_id)
         with self._stepper.between_steps():
             engine, parent = self._stepper.engine, self.named(name)
             branch = engine.requests[engine.branch(parent.request_id, seed, token_id)]
@@ -166,6 +164,12 @@ class Requests:
             )
             self._inputs.note(done)
             return branch.request_id
+
+    def _checked_token(self, token_id: int | None) -> int | None:
+        """Return the token that `branch` is given. ConfigError for one that the model does not know."""
+        if token_id is None:
+            return None
+        return self._model.checked_ids([checked_int("token", token_id, 0, 2**63 - 1)])[0]
 
     def queue(self, requests: Sequence[CheckedRequest], n: int | None = None) -> list[Request]:
         """Queue requests one right after the other, each with its n answers or beams; return the answers, n each, and
