@@ -9,6 +9,7 @@ from typing import Any
 
 from labengine.config import ConfigError, SamplingParams, as_int, checked_int, checked_text, shown
 from labengine.core.request import ExtraKeys, Request
+from labengine.core.waiting_queue import WaitingQueue
 from labengine.engine.engine import Engine
 from labengine.engine.loaded_model import LoadedModel
 from labengine.session.history.inputs import AbortInput, AddInput, BranchInput, Input, Inputs, ResetInput, pack
@@ -107,6 +108,16 @@ class Requests:
         placed = checked_images(images, len(ids))
         request = engine.new_request(engine.num_added, ids, params, cache_salt, keys, priority, placed)
         return CheckedRequest(request, cache_salt, keys, priority=priority)
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Those of n, beams and priority that the scheduler takes."""
+        scheduler = self._stepper.engine.scheduler
+        refusals: dict[str, Callable[[int], object]] = {"n": scheduler.refuse_forks, "beams": scheduler.refuse_beams}
+        taken = [name for name, refuse in refusals.items() if _is_taken(refuse)]
+        if type(scheduler.waiting).priority is not WaitingQueue.priority:
+            taken.append("priority")
+        return tuple(taken)
 
     def answers(self, first: CheckedRequest, n: int | None) -> list[CheckedRequest]:
         """Return the requests for one prompt, the first included: n answers, whose seeds count up, or all beams.
@@ -232,6 +243,15 @@ class Requests:
         if request is None:
             raise KeyError(_unknown(name, request_id, engine))
         return request
+
+
+def _is_taken(refuse: Callable[[int], object]) -> bool:
+    """Return True if the scheduler takes two; an override that raises anything takes none."""
+    try:
+        refuse(2)
+    except Exception:
+        return False
+    return True
 
 
 @lru_cache(maxsize=256)
