@@ -30,7 +30,7 @@ from labengine.session.history.breakpoints import BreakpointHit
 from labengine.session.requests import Requests
 from labengine.session.saved.assertion import Asserting
 from labengine.session.saved.regression import session_test
-from labengine.session.view_source import Command
+from labengine.session.view_source import Command, add_copies
 from labengine.system.closing import Closing
 
 if TYPE_CHECKING:  # widgets are imported for views only
@@ -381,17 +381,13 @@ class Comparison(Closing):
 
     def view_source(self) -> ComparisonViewSource:
         """Return the compare view's interface to this comparison (a labengine_widgets.view_source.PairViewSource)."""
-
-        def add(prompt: str, copies: int, max_tokens: int) -> list[int]:
-            return [self.add(prompt, max_tokens=max_tokens) for _ in range(copies)]
-
         commands: dict[str, Command] = {
             "step": self.step,
             "phase": self.next_phase,
             "start": self.start,
             "pause": self.pause,
             "reset": self.reset,
-            "add": add,
+            "add": partial(add_copies, self),
             "follow_up": self.follow_up,
         }
         return ComparisonViewSource(
