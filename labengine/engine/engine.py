@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import Literal
 
 from labengine.config import (
-    MAX_PRIORITY,
-    ConfigError,
     EngineConfig,
     SamplingParams,
-    checked_int,
-    checked_text,
     checked_token_ids,
 )
 from labengine.core.connector import Connector, LoadError
@@ -26,7 +20,9 @@ from labengine.core.state import take_snapshot
 from labengine.core.step_plan import Logits, ScheduledRequest, StepPlan
 from labengine.engine.failure import failure_event, is_failure, name_of
 from labengine.engine.interrupts import interrupts_allowed, interrupts_deferred
+from labengine.engine.request_maker import RequestMaker, seed_of
 from labengine.engine.runner import Runner
+from labengine.engine.step_report import Phase, StepReport
 from labengine.engine.transfers import Transfers
 from labengine.events import (
     EngineStarted,
@@ -41,42 +37,11 @@ from labengine.events import (
 )
 from labengine.record.hooks import Hooks
 from labengine.record.snapshot import Snapshot
-from labengine.record.violation import Violation
-from labengine.record.wording import request_name
 from labengine.system.code_roles import Role, plays, rolls_back
 
 plays(__name__, Role.ENGINE)
 
-Phase = Literal["schedule", "forward", "sample", "update"]
-
 _RECOVERY_HINT = "The state is not to be trusted: reset() begins anew, and rewind() goes back to a step before."
-
-
-@dataclass(frozen=True, slots=True)
-class StepReport:
-    """Result of one step; falsy when there was nothing to do. All keys are request ids."""
-
-    step: int
-    scheduled: dict[int, int] = field(default_factory=dict)
-    """Tokens computed per request, in batch order."""
-    preempted: tuple[int, ...] = ()
-    finished: tuple[int, ...] = ()
-    sampled: dict[int, int] = field(default_factory=dict)
-    """The token sampled per request; the last one where drafts were accepted; for a beam the one that its search has
-    chosen, if it has in this step."""
-    drafted: dict[int, int] = field(default_factory=dict)
-    """Drafts judged per request that had any."""
-    accepted: dict[int, int] = field(default_factory=dict)
-    """Of these, those that were accepted and appended: the request got one token more, unless it ended before."""
-    peak_used_blocks: int = 0
-    """Blocks in use while the step was computed: merging and finishing give blocks back only after that."""
-    loading: tuple[int, ...] = ()
-    """Requests that wait for KV from the external tier."""
-    violations: tuple[Violation, ...] = field(default=(), repr=False)
-    """Violations that the checks found in the step; empty without checks."""
-
-    def __bool__(self) -> bool:
-        return bool(self.scheduled or self.preempted or self.loading)
 
 
 class Engine:
@@ -115,6 +80,7 @@ class Engine:
         self.journal = Journal() if journal is None else journal
         """Inverses that roll the open step back."""
         self.scheduler = parts.assemble(config, hooks, self.journal, connector)
+        self.maker = RequestMaker(config, self.scheduler)
         self.requests = self.scheduler.requests
         """Every request that is kept, by id; see EngineConfig.keep_finished."""
         self.transfers = Transfers(connector, self.scheduler.external, runner, hooks)
@@ -140,78 +106,21 @@ class Engine:
         Raises ConfigError for a prompt that is empty or never fits.
         """
         prompt = checked_token_ids(token_ids)
-        request = self.new_request(self.num_added, prompt, sampling, cache_salt, extra_keys, priority, images)
+        request = self.maker.request(self.num_added, prompt, sampling, cache_salt, extra_keys, priority, images)
         if leader_id is not None:
             self.scheduler.refuse_forks()
         self.queue(request, leader_id)
         return request.request_id
 
     def branch(self, request_id: int, seed: int | None = None, token_id: int | None = None) -> int:
-        """Queue another continuation of a request from where it stands; return its id. Arguments as of `new_branch`."""
+        """Queue another continuation of a request; return its id. See RequestMaker.branch."""
         self.refuse_while_busy("branch()")
-        request = self.new_branch(request_id, seed, token_id)
+        parent = self.requests[request_id]
+        request = self.maker.branch(self.num_added, parent, seed, token_id)
         with self._atomic_change():
-            self.scheduler.branch(request, self.requests[request_id])
+            self.scheduler.branch(request, parent)
             self.num_added += 1
         return request.request_id
-
-    def new_branch(self, request_id: int, seed: int | None = None, token_id: int | None = None) -> Request:
-        """Return a request that goes on where another one stands, not queued yet. Raises KeyError.
-
-        seed: None for one of its own. token_id: in place of the newest token, which has no KV yet.
-        Raises ConfigError for a request that has finished, or that is to lose a prompt's token; for a token that ends
-        the branch; and where there are no forks.
-        """
-        self.scheduler.refuse_forks()
-        parent = self.requests[request_id]
-        if parent.sampling.beams > 1:
-            raise ConfigError(f"{request_name(request_id)} is a beam: its search decides where it goes on")
-        sampling = replace(parent.sampling, seed=seed)
-        if parent.status is RequestStatus.FINISHED:
-            raise ConfigError(
-                f"{request_name(request_id)} has finished, and holds no blocks: add its tokens as a prompt"
-            )
-        token_ids = list(parent.token_ids)
-        if token_id is not None:
-            if not parent.num_generated_tokens:
-                raise ConfigError(f"{request_name(request_id)} has sampled no token yet that another could replace")
-            token_ids[-1] = token_id
-        seed = seed_of(sampling, self.num_added, self.config)
-        keys = parent.extra_keys, parent.priority, parent.images
-        request = Request(self.num_added, token_ids, sampling, seed, len(self.config.groups), *keys)
-        request.num_prompt_tokens = parent.num_prompt_tokens
-        if parent.num_generated_tokens and self.scheduler.finish_reason(request) is not None:
-            raise ConfigError(f"token {token_id} ends a text: the branch would have nothing to generate")
-        return request
-
-    def new_request(
-        self,
-        request_id: int,
-        prompt: list[int],
-        sampling: SamplingParams,
-        cache_salt: str | None = None,
-        extra_keys: ExtraKeys = (),
-        priority: int = 0,
-        images: tuple[Image, ...] = (),
-    ) -> Request:
-        """Return a request that this engine could run, not queued yet.
-
-        prompt: checked token ids, which the request keeps and appends to. It shares blocks only under equal salt and
-        keys. priority: -MAX_PRIORITY to MAX_PRIORITY; smaller is more urgent. images: in order, inside the prompt.
-        """
-        if not prompt:
-            raise ConfigError("the prompt is empty: a request needs at least one token")
-        if cache_salt is not None:
-            salt = checked_text("cache_salt", cache_salt)
-            extra_keys = (*extra_keys, ("cache_salt", salt)) if salt else extra_keys
-        priority = checked_int("priority", priority, -MAX_PRIORITY, MAX_PRIORITY)
-        if sampling.beams > 1:
-            self.scheduler.refuse_beams(sampling.beams)
-        seed = seed_of(sampling, request_id, self.config)
-        keys = extra_keys, priority, images
-        request = Request(request_id, prompt, sampling, seed, len(self.config.groups), *keys)
-        self.scheduler.refuse_what_never_fits(request)
-        return request
 
     def queue_next(self, request: Request, leader_id: int | None = None) -> None:
         """Queue a new request under the next id: others may have been added since it was made."""
@@ -492,8 +401,3 @@ class Engine:
             raise RuntimeError(f"{call} was called inside a hook listener: listeners look and never steer")
         if self._open_step.locked():
             raise RuntimeError(f"{call} was called in the middle of a step: finish or close its phases() first")
-
-
-def seed_of(sampling: SamplingParams, request_id: int, config: EngineConfig) -> int:
-    """Return the seed of a request: its own, else one derived from the engine's seed and the request's id."""
-    return sampling.seed if sampling.seed is not None else config.seed * 1_000_003 + request_id

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import perf_counter
 
-from labengine.engine.engine import StepReport
+from labengine.engine.step_report import StepReport
 from labengine.events import (
     EngineStarted,
     PrefixHit,
