@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from check.mutations import GroupAfterGroup
 from differential import vllm_golden as golden
 from differential.comparison import is_found_out
 from differential.vllm_comparison import assert_equal_rows, first_difference, rows_of_replay, rows_of_simulate
@@ -97,15 +98,8 @@ def test_the_scheduler_workloads_cover_what_they_are_for(name: str) -> None:
         assert met["preemption"] == len(runs)
 
 
-class OneGroupAfterTheOther(VllmKVCacheManager):
+class OneGroupAfterTheOther(GroupAfterGroup, VllmKVCacheManager):
     """vLLM before pull request 44409."""
-
-    def allocate_computed(self, request: Request, hit: Hit, num_external: int) -> None:
-        num_computed = hit.num_tokens + num_external
-        for group, block_ids in zip(self.groups, hit.block_ids, strict=True):
-            group.add_hit(request, block_ids, num_computed)
-            if num_external:
-                group.add_external(request, num_computed)
 
 
 def test_the_two_phase_window_is_where_the_old_order_puts_a_block_into_two_tables() -> None:
