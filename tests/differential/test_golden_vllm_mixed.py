@@ -104,13 +104,6 @@ class RegistersWhatModulesRead(VllmKVCacheManager):
         return super().num_cacheable_tokens(group, num_tokens)
 
 
-class JoinsAsTheYoungest(VllmScheduler):
-    """An answer arrives when it is added, not with its prompt."""
-
-    def join(self, request: Request, leader: Request) -> None:
-        self.add(request)
-
-
 SYNC = {
     "pads nothing": (Parts(scheduler=PadsNothing), "speculation"),
     "ends chunks anywhere": (Parts(scheduler=EndsChunksAnywhere), "speculation"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +98,3 @@ def _multimodal(*, tie_word_embeddings: bool = False, **text: Any) -> Any:
         tie_word_embeddings=tie_word_embeddings,
         **tokens,
     )
-
-
-MakeStateModel = Callable[..., Path]
