@@ -337,6 +337,9 @@ class RequestScheduled(Event):
             "StateGroup.chunk_unit",
             "StateGroup.stops",
             "StateGroup.last_hit_end",
+            "StateGroup.leaves_checkpoint",
+            "StateGroup.is_reachable",
+            "StateGroup.num_own_blocks",
             "Scheduler.admit",
             "WaitingQueue.remove_request",
             "KVCacheManager.can_admit",
@@ -693,6 +696,9 @@ class BlockAllocated(Event):
     decided_by = {
         "": (
             "KVCacheGroup.num_missing_blocks",
+            "StateGroup.begin_chunk",
+            "StateGroup.count_chunk",
+            "StateGroup.first_written",
             "KVCacheManager.num_slots",
             "KVCacheManager.allocate_computed",
             "KVCacheManager.allocate",
@@ -776,7 +782,8 @@ class BlockCached(Event):
     mapped: tuple[int, ...]
     """All blocks the map holds under this hash now, the one served first. Empty: the duplicate policy left it out."""
     is_full: bool = True
-    """False for the tail of a prompt that ends inside the block: a key of vLLM's, for finer hits than a block."""
+    """False for a key of vLLM's that is not the one of the block's last token: of the tail of a prompt that ends inside
+    it, or of the tokens that a state inside a chunk has seen."""
 
     topic = "block"
     decided_by = {
@@ -797,7 +804,13 @@ class BlockCached(Event):
             "BlockPool.register",
             "KVCacheGroup.register_block",
         ),
-        "tail": ("KVCacheGroup.register_tail", "KVCacheGroup.register_boundary", "KVCacheGroup.ends_of_prompt"),
+        "tail": (
+            "KVCacheGroup.register_tail",
+            "KVCacheGroup.register_boundary",
+            "KVCacheGroup.ends_of_prompt",
+            "StateGroup.register_checkpoint",
+            "StateGroup.is_kept_by_interval",
+        ),
     }
     in_vllm = {
         "": InVllm(
@@ -1114,7 +1127,8 @@ class SlotsWritten(Event):
 class StateAdvanced(Event):
     """The forward pass overwrote a request's state after `start` tokens with the one after `end` tokens, in one block.
 
-    With start 0 it began with the zero state, whatever the block held.
+    With start 0 it began with the zero state, whatever the block held. A state inside a chunk is left in a block of its
+    own.
     """
 
     request_id: int
@@ -1125,7 +1139,9 @@ class StateAdvanced(Event):
 
     topic = "model"
     phase = "forward"
-    decided_by = {"": ("KVCacheGroup.slots", "KVCacheManager.slot_runs", "Engine._emit_written")}
+    decided_by = {
+        "": ("KVCacheGroup.slots", "KVCacheManager.slot_runs", "KVCacheManager.checkpoint", "Engine._emit_written")
+    }
 
 
 @dataclass(frozen=True, slots=True)
