@@ -259,7 +259,7 @@ class Engine:
                     self.hooks.emit(SlotsWritten(request.request_id, group.index, request.start, runs))
             elif StateAdvanced in self.hooks:
                 start = request.start
-                for end, (block_id, _, _) in enumerate(runs, request.end - len(runs) + 1):
+                for end, (block_id, _, _) in zip(request.state_ends(group.index), runs, strict=True):
                     self.hooks.emit(StateAdvanced(request.request_id, group.index, block_id, start, end))
                     start = end
 
