@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from threading import Lock
 from typing import Literal
 
@@ -60,13 +61,13 @@ class StepReport:
     """Tokens computed per request, in batch order."""
     preempted: tuple[int, ...] = ()
     finished: tuple[int, ...] = ()
-    sampled: dict[int, int] = field(default_factory=dict)
-    """The token sampled per request; the last one where drafts were accepted; for a beam the one that its search has
-    chosen, if it has in this step."""
+    sampled: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """The tokens that each request got: one; with drafts those accepted and the one behind them; for a beam the one
+    that its search has chosen, if it has in this step."""
     drafted: dict[int, int] = field(default_factory=dict)
     """Drafts judged per request that had any."""
     accepted: dict[int, int] = field(default_factory=dict)
-    """Of these, those that were accepted and appended: the request got one token more, unless it ended before."""
+    """Of these, those among the request's new tokens."""
     peak_used_blocks: int = 0
     """Blocks in use while the step was computed: merging and finishing give blocks back only after that."""
     loading: tuple[int, ...] = ()
@@ -390,11 +391,11 @@ class Engine:
 
     def _report(self, plan: StepPlan, token_ids: list[int], finished: tuple[int, ...]) -> StepReport:
         rows = zip(plan.rows, token_ids, strict=True)
-        sampled = {row.request_id: token_id for row, token_id in rows if row.sampling.beams == 1}
-        sampled |= self.scheduler.chosen
+        sampled = {row.request_id: (token_id,) for row, token_id in rows if row.sampling.beams == 1}
+        sampled |= {request_id: (token_id,) for request_id, token_id in self.scheduler.chosen.items()}
         judged = [part for part in plan.scheduled if part.num_drafts]
-        num_new = {part.request_id: self.requests[part.request_id].num_tokens - part.num_known for part in judged}
-        sampled |= {request_id: self.requests[request_id].token_ids[-1] for request_id in num_new}
+        new = {part.request_id: tuple(self.requests[part.request_id].token_ids[part.num_known :]) for part in judged}
+        sampled |= new
         return StepReport(
             self.step_number,
             {request.request_id: len(request.token_ids) for request in plan.scheduled},
@@ -402,7 +403,7 @@ class Engine:
             finished,
             sampled,
             {part.request_id: part.num_drafts for part in judged},
-            {request_id: num_tokens - 1 for request_id, num_tokens in num_new.items()},
+            {part.request_id: _num_equal(part.token_ids[-part.num_drafts :], new[part.request_id]) for part in judged},
             self._peak_used_blocks,
             tuple(request.request_id for request in self.scheduler.external.loading),
         )
@@ -492,3 +493,8 @@ class Engine:
 def seed_of(sampling: SamplingParams, request_id: int, config: EngineConfig) -> int:
     """Return the seed of a request: its own, else one derived from the engine's seed and the request's id."""
     return sampling.seed if sampling.seed is not None else config.seed * 1_000_003 + request_id
+
+
+def _num_equal(drafts: Sequence[int], token_ids: Sequence[int]) -> int:
+    """Return how many of a request's new tokens, from the first on, are its drafts."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(drafts, token_ids, strict=False)))

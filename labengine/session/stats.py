@@ -172,7 +172,7 @@ class StatsListener:
 
     def _step_ended(self, event: StepEnded) -> None:
         report, waits = self._report(), self._waits
-        waits.num_sampled += len(report.sampled) + sum(report.accepted.values())
+        waits.num_sampled += sum(map(len, report.sampled.values()))
         self._drafts = self._drafts.copy() if report.drafted else replace(self._drafts)
         self._drafts.note(report)
         for request_id in report.sampled:
