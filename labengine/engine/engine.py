@@ -110,7 +110,7 @@ class Engine:
         request = self.maker.request(self.num_added, prompt, sampling, cache_salt, extra_keys, priority, images)
         if leader_id is not None:
             self.scheduler.refuse_forks()
-        self.queue(request, leader_id)
+        self.queue(request, leader_id=leader_id)
         return request.request_id
 
     def branch(self, request_id: int, seed: int | None = None, token_id: int | None = None) -> int:
@@ -123,22 +123,27 @@ class Engine:
             self.num_added += 1
         return request.request_id
 
-    def queue_next(self, request: Request, leader_id: int | None = None) -> None:
-        """Queue a new request under the next id: others may have been added since it was made."""
-        request.request_id = request.arrival = self.num_added
-        request.seed = seed_of(request.sampling, request.request_id, self.config)
-        self.queue(request, leader_id)
+    def queue_next(self, *requests: Request, leader_id: int | None = None) -> None:
+        """Queue new requests under the next ids, as `queue` does: others may have been added since they were made."""
+        for number, request in enumerate(requests, self.num_added):
+            request.request_id = request.arrival = number
+            request.seed = seed_of(request.sampling, number, self.config)
+        self.queue(*requests, leader_id=leader_id)
 
-    def queue(self, request: Request, leader_id: int | None = None) -> None:
-        """Put a new request into the waiting queue, or have it wait for the tokens of a leader."""
+    def queue(self, *requests: Request, leader_id: int | None = None) -> None:
+        """Put a new request into the waiting queue, and those beside it that wait for its tokens: all or none.
+
+        leader_id: a request that is there already, for whose tokens all of them wait.
+        """
         self.refuse_while_busy("add()")
-        with interrupts_deferred():
-            self.num_added += 1
-            if leader_id is None:
-                self.scheduler.add(request)
-            else:
-                self.scheduler.join(request, self.requests[leader_id])
-            self.journal.commit()
+        with self._atomic_change():
+            for request in requests:
+                if leader_id is None:
+                    self.scheduler.add(request)
+                    leader_id = request.request_id
+                else:
+                    self.scheduler.join(request, self.requests[leader_id])
+            self.num_added += len(requests)
 
     def abort(self, request_id: int) -> bool:
         """End a request, a beam with its whole search; return False when it had finished before.
