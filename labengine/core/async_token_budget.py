@@ -56,11 +56,6 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
         """Return what is planned of a request and not booked."""
         return self._ahead.get(request.request_id, Unbooked())
 
-    def next_position(self, request: Request) -> int:
-        """Return the first position of a request that no step has been planned for."""
-        ahead = self.ahead_of(request)
-        return request.num_computed_tokens + ahead.num_tokens - ahead.num_stale
-
     # -- scheduling ----------------------------------------------------------------------------------------------------
 
     def schedule(self) -> StepPlan:
@@ -112,7 +107,7 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
             self._hooks.emit(
                 RequestScheduled(request.request_id, start, num_tokens, not is_decode, status.value, num_drafts)
             )
-        return ScheduledRequest(
+        part = ScheduledRequest(
             request_id=request.request_id,
             token_ids=self._token_ids(request, start, end),
             start=start,
@@ -124,6 +119,7 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
             seed=request.seed,
             num_drafts=num_drafts,
         )
+        return self._with_checkpoint(request, part)
 
     def _token_ids(self, request: Request, start: int, end: int) -> tuple[int, ...]:
         """Return the tokens of positions [start, end), UNKNOWN_TOKEN for those that the worker alone knows."""
@@ -228,10 +224,12 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
         super().finish(request, reason)
         self._journal.record((self._ahead.__setitem__, request.request_id, self.ahead_of(request)))
         self._ahead.pop(request.request_id, None)
+        self._set(request, "num_unbooked_tokens", 0)
 
     def _set_ahead(self, request_id: int, ahead: Unbooked) -> None:
         self._journal.record((self._ahead.__setitem__, request_id, self._ahead.get(request_id, Unbooked())))
         self._ahead[request_id] = ahead
+        self._set(self.requests[request_id], "num_unbooked_tokens", ahead.num_tokens - ahead.num_stale)
 
 
 class AsyncSlidingWindowGroup(VllmSlidingWindowGroup):

@@ -132,7 +132,6 @@ class BeamScheduler(Scheduler):
         if not was_parked:
             self._remove_running(beam)
             self.manager.free(beam, "pruned")
-            self._set(beam, "num_computed_tokens", 0)
         self.take_tokens(beam, parent.token_ids, parent)
         if was_parked and not self.has_seats(beam):
             self.requeue(beam)
@@ -144,8 +143,9 @@ class BeamScheduler(Scheduler):
         self.chosen[beam.request_id] = token_id
 
     def take_tokens(self, beam: Request, token_ids: Sequence[int], parent: Request | None) -> None:
-        """Replace a beam's tokens, and forget the hash chain of those that it had."""
+        """Replace a beam's tokens, and forget the hash chain of those that it had: of the new ones none has KV."""
         self._set(beam, "token_ids", list(token_ids))
+        self._set(beam, "num_computed_tokens", 0)
         for name in ("block_hashes", "links", "prefixes"):
             self._set(beam, name, [])
         if BeamReplaced in self._hooks:
@@ -160,7 +160,6 @@ class BeamScheduler(Scheduler):
             if not self.searches.unpark(beam):
                 self._remove_running(beam)
             self.manager.free(beam, "finished")
-            self._set(beam, "num_computed_tokens", 0)
             prompt = beam.token_ids[: beam.num_prompt_tokens]
             *tokens, last = (*prompt, *text.token_ids)
             if tokens != beam.token_ids:

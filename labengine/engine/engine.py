@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import takewhile
 from threading import Lock
 
 from labengine.config import (
@@ -109,7 +110,7 @@ class Engine:
         request = self.maker.request(self.num_added, prompt, sampling, cache_salt, extra_keys, priority, images)
         if leader_id is not None:
             self.scheduler.refuse_forks()
-        self.queue(request, leader_id)
+        self.queue(request, leader_id=leader_id)
         return request.request_id
 
     def branch(self, request_id: int, seed: int | None = None, token_id: int | None = None) -> int:
@@ -122,22 +123,27 @@ class Engine:
             self.num_added += 1
         return request.request_id
 
-    def queue_next(self, request: Request, leader_id: int | None = None) -> None:
-        """Queue a new request under the next id: others may have been added since it was made."""
-        request.request_id = request.arrival = self.num_added
-        request.seed = seed_of(request.sampling, request.request_id, self.config)
-        self.queue(request, leader_id)
+    def queue_next(self, *requests: Request, leader_id: int | None = None) -> None:
+        """Queue new requests under the next ids, as `queue` does: others may have been added since they were made."""
+        for number, request in enumerate(requests, self.num_added):
+            request.request_id = request.arrival = number
+            request.seed = seed_of(request.sampling, number, self.config)
+        self.queue(*requests, leader_id=leader_id)
 
-    def queue(self, request: Request, leader_id: int | None = None) -> None:
-        """Put a new request into the waiting queue, or have it wait for the tokens of a leader."""
+    def queue(self, *requests: Request, leader_id: int | None = None) -> None:
+        """Put a new request into the waiting queue, and those beside it that wait for its tokens: all or none.
+
+        leader_id: a request that is there already, for whose tokens all of them wait.
+        """
         self.refuse_while_busy("add()")
-        with interrupts_deferred():
-            self.num_added += 1
-            if leader_id is None:
-                self.scheduler.add(request)
-            else:
-                self.scheduler.join(request, self.requests[leader_id])
-            self.journal.commit()
+        with self._atomic_change():
+            for request in requests:
+                if leader_id is None:
+                    self.scheduler.add(request)
+                    leader_id = request.request_id
+                else:
+                    self.scheduler.join(request, self.requests[leader_id])
+            self.num_added += len(requests)
 
     def abort(self, request_id: int) -> bool:
         """End a request, a beam with its whole search; return False when it had finished before.
@@ -259,7 +265,7 @@ class Engine:
                     self.hooks.emit(SlotsWritten(request.request_id, group.index, request.start, runs))
             elif StateAdvanced in self.hooks:
                 start = request.start
-                for end, (block_id, _, _) in enumerate(runs, request.end - len(runs) + 1):
+                for end, (block_id, _, _) in zip(request.state_ends(group.index), runs, strict=True):
                     self.hooks.emit(StateAdvanced(request.request_id, group.index, block_id, start, end))
                     start = end
 
@@ -300,15 +306,16 @@ class Engine:
 
     def _report(self, plan: StepPlan, token_ids: list[int], finished: tuple[int, ...]) -> StepReport:
         rows = zip(plan.rows, token_ids, strict=True)
-        sampled = {row.request_id: token_id for row, token_id in rows if row.sampling.beams == 1}
-        sampled |= self.scheduler.chosen
+        sampled: dict[int, tuple[int, ...]] = {
+            row.request_id: (token_id,) for row, token_id in rows if row.sampling.beams == 1
+        }
+        sampled |= {request_id: (token_id,) for request_id, token_id in self.scheduler.chosen.items()}
         judged = [part for part in plan.sampling if part.num_drafts] if len(plan.rows) > len(plan.sampling) else ()
         drafted, accepted = {}, {}
         for part in judged:
-            request = self.requests[part.request_id]
-            sampled[part.request_id] = request.token_ids[-1]
+            new = sampled[part.request_id] = tuple(self.requests[part.request_id].token_ids[part.num_known :])
             drafted[part.request_id] = part.num_drafts
-            accepted[part.request_id] = request.num_tokens - part.num_known - 1
+            accepted[part.request_id] = _num_equal(part.token_ids[-part.num_drafts :], new)
         return StepReport(
             self.step_number,
             {request.request_id: len(request.token_ids) for request in plan.scheduled},
@@ -401,3 +408,8 @@ class Engine:
             raise RuntimeError(f"{call} was called inside a hook listener: listeners look and never steer")
         if self._open_step.locked():
             raise RuntimeError(f"{call} was called in the middle of a step: finish or close its phases() first")
+
+
+def _num_equal(drafts: Sequence[int], token_ids: Sequence[int]) -> int:
+    """Return how many of a request's new tokens, from the first on, are its drafts."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(drafts, token_ids, strict=False)))

@@ -19,13 +19,13 @@ class StepReport:
     """Tokens computed per request, in batch order."""
     preempted: tuple[int, ...] = ()
     finished: tuple[int, ...] = ()
-    sampled: dict[int, int] = field(default_factory=dict)
-    """The token sampled per request; the last one where drafts were accepted; for a beam the one that its search has
-    chosen, if it has in this step."""
+    sampled: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """The tokens that each request got: one; with drafts those accepted and the one behind them; for a beam the one
+    that its search has chosen, if it has in this step."""
     drafted: dict[int, int] = field(default_factory=dict)
     """Drafts judged per request that had any."""
     accepted: dict[int, int] = field(default_factory=dict)
-    """Of these, those that were accepted and appended: the request got one token more, unless it ended before."""
+    """Of these, those among the request's new tokens."""
     peak_used_blocks: int = 0
     """Blocks in use while the step was computed: merging and finishing give blocks back only after that."""
     loading: tuple[int, ...] = ()

@@ -132,8 +132,9 @@ def _group_spec(what: str, group: Any, block_size: int) -> GroupSpec:
         kind = {"full": "full", "swa": "sliding_window", "mamba": "state"}.get(str(group["type"]), group["type"])
         renamed = {"sliding_window": "window"}
         group = {"kind": kind, **{renamed.get(key, key): value for key, value in group.items() if key != "type"}}
-    _check_keys(what, group, {"kind"}, {"block_size", "window", "eagle"})
-    return GroupSpec(group.get("block_size", block_size), group["kind"], group.get("window"))
+    _check_keys(what, group, {"kind"}, {"block_size", "window", "eagle", "checkpoint_alignment"})
+    size, alignment = group.get("block_size", block_size), group.get("checkpoint_alignment")
+    return GroupSpec(size, group["kind"], group.get("window"), alignment)
 
 
 def _rows(name: str, rows: Any) -> Sequence[Any]:

@@ -44,9 +44,10 @@ def guessing(*wrong: int, num_drafts: int = 4, **settings: object) -> Watched:
 def test_a_step_yields_the_accepted_drafts_and_one_token_more() -> None:
     setup = guessing(9)
     setup.add(*PROMPT, max_tokens=12)
-    assert setup.engine.step().sampled == {0: 106}
+    assert setup.engine.step().sampled == {0: (106,)}
     report = setup.engine.step()
-    assert (report.scheduled, report.drafted, report.accepted, report.sampled) == ({0: 5}, {0: 4}, {0: 2}, {0: 109})
+    assert (report.scheduled, report.drafted, report.accepted) == ({0: 5}, {0: 4}, {0: 2})
+    assert report.sampled == {0: (107, 108, 109)}
     request = setup.engine.requests[0]
     assert (request.num_tokens, request.num_computed_tokens) == (10, 9), "the token that was sampled last has no KV"
     assert request.block_tables == [[0, 1, 2]], "the rejected drafts' slots stay in the table"
@@ -109,7 +110,7 @@ def test_an_end_of_text_among_the_drafts_ends_the_request_there() -> None:
     engine.add(PROMPT, SamplingParams(max_tokens=20))
     engine.step()
     report = engine.step()
-    assert (report.finished, report.accepted, report.sampled) == ((0,), {0: 1}, {0: 108})
+    assert (report.finished, report.accepted, report.sampled) == ((0,), {0: 2}, {0: (107, 108)})
     assert engine.requests[0].token_ids == [*PROMPT, 106, 107, 108]
     assert engine.requests[0].finish_reason == "stop"
 

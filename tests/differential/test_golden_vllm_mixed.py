@@ -1,6 +1,7 @@
 """What vLLM 0.32's schedulers held after every step, recorded, is what editions vllm and vllm-async hold.
 
-Answers to one prompt, drafts, priorities, aborts, an external tier and steps in flight, each alone and all mixed.
+Answers to one prompt, drafts, priorities, states inside a chunk, aborts, an external tier and steps in flight, each
+alone and all mixed.
 """
 
 from __future__ import annotations
@@ -16,14 +17,18 @@ from differential.vllm_encounters import workloads_meeting
 from differential.vllm_mixed import parts_of, rows_of_mixed
 from differential.vllm_mixed_encounters import ENCOUNTERS, met_by_mixed
 from labengine.core.async_token_budget import AsyncTokenBudgetScheduler
+from labengine.core.block import Key
 from labengine.core.editions import VLLM, VLLM_ASYNC, VllmKVCacheManager
 from labengine.core.kv_cache_group import KVCacheGroup
 from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.core.sliding_window import SlidingWindowGroup
+from labengine.core.state_group import StateGroup
 from labengine.core.step_plan import StepPlan
+from labengine.core.vllm_checkpoints import Checkpoint
 from labengine.core.vllm_partial_hits import PromptTailGroup
 from labengine.core.vllm_scheduler import VllmScheduler
+from labengine.core.vllm_states import VllmStateGroup
 from seeds import one_in
 from vllm_mixed_workloads import mixed_workload
 
@@ -104,7 +109,46 @@ class RegistersWhatModulesRead(VllmKVCacheManager):
         return super().num_cacheable_tokens(group, num_tokens)
 
 
+class CutsWhereHitsEnd(VllmStateGroup):
+    def leaves_checkpoint(self, request: Request, start: int, end: int) -> bool:
+        return False
+
+
+class KeepsNoInterval(VllmStateGroup):
+    """Takes a block for a state inside every chunk, whatever the retention."""
+
+    def count_chunk(self, request: Request, start: int, end: int) -> Checkpoint | None:
+        position = self.last_hit_end(end, self.hit_unit)
+        super().count_chunk(request, start, end)
+        if self.is_reachable(start, end, position, self.spec.checkpoint_alignment):
+            self._counted = Checkpoint(position, self._num_blocks(end) - 2)
+        return self._counted
+
+
+class RegistersByEntry(VllmStateGroup):
+    """Finds a state inside a chunk under the key of its table entry."""
+
+    def register_checkpoint(self, request: Request, checkpoint: Checkpoint) -> Key | None:
+        end = (checkpoint.entry + 1) * self.block_size
+        return super().register_checkpoint(request, checkpoint._replace(num_tokens=end))
+
+
+class CountsNoCheckpoint(VllmStateGroup):
+    def num_own_blocks(self, num_hit: int, num_blocks: int) -> int:
+        return StateGroup.num_own_blocks(self, num_hit, num_blocks)
+
+
+class ForgetsTheAlignment(VllmStateGroup):
+    def is_reachable(self, start: int, end: int, position: int, alignment: int | None) -> bool:
+        return super().is_reachable(start, end, position, alignment and 1)
+
+
 SYNC = {
+    "cuts where hits end": (Parts(state_group=CutsWhereHitsEnd), "checkpoints"),
+    "keeps no interval": (Parts(state_group=KeepsNoInterval), "checkpoints"),
+    "registers by the entry": (Parts(state_group=RegistersByEntry), "checkpoints"),
+    "counts no checkpoint": (Parts(state_group=CountsNoCheckpoint), "checkpoints"),
+    "forgets the alignment": (Parts(state_group=ForgetsTheAlignment), "checkpoints"),
     "pads nothing": (Parts(scheduler=PadsNothing), "speculation"),
     "ends chunks anywhere": (Parts(scheduler=EndsChunksAnywhere), "speculation"),
     "drops in every group": (Parts(full_attention_group=DropsInEveryGroup), "speculation"),

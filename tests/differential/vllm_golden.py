@@ -27,7 +27,7 @@ NAMES = ("ops-full", "ops-hybrid", "scheduler", "priority", "unread")
 """Kinds with one thing at a time; "tier" has an external tier, "states" has state groups, and MIXED_NAMES have drafts
 and steps in flight: they have tests of their own."""
 
-MIXED_NAMES = ("forks", "speculation", "mixed")
+MIXED_NAMES = ("forks", "speculation", "checkpoints", "mixed")
 """Kinds of vllm_mixed_workloads that are recorded."""
 
 Row = dict[str, Any]
