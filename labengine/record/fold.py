@@ -47,6 +47,8 @@ class RequestFold:
     """The first request of the beam search that it is in."""
     images: tuple[tuple[int, int, str], ...] = ()
     """(position, length, identifier) of each image behind placeholder tokens, in order."""
+    rejected: tuple[int, int] | None = None
+    """Positions [start, end) whose KV is that of rejected drafts, and is still to be written over."""
 
     def copy(self) -> RequestFold:
         """Return an independent copy."""
@@ -55,7 +57,7 @@ class RequestFold:
 
     def clear(self, status: str) -> None:
         """Empty the tables: a preempted or finished request holds no blocks."""
-        self.status, self.num_computed_tokens, self.drafts = status, 0, ()
+        self.status, self.num_computed_tokens, self.drafts, self.rejected = status, 0, (), None
         self.block_tables = [[] for _ in self.block_tables]
 
 
@@ -96,6 +98,10 @@ class Fold:
         """Per block: references that are of no table, where there are any."""
         self.holding: set[int] = set()
         """Finished requests that hold blocks for a connector."""
+        self.states: dict[int, int] = {}
+        """Per block of a state group: after how many tokens its state is, once one was written."""
+        self.spoiled: set[int] = set()
+        """Of these blocks, the ones whose state has seen a rejected draft."""
         self.num_impossible = 0
         """Events that cannot have followed those before them."""
         self.changes = Changes()
@@ -130,7 +136,16 @@ class Fold:
             else ()
             for block in snapshot.blocks
         ]
+        fold.assume_states()
         return fold
+
+    def assume_states(self) -> None:
+        """Assume the states that requests need, where nothing says what was written: those of their entries."""
+        for number in [number for number, group in enumerate(self.groups) if group.keeps_states]:
+            size = self.groups[number].block_size
+            for request in self.requests.values():
+                for index, block_id in enumerate(request.block_tables[number]):
+                    self._note_state(block_id, min((index + 1) * size, request.num_computed_tokens), index * size)
 
     def copy(self) -> Fold:
         """Return an independent copy, with no changes noted. Finished requests are shared until they change."""
@@ -141,6 +156,7 @@ class Fold:
         other.block_tokens, other.free_queue = list(self.block_tokens), self.free_queue.copy()
         other.prefix_map = dict(self.prefix_map)
         other.pins, other.holding = dict(self.pins), set(self.holding)
+        other.states, other.spoiled = dict(self.states), set(self.spoiled)
         return other
 
     def take_changes(self) -> Changes:
@@ -237,6 +253,7 @@ class Fold:
         self.free_queue = OrderedDict.fromkeys(i for i in range(event.num_blocks) if i != event.null_block)
         self.prefix_map = {}
         self.pins, self.holding = {}, set()
+        self.states, self.spoiled = {}, set()
         self.changes = Changes(is_restarted=True)
 
     def _step_started(self, event: ev.StepStarted) -> None:
@@ -280,6 +297,8 @@ class Fold:
         self.num_impossible += request.num_computed_tokens != event.start
         self.num_impossible += event.num_drafts > len(request.drafts)
         request.status, request.drafts = event.status, request.drafts[: event.num_drafts]
+        if request.rejected is not None:
+            request.rejected = max(request.rejected[0], event.start + event.num_tokens), request.rejected[1]
 
     def _request_preempted(self, event: ev.RequestPreempted) -> None:
         self._clear(event.request_id, "preempted")
@@ -322,6 +341,35 @@ class Fold:
         request = self._request(event.request_id)
         self.num_impossible += len(request.drafts) != event.num_accepted + event.num_rejected
         request.drafts = ()
+        if not event.num_rejected:
+            return
+        start = len(request.token_ids) + event.num_accepted
+        end = start + event.num_rejected
+        request.rejected = start, max(end, request.rejected[1] if request.rejected else 0)
+        for group, table in zip(self.groups, request.block_tables, strict=True):
+            if group.keeps_states:
+                self.spoiled.update(block_id for block_id in table if self.states.get(block_id, 0) > start)
+
+    def _state_advanced(self, event: ev.StateAdvanced) -> None:
+        self._request(event.request_id)
+        self._note_state(self._known(event.block_id), event.end)
+
+    def _state_copied(self, event: ev.StateCopied) -> None:
+        self._note_state(self._known(event.into_block_id), event.num_tokens)
+
+    def _transferred(self, event: ev.BlocksLoaded | ev.RequestReceived) -> None:
+        """Note the states that came from a tier or another lab."""
+        for group, index, block_id, _ in event.transfers:
+            size, end = self._size(group), (index + 1) * self._size(group)
+            if self.groups[group].keeps_states:
+                num_tokens = min(end, event.num_tokens) if isinstance(event, ev.RequestReceived) else end
+                self._note_state(block_id, num_tokens, end - size)
+
+    def _note_state(self, block_id: int, num_tokens: int, start: int = 0) -> None:
+        """Note a block's state, that after num_tokens; start: the entry is for states after more tokens than that."""
+        if block_id != self.null_block and num_tokens > start:
+            self.states[block_id] = num_tokens
+            self.spoiled.discard(block_id)
 
     def _block_evicted(self, event: ev.BlockEvicted) -> None:
         block_id = self._known(event.block_id)
@@ -341,6 +389,8 @@ class Fold:
         if block_id < 0:
             raise LookupError
         self.ref_counts[block_id] = 1
+        self.states.pop(block_id, None)
+        self.spoiled.discard(block_id)
         self.changes.blocks.add(block_id)
         self._append(event)
 
@@ -536,6 +586,10 @@ class Fold:
         ev.BlockCopied: _block_copied,
         ev.BlockMoved: _block_moved,
         ev.HashesMoved: _hashes_moved,
+        ev.StateAdvanced: _state_advanced,
+        ev.StateCopied: _state_copied,
+        ev.BlocksLoaded: _transferred,
+        ev.RequestReceived: _transferred,
     }
 
 

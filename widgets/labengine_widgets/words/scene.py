@@ -53,7 +53,6 @@ class Scene:
         self.lost: set[int] = set()
         self._written: dict[tuple[int, int], int] = {}
         self._judged: dict[int, Judged] = {}
-        self._states: dict[int, int] = {}
         self._home: dict[int, Place] = {}
         self._held: dict[int, dict[int, tuple[int, ...]]] = {}
         self._owners: dict[int, set[int]] = {}
@@ -127,7 +126,7 @@ class Scene:
         end = (index + 1) * self._size(home)
         if len(self.fold.requests[request_id].token_ids) < end:
             return -1
-        if self.fold.groups[home[1]].kind == "state" and self._states.get(block_id) != end:
+        if self.fold.groups[home[1]].kind == "state" and self.fold.states.get(block_id) != end:
             return -1
         return self.contents.of_prefix(self._prefix(home))
 
@@ -210,16 +209,13 @@ class Scene:
     def _take_stock(self) -> None:
         """Rebuild all state from the fold, for a view that is attached late and after a restart."""
         self._written, self._home, self._held, self._owners, self._chains = {}, {}, {}, {}, {}
-        self._judged, self._states = {}, {}
+        self._judged = {}
         self.peak = self.num_used
         for request_id, request in self.fold.requests.items():
             for group, table in enumerate(request.block_tables):
                 self._written[request_id, group] = request.num_computed_tokens
                 places = [(i, b) for i, b in enumerate(table) if b != self.fold.null_block]
                 self._home.update({b: (request_id, group, i) for i, b in places})
-                if self.fold.groups[group].kind == "state":
-                    for i, block_id in places:
-                        self._note_written(block_id, (group, i), request.num_computed_tokens)
             self._update_owners(request_id, {block_id for table in request.block_tables for block_id in table})
         for key, ids in self.fold.prefix_map.items():
             for block_id in ids:
@@ -257,28 +253,13 @@ class Scene:
     def _note_place(self, event: ev.BlockAllocated | ev.BlockTouched) -> None:
         self._home[event.block_id] = (event.request_id, event.group, event.index)
 
-    def _note_allocated(self, event: ev.BlockAllocated) -> None:
-        self._states.pop(event.block_id, None)
-        self._note_place(event)
-
     def _note_moved(self, event: ev.BlockMoved) -> None:
         self._home[event.block_id] = (event.request_id, event.group, event.into_index)
-
-    def _note_written(self, block_id: int, entry: tuple[int, int], num_tokens: int) -> None:
-        """Note the state of an entry (group, index) of which num_tokens tokens are computed."""
-        group, index = entry
-        size = self.fold.groups[group].block_size
-        if num_tokens > index * size:
-            self._states[block_id] = min((index + 1) * size, num_tokens)
-
-    def _note_state_copy(self, event: ev.StateCopied) -> None:
-        self._states[event.into_block_id] = event.num_tokens
 
     def _note_slots(self, event: ev.SlotsWritten) -> None:
         self._written[event.request_id, event.group] = event.start + sum(length for _, _, length in event.runs)
 
     def _note_state(self, event: ev.StateAdvanced) -> None:
-        self._states[event.block_id] = event.end
         self._written[event.request_id, event.group] = event.end
 
     def _note_judged(self, event: ev.DraftsJudged) -> None:
@@ -302,10 +283,8 @@ class Scene:
 
     def _note_loaded(self, event: ev.BlocksLoaded) -> None:
         """Note loaded blocks. The load precedes all writes, so it fills blocks from their first slot."""
-        for group, index, block_id, _ in event.transfers:
+        for group, index, _, _ in event.transfers:
             size = self.fold.groups[group].block_size
-            if self.fold.groups[group].kind == "state":
-                self._note_written(block_id, (group, index), (index + 1) * size)
             written = self._written.get((event.request_id, group), 0)
             end = min((index + 1) * size, len(self.fold.requests[event.request_id].token_ids))
             self._written[event.request_id, group] = max(written, end)
@@ -315,9 +294,6 @@ class Scene:
         for group in range(len(self.fold.groups)):
             place = event.request_id, group
             self._written[place] = max(self._written.get(place, 0), event.num_tokens)
-        for group, index, block_id, _ in event.transfers:
-            if self.fold.groups[group].kind == "state":
-                self._note_written(block_id, (group, index), event.num_tokens)
 
     def _note_saved(self, event: ev.BlocksSaved | ev.BlocksLoaded) -> None:
         self.tier.note(event)
@@ -361,12 +337,11 @@ class Scene:
     _NOTES: ClassVar[dict[type[ev.Event], Callable[[Any, Any], None]]] = {
         ev.EngineStarted: _note_restart,
         ev.StepStarted: _note_step,
-        ev.BlockAllocated: _note_allocated,
+        ev.BlockAllocated: _note_place,
         ev.BlockMoved: _note_moved,
         ev.BlockTouched: _note_place,
         ev.SlotsWritten: _note_slots,
         ev.StateAdvanced: _note_state,
-        ev.StateCopied: _note_state_copy,
         ev.DraftsJudged: _note_judged,
         ev.PrefixHit: _note_hit,
         ev.RequestForked: _note_fork,

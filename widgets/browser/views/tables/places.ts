@@ -197,6 +197,7 @@ function paintCell(
 function stateLine({ look }: TablePlace) {
   const state = look?.block.state ?? null,
     made = make("span", "le-tables-state", state === null ? "" : `after ${state.toLocaleString("en")}`);
+  if (look?.block.garbage) made.classList.add("le-tok-garbage");
   if (state !== null) made.title = `${stateWords(state)} tokens`;
   return made;
 }
