@@ -92,7 +92,7 @@ def test_slots_of_rejected_drafts_are_hatched_in_the_table_and_in_the_pool(brows
         pool = page.page.locator("canvas.le-pool")
         hatched, plain = (pool.evaluate(SHADES, [block_id, 4, 4]) for block_id in (5, 15))
         assert hatched > 3 and plain == 1, "stripes through its first two slots"
-        assert "2/4 drafts accepted" in facts(page)[0] and "0/4 drafts accepted" in facts(page)[1]
+        assert "2/4 accepted" in facts(page)[0] and "0/4 accepted" in facts(page)[1]
         page.page.locator(".le-tables-row [data-block='5']").first.hover()
         page.page.evaluate(FRAME)
         tip = page.page.locator(".le-tip").inner_text()

@@ -355,10 +355,9 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
       end = start + numRejected;
     if (numRejected) {
       request.rejected = [start, Math.max(end, request.rejected?.[1] ?? 0)];
+      request.written = request.written.map((num: number) => Math.min(num, start));
       spoil(scene, request, start);
     }
-    for (let group = 0; group < request.written.length; group++)
-      request.written[group] = Math.min(request.written[group], start);
     touchFrom(scene, request, start - numAccepted);
   },
 

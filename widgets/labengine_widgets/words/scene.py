@@ -266,7 +266,7 @@ class Scene:
         """Note which guesses are accepted. Behind the newest token, which no step had computed, come the guesses."""
         accepted_end = len(self.fold.requests[event.request_id].token_ids) + event.num_accepted
         self._judged[event.request_id] = Judged(accepted_end, accepted_end + event.num_rejected)
-        for group in range(len(self.fold.groups)):
+        for group in range(len(self.fold.groups)) if event.num_rejected else ():
             written = self._written.get((event.request_id, group), 0)
             self._written[event.request_id, group] = min(written, accepted_end)
 

@@ -240,11 +240,17 @@ export function arrange(
   cells: CellsElement,
   { kind, isFolded, hasNumbers }: TableLayout,
   size: number,
-  { numShown, numBlocks, hasSaid }: { numShown: number; numBlocks: number; hasSaid: boolean },
+  {
+    numShown,
+    numBlocks,
+    hasSaid,
+    keepsStates,
+  }: { numShown: number; numBlocks: number; hasSaid: boolean; keepsStates: boolean },
 ) {
   const isLong = isFolded && numShown > FEW,
     digits = String(numBlocks).length,
-    arranged = [kind, size, isLong, hasNumbers, digits, hasSaid].join(),
+    stateRoom = keepsStates && !isLong ? 44 : 0, // "after 12" behind the block
+    arranged = [kind, size, isLong, hasNumbers, digits, hasSaid, stateRoom].join(),
     columns = size > 8 ? 4 : size > 1 ? 2 : 1;
   if (cells.arranged === arranged) return;
   cells.arranged = arranged;
@@ -256,7 +262,7 @@ export function arrange(
   cells.style.setProperty("--le-card", size > 8 ? "212px" : "122px");
   cells.style.setProperty(
     "--le-chip",
-    `${(isLong ? 66 : 92) + 8 * digits + 12 * Math.max(0, digits - 2) + (hasSaid ? 32 : 0)}px`,
+    `${(isLong ? 66 : 92) + 8 * digits + 12 * Math.max(0, digits - 2) + (hasSaid ? 32 : 0) + stateRoom}px`,
   ); // a letter with its number, a count or a struck number may come: nothing moves
 }
 
