@@ -394,7 +394,10 @@ class RequestPreempted(Event):
     }
     in_vllm = {
         "": InVllm(
-            "scheduler", "_preempt_request", "The request that runs last gives its blocks back when blocks run out."
+            "scheduler",
+            "_preempt_request",
+            "When blocks run out, a running request gives its blocks back: the last one, or by priority the least "
+            "urgent one.",
         )
     }
 
@@ -724,7 +727,9 @@ class BlocksSkipped(Event):
             "KVCacheGroup.start_table",
         )
     }
-    in_vllm = {"": InVllm("group", "add_local_computed_blocks", "Blocks that lie outside the window are not needed.")}
+    in_vllm = {
+        "": InVllm("group", "add_local_computed_blocks", "Blocks and states that no later token reads are not needed.")
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ def _because(past: Past, event: ev.Event, chain: list[int]) -> str:
 
 _UNCAUSED: dict[type[ev.Event], str] = {
     ev.EngineStarted: "An engine was made, or reset.",
-    ev.StepStarted: "A step was requested: by lab.step(), or by a background run.",
+    ev.StepStarted: "A step was requested, or the engine runs by itself.",
     ev.RequestAdded: "A prompt was added.",
     ev.BlockPinned: "A connector, or another part outside the scheduler, took the reference.",
     ev.PrefixCacheReset: "A reset was requested while no request held a block.",

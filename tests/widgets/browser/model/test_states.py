@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from random import Random
 
 import pytest
 
+import labengine
 from damaged_streams import damaged
+from differential import vllm_streams
 from grounds import ALL_GROUNDS, Ground
 from labengine import Lab
 from labengine import events as ev
 from labengine.config import GroupSpec
 from labengine.core.proposer import FixedDrafts, NGram
 from labengine.record.fold import Fold
+from recorded_files import written
 from widgets.browser.model.model_page import ModelPage, model_page
 from widgets.browser.model.model_reference import checksum, cores, difference, events_of, payload, states
 
@@ -80,6 +84,24 @@ LATE = """
   return null;
 })
 """
+
+
+def test_an_asynchronous_judge_names_the_slots_of_the_step_before(page: ModelPage, tmp_path: Path) -> None:
+    runs = vllm_streams.read(vllm_streams.KINDS_PATH)
+    items = next(items for workload, items in runs if workload["async"] and workload.get("speculation"))
+    with labengine.attach(written(items, tmp_path)) as trace:
+        events = [*trace.timeline.events()]
+    fold, num_rejected = Fold(), 0
+    for event in events:
+        fold.apply(event)
+        if isinstance(event, ev.DraftsJudged) and event.num_rejected:
+            num_rejected += 1
+            request = fold.requests[event.request_id]
+            assert request.rejected is not None
+            assert request.rejected[0] == len(request.token_ids) + event.num_accepted
+    assert num_rejected > 10
+    [wrong] = page.evaluate(LATE, [[payload(events), [checksum(core) for core in cores(events)]]])
+    assert wrong is None, both(events, **wrong)
 
 
 @pytest.mark.parametrize("edition", ["labengine", "vllm"])
