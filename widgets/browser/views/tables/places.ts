@@ -171,7 +171,7 @@ export function paintPlace(view: TablesView, cell: HTMLElement, item: ShownPlace
   if ("gap" in item) return paintWords(cell, item.gap, " le-tables-gap");
   paintCell(view, cell, item, layout);
   const parts = [indexOf(item), targetOf(view, item, layout.kind === "chips")];
-  if (item.keepsStates) cell.replaceChildren(...parts, stateLine(item));
+  if (item.keepsStates) cell.replaceChildren(...parts, ...stateLine(item));
   else if (layout.kind === "slots") cell.replaceChildren(...parts, slots(item));
   else if (layout.kind === "texts") cell.replaceChildren(...parts, snippet(item), bar(item.runs, item.size));
   else cell.replaceChildren(...parts, bar(item.runs, item.size));
@@ -193,13 +193,12 @@ function paintCell(
   else delete cell.dataset.block;
 }
 
-// After how many tokens the state of an entry is, in place of its tokens.
-function stateLine({ look }: TablePlace) {
+// After how many tokens the state of an entry is, in place of its tokens; the bar of one that saw a rejected guess.
+function stateLine({ look, size }: TablePlace) {
   const state = look?.block.state ?? null,
     made = make("span", "le-tables-state", state === null ? "" : `after ${state.toLocaleString("en")}`);
-  if (look?.block.garbage) made.classList.add("le-tok-garbage");
   if (state !== null) made.title = `${stateWords(state)} tokens`;
-  return made;
+  return look?.block.garbage ? [made, bar([["garbage", size]], size)] : [made];
 }
 
 function indexOf({ index, size, keepsStates }: TablePlace) {
