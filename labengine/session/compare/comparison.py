@@ -9,12 +9,11 @@ from functools import partial
 from os import PathLike
 from pathlib import Path
 from threading import Lock
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
 from labengine.config import ConfigError, checked_bool, checked_call, checked_text, shown
-from labengine.engine.engine import Phase, StepReport
 from labengine.engine.interrupts import interrupts_allowed, interrupts_deferred
+from labengine.engine.step_report import Phase, StepReport
 from labengine.events import Event
 from labengine.record.snapshot import Snapshot
 from labengine.record.timeline import Timeline
@@ -32,6 +31,7 @@ from labengine.session.requests import Requests
 from labengine.session.saved.assertion import Asserting
 from labengine.session.saved.regression import session_test
 from labengine.session.view_source import Command, add_copies
+from labengine.system.closing import Closing
 
 if TYPE_CHECKING:  # widgets are imported for views only
     from labengine_widgets.compare.link import PairLink
@@ -43,7 +43,7 @@ if TYPE_CHECKING:  # widgets are imported for views only
 _SAME = "No difference so far."
 
 
-class Comparison:
+class Comparison(Closing):
     """Two labs in lockstep: each call of the comparison is done to both, left first.
 
     left, right: labs that have seen the same requests, or opened traces (which cannot be stepped).
@@ -445,14 +445,6 @@ class Comparison:
     def _note_progress(self) -> None:
         if self._view is not None:
             self._view.send_new_soon()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         from labengine_widgets.pictures.ascii import block_map  # for views only

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -19,7 +18,7 @@ from labengine.config import GroupSpec
 from labengine.core.proposer import FixedDrafts, NGram
 from labengine.record.fold import Fold
 from recorded_files import written
-from widgets.browser.model.model_page import ModelPage, model_page
+from widgets.browser.model.model_page import ModelPage
 from widgets.browser.model.model_reference import checksum, cores, difference, events_of, payload, states
 
 pytestmark = pytest.mark.browser
@@ -35,12 +34,6 @@ WALK = """
     ?? model.walk(recording, sums, seeks);
 })
 """
-
-
-@pytest.fixture(scope="module")
-def page() -> Iterator[ModelPage]:
-    with model_page() as page:
-        yield page
 
 
 @pytest.mark.parametrize("ground", ALL_GROUNDS, ids=str)
