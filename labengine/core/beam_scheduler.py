@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from labengine.config import ConfigError, EngineConfig
+from labengine.config import ConfigError
 from labengine.core.beam_searches import BeamSearches
 from labengine.core.beams import BeamPolicy, BeamSearch, Continuation, Likeliest
-from labengine.core.external_loads import ExternalLoads
-from labengine.core.journal import Journal
-from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.request import FinishReason, Request
 from labengine.core.scheduler import Scheduler
 from labengine.core.step_plan import StepPlan
-from labengine.core.waiting_queue import WaitingQueue
 from labengine.events import BeamReplaced
-from labengine.record.hooks import Hooks
 
 
 class BeamScheduler(Scheduler):
@@ -31,16 +26,8 @@ class BeamScheduler(Scheduler):
     beam_policy: ClassVar[type[BeamPolicy]] = BeamPolicy
     """The rules by which beams go on and searches end."""
 
-    def __init__(
-        self,
-        config: EngineConfig,
-        manager: KVCacheManager,
-        external: ExternalLoads,
-        waiting: WaitingQueue,
-        hooks: Hooks,
-        journal: Journal,
-    ) -> None:
-        super().__init__(config, manager, external, waiting, hooks, journal)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self.searches = BeamSearches(self._journal)
         self._policy = self.beam_policy()
 

@@ -291,6 +291,10 @@ class KVCacheManager:
             hashes.append(block_hash)
             request.links.append((*token_ids, *keys) if keys else token_ids)
 
+    def checkpoint(self, request: Request) -> int:
+        """Return after how many tokens a request's newest chunk leaves a state inside it: 0, none."""
+        return 0
+
     # -- slots ---------------------------------------------------------------------------------------------------------
 
     def slot_runs(self, request: Request, start: int, end: int, group: KVCacheGroup) -> tuple[SlotRun, ...]:

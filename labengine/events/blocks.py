@@ -54,7 +54,8 @@ class BlockAllocated(Event):
     topic = "block"
     decided_by = {
         "": methods(
-            "KVCacheGroup.num_missing_blocks KVCacheManager.num_slots KVCacheManager.allocate_computed",
+            "KVCacheGroup.num_missing_blocks StateGroup.begin_chunk StateGroup.count_chunk StateGroup.first_written",
+            "KVCacheManager.num_slots KVCacheManager.allocate_computed",
             "KVCacheManager.allocate BlockPool.num_free BlockPool.take FreeQueue.take BlockPool.evict",
             "KVCacheGroup.add_external KVCacheGroup.extend",
         ),
@@ -123,7 +124,8 @@ class BlockCached(Event):
     mapped: tuple[int, ...]
     """All blocks the map holds under this hash now, the one served first. Empty: the duplicate policy left it out."""
     is_full: bool = True
-    """False for the tail of a prompt that ends inside the block: a key of vLLM's, for finer hits than a block."""
+    """False for a key of vLLM's that is not the one of the block's last token: of the tail of a prompt that ends inside
+    it, or of the tokens that a state inside a chunk has seen."""
 
     topic = "block"
     decided_by = {
@@ -133,7 +135,10 @@ class BlockCached(Event):
             "KVCacheGroup.block_hashes HashChain.root HashChain.keyed HashChain.link KVCacheManager.extend_hashes",
             "KVCacheManager.register KVCacheGroup.register BlockPool.register KVCacheGroup.register_block",
         ),
-        "tail": ("KVCacheGroup.register_tail", "KVCacheGroup.register_boundary", "KVCacheGroup.ends_of_prompt"),
+        "tail": methods(
+            "KVCacheGroup.register_tail KVCacheGroup.register_boundary KVCacheGroup.ends_of_prompt",
+            "StateGroup.register_checkpoint StateGroup.is_kept_by_interval",
+        ),
     }
     in_vllm = {
         "": InVllm(

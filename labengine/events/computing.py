@@ -28,7 +28,8 @@ class SlotsWritten(Event):
 class StateAdvanced(Event):
     """The forward pass overwrote a request's state after `start` tokens with the one after `end` tokens, in one block.
 
-    With start 0 it began with the zero state, whatever the block held.
+    With start 0 it began with the zero state, whatever the block held. A state inside a chunk is left in a block of its
+    own.
     """
 
     request_id: int
@@ -39,7 +40,9 @@ class StateAdvanced(Event):
 
     topic = "model"
     phase = "forward"
-    decided_by = {"": ("KVCacheGroup.slots", "KVCacheManager.slot_runs", "Engine._emit_written")}
+    decided_by = {
+        "": ("KVCacheGroup.slots", "KVCacheManager.slot_runs", "KVCacheManager.checkpoint", "Engine._emit_written")
+    }
 
 
 @dataclass(frozen=True, slots=True)

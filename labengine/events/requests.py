@@ -148,6 +148,7 @@ class RequestScheduled(Event):
         "": methods(
             "Scheduler.schedule Scheduler.next_waiting Scheduler.has_seats Scheduler.skips Scheduler.longest_chunk",
             "Scheduler.clipped KVCacheGroup.chunk_end StateGroup.chunk_unit StateGroup.stops StateGroup.last_hit_end",
+            "StateGroup.leaves_checkpoint StateGroup.is_reachable StateGroup.num_own_blocks",
             "Scheduler.admit WaitingQueue.remove_request KVCacheManager.can_admit KVCacheManager.has_room",
             "KVCacheGroup.num_blocks_to_admit KVCacheGroup.max_blocks_held SlidingWindowGroup.num_steps_in_flight",
             "KVCacheManager.num_blocks_needed KVCacheManager.needs_tokens_to_allocate BlockPool.num_free",

@@ -106,7 +106,7 @@ class Requests:
         keys = _checked_keys(extra_keys)
         engine = self._stepper.engine
         placed = checked_images(images, len(ids))
-        request = engine.new_request(engine.num_added, ids, params, cache_salt, keys, priority, placed)
+        request = engine.maker.request(engine.num_added, ids, params, cache_salt, keys, priority, placed)
         return CheckedRequest(request, cache_salt, keys, priority=priority)
 
     @property
@@ -140,7 +140,7 @@ class Requests:
             sampling = replace(sampling, seed=sampling.seed + number)
         tokens = list(first.request.token_ids)
         keys = first.cache_salt, first.extra_keys
-        request = engine.new_request(engine.num_added, tokens, sampling, *keys, first.priority, first.request.images)
+        request = engine.maker.request(engine.num_added, tokens, sampling, *keys, first.priority, first.request.images)
         return replace(first, request=request)
 
     def queue_answers(self, first: CheckedRequest, n: int | None) -> int | list[int]:
@@ -154,7 +154,8 @@ class Requests:
         """Raise what `branch` would raise."""
         token_id = self._checked_token(token_id)
         with self._stepper.between_steps():
-            self._stepper.engine.new_branch(self.named(name).request_id, seed, token_id)
+            engine = self._stepper.engine
+            engine.maker.branch(engine.num_added, self.named(name), seed, token_id)
 
     def branch(self, name: int | str, seed: int | None = None, token_id: int | None = None) -> int:
         """Queue another continuation of a request from where it stands; return its id. See Lab.branch."""

@@ -81,9 +81,9 @@ def _last(past: Past, before: int, *kinds: type[ev.Event], **fields: Any) -> int
     return None
 
 
-def _next(past: Past, after: int, *kinds: type[ev.Event], within: int = 512, **fields: Any) -> int | None:
-    """Return the next event of these kinds and fields."""
-    for number, event in past.forwards(after + 1, min(past.timeline.end, after + within)):
+def _next(past: Past, after: int, *kinds: type[ev.Event], **fields: Any) -> int | None:
+    """Return the next event of these kinds and fields, if it is among the next 512 or so."""
+    for number, event in past.forwards(after + 1, min(past.timeline.end, after + 512)):
         if isinstance(event, kinds) and all(getattr(event, name) == value for name, value in fields.items()):
             return number
     return None
