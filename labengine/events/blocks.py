@@ -81,7 +81,9 @@ class BlocksSkipped(Event):
             "StateGroup.extend KVCacheGroup.add_hit KVCacheGroup.start_table",
         ),
     }
-    in_vllm = {"": InVllm("group", "add_local_computed_blocks", "What no later token reads needs no block.")}
+    in_vllm = {
+        "": InVllm("group", "add_local_computed_blocks", "Blocks and states that no later token reads are not needed.")
+    }
 
 
 @dataclass(frozen=True, slots=True)
