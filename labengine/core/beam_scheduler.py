@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from labengine.config import ConfigError
 from labengine.core.beam_searches import BeamSearches
-from labengine.core.beams import BeamPolicy, BeamSearch, Continuation, Likeliest
+from labengine.core.beams import BeamPolicy, BeamSearch, Continuation, Likeliest, refuse_impossible
 from labengine.core.request import FinishReason, Request
 from labengine.core.scheduler import Scheduler
 from labengine.core.step_plan import StepPlan
@@ -87,7 +87,9 @@ class BeamScheduler(Scheduler):
             return "length" if index + 1 == first.sampling.max_tokens else None
 
         num_eos_tokens = 0 if first.sampling.ignore_eos else len(self.config.eos_token_ids)
-        after, going_on, is_over = self._policy.decide(search, generated, reason_to_end, num_eos_tokens)
+        decision = self._policy.decide(search, generated, reason_to_end, num_eos_tokens)
+        refuse_impossible(self._policy, search, decision)
+        after, going_on, is_over = decision
         if is_over:
             return self.end_search(after)
         places = self.places(search, going_on)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from labengine.config import shown
 from labengine.core.request import FinishReason
 
 Likeliest = tuple[tuple[int, float], ...]
@@ -119,3 +120,21 @@ class BeamPolicy:
         after = replace(search, ended=tuple(ended[:num_beams]), likeliest={})
         is_over = not going_on or self.is_over(after, going_on[0].score, num_generated)
         return BeamDecision(after, tuple(going_on), is_over)
+
+
+def refuse_impossible(policy: BeamPolicy, search: BeamSearch, decision: BeamDecision) -> None:
+    """Raise ValueError for a decision about a search that cannot be carried out: its tokens go into the model."""
+    num_beams, method = len(search.beam_ids), f"{type(policy).__name__}.decide"
+    if not isinstance(decision, BeamDecision):
+        raise ValueError(f"{method} has to return a BeamDecision; it returned {shown(decision)}")
+    if decision.is_over and len(decision.search.ended) != num_beams:
+        num_ended = len(decision.search.ended)
+        raise ValueError(
+            f"{method} ends a search of {num_beams} beams, and {num_ended} texts have ended: each gets one"
+        )
+    if not decision.is_over and not 0 < len(decision.going_on) <= num_beams:
+        raise ValueError(f"{method} has to let 1 to {num_beams} beams go on, and lets {len(decision.going_on)}")
+    ranked = {(beam_id, token_id) for beam_id, found in search.likeliest.items() for token_id, _ in found}
+    for parent_id, token_id, _ in decision.going_on:
+        if (parent_id, token_id) not in ranked:
+            raise ValueError(f"{method} goes on from request {parent_id} with token {token_id}, which was not ranked")

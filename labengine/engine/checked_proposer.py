@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 
 from labengine.config import ConfigError, checked_call, checked_int, shown
 from labengine.core.proposer import Proposer
@@ -31,6 +32,8 @@ class CheckedProposer:
     def propose(self, token_ids: Sequence[int], num_tokens: int) -> tuple[int, ...]:
         """Return up to num_tokens guesses. Raises ValueError, naming the proposer, for what cannot be tokens."""
         proposed = self._proposer.propose(token_ids, num_tokens)
+        if isinstance(proposed, Iterator):  # a generator may have no end
+            proposed = list(islice(proposed, num_tokens))
         try:
             return tuple(self._checked_ids(proposed)[:num_tokens])
         except (ConfigError, TypeError) as error:

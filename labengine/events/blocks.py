@@ -65,7 +65,10 @@ class BlockAllocated(Event):
 
 @dataclass(frozen=True, slots=True)
 class BlocksSkipped(Event):
-    """A new table starts with null entries: these blocks lie outside the window and will never be read."""
+    """A table goes on with null entries, for blocks outside a window, or before the state that stands for their tokens.
+
+    No later token reads them.
+    """
 
     request_id: int
     group: int
@@ -74,8 +77,8 @@ class BlocksSkipped(Event):
     topic = "block"
     decided_by = {
         "": methods(
-            "SlidingWindowGroup.num_skipped_tokens SlidingWindowGroup.window KVCacheGroup.add_hit",
-            "KVCacheGroup.start_table",
+            "SlidingWindowGroup.num_skipped_tokens SlidingWindowGroup.window StateGroup.num_skipped_tokens",
+            "StateGroup.extend KVCacheGroup.add_hit KVCacheGroup.start_table",
         ),
     }
     in_vllm = {

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from math import log
+from typing import Any
 
 import pytest
 
@@ -11,10 +14,11 @@ from check.watched import HYBRID, Watched, watched
 from driving import difference, queues
 from labengine import events as ev
 from labengine.config import ConfigError, SamplingParams
-from labengine.core.beams import BeamPolicy, BeamSearch, EndedText
+from labengine.core.beams import BeamDecision, BeamPolicy, BeamSearch, EndedText
 from labengine.core.editions import LABENGINE
 from labengine.core.parts import Parts
 from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.lab import Lab
 from labengine.record.snapshot import Snapshot
 from labengine.session.history.broken_steps import break_off_step_at
 
@@ -215,3 +219,39 @@ def test_an_edition_refuses_what_it_lacks(edition: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         setup.add(*PROMPT, beams=5)
     assert not setup.engine.requests
+
+
+WRONG: dict[str, tuple[Callable[[BeamDecision], Any], str]] = {
+    "nothing": (lambda decision: None, "has to return a BeamDecision; it returned None"),
+    "no beams": (lambda decision: decision._replace(going_on=()), "has to let 1 to 2 beams go on, and lets 0"),
+    "too many": (lambda decision: decision._replace(going_on=decision.going_on * 2), "2 beams go on, and lets 4"),
+    "over": (lambda decision: decision._replace(is_over=True), "a search of 2 beams, and 0 texts have ended"),
+    "a stranger": (
+        lambda decision: decision._replace(going_on=(decision.going_on[0]._replace(parent_id=9),)),
+        "goes on from request 9 with token",
+    ),
+    "a token": (
+        lambda decision: decision._replace(going_on=(decision.going_on[0]._replace(token_id=-1),)),
+        "goes on from request 0 with token -1, which was not ranked",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_decision_that_cannot_be_carried_out_is_refused(name: str) -> None:
+    wrong, says = WRONG[name]
+
+    class Odd(BeamPolicy):
+        def decide(self, *arguments: Any) -> Any:
+            return wrong(super().decide(*arguments))
+
+    class Searches(TokenBudgetScheduler):
+        beam_policy = Odd
+
+    with Lab("simulated", num_blocks=8, block_size=4, parts=Parts(scheduler=Searches)) as lab:
+        lab.add(token_ids=PROMPT, beams=2, max_tokens=4)
+        before = lab.snapshot()
+        with pytest.raises(ValueError, match=re.escape(says)) as refused:
+            lab.step()
+        assert str(refused.value).startswith("Odd.decide ")
+        assert difference(lab.snapshot(), before) is None and lab.check() == []

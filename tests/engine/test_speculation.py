@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 
 import pytest
 import torch
@@ -86,6 +87,23 @@ def test_a_guess_outside_the_vocabulary_is_refused() -> None:
 def test_what_is_no_proposer_is_refused(wrong: object) -> None:
     with pytest.raises(ConfigError, match="speculation"):
         Lab("simulated", speculation=wrong)  # type: ignore[arg-type]
+
+
+class NeverEnds:
+    """Guesses by a generator that has no end: whoever took all of it would take all memory."""
+
+    num_drafts = 3
+
+    def propose(self, token_ids: Sequence[int], num_tokens: int) -> Iterator[int]:
+        yield from range(num_tokens)
+        raise AssertionError("more was taken than asked for")
+
+
+def test_of_a_generator_no_more_is_taken_than_was_asked_for() -> None:
+    with Lab("simulated", num_blocks=16, block_size=4, speculation=NeverEnds()) as lab:
+        lab.add(token_ids=range(5), max_tokens=8)
+        lab.step()
+        assert lab.snapshot().requests[0].drafts == (0, 1, 2)
 
 
 # -- the distribution ------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from labengine.session.saved.definitions import (
     parts_text,
     texts_of,
 )
-from labengine.session.saved.input_lines import TokenText, input_lines
+from labengine.session.saved.input_lines import NoScriptError, TokenText, input_lines
 from labengine.session.saved.layout import call_lines, in_a_line
 
 _PHASES = ("schedule", "forward", "sample")
@@ -36,6 +36,8 @@ def to_code(
     """
     try:
         lines = list(_lines(facts, token_text, body, external))
+    except NoScriptError:
+        raise
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise TraceError(
             f"this trace does not tell what its lab was given ({error!r}): there is no code in it"

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from labengine.config import ConfigError, SamplingParams
-from labengine.record.wording import spelled
+from labengine.record.wording import request_name, spelled
 from labengine.session.images import images_of_rows
 from labengine.session.saved.layout import beginning_of, call_lines, in_a_line, plain_literal
 from labengine.session.source_text import checked_name
@@ -23,10 +23,14 @@ def _checked(done: Mapping[str, Any]) -> Mapping[str, Any]:
     return done
 
 
+class NoScriptError(ConfigError):
+    """A session that no script of one lab can repeat."""
+
+
 def refuse_dropped(facts: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a lab that has forgotten its first inputs."""
+    """Raise NoScriptError for a lab that has forgotten its first inputs."""
     if facts.get("are_inputs_dropped"):
-        raise ConfigError("this lab had more inputs than it kept (keep_inputs): no script can repeat it")
+        raise NoScriptError("this lab had more inputs than it kept (keep_inputs): no script can repeat it")
 
 
 def input_lines(facts: Mapping[str, Any], token_text: TokenText | None) -> Iterator[str]:
@@ -87,9 +91,9 @@ def _fill_external(done: Mapping[str, Any], _: TokenText | None) -> Iterator[str
 
 
 def _moved(done: Mapping[str, Any], _: TokenText | None) -> Iterator[str]:
-    name, lab = f"request {int(done['request_id'])}", in_a_line(done["lab"])
+    name, lab = request_name(int(done["request_id"])), in_a_line(done["lab"])
     where = f"went to {lab}" if done["do"] == "hand_over" else f"came from {lab} with its KV"
-    raise ConfigError(f"{name} {where}: no script of one lab can repeat that")
+    raise NoScriptError(f"{name} {where}: no script of one lab can repeat that")
     yield
 
 

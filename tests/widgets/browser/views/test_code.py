@@ -9,8 +9,9 @@ import pytest
 
 from browser.frames import FRAME
 from labengine import events as ev
-from labengine.core.editions import NANO_VLLM, NANO_VLLM_243
+from labengine.core.editions import LABENGINE, NANO_VLLM, NANO_VLLM_243
 from labengine.core.parts import Parts
+from labengine.lab import Lab
 from labengine.record.timeline import Timeline
 from labengine.scenarios.nano_vllm_219_duplicate_blocks import NoAliveCheck
 from labengine.session.reasons import seams_of
@@ -273,6 +274,21 @@ def test_a_selected_event_comes_before_the_current_one() -> None:
         assert mounted.text(".le-code-head").startswith("StepEnded")
 
     show_view(check, "code", MERGED)
+
+
+def test_a_block_that_a_fork_shares_was_found_by_no_hash() -> None:
+    with Lab("simulated", num_blocks=8, block_size=4) as lab:
+        lab.add(token_ids=range(6), n=2, max_tokens=2)
+        lab.step()
+        assert lab.timeline is not None
+        events = list(lab.timeline.events())
+
+    def check(mounted: MountedView) -> None:
+        armed(mounted, events, LABENGINE)
+        mounted.at(moment_after(events, ev.BlockTouched))
+        assert mounted.text(".le-code-head").endswith("decided by KVCacheGroup.num_shared_tokens")
+
+    show_view(check, "code", events)
 
 
 def test_what_is_selected_opens_at_the_last_decision_about_it() -> None:
