@@ -98,7 +98,11 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
         return super().num_plannable(request)
 
     def skips(self, request: Request, skipped: Sequence[Request]) -> bool:
-        """Return True while a preempted request's last token is on its way: it must not be sampled twice."""
+        """Return True while a preempted request's last token is on its way: it must not be sampled twice.
+
+        With two steps in flight the token is booked before the next step is planned. It is not after a step that was
+        rolled back (see `forget_written`).
+        """
         return self.ahead_of(request).num_stale > 0
 
     def plan(self, request: Request, num_tokens: int, status: RequestStatus) -> ScheduledRequest:

@@ -55,7 +55,12 @@ class BeamScheduler(Scheduler):
     # -- what may follow a beam ----------------------------------------------------------------------------------------
 
     def num_likeliest(self, plan: StepPlan) -> int:
-        """Return how many tokens may matter after any one beam of a step; 0 for a step without beams."""
+        """Return how many tokens may matter after any one beam of a step; 0 for a step without beams.
+
+        Before its search begins, a beam has siblings that wait for the prompt.
+        """
+        if not self.searches and not self.siblings:
+            return 0
         num_beams = max((part.sampling.beams for _, part in plan.beams), default=0)
         return self._policy.num_ranked(num_beams, len(self.config.eos_token_ids)) if num_beams else 0
 
@@ -69,10 +74,6 @@ class BeamScheduler(Scheduler):
                 search = BeamSearch(tuple(beam_ids), {beam.request_id: 0.0})
             if beam.request_id in search.scores:
                 self.searches.note(search, beam.request_id, likeliest)
-
-    def _take_token(self, request: Request, token_id: int) -> FinishReason | None:
-        """Append the sampled token, but none to a beam: its search chooses, and ends it."""
-        return None if request.sampling.beams > 1 else super()._take_token(request, token_id)
 
     # -- deciding ------------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
 from typing import Any, NoReturn, cast
 
 from labengine.config import SamplingParams
@@ -131,6 +132,7 @@ class ScheduledRequest:
         ]
 
 
+_NUM_DRAFTS = attrgetter("num_drafts")
 _set_token_ids = ScheduledRequest.__dict__["token_ids"].__set__
 
 
@@ -170,7 +172,7 @@ def scheduled_request(*values: Any) -> ScheduledRequest:
     """Return a ScheduledRequest of these values, in a sixth of the time that its own constructor takes."""
     made: Any = _Writable(*values)
     made.__class__ = ScheduledRequest
-    return cast(ScheduledRequest, made)
+    return made  # type: ignore[no-any-return]  # a cast costs a tenth of this function
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +197,7 @@ class StepPlan:
 
     def __post_init__(self) -> None:
         sampling = [request for request in self.scheduled if request.samples]
-        has_drafts = any(request.num_drafts for request in sampling)
+        has_drafts = any(map(_NUM_DRAFTS, sampling))
         if self.forks:
             sampling += [request for _, request in self.forks]
         object.__setattr__(self, "sampling", tuple(sampling))

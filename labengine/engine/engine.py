@@ -42,6 +42,7 @@ from labengine.events import (
 from labengine.record.hooks import Hooks
 from labengine.record.snapshot import Snapshot
 from labengine.record.violation import Violation
+from labengine.record.wording import request_name
 from labengine.system.code_roles import Role, plays, rolls_back
 
 plays(__name__, Role.ENGINE)
@@ -164,16 +165,16 @@ class Engine:
         self.scheduler.refuse_forks()
         parent = self.requests[request_id]
         if parent.sampling.beams > 1:
-            raise ConfigError(f"request {request_id} is a beam: its search decides where it goes on")
+            raise ConfigError(f"{request_name(request_id)} is a beam: its search decides where it goes on")
         sampling = replace(parent.sampling, seed=seed)
         if parent.status is RequestStatus.FINISHED:
             raise ConfigError(
-                f"request {parent.request_id} has finished, and holds no blocks: add its tokens as a prompt"
+                f"{request_name(request_id)} has finished, and holds no blocks: add its tokens as a prompt"
             )
         token_ids = list(parent.token_ids)
         if token_id is not None:
             if not parent.num_generated_tokens:
-                raise ConfigError(f"request {parent.request_id} has sampled no token yet that another could replace")
+                raise ConfigError(f"{request_name(request_id)} has sampled no token yet that another could replace")
             token_ids[-1] = token_id
         seed = seed_of(sampling, self.num_added, self.config)
         keys = parent.extra_keys, parent.priority, parent.images
@@ -392,17 +393,21 @@ class Engine:
         rows = zip(plan.rows, token_ids, strict=True)
         sampled = {row.request_id: token_id for row, token_id in rows if row.sampling.beams == 1}
         sampled |= self.scheduler.chosen
-        judged = [part for part in plan.scheduled if part.num_drafts]
-        num_new = {part.request_id: self.requests[part.request_id].num_tokens - part.num_known for part in judged}
-        sampled |= {request_id: self.requests[request_id].token_ids[-1] for request_id in num_new}
+        judged = [part for part in plan.sampling if part.num_drafts] if len(plan.rows) > len(plan.sampling) else ()
+        drafted, accepted = {}, {}
+        for part in judged:
+            request = self.requests[part.request_id]
+            sampled[part.request_id] = request.token_ids[-1]
+            drafted[part.request_id] = part.num_drafts
+            accepted[part.request_id] = request.num_tokens - part.num_known - 1
         return StepReport(
             self.step_number,
             {request.request_id: len(request.token_ids) for request in plan.scheduled},
             plan.preempted,
             finished,
             sampled,
-            {part.request_id: part.num_drafts for part in judged},
-            {request_id: num_tokens - 1 for request_id, num_tokens in num_new.items()},
+            drafted,
+            accepted,
             self._peak_used_blocks,
             tuple(request.request_id for request in self.scheduler.external.loading),
         )

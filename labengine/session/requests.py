@@ -9,6 +9,7 @@ from typing import Any
 
 from labengine.config import ConfigError, SamplingParams, as_int, checked_int, checked_text, shown
 from labengine.core.request import ExtraKeys, Request
+from labengine.core.waiting_queue import WaitingQueue
 from labengine.engine.engine import Engine
 from labengine.engine.loaded_model import LoadedModel
 from labengine.session.history.inputs import AbortInput, AddInput, BranchInput, Input, Inputs, ResetInput, pack
@@ -108,6 +109,16 @@ class Requests:
         request = engine.new_request(engine.num_added, ids, params, cache_salt, keys, priority, placed)
         return CheckedRequest(request, cache_salt, keys, priority=priority)
 
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Those of n, beams and priority that the scheduler takes."""
+        scheduler = self._stepper.engine.scheduler
+        refusals: dict[str, Callable[[int], object]] = {"n": scheduler.refuse_forks, "beams": scheduler.refuse_beams}
+        taken = [name for name, refuse in refusals.items() if _is_taken(refuse)]
+        if type(scheduler.waiting).priority is not WaitingQueue.priority:
+            taken.append("priority")
+        return tuple(taken)
+
     def answers(self, first: CheckedRequest, n: int | None) -> list[CheckedRequest]:
         """Return the requests for one prompt, the first included: n answers, whose seeds count up, or all beams.
 
@@ -141,15 +152,13 @@ class Requests:
 
     def check_branch(self, name: int | str, seed: int | None, token_id: int | None) -> None:
         """Raise what `branch` would raise."""
-        if token_id is not None:
-            self._model.checked_ids([token_id])
+        token_id = self._checked_token(token_id)
         with self._stepper.between_steps():
             self._stepper.engine.new_branch(self.named(name).request_id, seed, token_id)
 
     def branch(self, name: int | str, seed: int | None = None, token_id: int | None = None) -> int:
         """Queue another continuation of a request from where it stands; return its id. See Lab.branch."""
-        if token_id is not None:
-            [token_id] = self._model.checked_ids([token_id])
+        token_id = self._checked_token(token_id)
         with self._stepper.between_steps():
             engine, parent = self._stepper.engine, self.named(name)
             branch = engine.requests[engine.branch(parent.request_id, seed, token_id)]
@@ -166,6 +175,12 @@ class Requests:
             )
             self._inputs.note(done)
             return branch.request_id
+
+    def _checked_token(self, token_id: int | None) -> int | None:
+        """Return the token that `branch` is given. ConfigError for one that the model does not know."""
+        if token_id is None:
+            return None
+        return self._model.checked_ids([checked_int("token", token_id, 0, 2**63 - 1)])[0]
 
     def queue(self, requests: Sequence[CheckedRequest], n: int | None = None) -> list[Request]:
         """Queue requests one right after the other, each with its n answers or beams; return the answers, n each, and
@@ -228,6 +243,15 @@ class Requests:
         if request is None:
             raise KeyError(_unknown(name, request_id, engine))
         return request
+
+
+def _is_taken(refuse: Callable[[int], object]) -> bool:
+    """Return True if the scheduler takes two; an override that raises anything takes none."""
+    try:
+        refuse(2)
+    except Exception:
+        return False
+    return True
 
 
 @lru_cache(maxsize=256)

@@ -13,7 +13,7 @@ from labengine.core.parts import Parts
 from labengine.core.proposer import Proposer
 from labengine.engine.engine import Engine
 from labengine.engine.simulated import NextToken, SimulatedRunner, default_next_token
-from labengine.events import Event
+from labengine.events import DecisionDiffered, Event
 from labengine.record.hooks import Hooks
 from labengine.record.timeline import Timeline
 
@@ -53,6 +53,10 @@ class Watched:
     def broken_rules(self) -> set[str]:
         """The rules that were found broken so far."""
         return {violation.rule for violation in self.watch.violations}
+
+    def differences(self) -> list[DecisionDiffered]:
+        """The decisions that an override took otherwise than production."""
+        return self.timeline.of_kind(DecisionDiffered)
 
     def first_event(self, rule: str) -> Event:
         """The event that the first violation of the rule points at."""

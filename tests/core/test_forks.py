@@ -345,7 +345,7 @@ def test_nano_vllm_has_no_forks(edition: str) -> None:
 @pytest.mark.parametrize(
     ("refused", "why"),
     [
-        (lambda engine: engine.branch(0), "request 0 has finished"),
+        (lambda engine: engine.branch(0), "A has finished"),
         (lambda engine: engine.branch(1, token_id=5), "has sampled no token yet"),
         (lambda engine: engine.branch(2, token_id=7), "token 7 ends a text"),
     ],

@@ -173,3 +173,17 @@ def test_a_permalink_refuses_a_branch() -> None:
         lab.branch("A")
         with pytest.raises(ConfigError, match="a link has no branches: save the lab"):
             list(acts_of(lab, lab.inputs, 0, 1))
+
+
+@pytest.mark.parametrize(
+    ("token", "says"), [(-1, "token must be at least 0"), (10**30, "token must be at most"), ("x", "token must")]
+)
+def test_a_token_that_a_branch_cannot_have_is_called_by_its_name(token: Any, says: str) -> None:
+    with forked() as lab, pytest.raises(ConfigError, match=says):
+        lab.branch("A", token=token)
+
+
+def test_a_branch_of_what_has_finished_names_the_request() -> None:
+    with forked() as lab, pytest.raises(ConfigError, match="A has finished"):
+        lab.run()
+        lab.branch("A")

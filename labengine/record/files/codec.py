@@ -28,7 +28,8 @@ from labengine.record.files.parsing import (
     row_of,
     shapes_of,
 )
-from labengine.record.fold import Fold, RequestFold
+from labengine.record.fold import Fold
+from labengine.record.fold_state import RequestFold
 from labengine.record.snapshot import GroupState
 
 Row = Sequence[Any]
