@@ -143,22 +143,12 @@ class CheckpointGroup(StateGroup):
     # -- cached content ------------------------------------------------------------------------------------------------
 
     def register(self, request: Request, num_tokens: int) -> None:
-        """Register states; the checkpoint's block under the tokens that its state has seen, and not by its entry."""
+        """Register states, the checkpoint's block like any other; then replace its key by that of the tokens that its
+        state has seen.
+        """
         super().register(request, num_tokens)
         if (checkpoint := self.checkpoint(request)) is not None:
             self.register_checkpoint(request, checkpoint)
-
-    @property
-    def caches_every_block(self) -> bool:  # type: ignore[override]
-        """False while a request has a checkpoint: is_worth_caching leaves it out."""
-        return not self._checkpoints and super().caches_every_block
-
-    def is_worth_caching(self, request: Request, index: int) -> bool:
-        """Return False for the checkpoint's entry: its block holds no state at that entry's end."""
-        checkpoint = self.checkpoint(request)
-        if checkpoint is not None and index == checkpoint.entry:
-            return False
-        return super().caches_every_block or super().is_worth_caching(request, index)
 
     def register_checkpoint(self, request: Request, checkpoint: Checkpoint) -> Key | None:
         """Register a checkpoint that some request can hit: at a prompt's last hit, the interval, or a junction.
@@ -170,11 +160,18 @@ class CheckpointGroup(StateGroup):
         is_kept = position == self.last_hit_end(request.num_prompt_tokens, self.hit_unit)
         is_kept |= position % self.block_size == 0 and self.is_kept_by_interval(position)
         is_kept |= position == request.shared_prefix_boundary
-        if block_id == self._pool.null_block or not is_kept:
+        if block_id == self._pool.null_block:
             return None
         block, key = self._pool.blocks[block_id], (self.index, request.block_hashes[link])
-        if key in block.keys:
+        if is_kept and key in block.keys:
             return None
+        if block.keys:
+            self._pool.evict(block, "replaced")
+        if not is_kept:
+            return None
+        if position == (checkpoint.entry + 1) * self.block_size:
+            self.register_block(request, checkpoint.entry)
+            return key
         mapped = self._merge_policy.mapped_after(self._pool.prefix_map.get(key, ()), block_id)
         self._pool.register(block, key, block.token_ids, request.prefix_at(link), mapped)
         if BlockCached in self._hooks:

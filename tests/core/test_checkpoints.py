@@ -54,8 +54,10 @@ def test_a_prompt_is_computed_in_one_step_and_is_hit_inside_it() -> None:
     assert [bool(block_id) for block_id in table] == [False, True, True]
     advanced = setup.timeline.of_kind(ev.StateAdvanced)
     assert [(event.block_id, event.start, event.end) for event in advanced] == [(table[1], 0, 20), (table[2], 20, 21)]
-    [cached] = [event for event in setup.timeline.of_kind(ev.BlockCached) if event.group == 1]
-    assert (cached.block_id, cached.index, cached.is_full) == (table[1], 1, False)
+    cached = [event for event in setup.timeline.of_kind(ev.BlockCached) if event.group == 1]
+    assert [(e.block_id, e.index, e.is_full) for e in cached] == [(table[1], 1, True), (table[1], 1, False)]
+    [replaced] = setup.timeline.of_kind(ev.BlockEvicted)
+    assert (replaced.block_id, replaced.reason) == (table[1], "replaced")
     run(setup, PROMPT)
     assert hits(setup)[-1] == 20
 
