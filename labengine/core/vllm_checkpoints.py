@@ -58,19 +58,8 @@ class CheckpointGroup(StateGroup):
         return self.is_reachable(start, end, position, alignments[0])
 
     def is_reachable(self, start: int, end: int, position: int, alignment: int | None) -> bool:
-        """Return True if a chunk of tokens [start, end) can leave the state after `position` tokens in its own block.
-
-        It has to begin at the end of a link, and to be longer than one; the state that it begins with is in an entry
-        before the one that is taken. alignment: see GroupSpec.checkpoint_alignment.
-        """
-        link = self._config.hash_block_size
-        return (
-            alignment is not None
-            and start % link == 0
-            and self._num_blocks(end) - 2 > (start - 1) // self.block_size
-            and start + link <= position < end
-            and (position - start) % alignment == 0
-        )
+        """Return True if a chunk of tokens [start, end) can leave the state after `position` tokens inside it."""
+        return is_reachable(start, end, position, alignment, self._config.hash_block_size, self.block_size)
 
     def count_chunk(self, request: Request, start: int, end: int) -> Checkpoint | None:
         """Return the checkpoint of a chunk of tokens [start, end), for which blocks are counted next; None for none.
@@ -185,6 +174,22 @@ class CheckpointGroup(StateGroup):
 def prefill_end(request: Request) -> int:
     """Return where the prefill of a request ends: with its prompt, or after a preemption before its newest token."""
     return max(request.num_prompt_tokens, request.num_tokens - 1)
+
+
+def is_reachable(start: int, end: int, position: int, alignment: int | None, link: int, block_size: int) -> bool:
+    """Return True if a chunk of tokens [start, end) can leave the state after `position` tokens in a block of its own.
+
+    It has to begin at the end of a link (of so many tokens), and to be longer than one; the state that it begins with
+    is in an entry before the one that is taken. alignment: see GroupSpec.checkpoint_alignment. Source: vLLM's
+    is_mamba_prefill_checkpoint_valid (0.32).
+    """
+    return (
+        alignment is not None
+        and start % link == 0
+        and -(-end // block_size) - 2 > (start - 1) // block_size
+        and start + link <= position < end
+        and (position - start) % alignment == 0
+    )
 
 
 class CheckpointManager(VllmSpeculationManager):
