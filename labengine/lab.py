@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Self
 from labengine.config import ConfigError, EngineConfig, checked_call, shown
 from labengine.core.connector import Connector
 from labengine.core.parts import Parts
-from labengine.engine.engine import Phase, StepReport
 from labengine.engine.interrupts import interrupts_deferred
+from labengine.engine.step_report import Phase, StepReport
 from labengine.events import Event
 from labengine.record.fold import Fold
 from labengine.record.hooks import Hooks

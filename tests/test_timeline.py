@@ -31,6 +31,7 @@ from labengine.record.fold_state import Changes
 from labengine.record.hooks import Hooks
 from labengine.record.snapshot import Snapshot
 from labengine.record.timeline import Timeline
+from recordings import timeline_of
 
 LABENGINE = Ground("labengine")
 
@@ -159,9 +160,7 @@ def test_a_rollback_without_its_start_takes_nothing_back() -> None:
     events = [started, StepStarted(1), StepEnded(1), RequestAdded(0, (1, 2), 3), StepRolledBack(2, "ValueError")]
     assert fold(events).step == 1
     assert list(fold(events).requests) == [0]
-    timeline = Timeline()
-    for event in events:
-        timeline.record(event)
+    timeline = timeline_of(events)
     assert difference(timeline.state().snapshot(), fold(events)) is None
 
 

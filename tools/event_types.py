@@ -23,6 +23,16 @@ _OWN_FIELDS = {
 """Fields that keep their defaults in a stream: vLLM has no forks, and the tap does not tell what images there are."""
 MAX_WIDTH = 120
 """Characters of a line, as the formatters have it."""
+_ROWS = (
+    "type Row<Names extends readonly string[], Fields> = [",
+    "  kind: number,",
+    "  ...fields: { -readonly [I in keyof Names]: Fields[Names[I] & keyof Fields] },",
+    "];",
+    "",
+    "export type EventRows = {",
+    "  [Kind in keyof EventFields]: Row<(typeof FIELDS)[Kind], EventFields[Kind]>;",
+    "};",
+)
 _NAMES: dict[object, str] = {int: "number", str: "string", bytes: "string", bool: "boolean", type(None): "null"}
 
 
@@ -121,9 +131,7 @@ def browser_source() -> str:
             "}",
             "",
             "// Rows: the number of the kind, then the fields.",
-            "export interface EventRows {",
-            *(line for kind in ev.EVENT_KINDS for line in _tuple(kind)),
-            "}",
+            *_ROWS,
             "",
         ]
     )
@@ -131,15 +139,11 @@ def browser_source() -> str:
 
 def _interface(kind: type[ev.Event]) -> list[str]:
     hints = typing.get_type_hints(kind)
-    lines = [f"    {field.name}: {_typescript(hints[field.name])};" for field in fields(kind)]
-    return [f"  {kind.__name__}: {{", *lines, "  };"] if lines else [f"  {kind.__name__}: Record<never, never>;"]
-
-
-def _tuple(kind: type[ev.Event]) -> list[str]:
-    hints = typing.get_type_hints(kind)
-    members = ["kind: number", *(f"{field.name}: {_typescript(hints[field.name])}" for field in fields(kind))]
-    one = f"  {kind.__name__}: [{', '.join(members)}];"
-    return [one] if len(one) <= 120 else [f"  {kind.__name__}: [", *(f"    {member}," for member in members), "  ];"]
+    members = [f"{field.name}: {_typescript(hints[field.name])}" for field in fields(kind)]
+    if not members:
+        return [f"  {kind.__name__}: Record<never, never>;"]
+    one = f"  {kind.__name__}: {{ {'; '.join(members)} }};"
+    return [one] if len(one) <= MAX_WIDTH else [f"  {kind.__name__}: {{", *(f"    {one};" for one in members), "  };"]
 
 
 def _typescript(hint: object) -> str:

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from labengine.config import ConfigError, EngineConfig
 from labengine.core.connector import Connector
-from labengine.core.external_loads import ExternalLoads
-from labengine.core.journal import Journal
-from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.request import FinishReason, Request, RequestStatus
 from labengine.core.step_plan import ScheduledRequest, StepPlan
 from labengine.core.vllm_partial_hits import VllmSlidingWindowGroup
 from labengine.core.vllm_scheduler import VllmScheduler
-from labengine.core.waiting_queue import WaitingQueue
 from labengine.events import UNKNOWN_TOKEN, DraftsJudged, RequestScheduled
-from labengine.record.hooks import Hooks
 
 
 class Unbooked(NamedTuple):
@@ -40,16 +35,8 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
     again only after it. Source: vLLM v1's AsyncScheduler (0.32), with two steps in flight.
     """
 
-    def __init__(
-        self,
-        config: EngineConfig,
-        manager: KVCacheManager,
-        external: ExternalLoads,
-        waiting: WaitingQueue,
-        hooks: Hooks,
-        journal: Journal,
-    ) -> None:
-        super().__init__(config, manager, external, waiting, hooks, journal)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self.unbooked: tuple[StepPlan, Sequence[int]] | None = None
         """The step that ran last, and what it sampled, where `update` books; None when all steps are booked."""
         self._ahead: dict[int, Unbooked] = {}

@@ -95,7 +95,7 @@ def _arrivals(workload: Mapping[str, Any], engine: Engine) -> deque[tuple[int, R
         skips = wanted.get("skip_reading_prefix_cache", False)
         sampling = SamplingParams(wanted["max_tokens"], ignore_eos=True, skip_reading_prefix_cache=skips)
         prompt, priority = checked_token_ids(wanted["prompt"]), wanted.get("priority", 0)
-        request = engine.new_request(request_id, prompt, sampling, wanted.get("salt"), (), priority)
+        request = engine.maker.request(request_id, prompt, sampling, wanted.get("salt"), (), priority)
         request.arrival = checked_int("arrival", wanted.get("arrival", request_id))
         arrivals.append((int(wanted["step"]), request))
     return deque(sorted(arrivals, key=lambda arrival: (arrival[0], arrival[1].request_id)))

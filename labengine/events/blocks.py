@@ -54,8 +54,8 @@ class BlockAllocated(Event):
     topic = "block"
     decided_by = {
         "": methods(
-            "KVCacheGroup.num_missing_blocks KVCacheManager.num_slots KVCacheManager.allocate_computed",
-            "StateGroup.begin_chunk StateGroup.count_chunk StateGroup.first_written",
+            "KVCacheGroup.num_missing_blocks StateGroup.begin_chunk StateGroup.count_chunk StateGroup.first_written",
+            "KVCacheManager.num_slots KVCacheManager.allocate_computed",
             "KVCacheManager.allocate BlockPool.num_free BlockPool.take FreeQueue.take BlockPool.evict",
             "KVCacheGroup.add_external KVCacheGroup.extend",
         ),
@@ -78,7 +78,9 @@ class BlocksSkipped(Event):
             "KVCacheGroup.start_table",
         ),
     }
-    in_vllm = {"": InVllm("group", "add_local_computed_blocks", "Blocks that lie outside the window are not needed.")}
+    in_vllm = {
+        "": InVllm("group", "add_local_computed_blocks", "Blocks and states that no later token reads are not needed.")
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +137,9 @@ class BlockCached(Event):
             "KVCacheGroup.block_hashes HashChain.root HashChain.keyed HashChain.link KVCacheManager.extend_hashes",
             "KVCacheManager.register KVCacheGroup.register BlockPool.register KVCacheGroup.register_block",
         ),
-        "tail": (
-            "KVCacheGroup.register_tail",
-            "KVCacheGroup.register_boundary",
-            "KVCacheGroup.ends_of_prompt",
-            "StateGroup.register_checkpoint",
-            "StateGroup.is_kept_by_interval",
+        "tail": methods(
+            "KVCacheGroup.register_tail KVCacheGroup.register_boundary KVCacheGroup.ends_of_prompt",
+            "StateGroup.register_checkpoint StateGroup.is_kept_by_interval",
         ),
     }
     in_vllm = {

@@ -106,7 +106,7 @@ class Requests:
         keys = _checked_keys(extra_keys)
         engine = self._stepper.engine
         placed = checked_images(images, len(ids))
-        request = engine.new_request(engine.num_added, ids, params, cache_salt, keys, priority, placed)
+        request = engine.maker.request(engine.num_added, ids, params, cache_salt, keys, priority, placed)
         return CheckedRequest(request, cache_salt, keys, priority=priority)
 
     @property
@@ -140,7 +140,7 @@ class Requests:
             sampling = replace(sampling, seed=sampling.seed + number)
         tokens = list(first.request.token_ids)
         keys = first.cache_salt, first.extra_keys
-        request = engine.new_request(engine.num_added, tokens, sampling, *keys, first.priority, first.request.images)
+        request = engine.maker.request(engine.num_added, tokens, sampling, *keys, first.priority, first.request.images)
         return replace(first, request=request)
 
     def queue_answers(self, first: CheckedRequest, n: int | None) -> int | list[int]:
@@ -154,7 +154,8 @@ class Requests:
         """Raise what `branch` would raise."""
         token_id = self._checked_token(token_id)
         with self._stepper.between_steps():
-            self._stepper.engine.new_branch(self.named(name).request_id, seed, token_id)
+            engine = self._stepper.engine
+            engine.maker.branch(engine.num_added, self.named(name), seed, token_id)
 
     def branch(self, name: int | str, seed: int | None = None, token_id: int | None = None) -> int:
         """Queue another continuation of a request from where it stands; return its id. See Lab.branch."""
@@ -195,19 +196,17 @@ class Requests:
     def repeat(self, checked: CheckedRequest) -> int:
         """Queue one request alone, whatever waits beside it; return its id."""
         with self._stepper.between_steps():
-            return self._queue(checked).request_id
+            return self._queue_together([checked])[0].request_id
 
-    def _queue_together(self, requests: Sequence[CheckedRequest]) -> list[Request]:
-        """Queue the requests for one prompt: all but the first wait for its tokens."""
-        first, *others = requests
-        leader = self._queue(first)
-        return [leader, *(self._queue(replace(one, leader_id=leader.request_id)) for one in others)]
-
-    def _queue(self, checked: CheckedRequest) -> Request:
-        engine = self._stepper.engine
-        engine.queue_next(checked.request, checked.leader_id)
-        self._inputs.note(checked.as_input(engine.num_finished_steps))
-        return checked.request
+    def _queue_together(self, answers: Sequence[CheckedRequest]) -> list[Request]:
+        """Queue the requests for one prompt, all or none: all but the first wait for its tokens."""
+        engine, leader_id = self._stepper.engine, answers[0].leader_id
+        requests = [checked.request for checked in answers]
+        engine.queue_next(*requests, leader_id=leader_id)
+        for checked in answers:
+            self._inputs.note(replace(checked, leader_id=leader_id).as_input(engine.num_finished_steps))
+            leader_id = requests[0].request_id if leader_id is None else leader_id
+        return requests
 
     def abort(self, name: int | str) -> bool:
         """End a request. False when it had finished before; KeyError for an unknown one."""

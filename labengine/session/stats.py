@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import perf_counter
 
-from labengine.engine.engine import StepReport
+from labengine.engine.step_report import StepReport
 from labengine.events import (
     EngineStarted,
     PrefixHit,
@@ -169,7 +169,7 @@ class StatsListener:
 
     def _step_ended(self, event: StepEnded) -> None:
         report, waits = self._report(), self._waits
-        waits.num_sampled += len(report.sampled) + sum(report.accepted.values())
+        waits.num_sampled += sum(map(len, report.sampled.values()))
         self._drafts = self._drafts.after(report)
         for request_id in report.sampled:
             times = waits.requests.get(request_id)

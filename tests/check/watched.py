@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from driving import as_parts
+from driving import as_parts, difference
 from labengine.check.watch import Watch
 from labengine.config import EngineConfig, GroupSpec, SamplingParams
 from labengine.core.connector import Connector
@@ -53,6 +53,11 @@ class Watched:
     def broken_rules(self) -> set[str]:
         """The rules that were found broken so far."""
         return {violation.rule for violation in self.watch.violations}
+
+    def assert_clean(self) -> None:
+        """No rule is broken, and the core is what its events add up to."""
+        assert self.watch.check(self.engine.snapshot()) == []
+        assert difference(self.timeline.state().snapshot(), self.engine.snapshot()) is None
 
     def differences(self) -> list[DecisionDiffered]:
         """The decisions that an override took otherwise than production."""

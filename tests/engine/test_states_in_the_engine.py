@@ -32,7 +32,7 @@ PROMPTS = [text(2, 20), text(3, 33), text(4, 5), LONG, [*text(2, 20), 7, 8, 9], 
 
 @pytest.fixture(scope="module", params=SETTINGS)
 def model_dir(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_state_model(request.param, tmp_path_factory.mktemp(request.param))
+    return save_state_model(request.param, tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="module")

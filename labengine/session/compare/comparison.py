@@ -12,8 +12,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
 from labengine.config import ConfigError, checked_bool, checked_call, checked_text, shown
-from labengine.engine.engine import Phase, StepReport
 from labengine.engine.interrupts import interrupts_allowed, interrupts_deferred
+from labengine.engine.step_report import Phase, StepReport
 from labengine.events import Event
 from labengine.record.snapshot import Snapshot
 from labengine.record.timeline import Timeline

@@ -151,28 +151,11 @@ export const PHASES: Readonly<Record<string, string>> = {
 
 // Fields of each kind. Bytes arrive as hex, tuples as arrays.
 export interface EventFields {
-  EngineStarted: {
-    num_blocks: number;
-    groups: [string, number, number | null][];
-    edition: string;
-    null_block: number;
-  };
-  StepStarted: {
-    step: number;
-  };
-  StepEnded: {
-    step: number;
-  };
-  StepFailed: {
-    step: number;
-    error: string;
-    message: string;
-    method: string;
-  };
-  StepRolledBack: {
-    step: number;
-    reason: string;
-  };
+  EngineStarted: { num_blocks: number; groups: [string, number, number | null][]; edition: string; null_block: number };
+  StepStarted: { step: number };
+  StepEnded: { step: number };
+  StepFailed: { step: number; error: string; message: string; method: string };
+  StepRolledBack: { step: number; reason: string };
   RequestAdded: {
     request_id: number;
     token_ids: number[];
@@ -183,27 +166,10 @@ export interface EventFields {
     num_beams: number;
     images: [number, number, string][];
   };
-  PrefixHit: {
-    request_id: number;
-    num_tokens: number;
-    block_ids: number[][];
-    is_skipped: boolean;
-  };
-  SharedPrefixFound: {
-    request_id: number;
-    num_tokens: number;
-  };
-  RequestForked: {
-    request_id: number;
-    from_request_id: number;
-    num_tokens: number;
-    block_ids: number[][];
-  };
-  BeamReplaced: {
-    request_id: number;
-    token_ids: number[];
-    from_request_id: number | null;
-  };
+  PrefixHit: { request_id: number; num_tokens: number; block_ids: number[][]; is_skipped: boolean };
+  SharedPrefixFound: { request_id: number; num_tokens: number };
+  RequestForked: { request_id: number; from_request_id: number; num_tokens: number; block_ids: number[][] };
+  BeamReplaced: { request_id: number; token_ids: number[]; from_request_id: number | null };
   RequestScheduled: {
     request_id: number;
     start: number;
@@ -212,23 +178,10 @@ export interface EventFields {
     status: string;
     num_drafts: number;
   };
-  RequestPreempted: {
-    request_id: number;
-  };
-  RequestFinished: {
-    request_id: number;
-    reason: string;
-    holds_blocks: boolean;
-  };
-  RequestReleased: {
-    request_id: number;
-  };
-  RequestHandedOver: {
-    request_id: number;
-    lab: string;
-    other_request_id: number;
-    num_tokens: number;
-  };
+  RequestPreempted: { request_id: number };
+  RequestFinished: { request_id: number; reason: string; holds_blocks: boolean };
+  RequestReleased: { request_id: number };
+  RequestHandedOver: { request_id: number; lab: string; other_request_id: number; num_tokens: number };
   RequestReceived: {
     request_id: number;
     transfers: [number, number, number, string][];
@@ -236,47 +189,16 @@ export interface EventFields {
     other_request_id: number;
     num_tokens: number;
   };
-  RequestForgotten: {
-    request_id: number;
-  };
-  ExternalHit: {
-    request_id: number;
-    num_tokens: number;
-    is_loading: boolean;
-  };
-  BlocksLoaded: {
-    request_id: number;
-    transfers: [number, number, number, string][];
-  };
-  BlocksSaved: {
-    request_id: number;
-    transfers: [number, number, number, string][];
-  };
-  LoadFailed: {
-    request_id: number;
-    reason: string;
-  };
-  TierChanged: {
-    added: [number, string][];
-    dropped: [number, string][];
-    pinned: [number, string, number][];
-  };
+  RequestForgotten: { request_id: number };
+  ExternalHit: { request_id: number; num_tokens: number; is_loading: boolean };
+  BlocksLoaded: { request_id: number; transfers: [number, number, number, string][] };
+  BlocksSaved: { request_id: number; transfers: [number, number, number, string][] };
+  LoadFailed: { request_id: number; reason: string };
+  TierChanged: { added: [number, string][]; dropped: [number, string][]; pinned: [number, string, number][] };
   PrefixCacheReset: Record<never, never>;
-  BlockEvicted: {
-    block_id: number;
-    reason: "reused" | "replaced" | "reset" | "distrusted";
-  };
-  BlockAllocated: {
-    block_id: number;
-    request_id: number;
-    group: number;
-    index: number;
-  };
-  BlocksSkipped: {
-    request_id: number;
-    group: number;
-    num_blocks: number;
-  };
+  BlockEvicted: { block_id: number; reason: "reused" | "replaced" | "reset" | "distrusted" };
+  BlockAllocated: { block_id: number; request_id: number; group: number; index: number };
+  BlocksSkipped: { request_id: number; group: number; num_blocks: number };
   BlockTouched: {
     block_id: number;
     request_id: number;
@@ -311,20 +233,9 @@ export interface EventFields {
     queue_end: "head" | "tail" | null;
     reason: "finished" | "aborted" | "preempted" | "merged" | "copied" | "pruned" | "window" | "state" | "load_failed";
   };
-  FreeDeferred: {
-    request_id: number;
-    group: number;
-    block_ids: number[];
-  };
-  BlockPinned: {
-    block_id: number;
-    ref_count: number;
-  };
-  BlockUnpinned: {
-    block_id: number;
-    ref_count: number;
-    queue_end: "head" | "tail" | null;
-  };
+  FreeDeferred: { request_id: number; group: number; block_ids: number[] };
+  BlockPinned: { block_id: number; ref_count: number };
+  BlockUnpinned: { block_id: number; ref_count: number; queue_end: "head" | "tail" | null };
   BlockCopied: {
     block_id: number;
     into_block_id: number;
@@ -333,59 +244,16 @@ export interface EventFields {
     index: number;
     is_pinned: boolean;
   };
-  BlockMoved: {
-    block_id: number;
-    request_id: number;
-    group: number;
-    index: number;
-    into_index: number;
-  };
-  StateCopied: {
-    block_id: number;
-    into_block_id: number;
-    request_id: number;
-    group: number;
-    num_tokens: number;
-  };
-  HashesMoved: {
-    block_id: number;
-    into_block_id: number;
-  };
-  SlotsWritten: {
-    request_id: number;
-    group: number;
-    start: number;
-    runs: [number, number, number][];
-  };
-  StateAdvanced: {
-    request_id: number;
-    group: number;
-    block_id: number;
-    start: number;
-    end: number;
-  };
-  ForwardRan: {
-    num_requests: number;
-    num_tokens: number;
-  };
-  TokensComputed: {
-    request_id: number;
-    num_computed_tokens: number;
-  };
-  TokenSampled: {
-    request_id: number;
-    token_id: number;
-    position: number;
-  };
-  TokensDrafted: {
-    request_id: number;
-    token_ids: number[];
-  };
-  DraftsJudged: {
-    request_id: number;
-    num_accepted: number;
-    num_rejected: number;
-  };
+  BlockMoved: { block_id: number; request_id: number; group: number; index: number; into_index: number };
+  StateCopied: { block_id: number; into_block_id: number; request_id: number; group: number; num_tokens: number };
+  HashesMoved: { block_id: number; into_block_id: number };
+  SlotsWritten: { request_id: number; group: number; start: number; runs: [number, number, number][] };
+  StateAdvanced: { request_id: number; group: number; block_id: number; start: number; end: number };
+  ForwardRan: { num_requests: number; num_tokens: number };
+  TokensComputed: { request_id: number; num_computed_tokens: number };
+  TokenSampled: { request_id: number; token_id: number; position: number };
+  TokensDrafted: { request_id: number; token_ids: number[] };
+  DraftsJudged: { request_id: number; num_accepted: number; num_rejected: number };
   ViolationFound: {
     rule: string;
     message: string;
@@ -396,163 +264,15 @@ export interface EventFields {
     misnamed: [number, number, string, string][];
     fact: string[];
   };
-  DecisionDiffered: {
-    method: string;
-    replaces: string;
-    decided: string;
-    instead_of: string;
-    request_id: number;
-  };
+  DecisionDiffered: { method: string; replaces: string; decided: string; instead_of: string; request_id: number };
 }
 
 // Rows: the number of the kind, then the fields.
-export interface EventRows {
-  EngineStarted: [
-    kind: number,
-    num_blocks: number,
-    groups: [string, number, number | null][],
-    edition: string,
-    null_block: number,
-  ];
-  StepStarted: [kind: number, step: number];
-  StepEnded: [kind: number, step: number];
-  StepFailed: [kind: number, step: number, error: string, message: string, method: string];
-  StepRolledBack: [kind: number, step: number, reason: string];
-  RequestAdded: [
-    kind: number,
-    request_id: number,
-    token_ids: number[],
-    max_tokens: number,
-    num_generated: number,
-    from_request_id: number | null,
-    priority: number,
-    num_beams: number,
-    images: [number, number, string][],
-  ];
-  PrefixHit: [kind: number, request_id: number, num_tokens: number, block_ids: number[][], is_skipped: boolean];
-  SharedPrefixFound: [kind: number, request_id: number, num_tokens: number];
-  RequestForked: [kind: number, request_id: number, from_request_id: number, num_tokens: number, block_ids: number[][]];
-  BeamReplaced: [kind: number, request_id: number, token_ids: number[], from_request_id: number | null];
-  RequestScheduled: [
-    kind: number,
-    request_id: number,
-    start: number,
-    num_tokens: number,
-    is_prefill: boolean,
-    status: string,
-    num_drafts: number,
-  ];
-  RequestPreempted: [kind: number, request_id: number];
-  RequestFinished: [kind: number, request_id: number, reason: string, holds_blocks: boolean];
-  RequestReleased: [kind: number, request_id: number];
-  RequestHandedOver: [kind: number, request_id: number, lab: string, other_request_id: number, num_tokens: number];
-  RequestReceived: [
-    kind: number,
-    request_id: number,
-    transfers: [number, number, number, string][],
-    lab: string,
-    other_request_id: number,
-    num_tokens: number,
-  ];
-  RequestForgotten: [kind: number, request_id: number];
-  ExternalHit: [kind: number, request_id: number, num_tokens: number, is_loading: boolean];
-  BlocksLoaded: [kind: number, request_id: number, transfers: [number, number, number, string][]];
-  BlocksSaved: [kind: number, request_id: number, transfers: [number, number, number, string][]];
-  LoadFailed: [kind: number, request_id: number, reason: string];
-  TierChanged: [
-    kind: number,
-    added: [number, string][],
-    dropped: [number, string][],
-    pinned: [number, string, number][],
-  ];
-  PrefixCacheReset: [kind: number];
-  BlockEvicted: [kind: number, block_id: number, reason: "reused" | "replaced" | "reset" | "distrusted"];
-  BlockAllocated: [kind: number, block_id: number, request_id: number, group: number, index: number];
-  BlocksSkipped: [kind: number, request_id: number, group: number, num_blocks: number];
-  BlockTouched: [
-    kind: number,
-    block_id: number,
-    request_id: number,
-    group: number,
-    index: number,
-    ref_count: number,
-    is_fork: boolean,
-  ];
-  BlockCached: [
-    kind: number,
-    block_id: number,
-    request_id: number,
-    group: number,
-    index: number,
-    block_hash: string,
-    mapped: number[],
-    is_full: boolean,
-  ];
-  BlockMerged: [
-    kind: number,
-    block_id: number,
-    into_block_id: number,
-    request_id: number,
-    group: number,
-    index: number,
-    ref_count: number,
-  ];
-  BlockFreed: [
-    kind: number,
-    block_id: number,
-    request_id: number,
-    group: number,
-    index: number,
-    ref_count: number,
-    queue_end: "head" | "tail" | null,
-    reason: "finished" | "aborted" | "preempted" | "merged" | "copied" | "pruned" | "window" | "state" | "load_failed",
-  ];
-  FreeDeferred: [kind: number, request_id: number, group: number, block_ids: number[]];
-  BlockPinned: [kind: number, block_id: number, ref_count: number];
-  BlockUnpinned: [kind: number, block_id: number, ref_count: number, queue_end: "head" | "tail" | null];
-  BlockCopied: [
-    kind: number,
-    block_id: number,
-    into_block_id: number,
-    request_id: number,
-    group: number,
-    index: number,
-    is_pinned: boolean,
-  ];
-  BlockMoved: [kind: number, block_id: number, request_id: number, group: number, index: number, into_index: number];
-  StateCopied: [
-    kind: number,
-    block_id: number,
-    into_block_id: number,
-    request_id: number,
-    group: number,
-    num_tokens: number,
-  ];
-  HashesMoved: [kind: number, block_id: number, into_block_id: number];
-  SlotsWritten: [kind: number, request_id: number, group: number, start: number, runs: [number, number, number][]];
-  StateAdvanced: [kind: number, request_id: number, group: number, block_id: number, start: number, end: number];
-  ForwardRan: [kind: number, num_requests: number, num_tokens: number];
-  TokensComputed: [kind: number, request_id: number, num_computed_tokens: number];
-  TokenSampled: [kind: number, request_id: number, token_id: number, position: number];
-  TokensDrafted: [kind: number, request_id: number, token_ids: number[]];
-  DraftsJudged: [kind: number, request_id: number, num_accepted: number, num_rejected: number];
-  ViolationFound: [
-    kind: number,
-    rule: string,
-    message: string,
-    request_ids: number[],
-    block_ids: number[],
-    step: number,
-    first_event: number | null,
-    misnamed: [number, number, string, string][],
-    fact: string[],
-  ];
-  DecisionDiffered: [
-    kind: number,
-    method: string,
-    replaces: string,
-    decided: string,
-    instead_of: string,
-    request_id: number,
-  ];
-}
+type Row<Names extends readonly string[], Fields> = [
+  kind: number,
+  ...fields: { -readonly [I in keyof Names]: Fields[Names[I] & keyof Fields] },
+];
+
+export type EventRows = {
+  [Kind in keyof EventFields]: Row<(typeof FIELDS)[Kind], EventFields[Kind]>;
+};

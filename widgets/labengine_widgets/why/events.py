@@ -61,7 +61,7 @@ def _because(past: Past, event: ev.Event, chain: list[int]) -> str:
 
 _UNCAUSED = {
     "EngineStarted": "An engine was made, or reset.",
-    "StepStarted": "A step was requested: by lab.step(), or by a background run.",
+    "StepStarted": "A step was requested, or the engine runs by itself.",
     "RequestAdded": "A prompt was added.",
     "RequestFinished:abort": "It was aborted.",
     "RequestFinished:moved": "It was handed over to another lab.",
@@ -81,9 +81,9 @@ def _last(past: Past, before: int, *kinds: type[ev.Event], **fields: Any) -> int
     return None
 
 
-def _next(past: Past, after: int, *kinds: type[ev.Event], within: int = 512, **fields: Any) -> int | None:
-    """Return the next event of these kinds and fields."""
-    for number, event in past.forwards(after + 1, min(past.timeline.end, after + within)):
+def _next(past: Past, after: int, *kinds: type[ev.Event], **fields: Any) -> int | None:
+    """Return the next event of these kinds and fields, if it is among the next 512 or so."""
+    for number, event in past.forwards(after + 1, min(past.timeline.end, after + 512)):
         if isinstance(event, kinds) and all(getattr(event, name) == value for name, value in fields.items()):
             return number
     return None
