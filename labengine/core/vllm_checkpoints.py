@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from labengine.core.block import Key
-from labengine.core.kv_cache_group import KVCacheGroup
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.core.state_group import StateGroup
@@ -195,6 +194,14 @@ def is_reachable(start: int, end: int, position: int, alignment: int | None, lin
 class CheckpointManager(VllmSpeculationManager):
     """Tells the groups with checkpoints which tokens a chunk has: its blocks depend on where it begins."""
 
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._checkpointed = [
+            group
+            for group in self.groups
+            if isinstance(group, CheckpointGroup) and group.spec.checkpoint_alignment is not None
+        ]
+
     def can_admit(self, request: Request, hit: Hit, num_external: int = 0, num_spare: int = 0) -> bool:
         """Count a checkpoint of the whole request, as if it were one chunk."""
         for group in self._checkpointed:
@@ -219,8 +226,3 @@ class CheckpointManager(VllmSpeculationManager):
     def _begin_chunk(self, request: Request, start: int, end: int) -> None:
         for group in self._checkpointed:
             group.begin_chunk(request, start, end)
-
-    @property
-    def _checkpointed(self) -> list[CheckpointGroup]:
-        groups: tuple[KVCacheGroup, ...] = self.groups
-        return [g for g in groups if isinstance(g, CheckpointGroup) and g.spec.checkpoint_alignment is not None]
