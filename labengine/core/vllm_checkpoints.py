@@ -210,19 +210,19 @@ class CheckpointManager(VllmSpeculationManager):
 
     def admit(self, request: Request, hit: Hit, num_tokens: int, num_external: int = 0, *, num_spare: int = 0) -> bool:
         """Count a checkpoint of the first chunk."""
-        self._begin_chunk(request, hit.num_tokens + num_external, num_tokens)
+        for group in self._checkpointed:
+            group.begin_chunk(request, hit.num_tokens + num_external, num_tokens)
         return super().admit(request, hit, num_tokens, num_external, num_spare=num_spare)
 
     def allocate(self, request: Request, num_tokens: int) -> bool:
         """Count a checkpoint of the next chunk."""
-        self._begin_chunk(request, request.next_position, num_tokens)
+        for group in self._checkpointed:
+            group.begin_chunk(request, request.next_position, num_tokens)
         return super().allocate(request, num_tokens)
 
     def checkpoint(self, request: Request) -> int:
         """Return after how many tokens a request's newest chunk leaves a state inside it; 0 for none."""
-        found = (group.checkpoint(request) for group in self._checkpointed)
-        return next((checkpoint.num_tokens for checkpoint in found if checkpoint is not None), 0)
-
-    def _begin_chunk(self, request: Request, start: int, end: int) -> None:
         for group in self._checkpointed:
-            group.begin_chunk(request, start, end)
+            if (checkpoint := group.checkpoint(request)) is not None:
+                return checkpoint.num_tokens
+        return 0
