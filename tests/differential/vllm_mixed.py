@@ -199,7 +199,7 @@ class SyncRun(MixedRun):
         priority = wanted.get("priority", 0)
         request = self.engine.maker.request(number, list(wanted["prompt"]), sampling, wanted.get("salt"), (), priority)
         request.arrival = wanted.get("arrival", number)
-        self.engine.queue(request, wanted.get("leader"))
+        self.engine.queue(request, leader_id=wanted.get("leader"))
 
     def step(self, clock: int) -> None:
         """Take a step."""
