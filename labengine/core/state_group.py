@@ -246,10 +246,13 @@ class StateGroup(KVCacheGroup):
         return self._planned.get(request.request_id)
 
     def state_entry(self, request: Request) -> int:
-        """Return the table entry of the state after the request's computed tokens (at least 1)."""
-        num_tokens = request.num_computed_tokens
+        """Return the table entry of the state that the request's next step begins with: after at least 1 token.
+
+        Where the step before is planned and not booked, all its drafts count as accepted.
+        """
+        num_tokens = request.next_position
         if (planned := self.planned(request)) is not None:
-            return planned.after(num_tokens)
+            return planned.entries[-1] if request.num_unbooked_tokens else planned.after(num_tokens)
         return (num_tokens - 1) // self.block_size  # of a hit, or of a fork
 
     def slots(self, request: Request, start: int, end: int) -> tuple[tuple[int, int, int], ...]:

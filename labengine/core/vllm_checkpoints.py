@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from labengine.core.block import Key
-from labengine.core.kv_cache_group import KVCacheGroup
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.core.state_group import StateGroup
@@ -58,19 +57,8 @@ class CheckpointGroup(StateGroup):
         return self.is_reachable(start, end, position, alignments[0])
 
     def is_reachable(self, start: int, end: int, position: int, alignment: int | None) -> bool:
-        """Return True if a chunk of tokens [start, end) can leave the state after `position` tokens in its own block.
-
-        It has to begin at the end of a link, and to be longer than one; the state that it begins with is in an entry
-        before the one that is taken. alignment: see GroupSpec.checkpoint_alignment.
-        """
-        link = self._config.hash_block_size
-        return (
-            alignment is not None
-            and start % link == 0
-            and self._num_blocks(end) - 2 > (start - 1) // self.block_size
-            and start + link <= position < end
-            and (position - start) % alignment == 0
-        )
+        """Return True if a chunk of tokens [start, end) can leave the state after `position` tokens inside it."""
+        return is_reachable(start, end, position, alignment, self._config.hash_block_size, self.block_size)
 
     def count_chunk(self, request: Request, start: int, end: int) -> Checkpoint | None:
         """Return the checkpoint of a chunk of tokens [start, end), for which blocks are counted next; None for none.
@@ -143,22 +131,12 @@ class CheckpointGroup(StateGroup):
     # -- cached content ------------------------------------------------------------------------------------------------
 
     def register(self, request: Request, num_tokens: int) -> None:
-        """Register states; the checkpoint's block under the tokens that its state has seen, and not by its entry."""
+        """Register states, the checkpoint's block like any other; then replace its key by that of the tokens that its
+        state has seen.
+        """
         super().register(request, num_tokens)
         if (checkpoint := self.checkpoint(request)) is not None:
             self.register_checkpoint(request, checkpoint)
-
-    @property
-    def caches_every_block(self) -> bool:  # type: ignore[override]
-        """False while a request has a checkpoint: is_worth_caching leaves it out."""
-        return not self._checkpoints and super().caches_every_block
-
-    def is_worth_caching(self, request: Request, index: int) -> bool:
-        """Return False for the checkpoint's entry: its block holds no state at that entry's end."""
-        checkpoint = self.checkpoint(request)
-        if checkpoint is not None and index == checkpoint.entry:
-            return False
-        return super().caches_every_block or super().is_worth_caching(request, index)
 
     def register_checkpoint(self, request: Request, checkpoint: Checkpoint) -> Key | None:
         """Register a checkpoint that some request can hit: at a prompt's last hit, the interval, or a junction.
@@ -170,11 +148,18 @@ class CheckpointGroup(StateGroup):
         is_kept = position == self.last_hit_end(request.num_prompt_tokens, self.hit_unit)
         is_kept |= position % self.block_size == 0 and self.is_kept_by_interval(position)
         is_kept |= position == request.shared_prefix_boundary
-        if block_id == self._pool.null_block or not is_kept:
+        if block_id == self._pool.null_block:
             return None
         block, key = self._pool.blocks[block_id], (self.index, request.block_hashes[link])
-        if key in block.keys:
+        if is_kept and key in block.keys:
             return None
+        if block.keys:
+            self._pool.evict(block, "replaced")
+        if not is_kept:
+            return None
+        if position == (checkpoint.entry + 1) * self.block_size:
+            self.register_block(request, checkpoint.entry)
+            return key
         mapped = self._merge_policy.mapped_after(self._pool.prefix_map.get(key, ()), block_id)
         self._pool.register(block, key, block.token_ids, request.prefix_at(link), mapped)
         if BlockCached in self._hooks:
@@ -190,8 +175,32 @@ def prefill_end(request: Request) -> int:
     return max(request.num_prompt_tokens, request.num_tokens - 1)
 
 
+def is_reachable(start: int, end: int, position: int, alignment: int | None, link: int, block_size: int) -> bool:
+    """Return True if a chunk of tokens [start, end) can leave the state after `position` tokens in a block of its own.
+
+    It has to begin at the end of a link (of so many tokens), and to be longer than one; the state that it begins with
+    is in an entry before the one that is taken. alignment: see GroupSpec.checkpoint_alignment. Source: vLLM's
+    is_mamba_prefill_checkpoint_valid (0.32).
+    """
+    return (
+        alignment is not None
+        and start % link == 0
+        and -(-end // block_size) - 2 > (start - 1) // block_size
+        and start + link <= position < end
+        and (position - start) % alignment == 0
+    )
+
+
 class CheckpointManager(VllmSpeculationManager):
     """Tells the groups with checkpoints which tokens a chunk has: its blocks depend on where it begins."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._checkpointed = [
+            group
+            for group in self.groups
+            if isinstance(group, CheckpointGroup) and group.spec.checkpoint_alignment is not None
+        ]
 
     def can_admit(self, request: Request, hit: Hit, num_external: int = 0, num_spare: int = 0) -> bool:
         """Count a checkpoint of the whole request, as if it were one chunk."""
@@ -201,24 +210,19 @@ class CheckpointManager(VllmSpeculationManager):
 
     def admit(self, request: Request, hit: Hit, num_tokens: int, num_external: int = 0, *, num_spare: int = 0) -> bool:
         """Count a checkpoint of the first chunk."""
-        self._begin_chunk(request, hit.num_tokens + num_external, num_tokens)
+        for group in self._checkpointed:
+            group.begin_chunk(request, hit.num_tokens + num_external, num_tokens)
         return super().admit(request, hit, num_tokens, num_external, num_spare=num_spare)
 
     def allocate(self, request: Request, num_tokens: int) -> bool:
         """Count a checkpoint of the next chunk."""
-        self._begin_chunk(request, request.next_position, num_tokens)
+        for group in self._checkpointed:
+            group.begin_chunk(request, request.next_position, num_tokens)
         return super().allocate(request, num_tokens)
 
     def checkpoint(self, request: Request) -> int:
         """Return after how many tokens a request's newest chunk leaves a state inside it; 0 for none."""
-        found = (group.checkpoint(request) for group in self._checkpointed)
-        return next((checkpoint.num_tokens for checkpoint in found if checkpoint is not None), 0)
-
-    def _begin_chunk(self, request: Request, start: int, end: int) -> None:
         for group in self._checkpointed:
-            group.begin_chunk(request, start, end)
-
-    @property
-    def _checkpointed(self) -> list[CheckpointGroup]:
-        groups: tuple[KVCacheGroup, ...] = self.groups
-        return [g for g in groups if isinstance(g, CheckpointGroup) and g.spec.checkpoint_alignment is not None]
+            if (checkpoint := group.checkpoint(request)) is not None:
+                return checkpoint.num_tokens
+        return 0

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import attrgetter
 
 from labengine.config import GroupSpec
 from labengine.core.step_plan import ScheduledRequest, SlotRun
 
 Runs = tuple[SlotRun, ...]
+_CHECKPOINT = attrgetter("checkpoint")
 
 
 def without_checkpoints(
     scheduled: Sequence[ScheduledRequest], groups: Sequence[GroupSpec]
 ) -> Sequence[ScheduledRequest]:
     """Return a step's shares as a model computes them; the same object where none has a checkpoint."""
-    if not any(part.checkpoint for part in scheduled):
+    if not any(map(_CHECKPOINT, scheduled)):
         return scheduled
     return [piece for part in scheduled for piece in (_pieces(part, groups) if part.checkpoint else (part,))]
 

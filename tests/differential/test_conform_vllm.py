@@ -52,6 +52,18 @@ def test_vllm_conforms_in_a_thousand_workloads(vllm: VllmProcess, tmp_path: Path
 
 
 @pytest.mark.timeout(600)
+def test_vllm_conforms_with_states_inside_chunks(vllm: VllmProcess, tmp_path: Path) -> None:
+    found, path = Counter[str](), tmp_path / "run.labstream"
+    for seed in range(600, 600 + NUM_WORKLOADS):
+        items = vllm.run_tapped(vllm_streams.checkpoint_stream_workload(seed))
+        path.write_bytes(b"".join(line + b"\n" for line in vllm_streams.lines_of(items)))
+        result = labengine.conform(path)
+        assert result and result.num_judged == result.num_events, f"{seed}: {result!r}"
+        found[result.edition] += 1
+    assert found.keys() == {"vllm", "vllm-async"}
+
+
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", vllm_streams.RECORDED_KINDS)
 def test_vllm_conforms_with_drafts_priorities_and_states(kind: str, vllm: VllmProcess, tmp_path: Path) -> None:
     """Where priorities leave hashes of blocks that were never computed, both do the same: scenario vllm-43569."""

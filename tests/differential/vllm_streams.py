@@ -22,6 +22,8 @@ PATH = FOLDER / "vllm-streams.jsonl.gz"
 CONNECTOR_PATH = FOLDER / "vllm-connector-streams.jsonl.gz"
 BROKEN_PATH = FOLDER / "vllm-broken.jsonl.gz"
 KINDS_PATH = FOLDER / "vllm-kinds-streams.jsonl.gz"
+CHECKPOINTS_PATH = FOLDER / "vllm-checkpoint-streams.jsonl.gz"
+RECORDED_CHECKPOINT_SEEDS = range(6)
 RECORDED_SEEDS = range(16)
 RECORDED_CONNECTOR_SEEDS = (1, 17, 65, 72, 89, 117, 127, 137, 348)
 RECORDED_KINDS = {
@@ -72,6 +74,28 @@ def kinds_workload(kind: str, seed: int) -> dict[str, Any]:
         num_states = sum(group["kind"] == "state" for group in workload["groups"])
         options["num_blocks"] = workload["num_blocks"] + num_states
     return workload | options | ({"aborts": seed} if seed % 2 else {})
+
+
+def checkpoint_stream_workload(seed: int) -> dict[str, Any]:
+    """Return a workload of states with blocks of the attention's size, which chunks may leave inside them."""
+    rng = Random(f"checkpoints {seed}")
+    workload = state_workload(seed)
+    size, alignment = rng.choice((2, 3, 4)), rng.choice((1, 1, 2, 16))
+    state = {"kind": "state", "block_size": size, "checkpoint_alignment": alignment}
+    groups = [{"kind": "full", "block_size": size}, *[state] * rng.choice((1, 1, 2))]
+    if rng.random() < 0.3:
+        groups.append({"kind": "sliding_window", "block_size": size, "window": rng.choice((1, size, 2 * size + 1))})
+    longest = max(len(one["prompt"]) + one["max_tokens"] for one in workload["requests"])
+    num_blocks = sum(4 if group["kind"] == "state" else -(-longest // size) + 1 for group in groups)
+    workload |= {
+        "block_size": size,
+        "hash_block_size": size,
+        "groups": groups,
+        "max_num_batched_tokens": max(workload["max_num_batched_tokens"], rng.choice((2, 5, 9)) * size),
+        "num_blocks": 1 + num_blocks + rng.choice((0, 0, num_blocks // 2)),
+        "retention_interval": rng.choice((None, 0, 2 * size)),
+    }
+    return workload | {"async": seed % 3 > 0, "resets": True} | ({"aborts": seed} if seed % 2 else {})
 
 
 def connector_workload(seed: int) -> dict[str, Any]:

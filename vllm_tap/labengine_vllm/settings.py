@@ -29,7 +29,21 @@ def settings(engine: Engine) -> Settings:
         found["features"] = [*_features(scheduler), *_features_of_states(engine)]
         if speculation := _speculation(scheduler):
             found["speculation"] = speculation
+        if alignment := _checkpoint_alignment(engine):
+            found["checkpoint_alignment"] = alignment
     return found
+
+
+def _checkpoint_alignment(engine: Engine) -> int | None:
+    """Return at which multiples of tokens a chunk can leave a state inside it; None unless hits end at blocks of one
+    size, and none if there are no such states.
+    """
+    scheduler = engine.scheduler
+    sizes = {group.block_size for group in engine.groups} | {scheduler.hash_block_size}
+    if len(sizes) > 1 or not scheduler.mamba_has_prefill_checkpoint_blocks:
+        return None
+    alignment: int | None = scheduler.mamba_prefill_checkpoint_alignment
+    return alignment
 
 
 def _speculation(scheduler: Any) -> Settings | None:

@@ -66,12 +66,13 @@ def _plans(timeline: Timeline, end: Fold, oracle: Oracle) -> Iterator[tuple[Fold
     """
     fold, scheduled = Fold(), dict[int, ev.RequestScheduled]()
     runs: dict[int, list[tuple[SlotRun, ...]]] = {}
+    checkpoints: dict[int, int] = {}
     hits: dict[int, tuple[int, int]] = {}
     for event in timeline.events():
         fold.apply(event)
         match event:
             case ev.StepStarted():
-                scheduled, runs = {}, {}
+                scheduled, runs, checkpoints = {}, {}, {}
             case ev.RequestScheduled(request_id):
                 scheduled[request_id] = event
             case ev.PrefixHit(request_id, num_tokens):
@@ -87,11 +88,20 @@ def _plans(timeline: Timeline, end: Fold, oracle: Oracle) -> Iterator[tuple[Fold
                 oracle.release(request_id)
             case ev.SlotsWritten(request_id, _, _, written):
                 runs.setdefault(request_id, []).append(written)
-            case ev.StateAdvanced(request_id, _, block_id):
-                runs.setdefault(request_id, []).append(((block_id, 0, 1),))
+            case ev.StateAdvanced(request_id, _, block_id, start):
+                of_request = runs.setdefault(request_id, [])
+                if start > scheduled[request_id].start:  # behind a state inside the chunk
+                    checkpoints[request_id] = start
+                    of_request[-1] = (*of_request[-1], (block_id, 0, 1))
+                else:
+                    of_request.append(((block_id, 0, 1),))
             case ev.ForwardRan():
                 parts = (_part(scheduled[i], runs[i], fold, end.requests[i].token_ids) for i in runs)
-                yield fold, StepPlan(tuple(part for part in parts if part is not None))
+                known = (part for part in parts if part is not None)
+                yield (
+                    fold,
+                    StepPlan(tuple(replace(part, checkpoint=checkpoints.get(part.request_id, 0)) for part in known)),
+                )
                 fold.take_changes()
 
 

@@ -17,17 +17,15 @@ from labengine.core.scheduler import Scheduler
 from labengine.core.step_plan import ScheduledRequest, StepPlan
 from labengine.record.files.parsing import INT, TEXT
 from labengine.record.hooks import Hooks
-from labengine.record.snapshot import GroupState
 from labengine.record.timeline import Timeline
 from labengine.vllm.conformance.settings import CannotJudgeError
 from labengine.vllm.stream.pieces import Piece
-from labengine.vllm.stream.written import written
 
 Ends = Mapping[int, tuple[int, str]]
 """Per finished request: its tokens at the end, and the reason."""
 
-UNSAID = (ev.SharedPrefixFound, ev.StateCopied)
-"""Events of an edition that no stream of vLLM says. Copies of states are told with the step that makes them."""
+UNSAID = (ev.SharedPrefixFound,)
+"""Events of an edition that no stream of vLLM says."""
 
 UNSAID_IF_ASYNC = (*UNSAID, ev.TokensDrafted)
 """The same of an asynchronous scheduler: its drafts are placeholders."""
@@ -48,6 +46,8 @@ class Rerun:
         self._unsaid = UNSAID_IF_ASYNC if issubclass(parts.scheduler, AsyncTokenBudgetScheduler) else UNSAID
         self._accepted = deque[int]()
         self._new: list[ev.Event] = []
+        self._copied: dict[tuple[int, int], ev.StateCopied] = {}
+        """Per request and group: the copy of its state that the step under way makes, which a recording tells then."""
         self.scheduler = parts.assemble(config, self._hooks, self._journal)
         end_as_recorded(self.scheduler, ends)
         vars(self.scheduler)["num_accepted"] = lambda drafts, sampled: self._accepted.popleft()  # the worker's decision
@@ -76,6 +76,7 @@ class Rerun:
 
     def schedule(self) -> list[ev.Event]:
         """Plan a step, and take it for computed."""
+        self._copied.clear()
         plan = self.scheduler.schedule()
         self._unbooked.append(plan)
         if plan.scheduled:
@@ -123,17 +124,23 @@ class Rerun:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _take(self, event: ev.Event) -> None:
-        if type(event) not in self._unsaid:
+        if type(event) is ev.StateCopied:
+            self._copied[event.request_id, event.group] = event
+        elif type(event) not in self._unsaid:
             self._new.append(event)
 
     def _written(self, part: ScheduledRequest) -> Iterator[ev.Event]:
-        """Yield what a request's share of a step writes. Of states it follows from the tables, as in a recording."""
+        """Yield what a request's share of a step writes; before a state goes on in another block, its copy."""
         for number, (group, runs) in enumerate(zip(self._config.groups, part.slot_runs, strict=True)):
-            if group.kind == "state":
-                state = GroupState(group.kind, group.block_size, group.window)
-                yield from written(part.request_id, number, state, part.block_tables[number], part.start, part.end)
-            else:
+            if group.kind != "state":
                 yield ev.SlotsWritten(part.request_id, number, part.start, runs)
+                continue
+            if (copied := self._copied.get((part.request_id, number))) is not None:
+                yield copied
+            start = part.start
+            for end, (block_id, _, _) in zip(part.state_ends(number), runs, strict=True):
+                yield ev.StateAdvanced(part.request_id, number, block_id, start, end)
+                start = end
 
     def _done(self) -> list[ev.Event]:
         self._journal.commit()

@@ -23,7 +23,8 @@ class CannotJudgeError(Exception):
 
 
 PRIORITY, SPECULATION = "policy priority", "speculative decoding"
-"""Features of a header that an edition may have."""
+CHECKPOINTS = "checkpoints of states inside a chunk"
+"""Features of a header that an edition may have. The last one only where the header says at which tokens they are."""
 
 
 def edition_for(header: StreamHeader) -> Parts:
@@ -70,7 +71,10 @@ def refuse_what_no_edition_has(header: StreamHeader) -> None:
     features = header.settings.get("features")
     if not isinstance(features, list):
         raise CannotJudgeError("its header does not say how the scheduler was set: record it with this release's tap")
-    others = [name for name in map(str, features) if name not in (PRIORITY, SPECULATION)]
+    known_features = [PRIORITY, SPECULATION]
+    if header.checkpoint_alignment is not None and not has_drafts(header):
+        known_features.append(CHECKPOINTS)
+    others = [name for name in map(str, features) if name not in known_features]
     if others:
         raise CannotJudgeError(f"the engine runs with {readable(', '.join(others), 300)}")
     if has_drafts(header):
@@ -139,7 +143,13 @@ def config_of(header: StreamHeader, piece: Piece) -> EngineConfig:
     """Return the edition's settings. Raises CannotJudgeError where the header's cannot be its settings."""
     settings: Mapping[str, Any] = header.settings
     groups = tuple(
-        GroupSpec(group.block_size, cast(GroupKind, group.kind), group.window) for group in piece.fold.groups
+        GroupSpec(
+            group.block_size,
+            cast(GroupKind, group.kind),
+            group.window,
+            header.checkpoint_alignment if group.keeps_states else None,
+        )
+        for group in piece.fold.groups
     )
     limits: dict[str, Any] = {name: settings.get(name) for name in (*LIMITS, "retention_interval")}
     try:

@@ -41,6 +41,12 @@ class StreamHeader:
     has_tokens: bool
     """False if the tap left token ids out (LABENGINE_TAP_TOKENS=0)."""
 
+    @property
+    def checkpoint_alignment(self) -> int | None:
+        """A chunk can leave a state at multiples of so many tokens behind its start; None for no such states."""
+        found = self.settings.get("checkpoint_alignment")
+        return found if type(found) is int and found > 0 else None
+
 
 def header_of(document: dict[str, Any], where: str) -> StreamHeader:
     """Return the header of a line's JSON. Raises TraceError for another format, version or kind of row."""

@@ -39,4 +39,4 @@ class LiveReader(StreamReader):
         while len(self.pieces) >= MAX_PIECES:
             self.pieces.pop(0)
             self.num_forgotten += 1
-        return Piece(state, gap, self.timeline, self.hooks, MAX_FINISHED, gap_before)
+        return Piece(state, gap, self.timeline, self.hooks, MAX_FINISHED, gap_before, self._checkpoint_alignment)

@@ -53,8 +53,9 @@ class Piece:
 
     gap: why it does not continue the piece before; empty for the first one. gap_before: the steps between. timeline:
     records the events; started over.
-    hooks: get each event once it is recorded. max_finished: finished requests that are kept; None for all. Raises what
-    its checks raise (ValueError, LookupError, TypeError) for rows that cannot come there.
+    hooks: get each event once it is recorded. max_finished: finished requests that are kept; None for all.
+    checkpoint_alignment: as in StreamHeader. Raises what its checks raise (ValueError, LookupError, TypeError) for rows
+    that cannot come there.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Piece:
         hooks: Hooks | None = None,
         max_finished: int | None = None,
         gap_before: Gap | None = None,
+        checkpoint_alignment: int | None = None,
     ) -> None:
         self.gap = gap
         self.fold = Fold()
@@ -84,6 +86,7 @@ class Piece:
         self._scheduled: list[ev.RequestScheduled] = []
         self._began: dict[int, float] = {}
         self._hooks, self._max_finished = hooks, max_finished
+        self._checkpoint_alignment = checkpoint_alignment
         self._finished: deque[int] = deque()
         if _is_new(state):
             groups = tuple((group.kind, group.block_size, group.window) for group in state.groups)
@@ -161,7 +164,8 @@ class Piece:
             end = one.start + one.num_tokens
             for number, group in enumerate(self.fold.groups):
                 table = self.fold.requests[one.request_id].block_tables[number]
-                yield from written(one.request_id, number, group, table, one.start, end)
+                share = one.request_id, number, group, table, one.start, end
+                yield from written(*share, checkpoint_alignment=self._checkpoint_alignment)
 
     def _record(self, event: ev.Event) -> None:
         self.timeline.record(event)

@@ -155,7 +155,12 @@ class StreamReader:
     def _new_piece(self, state: Fold, gap: str, gap_before: Gap | None) -> Piece:
         if self.pieces:
             self.pieces[-1].timeline.gap_after = gap_before
-        return Piece(state, gap, Timeline(self._max_events), gap_before=gap_before)
+        timeline = Timeline(self._max_events)
+        return Piece(state, gap, timeline, gap_before=gap_before, checkpoint_alignment=self._checkpoint_alignment)
+
+    @property
+    def _checkpoint_alignment(self) -> int | None:
+        return None if self.header is None else self.header.checkpoint_alignment
 
 
 def _renumbered(row: Any, header: StreamHeader) -> list[Any]:

@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from labengine import events as ev
+from labengine.core.vllm_checkpoints import is_reachable
 from labengine.record.snapshot import GroupState
 
 
 def written(
-    request_id: int, number: int, group: GroupState, table: Sequence[int], start: int, end: int
+    request_id: int,
+    number: int,
+    group: GroupState,
+    table: Sequence[int],
+    start: int,
+    end: int,
+    checkpoint_alignment: int | None = None,
 ) -> Iterator[ev.Event]:
     """Yield what happens in one group's blocks when a request's tokens [start, end) are computed.
 
     number: the group's. A state goes on in the block of the last of these tokens; where the one before is in another
-    block, it is copied there first (vLLM's worker does so by the same tables).
+    block, it is copied there first (vLLM's worker does so by the same tables). checkpoint_alignment: that of the state
+    groups whose chunks may leave a state inside them, where hits end at blocks of one size. It is in the entry before.
     """
     if group.kind != "state":
         yield ev.SlotsWritten(request_id, number, start, tuple(slot_runs(table, start, end, group.block_size)))
@@ -25,6 +33,10 @@ def written(
     before = (start - 1) // group.block_size
     if start and before != last:
         yield ev.StateCopied(table[before], table[last], request_id, number, start)
+    inside = last * group.block_size
+    if is_reachable(start, end, inside, checkpoint_alignment, group.block_size, group.block_size) and table[last - 1]:
+        yield ev.StateAdvanced(request_id, number, table[last - 1], start, inside)
+        start = inside
     yield ev.StateAdvanced(request_id, number, table[last], start, end)
 
 

@@ -1,0 +1,74 @@
+"""conform with states inside chunks: vLLM 0.32's recorded schedulers, and recordings that were changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import labengine
+from differential import vllm_streams
+from differential.tapped import TappedRun
+from labengine import events as ev
+from recorded_files import written
+
+Item = dict[str, Any]
+
+
+@cache
+def runs() -> list[tuple[dict[str, Any], list[Item]]]:
+    return list(vllm_streams.read(vllm_streams.CHECKPOINTS_PATH))
+
+
+def test_the_workloads_are_those_that_are_recorded() -> None:
+    wanted = map(vllm_streams.checkpoint_stream_workload, vllm_streams.RECORDED_CHECKPOINT_SEEDS)
+    assert [workload for workload, _ in runs()] == [*wanted]
+
+
+def test_the_fold_equals_vllms_own_state_and_says_what_is_inside_chunks() -> None:
+    num_inside = 0
+    for workload, items in runs():
+        run = TappedRun()
+        assert run.take(items) is None
+        (piece,) = run.reader.pieces
+        starts: dict[int, int] = {}
+        for event in piece.timeline.events():
+            if isinstance(event, ev.RequestScheduled):
+                starts[event.request_id] = event.start
+            elif isinstance(event, ev.StateAdvanced) and event.start > starts[event.request_id]:
+                assert event.start % workload["block_size"] == 0
+                num_inside += 1
+    assert num_inside > 20
+
+
+def test_every_recorded_stream_conforms_to_its_end(tmp_path: Path) -> None:
+    editions = set()
+    for number, (_, items) in enumerate(runs()):
+        result = labengine.conform(written(items, tmp_path))
+        assert result and result.num_judged == result.num_events, f"{number}: {result!r}"
+        assert not result.violations
+        editions.add(result.edition)
+    assert editions == {"vllm", "vllm-async"}
+
+
+def _alignment(found: object) -> Callable[[Item], None]:
+    return lambda header: header["settings"].update(checkpoint_alignment=found)
+
+
+@pytest.mark.parametrize("found", [None, 0, "1", True])
+def test_without_an_alignment_nothing_is_judged(found: object, tmp_path: Path) -> None:
+    items = json.loads(json.dumps(runs()[0][1]))
+    _alignment(found)(items[0]["header"])
+    result = labengine.conform(written(items, tmp_path))
+    assert "checkpoints of states inside a chunk" in result.why_unjudged
+
+
+def test_another_alignment_differs(tmp_path: Path) -> None:
+    items = json.loads(json.dumps(runs()[0][1]))
+    _alignment(1000)(items[0]["header"])
+    result = labengine.conform(written(items, tmp_path))
+    assert result.exit_code == 1 and result.difference is not None
