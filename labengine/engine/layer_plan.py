@@ -30,11 +30,14 @@ FULL, SLIDING, CONV, LINEAR = "full_attention", "sliding_attention", "conv", "li
 MAMBA_NAMES = {"mamba": LINEAR, "attention": FULL}
 """Granite's names of kinds in the files of before transformers 5."""
 
-DELTA_NETS = ("qwen3_next", "qwen3_5_text", "qwen3_5")
+DELTA_NETS = ("qwen3_next", "qwen3_5_text", "qwen3_5", "qwen3_5_moe_text", "qwen3_5_moe")
 """Families that mix gated delta nets and attention."""
 
 DEFAULT_ROTARY_SHARE = {"bamba": 0.5, **dict.fromkeys(DELTA_NETS, 0.25)}
 """Families that rotate part of a head, and which part unless config.json says so."""
+
+WITHOUT_LAYER_TYPES = ("mistral", "mixtral", "qwen3_moe", "bamba")
+"""Families whose layers follow from other settings alone, whatever a file says of layer_types."""
 
 LayerKind = int | Literal["full", "state"]
 """Of the attention layers with a window: its tokens."""
@@ -92,7 +95,7 @@ def _layer_types(raw: Mapping[str, Any]) -> list[str]:
     layer_types = raw.get("layer_types")
     kinds = (
         [MAMBA_NAMES.get(kind, kind) for kind in layer_types]
-        if layer_types and raw["model_type"] not in ("mistral", "bamba")
+        if layer_types and raw["model_type"] not in WITHOUT_LAYER_TYPES
         else _layer_types_by_rule(raw)
     )
     if SLIDING in kinds and raw["model_type"] == "llama":
@@ -106,7 +109,7 @@ def _layer_types_by_rule(raw: Mapping[str, Any]) -> list[str]:
     if family == "gemma3_text":
         pattern = raw.get("sliding_window_pattern", 6)
         return [SLIDING if (layer + 1) % pattern else FULL for layer in range(num_layers)]
-    if family == "mistral" and raw.get("sliding_window") is not None:
+    if family in ("mistral", "mixtral") and raw.get("sliding_window") is not None:
         return [SLIDING] * num_layers
     if family == "qwen3" and raw.get("use_sliding_window"):
         first = raw["max_window_layers"]
@@ -138,8 +141,13 @@ PADDING_LIMIT = 1.5
 unused."""
 
 
-def kv_groups(kinds: Sequence[LayerKind], block_size: int) -> tuple[tuple[GroupSpec, ...], tuple[int, ...]]:
-    """Return a model's groups, given each layer's kind, and the group of each layer."""
+def kv_groups(
+    kinds: Sequence[LayerKind], block_size: int, checkpoint_alignment: int | None = None
+) -> tuple[tuple[GroupSpec, ...], tuple[int, ...]]:
+    """Return a model's groups, given each layer's kind, and the group of each layer.
+
+    checkpoint_alignment: that of the layers with states (GroupSpec).
+    """
     layers_of_kind: dict[LayerKind, list[int]] = defaultdict(list)
     for layer, kind in enumerate(kinds):
         layers_of_kind[kind].append(layer)
@@ -151,7 +159,7 @@ def kv_groups(kinds: Sequence[LayerKind], block_size: int) -> tuple[tuple[GroupS
         num_groups = 1 if kind == "state" else -(-len(layers) // size)
         for position, layer in enumerate(layers):
             group_of_layer[layer] = len(specs) + position % num_groups
-        specs += [_spec(block_size, kind)] * num_groups
+        specs += [_spec(block_size, kind, checkpoint_alignment)] * num_groups
     return tuple(specs), tuple(group_of_layer)
 
 
@@ -164,5 +172,7 @@ def group_size(counts: Sequence[int]) -> int:
     return largest if largest < smallest * PADDING_LIMIT else smallest
 
 
-def _spec(block_size: int, kind: LayerKind) -> GroupSpec:
+def _spec(block_size: int, kind: LayerKind, checkpoint_alignment: int | None) -> GroupSpec:
+    if kind == "state":
+        return GroupSpec(block_size, kind, checkpoint_alignment=checkpoint_alignment)
     return GroupSpec(block_size, "sliding_window", kind) if isinstance(kind, int) else GroupSpec(block_size, kind)

@@ -5,7 +5,7 @@ Its decoder layers come first, then the families of models (which parts each is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from labengine.engine.attention import StepAttention
 from labengine.engine.kv_tensors import KVTensors, LayerKV
 from labengine.engine.layer_plan import StateSpec
 from labengine.engine.mixers import DeltaNet, DeltaNetByKeyHead, Mamba2, ShortConv
+from labengine.engine.mlp import MLP, Mixture, Router, SigmoidRouter
 from labengine.engine.model_config import ModelConfig
 from labengine.engine.modules import Embedding, Linear, OffsetRMSNorm, RMSNorm, ScaledEmbedding, TiedLinear
 from labengine.engine.ops import Activation, HeadNorms, Ops, OpsSetting
@@ -30,8 +31,11 @@ from labengine.engine.tensor_names import (
     GRANITE_HYBRID_NAMES,
     LFM2_NAMES,
     LLAMA_NAMES,
+    MIXTRAL_NAMES,
     QWEN3_5_NAMES,
     QWEN3_NEXT_NAMES,
+    QWEN_NAMES,
+    Names,
 )
 
 
@@ -51,21 +55,6 @@ class StateLayerStep:
 
     states: LayerStates
     ops: Ops
-
-
-class MLP(nn.Module):
-    """down(activation(gate(x)) * up(x)), with gate and up in one matrix."""
-
-    def __init__(self, config: ModelConfig, activation: Activation) -> None:
-        super().__init__()
-        self.activation = activation
-        self.gate_up = Linear(config.hidden_size, config.intermediate_size, config.intermediate_size, is_gated=True)
-        self.down = Linear(config.intermediate_size, config.hidden_size)
-
-    def forward(self, hidden: Tensor, step: LayerStep | StateLayerStep) -> Tensor:
-        """Map [num_tokens, hidden_size] to the same shape."""
-        out: Tensor = self.down(step.ops.gated(self.gate_up(hidden), self.activation))
-        return out
 
 
 class Attention(nn.Module):
@@ -161,12 +150,12 @@ class DecoderLayer(nn.Module):
     The addition happens in the next norm, which may be the next layer's: one pass over the stream serves both.
     """
 
-    def __init__(self, config: ModelConfig, family: Family) -> None:
+    def __init__(self, config: ModelConfig, family: Family, mlp: MLP | Mixture) -> None:
         super().__init__()
         self.attention_norm = family.norm(config.hidden_size, config.rms_norm_eps)
         self.attention = family.attention(config, family.norm)
         self.mlp_norm = family.norm(config.hidden_size, config.rms_norm_eps)
-        self.mlp = MLP(config, family.activation)
+        self.mlp = mlp
         self.multiplier = config.multipliers.residual
 
     def forward(self, stream: Tensor, part: Tensor | None, step: LayerStep) -> tuple[Tensor, Tensor]:
@@ -177,14 +166,14 @@ class DecoderLayer(nn.Module):
     def after_attention(self, stream: Tensor, attended: Tensor, step: LayerStep) -> tuple[Tensor, Tensor]:
         """Return what `forward` returns, from the stream and the attention's output."""
         normed, stream = step.ops.add_norm(stream, multiplied(attended, self.multiplier), self.mlp_norm)
-        return stream, multiplied(self.mlp(normed, step), self.multiplier)
+        return stream, multiplied(self.mlp(normed, step.ops), self.multiplier)
 
 
 class SandwichLayer(DecoderLayer):
     """A decoder layer that also normalizes the outputs of attention and MLP before adding them (Gemma 3)."""
 
-    def __init__(self, config: ModelConfig, family: Family) -> None:
-        super().__init__(config, family)
+    def __init__(self, config: ModelConfig, family: Family, mlp: MLP | Mixture) -> None:
+        super().__init__(config, family, mlp)
         self.attended_norm = family.norm(config.hidden_size, config.rms_norm_eps)
         self.mlp_out_norm = family.norm(config.hidden_size, config.rms_norm_eps)
 
@@ -192,7 +181,7 @@ class SandwichLayer(DecoderLayer):
         """Return what `forward` returns, from the stream and the attention's output."""
         attended = step.ops.norm(attended, self.attended_norm)
         normed, stream = step.ops.add_norm(stream, attended, self.mlp_norm)
-        return stream, step.ops.norm(self.mlp(normed, step), self.mlp_out_norm)
+        return stream, step.ops.norm(self.mlp(normed, step.ops), self.mlp_out_norm)
 
 
 def multiplied(part: Tensor, multiplier: float) -> Tensor:
@@ -203,13 +192,13 @@ def multiplied(part: Tensor, multiplier: float) -> Tensor:
 class StateLayer(nn.Module):
     """A decoder layer that mixes tokens through a state in place of attention."""
 
-    def __init__(self, config: ModelConfig, family: Family) -> None:
+    def __init__(self, config: ModelConfig, family: Family, mlp: MLP | Mixture) -> None:
         super().__init__()
         assert family.mixer is not None, "only families with a mixer have such layers"
         self.mixer_norm = family.norm(config.hidden_size, config.rms_norm_eps)
         self.mixer = family.mixer(config.hidden_size, config.recurrence, config.rms_norm_eps)
         self.mlp_norm = family.norm(config.hidden_size, config.rms_norm_eps)
-        self.mlp = MLP(config, family.activation)
+        self.mlp = mlp
         self.multiplier = config.multipliers.residual
 
     def forward(self, stream: Tensor, part: Tensor | None, step: StateLayerStep) -> tuple[Tensor, Tensor]:
@@ -217,7 +206,7 @@ class StateLayer(nn.Module):
         normed, stream = step.ops.add_norm(stream, part, self.mixer_norm)
         mixed = multiplied(self.mixer(normed, step.states), self.multiplier)
         normed, stream = step.ops.add_norm(stream, mixed, self.mlp_norm)
-        return stream, multiplied(self.mlp(normed, step), self.multiplier)
+        return stream, multiplied(self.mlp(normed, step.ops), self.multiplier)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,17 +220,31 @@ class Family:
     layer: type[DecoderLayer] = DecoderLayer
     mixer: Callable[[int, Any, float], nn.Module] | None = None
     """Of the layers with a state: by hidden size, the config's recurrence sizes, and the norms' eps."""
-    names: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: LLAMA_NAMES)
+    router: type[Router] = Router
+    """Of the layers with a mixture of experts."""
+    names: Names = field(default_factory=lambda: LLAMA_NAMES)
     root: str = "model"
     """What all names of the files but lm_head's begin with; other programs' tensors do not."""
 
+    def mlp(self, config: ModelConfig, layer: int) -> MLP | Mixture:
+        """Return the MLP of a layer, dense or a mixture as the config says."""
+        sizes = config.mixture
+        if sizes is None or layer not in sizes.layers:
+            return MLP(config.hidden_size, config.intermediate_size, self.activation)
+        return Mixture(config.hidden_size, sizes, self.router, self.activation)
 
+
+LFM2 = Family(attention=QKNormAttention, mixer=ShortConv, router=SigmoidRouter, names=LFM2_NAMES)
+QWEN = Family(attention=QKNormAttention, names=QWEN_NAMES)
 QWEN3_5 = Family(norm=OffsetRMSNorm, attention=GatedAttention, mixer=DeltaNet, names=QWEN3_5_NAMES)
+MULTIMODAL_QWEN3_5 = replace(QWEN3_5, root="model.language_model")
 
 FAMILIES = {
     "llama": Family(),
     "mistral": Family(),
-    "qwen3": Family(attention=QKNormAttention),
+    "mixtral": Family(names=MIXTRAL_NAMES),
+    "qwen3": QWEN,
+    "qwen3_moe": QWEN,
     "gemma3_text": Family(
         embedding=ScaledEmbedding,
         norm=OffsetRMSNorm,
@@ -250,12 +253,15 @@ FAMILIES = {
         layer=SandwichLayer,
         names=GEMMA3_NAMES,
     ),
-    "lfm2": Family(attention=QKNormAttention, mixer=ShortConv, names=LFM2_NAMES),
+    "lfm2": LFM2,
+    "lfm2_moe": LFM2,
     "bamba": Family(mixer=Mamba2, names=BAMBA_NAMES),
     "granitemoehybrid": Family(mixer=Mamba2, names=GRANITE_HYBRID_NAMES),
     "qwen3_next": Family(norm=OffsetRMSNorm, attention=GatedAttention, mixer=DeltaNetByKeyHead, names=QWEN3_NEXT_NAMES),
     "qwen3_5_text": QWEN3_5,
-    "qwen3_5": replace(QWEN3_5, root="model.language_model"),
+    "qwen3_5": MULTIMODAL_QWEN3_5,
+    "qwen3_5_moe_text": QWEN3_5,
+    "qwen3_5_moe": MULTIMODAL_QWEN3_5,
 }
 
 
@@ -274,7 +280,8 @@ class PagedModel(nn.Module):
         self.config = config
         self.embedding = family.embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(
-            (StateLayer if isinstance(spec, StateSpec) else family.layer)(config, family) for spec in config.layers
+            (StateLayer if isinstance(spec, StateSpec) else family.layer)(config, family, family.mlp(config, index))
+            for index, spec in enumerate(config.layers)
         )
         self.norm = family.norm(config.hidden_size, config.rms_norm_eps)
         self.lm_head: Linear

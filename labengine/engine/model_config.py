@@ -9,19 +9,16 @@ from typing import Any
 
 from labengine.config import ConfigError, GroupSpec
 from labengine.engine.layer_plan import AttentionSpec, LayerSpec, StateSpec, kv_groups, layer_plan
-from labengine.engine.model_files.config_file import (
-    SCHEMAS,
-    ConfigFields,
-    Gemma3Fields,
-    GenerationFields,
-    GraniteHybridFields,
-    TokenFields,
-)
+from labengine.engine.mixture_sizes import MixtureSizes
+from labengine.engine.model_files.config_fields import ConfigFields, GenerationFields, TokenFields
+from labengine.engine.model_files.config_file import SCHEMAS, Gemma3Fields
+from labengine.engine.model_files.config_mixtures import GraniteHybridFields
 from labengine.engine.model_files.json_file import errors_about, read_object, shown, validated
-from labengine.engine.recurrence_sizes import LayerState, RecurrenceSizes
+from labengine.engine.recurrence_sizes import LayerState, Mamba2Sizes, RecurrenceSizes
 from labengine.engine.rope import RopeSpec
 
 _LLAMA_LIKE = {"hidden_act": "silu", "attention_bias": False, "mlp_bias": False}
+_QWEN3_5 = {**_LLAMA_LIKE, "attn_output_gate": True}
 _GEMMA3 = {
     "hidden_activation": "gelu_pytorch_tanh",
     "attention_bias": False,
@@ -32,14 +29,19 @@ _GEMMA3 = {
 _ONLY: dict[str, dict[str, Any]] = {
     "llama": _LLAMA_LIKE,
     "mistral": _LLAMA_LIKE,
+    "mixtral": _LLAMA_LIKE,
     "qwen3": _LLAMA_LIKE,
+    "qwen3_moe": {**_LLAMA_LIKE, "use_sliding_window": False},
     "gemma3_text": _GEMMA3,
     "lfm2": {"conv_bias": False},
+    "lfm2_moe": {"conv_bias": False},
     "bamba": {**_LLAMA_LIKE, "mamba_proj_bias": False},
     "granitemoehybrid": {**_LLAMA_LIKE, "mamba_proj_bias": False},
     "qwen3_next": _LLAMA_LIKE,
-    "qwen3_5_text": {**_LLAMA_LIKE, "attn_output_gate": True},
-    "qwen3_5": {**_LLAMA_LIKE, "attn_output_gate": True},
+    "qwen3_5_text": _QWEN3_5,
+    "qwen3_5": _QWEN3_5,
+    "qwen3_5_moe_text": _QWEN3_5,
+    "qwen3_5_moe": _QWEN3_5,
 }
 """Per model type: settings that change the computation, with the one supported value."""
 
@@ -68,6 +70,8 @@ class ModelConfig:
     layers: tuple[LayerSpec, ...]
     recurrence: RecurrenceSizes | None
     """The sizes of the layers with a state; None for a model without."""
+    mixture: MixtureSizes | None
+    """The mixtures of experts; None for a model without."""
     num_heads: int
     num_kv_heads: int
     head_dim: int
@@ -106,13 +110,24 @@ class ModelConfig:
         return any(self.states)
 
     @property
+    def needs_modules(self) -> str | None:
+        """What no native program and no CUDA graph of ours computes, for half a sentence; None for plain models."""
+        if self.has_states:
+            return "layers with a state"
+        if self.mixture is not None:
+            return "mixtures of experts"
+        return "Granite's multipliers" if self.multipliers != Multipliers() else None
+
+    @property
     def fits_float16(self) -> bool:
         """False where activations exceed 65,504: Gemma's residual stream does, from its scaled embedding on."""
         return not self.model_type.startswith("gemma")
 
     def kv_groups(self, block_size: int) -> tuple[tuple[GroupSpec, ...], tuple[int, ...]]:
         """Return the model's KV-cache groups, in blocks of block_size tokens, and the group of each layer."""
-        return kv_groups([layer.kind for layer in self.layers], block_size)
+        # In vLLM 0.32 MambaMixer2 alone of these layers leaves a state inside a chunk, at any token.
+        alignment = 1 if isinstance(self.recurrence, Mamba2Sizes) else None
+        return kv_groups([layer.kind for layer in self.layers], block_size, alignment)
 
     @classmethod
     def load(cls, model_dir: Path) -> ModelConfig:
@@ -144,6 +159,7 @@ class ModelConfig:
             intermediate_size=fields.mlp_size,
             layers=layers,
             recurrence=fields.recurrence,
+            mixture=fields.mixture,
             num_heads=fields.num_attention_heads,
             num_kv_heads=fields.num_key_value_heads or fields.num_attention_heads,
             head_dim=head_dim,
@@ -178,10 +194,10 @@ def _end_tokens(fields: TokenFields, vocab_size: int) -> frozenset[int]:
 def _of_text(raw: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of a multimodal file's language model: text alone is computed."""
     text = raw.get("text_config")
-    if raw.get("model_type") != "qwen3_5" or not isinstance(text, dict):
+    if raw.get("model_type") not in ("qwen3_5", "qwen3_5_moe") or not isinstance(text, dict):
         return raw
     is_tied = bool(raw.get("tie_word_embeddings") or text.get("tie_word_embeddings"))  # either place may say so
-    return {**text, "model_type": "qwen3_5", "tie_word_embeddings": is_tied}
+    return {**text, "model_type": raw["model_type"], "tie_word_embeddings": is_tied}
 
 
 def _refuse_unsupported(raw: Mapping[str, Any]) -> None:

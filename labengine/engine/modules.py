@@ -96,6 +96,15 @@ class Linear(Matrix):
         return super()._apply(fn, recurse)
 
 
+class Stack(nn.Module):
+    """Matrices of one shape without biases, [num_matrices, sum of out_sizes, in_size]: those of a layer's experts."""
+
+    def __init__(self, num_matrices: int, in_size: int, *out_sizes: int) -> None:
+        super().__init__()
+        self.num_matrices, self.out_sizes = num_matrices, out_sizes
+        self.weight = nn.Parameter(torch.empty(num_matrices, sum(out_sizes), in_size))
+
+
 class TiedLinear(Linear):
     """Multiplies by the weight of an embedding, which still owns it."""
 

@@ -48,7 +48,7 @@ class PoolPlan:
         groups, layer_groups = config.kv_groups(block_size)
         heads = config.num_heads, config.num_kv_heads, config.head_dim
         windows = tuple(dict.fromkeys(group.window for group in groups if group.kind != "state"))
-        setting = AttentionSetting(device, dtype, *heads, (block_size,), windows, config.has_states)
+        setting = AttentionSetting(device, dtype, *heads, (block_size,), windows, config.needs_modules)
         backend, reason = choose_attention(attention, setting)
         kv_heads = config.num_kv_heads, config.head_dim
         block_bytes = bytes_of_a_block(layer_groups, block_size, *kv_heads, dtype, config.states)

@@ -63,7 +63,7 @@ def rope_spec(raw: Mapping[str, Any]) -> RopeSpec:
     partial = settings.get("partial_rotary_factor", raw.get("partial_rotary_factor", 1.0))
     if partial != 1.0:
         raise ConfigError("partial_rotary_factor is not supported; the rope has to turn whole heads")
-    default_theta = 1_000_000.0 if raw.get("model_type") == "lfm2" else 10_000.0
+    default_theta = 1_000_000.0 if raw.get("model_type") in ("lfm2", "lfm2_moe", "mixtral") else 10_000.0
     return _spec(settings, raw.get("rope_theta", default_theta))
 
 

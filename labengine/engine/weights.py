@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock, RLock
@@ -18,7 +18,8 @@ from labengine.engine.fingerprint import ModelFiles
 from labengine.engine.mapped_memory import MappedMemory, ReusedMemory, mapped_zeros
 from labengine.engine.model import FAMILIES, Family, PagedModel
 from labengine.engine.model_files.tensor_files import DTYPES, StoredTensor, StoredTensors, open_tensors
-from labengine.engine.modules import Linear, Matrix, can_compute
+from labengine.engine.modules import Linear, Matrix, Stack, can_compute
+from labengine.engine.pool_size import free_memory
 
 LM_HEAD = "lm_head.weight"
 WIDER = {
@@ -35,7 +36,7 @@ def check_weights(model: PagedModel, model_dir: Path) -> None:
     model: on the meta device. Only headers are read.
     """
     with open_tensors(model_dir) as tensors:
-        shapes = _expected_shapes(model)
+        shapes = _expected_shapes(model, tensors)
         for name, shape in shapes.items():
             _check_tensor(_named(tensors, name, model_dir), shape)
         may_be_there = {LM_HEAD} if model.config.tie_word_embeddings else set()
@@ -76,21 +77,37 @@ def load_weights(
 ) -> None:
     """Fill a model built on the meta device from files that check_weights accepted.
 
-    packing: the matrices are kept packed only; see Matrix. Raises ConfigError for bad values.
+    packing: the matrices are kept packed only; see Matrix. Raises ConfigError for bad values and too little memory.
     """
+    _require_memory(model, model_dir, dtype, device)
     memory, scratch = MappedMemory(), ReusedMemory()
     with open_tensors(model_dir) as tensors:
         _check_tied(model, tensors)
         for name, _ in list(model.named_parameters()):
-            sources = [_named(tensors, source, model_dir) for source in source_names(name, _family(model))]
+            names = stored_names(name, model, tensors)
+            sources = [_named(tensors, source, model_dir) for source in names]
             owner, _, leaf = name.rpartition(".")
             module = model.get_submodule(owner)
             if packing is not None and isinstance(module, Matrix):
                 pieces, shape = _pieces(sources, dtype, scratch), _shape_of(sources)
                 module.keep_packed(packing(pieces, shape, dtype, memory, is_gated=module.is_gated), dtype)
             else:
-                weight = _filled(_empty(_shape_of(sources), dtype, device), sources)
+                kept = torch.float32 if leaf in getattr(module, "kept_float32", ()) else dtype
+                weight = _filled(_empty(_shape_of(sources), kept, device), sources)
+                weight = weight.view(model.get_parameter(name).shape)
                 setattr(module, leaf, nn.Parameter(weight, requires_grad=False))
+
+
+def _require_memory(model: PagedModel, model_dir: Path, dtype: torch.dtype, device: torch.device) -> None:
+    """Raise ConfigError unless the weights fit. (Where memory runs out, Linux ends the whole process.)"""
+    needed = sum(parameter.numel() for parameter in model.parameters()) * dtype.itemsize
+    free = free_memory(device)
+    if needed > free:
+        half = "; dtype='bfloat16' needs half of it" if dtype is torch.float32 else ""
+        raise ConfigError(
+            f"{model_dir}: the weights need {needed / 2**30:,.1f} GiB as {str(dtype).removeprefix('torch.')}, but "
+            f"{device} has {free / 2**30:,.1f} GiB free{half}"
+        )
 
 
 def _shape_of(sources: Sequence[StoredTensor]) -> tuple[int, ...]:
@@ -130,37 +147,54 @@ def _filled(memory: Tensor, sources: Sequence[StoredTensor], rows: slice = slice
     return memory
 
 
-def source_names(parameter: str, family: Family) -> tuple[str, ...]:
-    """Return the files' names for one parameter, e.g. q, k and v of layer 0 for layers.0.attention.qkv.weight."""
+def stored_names(parameter: str, model: PagedModel, tensors: Container[str]) -> tuple[str, ...]:
+    """Return the files' names for one parameter, e.g. q, k and v of layer 0 for layers.0.attention.qkv.weight.
+
+    tensors: names in the files, which decide between two forms of experts.
+    """
+    names, root = _family(model).names, _family(model).root
     path, _, leaf = parameter.rpartition(".")
     if path == "lm_head":
         return (f"lm_head.{leaf}",)
     if path == "embedding":
-        return (f"{family.root}.embed_tokens.{leaf}",)
+        return (f"{root}.embed_tokens.{leaf}",)
     if path == "norm":
-        return tuple(f"{family.root}.{source}.{leaf}" for source in family.names[path])
+        return tuple(f"{root}.{source}.{leaf}" for source in names[path])
     _, layer, part = path.split(".", 2)
-    return tuple(f"{family.root}.layers.{layer}.{source}.{leaf}" for source in family.names[part])
+    prefix = f"{root}.layers.{layer}."
+    whole = tuple(prefix + source for source in names.get(f"{part}.{leaf}", ()))
+    if whole and (whole[0] in tensors or part not in names):
+        return whole
+    sources, num_experts = names[part], 1
+    if "{}" in sources[0]:
+        assert model.config.mixture is not None, "only mixtures have experts"
+        num_experts = model.config.mixture.num_experts
+    return tuple(f"{prefix}{source.format(e)}.{leaf}" for e in range(num_experts) for source in sources)
 
 
 def _family(model: PagedModel) -> Family:
     return FAMILIES[model.config.model_type]
 
 
-def _expected_shapes(model: PagedModel) -> dict[str, tuple[int, ...]]:
+def _expected_shapes(model: PagedModel, tensors: Container[str]) -> dict[str, tuple[int, ...]]:
     """Return the shape of each tensor of the files, by its name there."""
     return {
         source: shape
         for name, parameter in model.named_parameters()
-        for source, shape in _sources(model, name, parameter)
+        for source, shape in _sources(model, name, parameter, tensors)
     }
 
 
-def _sources(model: PagedModel, name: str, parameter: Tensor) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _sources(
+    model: PagedModel, name: str, parameter: Tensor, tensors: Container[str]
+) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Yield names and shapes of the tensors stacked in a parameter, top to bottom; it may be stacked in the file."""
-    owner, names = model.get_submodule(name.rpartition(".")[0]), source_names(name, _family(model))
-    sizes = owner.out_sizes if isinstance(owner, Linear) and len(names) > 1 else parameter.shape[:1]
-    return ((source, (size, *parameter.shape[1:])) for source, size in zip(names, sizes, strict=True))
+    owner, names = model.get_submodule(name.rpartition(".")[0]), stored_names(name, model, tensors)
+    if len(names) == 1:
+        return iter([(names[0], tuple(parameter.shape))])
+    assert isinstance(owner, Linear | Stack), "only matrices are stacked"
+    sizes = owner.out_sizes * (owner.num_matrices if isinstance(owner, Stack) else 1)
+    return ((source, (size, parameter.shape[-1])) for source, size in zip(names, sizes, strict=True))
 
 
 def _named(tensors: StoredTensors, name: str, model_dir: Path) -> StoredTensor:

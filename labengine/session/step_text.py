@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from labengine import events as ev
-from labengine.engine.engine import StepReport
+from labengine.engine.step_report import StepReport
 from labengine.record.wording import counted, request_name
 
 NOTHING_TO_DO = "nothing to do: no request waits or runs; %%prompt or %lab add adds one"

@@ -197,9 +197,9 @@ class SyncRun(MixedRun):
         wanted = self.workload["requests"][number]
         sampling = self.sampling(number)
         priority = wanted.get("priority", 0)
-        request = self.engine.new_request(number, list(wanted["prompt"]), sampling, wanted.get("salt"), (), priority)
+        request = self.engine.maker.request(number, list(wanted["prompt"]), sampling, wanted.get("salt"), (), priority)
         request.arrival = wanted.get("arrival", number)
-        self.engine.queue(request, wanted.get("leader"))
+        self.engine.queue(request, leader_id=wanted.get("leader"))
 
     def step(self, clock: int) -> None:
         """Take a step."""

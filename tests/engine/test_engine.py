@@ -6,7 +6,7 @@ import pytest
 
 from driving import ALL_EDITIONS, assert_sound, difference, recorded, small_engine
 from labengine.config import SamplingParams
-from labengine.engine.engine import StepReport
+from labengine.engine.step_report import StepReport
 from labengine.events import EngineStarted, StepEnded, StepRolledBack, StepStarted
 from labengine.record.hooks import Hooks
 

@@ -12,6 +12,7 @@ import pytest
 from engine.state_models import SETTINGS
 from labengine.config import ConfigError
 from labengine.engine.layer_plan import AttentionSpec
+from labengine.engine.mixture_sizes import MixtureSizes
 from labengine.engine.model_config import ModelConfig, Multipliers
 from labengine.engine.recurrence_sizes import DeltaNetSizes, Mamba2Sizes, ShortConvSizes
 
@@ -33,11 +34,13 @@ QWEN3_NEXT: dict[str, Any] = {
     "model_type": "qwen3_next", "vocab_size": 151936, "hidden_size": 2048, "intermediate_size": 5120,
     "num_hidden_layers": 8, "num_attention_heads": 16, "num_key_value_heads": 2, "rms_norm_eps": 1e-06, "head_dim": 256,
     "max_position_embeddings": 262144, "rope_theta": 10000000, "partial_rotary_factor": 0.25, "rope_scaling": None,
-    "full_attention_interval": 4, "linear_num_key_heads": 16, "linear_num_value_heads": 32, "num_experts": 0,
+    "full_attention_interval": 4, "linear_num_key_heads": 16, "linear_num_value_heads": 32, "num_experts": 512,
+    "num_experts_per_tok": 10, "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
+    "decoder_sparse_step": 1, "mlp_only_layers": [], "norm_topk_prob": True,
 }  # fmt: skip
 
 GRANITE: dict[str, Any] = {
-    "model_type": "granitemoehybrid", "vocab_size": 100352, "hidden_size": 1024, "intermediate_size": 2048,
+    "model_type": "granitemoehybrid", "vocab_size": 100352, "hidden_size": 1024, "intermediate_size": 512,
     "shared_intermediate_size": 2560, "num_hidden_layers": 4, "num_attention_heads": 16, "num_key_value_heads": 4,
     "layer_types": ["mamba", "mamba", "attention", "mamba"], "mamba_n_heads": 32, "mamba_d_head": 64,
     "mamba_d_state": 128, "num_local_experts": 0, "position_embedding_type": "nope", "embedding_multiplier": 12,
@@ -45,12 +48,21 @@ GRANITE: dict[str, Any] = {
     "max_position_embeddings": 32768, "rope_theta": 10000, "tie_word_embeddings": True,
 }  # fmt: skip
 QWEN3_5_TEXT: dict[str, Any] = {
-    **{name: value for name, value in QWEN3_NEXT.items() if name not in ("num_experts", "rope_theta", "rope_scaling")},
+    **{name: value for name, value in QWEN3_NEXT.items() if name not in ("rope_theta", "rope_scaling")},
     "model_type": "qwen3_5_text", "attn_output_gate": True, "eos_token_id": 248,
     "rope_parameters": {
         "rope_type": "default", "rope_theta": 10000000, "partial_rotary_factor": 0.25, "mrope_section": [11, 11, 10],
         "mrope_interleaved": True,
     },
+}  # fmt: skip
+
+LFM2_MOE: dict[str, Any] = {
+    "model_type": "lfm2_moe", "vocab_size": 65536, "hidden_size": 2048, "intermediate_size": 7168,
+    "moe_intermediate_size": 1792, "num_hidden_layers": 6, "num_attention_heads": 32, "num_key_value_heads": 8,
+    "layer_types": ["conv", "conv", "full_attention", "conv", "conv", "conv"], "num_dense_layers": 2, "num_experts": 32,
+    "num_experts_per_tok": 4, "use_expert_bias": True, "norm_topk_prob": True, "routed_scaling_factor": 1.0,
+    "conv_L_cache": 3, "conv_bias": False, "norm_eps": 1e-05, "max_position_embeddings": 128000,
+    "rope_theta": 1000000.0,
 }  # fmt: skip
 
 
@@ -128,6 +140,39 @@ def test_qwen3_5_with_and_without_its_vision_model(tmp_path: Path, is_tied: bool
         assert (rope.theta, rope.rotated_dims(config.head_dim)) == (1e7, 64)
 
 
+def test_experts_of_qwen3_next(tmp_path: Path) -> None:
+    mixture = read(tmp_path, QWEN3_NEXT).mixture
+    assert mixture == MixtureSizes(frozenset(range(8)), 512, 10, 512, 512, has_shared_gate=True)
+    dense = read(tmp_path, QWEN3_NEXT, mlp_only_layers=[0, 5], decoder_sparse_step=2).mixture
+    assert dense is not None and dense.layers == {1, 3, 7}
+
+
+def test_experts_of_qwen3_5(tmp_path: Path) -> None:
+    """All layers, with weights that add up to 1, whatever the file says; nothing says how large dense ones would be."""
+    text = {name: value for name, value in QWEN3_5_TEXT.items() if name != "intermediate_size"}
+    text |= {"num_experts": 256, "num_experts_per_tok": 8, "norm_topk_prob": False, "mlp_only_layers": [1]}
+    both = {"model_type": "qwen3_5_moe", "text_config": {**text, "model_type": "qwen3_5_moe_text"}, "vision_config": {}}
+    for content in (both, {**text, "model_type": "qwen3_5_moe_text"}):
+        config = read(tmp_path, content)
+        assert config.mixture == MixtureSizes(frozenset(range(8)), 256, 8, 512, 512, has_shared_gate=True)
+        assert attending(config) == [3, 7] and config.intermediate_size == 512
+
+
+def test_experts_of_granite_4(tmp_path: Path) -> None:
+    config = read(tmp_path, GRANITE, num_local_experts=64, num_experts_per_tok=6)
+    assert config.mixture == MixtureSizes(frozenset(range(4)), 64, 6, 512, 2560)
+    assert read(tmp_path, GRANITE).mixture is None
+
+
+def test_experts_of_lfm2(tmp_path: Path) -> None:
+    config = read(tmp_path, LFM2_MOE)
+    assert config.mixture == MixtureSizes(frozenset({2, 3, 4, 5}), 32, 4, 1792, has_bias=True)
+    assert config.intermediate_size == 7168, "it is not adjusted"
+    assert (config.recurrence, config.tie_word_embeddings) == (ShortConvSizes(2048, 3), True)
+    (rope,) = read(tmp_path, {name: value for name, value in LFM2_MOE.items() if name != "rope_theta"}).ropes
+    assert rope.theta == 1e6
+
+
 @pytest.mark.parametrize("high", [math.inf, {"__float__": "Infinity"}])
 def test_an_unlimited_step_is_written_in_two_ways(tmp_path: Path, high: Any) -> None:
     assert read(tmp_path, BAMBA, time_step_limit=[0.0, high]).has_states
@@ -148,10 +193,15 @@ def test_an_unlimited_step_is_written_in_two_ways(tmp_path: Path, high: Any) -> 
         (BAMBA, {"mamba_n_groups": 3}, "mamba_n_heads should be a multiple of mamba_n_groups, got 128 and 3"),
         (BAMBA, {"hidden_act": "gelu"}, "hidden_act='gelu' is not supported for bamba; only 'silu' is"),
         (BAMBA, {"rope_scaling": {"type": "yarn"}}, "rope type 'yarn' is not supported"),
-        (GRANITE, {"num_local_experts": 64}, "num_local_experts is 64: mixtures of experts are not supported"),
-        (GRANITE, {"layer_types": ["attention"] * 4}, "no Mamba-2 layer; such a Granite 4 is not supported"),
-        (QWEN3_NEXT, {"num_experts": 512}, "layer 0 is a mixture of experts, which is not supported"),
-        (QWEN3_NEXT, {"num_experts": 8, "mlp_only_layers": [0, 1, 2]}, "layer 3 is a mixture of experts"),
+        (GRANITE, {"num_local_experts": 64, "num_experts_per_tok": 65}, "at most the number of experts, got 65 of 64"),
+        (GRANITE, {"num_local_experts": -1}, "num_local_experts should be greater than or equal to 0, got -1"),
+        (GRANITE, {"num_local_experts": 10**6}, "num_local_experts should be less than or equal to 16384"),
+        (QWEN3_NEXT, {"num_experts": 8}, "num_experts_per_tok should be at most the number of experts, got 10 of 8"),
+        (QWEN3_NEXT, {"moe_intermediate_size": 0}, "moe_intermediate_size should be greater than or equal to 1"),
+        (QWEN3_NEXT, {"decoder_sparse_step": 0}, "decoder_sparse_step should be greater than or equal to 1, got 0"),
+        (QWEN3_NEXT, {"quantization_config": {"quant_method": "fp8"}}, "quantized weights are not supported"),
+        (LFM2_MOE, {"routed_scaling_factor": 0}, "routed_scaling_factor should be greater than 0, got 0"),
+        (LFM2_MOE, {"layer_types": None}, "layer_types"),
         (QWEN3_NEXT, {"linear_num_value_heads": 20}, "should be a multiple of linear_num_key_heads, got 20 and 16"),
         (
             QWEN3_NEXT,
@@ -170,8 +220,8 @@ def test_settings_we_cannot_compute(
 
 
 def test_layers_without_experts_are_taken(tmp_path: Path) -> None:
-    assert read(tmp_path, QWEN3_NEXT, num_experts=8, mlp_only_layers=list(range(8))).has_states
-    assert read(tmp_path, QWEN3_NEXT, num_experts=8, decoder_sparse_step=9).has_states
+    for settings in ({"num_experts": 0}, {"mlp_only_layers": list(range(8))}, {"decoder_sparse_step": 9}):
+        assert read(tmp_path, QWEN3_NEXT, **settings).mixture is None
 
 
 def test_the_tiny_models_differ_in_what_could_be_mixed_up() -> None:

@@ -35,7 +35,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Directory:
 
     def of(family: str) -> Path:
         if family not in made:
-            made[family] = save_state_model(family, tmp_path_factory.mktemp(family))
+            made[family] = save_state_model(family, tmp_path_factory.mktemp("model"))
         return made[family]
 
     return of
@@ -67,9 +67,10 @@ def test_granite_with_a_rope(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_tied", [False, True])
-def test_the_language_model_of_a_multimodal_file(tmp_path: Path, is_tied: bool) -> None:
+@pytest.mark.parametrize("family", ["qwen3_5", "qwen3_5_moe"])
+def test_the_language_model_of_a_multimodal_file(tmp_path: Path, family: str, is_tied: bool) -> None:
     """Qwen3.5's files hold a vision model besides, and name the layers below model.language_model."""
-    model_dir = save_state_model("qwen3_5", tmp_path, tie_word_embeddings=is_tied)
+    model_dir = save_state_model(family, tmp_path, tie_word_embeddings=is_tied)
     runner, reference = load(model_dir), transformers_logits(model_dir)
     assert runner.model.config.tie_word_embeddings is is_tied
     worst = largest_difference(runner, [TEXT], [reference(TEXT)], chunk=33, num_decodes=5)
@@ -242,7 +243,7 @@ def test_native_kernels_refuse_it_by_name(directory: Directory) -> None:
 
 
 def test_a_runner_that_records_decodes_refuses_it(directory: Directory) -> None:
-    with pytest.raises(ConfigError, match="a runner that records decodes takes no model with states"):
+    with pytest.raises(ConfigError, match="a runner that records decodes computes no layers with a state"):
         StaticRunner.load(directory("lfm2"), num_blocks=4, block_size=4, device="cpu")
 
 

@@ -21,8 +21,8 @@ from labengine.engine.step_tensors import GroupTensors, StepTensors
 class AttentionSetting:
     """A backend's requirements: the machine, the model's heads, the pool's blocks (tokens per block) and windows.
 
-    windows: one per kind of KV-cache group, in tokens; None is full attention. has_states: True if other layers of the
-    model keep a state instead.
+    windows: one per kind of KV-cache group, in tokens; None is full attention. needs_modules: see
+    ModelConfig.needs_modules.
     """
 
     device: torch.device
@@ -32,7 +32,7 @@ class AttentionSetting:
     head_dim: int
     block_sizes: tuple[int, ...]
     windows: tuple[int | None, ...] = (None,)
-    has_states: bool = False
+    needs_modules: str | None = None
 
 
 class StepAttention(ABC):

@@ -76,11 +76,11 @@ class NativeAttention(AttentionBackend):
 
     @classmethod
     def refusal(cls, setting: AttentionSetting) -> str | None:
-        """Refuse other devices than a CPU, models with states, dtypes without kernels, machines without a compiler."""
+        """Refuse other devices than a CPU, layers and dtypes without kernels, machines without a compiler."""
         if setting.device.type != "cpu":
             return f"it runs on a CPU, and the model is on {setting.device}"
-        if setting.has_states:
-            return "it computes no layers with a state"
+        if setting.needs_modules is not None:
+            return f"it computes no {setting.needs_modules}"
         from labengine.engine.native.compile import CompileError
         from labengine.engine.native.library import SUFFIXES, library
 

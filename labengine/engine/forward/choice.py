@@ -44,9 +44,9 @@ def choose_forward(
 
         return NativeForward(model, kv, groups, reason)
     eager = EagerForward(model, kv, backend, reason)
-    if model.config.has_states:
+    if (needs := model.config.needs_modules) is not None:
         if recorder is not None:
-            raise ConfigError("a runner that records decodes takes no model with states; use labengine.ModelRunner")
+            raise ConfigError(f"a runner that records decodes computes no {needs}; use labengine.ModelRunner")
         return eager
     if limits is None or not backend.is_capturable or (recorder is None and refusal(kv.device, backend) is not None):
         return eager

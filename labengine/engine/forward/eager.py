@@ -49,8 +49,8 @@ class EagerForward:
     def describe(self) -> dict[str, str]:
         """Return lines on attention and the other ops."""
         forward = "eager: torch modules, one after the other"
-        if self.model.config.has_states:
-            forward += " (layers with a state are in no graph and no native program)"
+        if (needs := self.model.config.needs_modules) is not None:
+            forward += f" ({needs} are in no graph and no native program)"
         return {"attention": self._reason, "ops": self._ops_reason, "forward": forward}
 
     def release(self) -> None:

@@ -12,7 +12,8 @@ from torch.nn.functional import silu
 
 from labengine.config import GroupSpec
 from labengine.engine.kv_tensors import KVTensors
-from labengine.engine.model import MLP, Attention, DecoderLayer, PagedModel, QKNormAttention, SandwichLayer
+from labengine.engine.mlp import MLP
+from labengine.engine.model import Attention, DecoderLayer, PagedModel, QKNormAttention, SandwichLayer
 from labengine.engine.modules import Embedding, Linear, Matrix, OffsetRMSNorm, RMSNorm, ScaledEmbedding
 from labengine.engine.native.layout import Finish, Op, OpKind
 from labengine.engine.rope import RopeSpec
@@ -80,6 +81,7 @@ class Program:
         self._attention(index, prefix, layer.attention)
         self._join(f"{prefix}.out", layer.attention.out, self._attended, getattr(layer, "attended_norm", None))
         self._norm(f"{prefix}.mlp_norm", layer.mlp_norm, self._hidden, self._normed)
+        assert isinstance(layer.mlp, MLP), "the backend refuses mixtures"
         self._gate(f"{prefix}.gate_up", layer.mlp)
         self._join(f"{prefix}.down", layer.mlp.down, self._gated, getattr(layer, "mlp_out_norm", None))
         assert type(layer) in (DecoderLayer, SandwichLayer), f"{type(layer).__name__} has no ops yet"

@@ -1,0 +1,28 @@
+"""Sizes of mixtures of experts: MLPs of which each token passes through a few."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class MixtureSizes:
+    """The mixtures of a model: which layers have one, and what each is made of."""
+
+    layers: frozenset[int]
+    """The layers with a mixture; the others have a dense MLP."""
+    num_experts: int
+    num_chosen: int
+    """Experts that compute a token."""
+    expert_size: int
+    """Inner size of an expert."""
+    shared_size: int | None = None
+    """Inner size of the MLP that computes every token besides; None for no such MLP."""
+    has_shared_gate: bool = False
+    """True if the shared MLP's output is multiplied by the sigmoid of a gate."""
+    is_normalized: bool = True
+    """True if the weights of a token's experts add up to 1, before `scale`."""
+    scale: float = 1.0
+    """Factor of the weights."""
+    has_bias: bool = False
+    """True if a bias per expert takes part in the choice (and in no weight)."""
