@@ -90,6 +90,10 @@ NOWHERE = [
     *(ev.BlockCopied(0, i, 0, 0, 0, is_pinned) for i in (-1, 4) for is_pinned in (True, False)),
     *(ev.BlockMoved(0, 0, 0, index, 3) for index in (-1, 9)),
     *(ev.HashesMoved(0, i) for i in (-1, 4)),
+    *(ev.StateAdvanced(0, 0, i, 0, 4) for i in (-1, 4)),
+    *(ev.StateCopied(0, i, 0, 0, 4) for i in (-1, 4)),
+    *(ev.BlocksLoaded(0, ((group, 0, 0, b"h"),)) for group in (-1, 1)),
+    *(ev.RequestReceived(0, ((group, 0, 0, b"h"),), "left", 0, 4) for group in (-1, 1)),
 ]
 
 

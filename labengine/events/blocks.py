@@ -78,7 +78,9 @@ class BlocksSkipped(Event):
             "KVCacheGroup.start_table",
         ),
     }
-    in_vllm = {"": InVllm("group", "add_local_computed_blocks", "Blocks that lie outside the window are not needed.")}
+    in_vllm = {
+        "": InVllm("group", "add_local_computed_blocks", "Blocks and states that no later token reads are not needed.")
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,7 +183,10 @@ class RequestPreempted(Event):
     }
     in_vllm = {
         "": InVllm(
-            "scheduler", "_preempt_request", "The request that runs last gives its blocks back when blocks run out."
+            "scheduler",
+            "_preempt_request",
+            "When blocks run out, a running request gives its blocks back: the last one, or by priority the least "
+            "urgent one.",
         )
     }
 

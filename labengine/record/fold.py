@@ -76,6 +76,7 @@ class Fold(FoldState):
         self.free_queue = OrderedDict.fromkeys(i for i in range(event.num_blocks) if i != event.null_block)
         self.prefix_map = {}
         self.pins, self.holding = {}, set()
+        self.states, self.spoiled = {}, set()
         self.changes = Changes()
 
     def _step_started(self, event: ev.StepStarted) -> None:
@@ -119,6 +120,8 @@ class Fold(FoldState):
         self.num_impossible += request.num_computed_tokens != event.start
         self.num_impossible += event.num_drafts > len(request.drafts)
         request.status, request.drafts = event.status, request.drafts[: event.num_drafts]
+        if request.rejected is not None:
+            request.rejected = max(request.rejected[0], event.start + event.num_tokens), request.rejected[1]
 
     def _request_preempted(self, event: ev.RequestPreempted) -> None:
         self._clear(event.request_id, "preempted")
@@ -161,6 +164,29 @@ class Fold(FoldState):
         request = self._request(event.request_id)
         self.num_impossible += len(request.drafts) != event.num_accepted + event.num_rejected
         request.drafts = ()
+        if not event.num_rejected:
+            return
+        start = len(request.token_ids) + event.num_accepted
+        end = start + event.num_rejected
+        request.rejected = start, max(end, request.rejected[1] if request.rejected else 0)
+        for group, table in zip(self.groups, request.block_tables, strict=True):
+            if group.keeps_states:
+                self.spoiled.update(block_id for block_id in table if self.states.get(block_id, 0) > start)
+
+    def _state_advanced(self, event: ev.StateAdvanced) -> None:
+        self._request(event.request_id)
+        self.note_state(self._known(event.block_id), event.end)
+
+    def _state_copied(self, event: ev.StateCopied) -> None:
+        self.note_state(self._known(event.into_block_id), event.num_tokens)
+
+    def _transferred(self, event: ev.BlocksLoaded | ev.RequestReceived) -> None:
+        """Note the states that came from a tier or another lab."""
+        for group, index, block_id, _ in event.transfers:
+            size, end = self._size(group), (index + 1) * self._size(group)
+            if self.groups[group].keeps_states:
+                num_tokens = min(end, event.num_tokens) if isinstance(event, ev.RequestReceived) else end
+                self.note_state(block_id, num_tokens, end - size)
 
     def _block_evicted(self, event: ev.BlockEvicted) -> None:
         block_id = self._known(event.block_id)
@@ -180,6 +206,8 @@ class Fold(FoldState):
         if block_id < 0:
             raise LookupError
         self.ref_counts[block_id] = 1
+        self.states.pop(block_id, None)
+        self.spoiled.discard(block_id)
         self.changes.blocks.add(block_id)
         self._append(event)
 
@@ -373,6 +401,10 @@ class Fold(FoldState):
         ev.BlockCopied: _block_copied,
         ev.BlockMoved: _block_moved,
         ev.HashesMoved: _hashes_moved,
+        ev.StateAdvanced: _state_advanced,
+        ev.StateCopied: _state_copied,
+        ev.BlocksLoaded: _transferred,
+        ev.RequestReceived: _transferred,
     }
 
 

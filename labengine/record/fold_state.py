@@ -32,6 +32,8 @@ class RequestFold:
     """The first request of the beam search that it is in."""
     images: tuple[tuple[int, int, str], ...] = ()
     """(position, length, identifier) of each image behind placeholder tokens, in order."""
+    rejected: tuple[int, int] | None = None
+    """Positions [start, end) whose KV is that of rejected drafts, and is still to be written over."""
 
     def copy(self) -> RequestFold:
         """Return an independent copy."""
@@ -40,7 +42,7 @@ class RequestFold:
 
     def clear(self, status: str) -> None:
         """Empty the tables: a preempted or finished request holds no blocks."""
-        self.status, self.num_computed_tokens, self.drafts = status, 0, ()
+        self.status, self.num_computed_tokens, self.drafts, self.rejected = status, 0, (), None
         self.block_tables = [[] for _ in self.block_tables]
 
 
@@ -72,6 +74,10 @@ class FoldState:
         """Per block: references that are of no table, where there are any."""
         self.holding: set[int] = set()
         """Finished requests that hold blocks for a connector."""
+        self.states: dict[int, int] = {}
+        """Per block of a state group: after how many tokens its state is, once one was written."""
+        self.spoiled: set[int] = set()
+        """Of these blocks, the ones whose state has seen a rejected draft."""
         self.num_impossible = 0
         """Events that cannot have followed those before them."""
         self.changes = Changes()
@@ -106,7 +112,22 @@ class FoldState:
             else ()
             for block in snapshot.blocks
         ]
+        fold.assume_states()
         return fold
+
+    def assume_states(self) -> None:
+        """Assume the states that requests need, where nothing says what was written: those of their entries."""
+        for number in [number for number, group in enumerate(self.groups) if group.keeps_states]:
+            size = self.groups[number].block_size
+            for request in self.requests.values():
+                for index, block_id in enumerate(request.block_tables[number]):
+                    self.note_state(block_id, min((index + 1) * size, request.num_computed_tokens), index * size)
+
+    def note_state(self, block_id: int, num_tokens: int, start: int = 0) -> None:
+        """Note a block's state, that after num_tokens; start: the entry is for states after more tokens than that."""
+        if block_id != self.null_block and num_tokens > start:
+            self.states[block_id] = num_tokens
+            self.spoiled.discard(block_id)
 
     def copy(self) -> Self:
         """Return an independent copy, with no changes noted. Finished requests are shared until they change."""
@@ -117,6 +138,7 @@ class FoldState:
         other.block_tokens, other.free_queue = list(self.block_tokens), self.free_queue.copy()
         other.prefix_map = dict(self.prefix_map)
         other.pins, other.holding = dict(self.pins), set(self.holding)
+        other.states, other.spoiled = dict(self.states), set(self.spoiled)
         return other
 
     def take_changes(self) -> Changes:

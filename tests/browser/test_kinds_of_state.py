@@ -15,6 +15,7 @@ from browser.screenshots import keep
 from checkout import ROOT
 from labengine import Lab
 from labengine.config import GroupSpec
+from labengine.core.proposer import FixedDrafts
 from widgets.words.test_kinds_of_state import speculating
 
 pytestmark = pytest.mark.browser
@@ -91,11 +92,28 @@ def test_slots_of_rejected_drafts_are_hatched_in_the_table_and_in_the_pool(brows
         pool = page.page.locator("canvas.le-pool")
         hatched, plain = (pool.evaluate(SHADES, [block_id, 4, 4]) for block_id in (5, 15))
         assert hatched > 3 and plain == 1, "stripes through its first two slots"
-        assert "2/4 drafts accepted" in facts(page)[0] and "0/4 drafts accepted" in facts(page)[1]
+        assert "2/4 accepted" in facts(page)[0] and "0/4 accepted" in facts(page)[1]
         page.page.locator(".le-tables-row [data-block='5']").first.hover()
         page.page.evaluate(FRAME)
         tip = page.page.locator(".le-tip").inner_text()
         assert "slots 0 to 1 hold KV of rejected guesses: garbage, to be overwritten" in tip
+
+
+def test_states_that_saw_a_rejected_guess_are_hatched_until_they_are_written_again(
+    browser: Browser, tmp_path: Path
+) -> None:
+    groups = [GroupSpec(4, "full"), GroupSpec(8, "state")]
+    lab = Lab("simulated", num_blocks=24, groups=groups, speculation=FixedDrafts((0,) * 40, 2))
+    lab.add(token_ids=range(10, 17), max_tokens=12)
+    lab.step(2)
+    with shown(browser, lab, tmp_path) as page:
+        at(page, "None of A's 2 drafts is accepted.")
+        chips = page.page.locator(".le-tables-group:nth-child(2) .le-tables-chip")
+        hatched = chips.filter(has=page.page.locator(".le-tok-garbage"))
+        assert [one.split()[-1] for one in hatched.all_inner_texts()] == ["9", "10"]
+        hatched.first.locator(".le-bead").hover()
+        page.page.evaluate(FRAME)
+        assert "it has seen a rejected guess: garbage, to be overwritten" in page.page.locator(".le-tip").inner_text()
 
 
 def test_a_state_says_after_how_many_tokens_it_is(browser: Browser, tmp_path: Path) -> None:

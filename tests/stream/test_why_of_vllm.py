@@ -59,3 +59,29 @@ def test_the_text_and_the_html_have_file_and_line(tmp_path: Path) -> None:
         answer, name = trace.why(event=number), trace.request_names[request_id]
         for text in (" ".join(str(answer).split()), answer._repr_html_()):
             assert "BlockPool.get_new_blocks" in text and PLACE.search(text) and f"= {name}" in text
+
+
+def test_drafts_are_explained_by_the_step_that_computed_them_not_by_the_one_scheduled_meanwhile(tmp_path: Path) -> None:
+    runs = vllm_streams.read(vllm_streams.KINDS_PATH)
+    items = next(items for workload, items in runs if workload["async"] and workload.get("speculation"))
+    num_found = 0
+    with labengine.attach(written(items, tmp_path)) as trace:
+        assert "AsyncScheduler, speculative decoding" in trace.title
+        events = [*trace.timeline.events()]
+        for number, event in enumerate(events):
+            if not isinstance(event, ev.DraftsJudged):
+                continue
+            end = next(i for i in range(number, len(events)) if isinstance(events[i], ev.StepEnded)) + 1
+            answer = why(trace.timeline, {"request": event.request_id, "about": "drafts"}, moment=end)
+            causes = [events[link.moment - 1] for link in answer.links]
+            position = next(one.position for one in events[number:] if _is_token_of(one, event.request_id))
+            for cause in causes:
+                if isinstance(cause, ev.RequestScheduled):
+                    num_found += 1
+                    num_judged = event.num_accepted + event.num_rejected
+                    assert cause.start + cause.num_tokens == position + num_judged, answer
+    assert num_found > 10
+
+
+def _is_token_of(event: ev.Event, request_id: int) -> bool:
+    return isinstance(event, ev.TokenSampled) and event.request_id == request_id

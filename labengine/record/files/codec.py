@@ -16,6 +16,7 @@ from typing import Any
 
 from labengine.events import EVENT_KINDS, Event
 from labengine.record.files.parsing import (
+    FLAG,
     HASH,
     IDS,
     INT,
@@ -92,6 +93,8 @@ def keyframe(state: Fold) -> dict[str, Any]:
         "holding": sorted(state.holding),
         "drafts": [(i, r.drafts) for i, r in state.requests.items() if r.drafts],
         "images": [(i, r.images) for i, r in state.requests.items() if r.images],
+        "rejected": [(i, *r.rejected) for i, r in state.requests.items() if r.rejected is not None],
+        "states": [(block_id, num, block_id in state.spoiled) for block_id, num in state.states.items()],
         "beams": [(i, r.first_beam) for i, r in state.requests.items() if r.first_beam is not None],
     }
 
@@ -126,7 +129,14 @@ def _fold_of(saved: dict[str, Any]) -> Fold:
         state.block_tokens[block_id] = tokens
     state.free_queue = OrderedDict.fromkeys(saved["free_queue"])
     state.prefix_map = {(group, block_hash): ids for group, block_hash, ids in saved["prefix_map"]}
+    for request_id, start, end in saved["rejected"]:
+        state.requests[request_id].rejected = start, end
     state.pins, state.holding = dict(saved["pins"]), set(saved["holding"])
+    if saved["states"] is None:
+        state.assume_states()
+    else:
+        state.states = {block_id: num_tokens for block_id, num_tokens, _ in saved["states"]}
+        state.spoiled = {block_id for block_id, _, is_spoiled in saved["states"] if is_spoiled}
     _refuse_unknown_blocks(state)
     return state
 
@@ -152,10 +162,15 @@ _KEYFRAME: dict[str, Shape] = {
     "pins": array_of(row_of(INT, INT)),
     "holding": IDS,
     "drafts": array_of(row_of(INT, IDS)),
+    "rejected": array_of(row_of(INT, INT, INT)),
+    "states": optional(array_of(row_of(INT, INT, FLAG))),
     "beams": array_of(row_of(INT, INT)),
     "images": array_of(row_of(INT, array_of(row_of(INT, INT, TEXT)))),
 }
-_EMPTY: dict[str, Any] = {"priorities": [], "pins": [], "holding": [], "drafts": [], "beams": [], "images": []}
+_EMPTY: dict[str, Any] = {
+    **{name: [] for name in ("priorities", "pins", "holding", "drafts", "rejected", "beams", "images")},
+    "states": None,
+}
 """What keyframes of earlier releases lack."""
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from labengine.record.gap import Gap
 from labengine.record.wording import readable
+from labengine.vllm.stream.header import StreamHeader
 from labengine.vllm.stream.methods import code_of
 from labengine.vllm.stream.pieces import EDITION, Piece
 from labengine.vllm.stream.reader import StreamReader
@@ -66,12 +67,18 @@ def title_of(reader: StreamReader, number: int) -> str:
         readable(header.engine),
         f"rank {header.rank}",
         readable(header.model.rstrip("/").rpartition("/")[2]),
-        readable(header.scheduler),
+        ", ".join(map(readable, (header.scheduler, *_features(header)))),
         f"{len(piece.fold.ref_counts)} blocks of {sizes}",
     ]
     if newest_number(reader) > 1:
         parts.append(f"piece {number} of {newest_number(reader)}")
     return " · ".join(parts)
+
+
+def _features(header: StreamHeader) -> list[str]:
+    """Return the names of what bears on the scheduler's decisions, such as "policy priority"; untrusted."""
+    features = header.settings.get("features")
+    return [one for one in features if isinstance(one, str)] if isinstance(features, list) else []
 
 
 def note_of(reader: StreamReader, number: int, *, end: str, first: str = STEPS_ARE_OF_VLLM) -> str:

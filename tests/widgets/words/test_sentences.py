@@ -196,7 +196,7 @@ def decoded(*last: ev.Event) -> list[ev.Event]:
         (AFTER, ev.TokenSampled(0, 9, 15), "A's next token, at position 15, is “<b>9</b>⏎”"),
         (AFTER, ev.TokensDrafted(0, (9, 9)), "A's next tokens are guessed: “<b>9</b>⏎” and “<b>9</b>⏎”."),
         (AFTER, ev.DraftsJudged(0, 2, 0), "All 2 of A's drafts are accepted: the model samples the same tokens."),
-        (AFTER, ev.DraftsJudged(0, 1, 2), "A: 1 draft accepted, 2 rejected: their keys and values are garbage"),
+        (AFTER, ev.DraftsJudged(0, 1, 2), "A: 1 draft accepted, 2 rejected: what the step wrote for them is garbage"),
         (AFTER, ev.BlockEvicted(6, "reset"), "#6 is evicted from the prefix cache (the cache is reset)."),
         (AFTER, ev.BlockEvicted(6, "replaced"), "#6 is evicted from the prefix cache (replaced by a longer prefix)."),
         (

@@ -39,12 +39,16 @@ export function stateOf(scene: SceneState, id: number) {
 
 // Notes that a block's state is that after so many tokens, of an entry that is for states after more than `start`.
 export function noteState(scene: SceneState, block: number, numTokens: number, start = 0) {
-  if (block !== scene.nullBlock && numTokens > start) scene.states.set(block, numTokens);
+  if (block === scene.nullBlock || numTokens <= start) return;
+  scene.states.set(block, numTokens);
+  scene.spoiled.delete(block);
 }
 
-// The slots of a block whose KV is that of rejected guesses, as [first, behind the last]; null without any.
+// The slots of a block whose KV is that of rejected guesses, as [first, behind the last]; all of a state that has seen
+// one; null without any.
 export function garbageOf(scene: SceneState, id: number): [start: number, end: number] | null {
-  if (!scene.refCounts[id] || scene.keepsStates(id)) return null;
+  if (!scene.refCounts[id]) return null;
+  if (scene.keepsStates(id)) return scene.spoiled.has(id) ? [0, scene.sizeOf(id)] : null;
   const request = homeOf(scene, id);
   if (!request?.rejected) return null;
   const { size } = scene.groups[scene.homeGroup[id]],

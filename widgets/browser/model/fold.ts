@@ -185,6 +185,7 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
     append(scene, block, id, group);
     scene.strays.delete(block);
     scene.states.delete(block);
+    scene.spoiled.delete(block);
     setHome(scene, block, id, group, index);
     touch(scene, block);
   },
@@ -317,6 +318,7 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
 
   StateAdvanced(scene, [, id, group, block, , end]) {
     scene.own(id).written[group] = end;
+    known(scene, block);
     noteState(scene, block, end);
     keepPromise(scene, block, end - scene.homeIndex[block] * scene.groups[group].size);
     touch(scene, block);
@@ -349,12 +351,13 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
     request.drafts = [];
     request.numJudged += numAccepted + numRejected;
     request.numAccepted += numAccepted;
-    if (!request.scheduled) return;
-    const end = request.scheduled.start + request.scheduled.num,
-      start = end - numRejected;
-    if (numRejected) request.rejected = [start, Math.max(end, request.rejected?.[1] ?? 0)];
-    for (let group = 0; group < request.written.length; group++)
-      request.written[group] = Math.min(request.written[group], start);
+    const start = request.numTokens + numAccepted,
+      end = start + numRejected;
+    if (numRejected) {
+      request.rejected = [start, Math.max(end, request.rejected?.[1] ?? 0)];
+      request.written = request.written.map((num: number) => Math.min(num, start));
+      spoil(scene, request, start);
+    }
     touchFrom(scene, request, start - numAccepted);
   },
 
@@ -380,6 +383,18 @@ function applyPossible(scene: SceneState, handle: Handler, row: AnyRow) {
     // TypeError: a table that is not there
     if (!(error instanceof UnknownThing || error instanceof TypeError)) throw error;
   }
+}
+
+// The states after more tokens than the first `end` have seen a rejected guess.
+function spoil(scene: SceneState, { tables }: RequestRecord, end: number) {
+  tables.forEach((table, group) => {
+    if (scene.groups[group].kind !== "state") return;
+    for (const block of table)
+      if ((scene.states.get(block) ?? 0) > end) {
+        scene.spoiled.add(block);
+        touch(scene, block);
+      }
+  });
 }
 
 // The blocks of a request from the one with a token's slot on.

@@ -37,6 +37,7 @@ export type Keyframe = KeptArrays &
     | "moreKeys"
     | "strays"
     | "states"
+    | "spoiled"
     | "promised"
     | "pins"
     | "evictedById"
@@ -57,6 +58,7 @@ export function packed(scene: SceneState): Keyframe {
     moreKeys: new Map(scene.moreKeys),
     strays: new Map(scene.strays),
     states: new Map(scene.states),
+    spoiled: new Set(scene.spoiled),
     promised: new Map(scene.promised),
     pins: new Map(scene.pins),
     evictedById: new Map(scene.evictedById),
@@ -85,6 +87,7 @@ export function restore(scene: SceneState, kept: Keyframe) {
   scene.moreKeys = new Map(kept.moreKeys);
   scene.strays = new Map(kept.strays);
   scene.states = new Map(kept.states);
+  scene.spoiled = new Set(kept.spoiled);
   scene.promised = new Map(kept.promised);
   scene.pins = new Map(kept.pins);
   scene.evictedById = new Map(kept.evictedById);
@@ -129,6 +132,9 @@ export function takeUp(scene: SceneState, wire: WireKeyframe) {
   for (const [id, priority] of wire.priorities ?? []) scene.own(id).priority = priority;
   for (const [id, tokens] of wire.drafts ?? []) scene.own(id).drafts = tokens;
   for (const [id, first] of wire.beams ?? []) scene.own(id).firstBeam = first;
+  for (const [id, start, end] of wire.rejected ?? []) scene.own(id).rejected = [start, end];
+  if (wire.states) takeUpStates(scene, wire.states);
+  else for (const { tables, numComputed } of scene.requests.values()) assumeStates(scene, tables, numComputed);
   scene.hasDrafts = Boolean(wire.drafts?.length);
   for (const [id, pairs] of wire.block_keys) {
     const [first, ...more] = pairs.map(([group, hex]) => keys.of(group, hex));
@@ -162,6 +168,15 @@ function takeUpRequest(
   scene.requests.set(id, request);
   addPlaces(scene, request);
   tables.forEach((table, group) => table.forEach((block, index) => settle(scene, block, id, group, index)));
+}
+
+function takeUpStates(scene: SceneState, states: NonNullable<WireKeyframe["states"]>) {
+  scene.states = new Map(states.map(([block, numTokens]) => [block, numTokens]));
+  scene.spoiled = new Set(states.filter(([, , isSpoiled]) => isSpoiled).map(([block]) => block));
+}
+
+// The states that a request needs: an older recording does not say which ones were written.
+function assumeStates(scene: SceneState, tables: number[][], numComputed: number) {
   tables.forEach((table, group) => {
     const { kind, size } = scene.groups[group];
     if (kind === "state")

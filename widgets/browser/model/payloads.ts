@@ -118,6 +118,8 @@ export interface WireKeyframe {
   pins?: [block: number, references: number][]; // earlier releases lack these
   holding?: number[];
   drafts?: [request: number, tokens: number[]][];
+  rejected?: [request: number, start: number, end: number][]; // slots of rejected guesses
+  states?: [block: number, numTokens: number, isSpoiled: boolean][] | null;
   images?: [request: number, images: Image[]][];
   beams?: [request: number, first: number][]; // of those in a beam search, its first request
 }

@@ -98,6 +98,7 @@ export class SceneState {
   moreKeys!: Map<number, number[]>;
   strays!: Map<number, Map<number, number | null>>;
   states!: Map<number, number>; // per block that keeps a state: after how many tokens, where one has been written
+  spoiled!: Set<number>; // of these blocks, the ones whose state has seen a rejected guess
   promised!: Map<number, number>; // blocks that have a key before all of their slots are written: how many are
   pins!: Map<number, number>; // per block: references that are of no table
   evictedById!: Map<number, Evicted>;
@@ -232,6 +233,7 @@ export class SceneState {
     this.moreKeys = new Map();
     this.strays = new Map();
     this.states = new Map();
+    this.spoiled = new Set();
     this.promised = new Map();
     this.pins = new Map();
     this.evictedById = new Map();

@@ -52,7 +52,12 @@ function blockWords(side: Side, id: number) {
   if (block.keepsStates) parts.push(block.state === null ? "no state yet" : `${stateWords(block.state)} tokens`);
   else if (block.content < 0) parts.push(`${block.fill} of ${block.size} slots written`);
   if (block.numGuessed) parts.push(`the last ${counted(block.numGuessed, "token")} guessed, not judged yet`);
-  if (block.garbage) parts.push(`${slotWords(block.garbage)} KV of rejected guesses: garbage, to be overwritten`);
+  if (block.garbage)
+    parts.push(
+      block.keepsStates
+        ? "it has seen a rejected guess: garbage, to be overwritten"
+        : `${slotWords(block.garbage)} KV of rejected guesses: garbage, to be overwritten`,
+    );
   if (block.owners.length) parts.push(`held by ${block.owners.map(requestName).join(", ")}`);
   if (block.groups.length && scene.groups.length > 1)
     parts.push(`in the tables of ${block.groups.map((group) => groupName(scene.groups, group)).join(" and ")}`);

@@ -87,12 +87,12 @@ export function lookOf(scene: Scene, id: number): Look {
   const groups = block.groups ? block.groups.length : 0;
   const flags =
     `${block.refCount ? "l" : "f"}${block.isLost ? "x" : ""}${block.isHashed ? "h" : ""}` +
-    `${block.isMapped ? "m" : ""}${groups > 1 ? "2" : ""}`;
+    `${block.isMapped ? "m" : ""}${groups > 1 ? "2" : ""}${block.garbage ? "g" : ""}`;
   return {
     id,
     block,
     isDoubled: groups > 1,
-    signature: `${id}:${block.content}:${block.refCount}:${block.fill}:${flags}`,
+    signature: `${id}:${block.content}:${block.refCount}:${block.fill}:${block.state}:${flags}`,
   };
 }
 

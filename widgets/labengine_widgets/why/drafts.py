@@ -35,9 +35,12 @@ def why_drafts(past: Past, request_id: int) -> Why:
 
 def _question(name: str, event: ev.DraftsJudged) -> str:
     num_judged = event.num_accepted + event.num_rejected
+    if num_judged == 1:
+        return f"Why was {name}'s draft {'rejected' if event.num_rejected else 'accepted'}?"
     if not event.num_rejected:
         return f"Why were all of {name}'s drafts accepted ({num_judged})?"
-    return f"Why were {event.num_rejected} of {name}'s {counted(num_judged, 'draft')} rejected?"
+    verb = "was" if event.num_rejected == 1 else "were"
+    return f"Why {verb} {event.num_rejected} of {name}'s {num_judged} drafts rejected?"
 
 
 def _newest(past: Past, request_id: int) -> Judgement | None:
@@ -53,18 +56,30 @@ def _newest(past: Past, request_id: int) -> Judgement | None:
         elif judged is None and isinstance(event, ev.DraftsJudged):
             judged = (number, event)
         elif judged is not None and scheduled is None and isinstance(event, ev.RequestScheduled):
-            scheduled = (number, event)
+            scheduled = (number, event) if _computes(event, judged[1], sampled) else None
         elif scheduled is not None and isinstance(event, ev.TokensDrafted):
             guessed = (number, event)
             break
     return None if judged is None else Judgement(guessed, scheduled, judged, sampled[::-1])
 
 
+def _computes(event: ev.RequestScheduled, judged: ev.DraftsJudged, sampled: list[tuple[int, ev.TokenSampled]]) -> bool:
+    """Return True if the step of this event computed the judged drafts.
+
+    With asynchronous scheduling another step is scheduled before they are judged. sampled: the tokens behind the
+    judgement, newest first; the drafts have the positions from the oldest one's on.
+    """
+    num_drafts = judged.num_accepted + judged.num_rejected
+    return not sampled or event.start + event.num_tokens == sampled[-1][1].position + num_drafts
+
+
 def _answer(name: str, found: Judgement) -> str:
     event, num_accepted = found.judged[1], found.judged[1].num_accepted
     num_judged = num_accepted + event.num_rejected
     if found.guessed is None or found.scheduled is None:
-        return f"{counted(num_accepted, 'draft')} of {num_judged} agreed with what the model samples."
+        if num_judged == 1:
+            return "The model samples the same token." if num_accepted else "The model samples another token."
+        return f"{num_accepted or 'None'} of {counted(num_judged, 'draft')} agreed with what the model samples."
     tokens, first = found.guessed[1].token_ids, found.scheduled[1].start + 1
     text = f"The tokens at positions {first} to {first + len(tokens) - 1} were guessed: {listed(map(str, tokens))}."
     if len(tokens) == 1:

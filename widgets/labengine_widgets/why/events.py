@@ -61,7 +61,7 @@ def _because(past: Past, event: ev.Event, chain: list[int]) -> str:
 
 _UNCAUSED = {
     "EngineStarted": "An engine was made, or reset.",
-    "StepStarted": "A step was requested: by lab.step(), or by a background run.",
+    "StepStarted": "A step was requested, or the engine runs by itself.",
     "RequestAdded": "A prompt was added.",
     "RequestFinished:abort": "It was aborted.",
     "RequestFinished:moved": "It was handed over to another lab.",

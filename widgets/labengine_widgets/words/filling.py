@@ -29,7 +29,6 @@ class Filling:
         self.contents = contents
         self._fold, self._owners = fold, owners
         self._written: dict[tuple[int, int], int] = {}
-        self._states: dict[int, int] = {}
         self._judged: dict[int, Judged] = {}
         self._home: dict[int, Place] = {}
         self._chains: dict[tuple[int, int], list[int]] = {}
@@ -38,9 +37,6 @@ class Filling:
                 self._written[request_id, group] = request.num_computed_tokens
                 places = [(i, b) for i, b in enumerate(table) if b != fold.null_block]
                 self._home.update({b: (request_id, group, i) for i, b in places})
-                if fold.groups[group].kind == "state":
-                    for i, block_id in places:
-                        self._note_written(block_id, (group, i), request.num_computed_tokens)
         for key, ids in fold.prefix_map.items():
             for block_id in ids:
                 home = self._home.get(block_id)
@@ -68,7 +64,7 @@ class Filling:
         end = (index + 1) * self.size_of(home)
         if len(self._fold.requests[request_id].token_ids) < end:
             return -1
-        if self._fold.groups[home[1]].kind == "state" and self._states.get(block_id) != end:
+        if self._fold.groups[home[1]].kind == "state" and self._fold.states.get(block_id) != end:
             return -1
         return self.contents.of_prefix(self._prefix(home))
 
@@ -131,35 +127,20 @@ class Filling:
     def _note_place(self, event: ev.BlockAllocated | ev.BlockTouched) -> None:
         self._home[event.block_id] = (event.request_id, event.group, event.index)
 
-    def _note_allocated(self, event: ev.BlockAllocated) -> None:
-        self._states.pop(event.block_id, None)
-        self._note_place(event)
-
     def _note_moved(self, event: ev.BlockMoved) -> None:
         self._home[event.block_id] = (event.request_id, event.group, event.into_index)
-
-    def _note_written(self, block_id: int, entry: tuple[int, int], num_tokens: int) -> None:
-        """Note the state of an entry (group, index) of which num_tokens tokens are computed."""
-        group, index = entry
-        size = self._fold.groups[group].block_size
-        if num_tokens > index * size:
-            self._states[block_id] = min((index + 1) * size, num_tokens)
-
-    def _note_state_copy(self, event: ev.StateCopied) -> None:
-        self._states[event.into_block_id] = event.num_tokens
 
     def _note_slots(self, event: ev.SlotsWritten) -> None:
         self._written[event.request_id, event.group] = event.start + sum(length for _, _, length in event.runs)
 
     def _note_state(self, event: ev.StateAdvanced) -> None:
-        self._states[event.block_id] = event.end
         self._written[event.request_id, event.group] = event.end
 
     def _note_judged(self, event: ev.DraftsJudged) -> None:
         """Note which guesses are accepted. Behind the newest token, which no step had computed, come the guesses."""
         accepted_end = len(self._fold.requests[event.request_id].token_ids) + event.num_accepted
         self._judged[event.request_id] = Judged(accepted_end, accepted_end + event.num_rejected)
-        for group in range(len(self._fold.groups)):
+        for group in range(len(self._fold.groups)) if event.num_rejected else ():
             written = self._written.get((event.request_id, group), 0)
             self._written[event.request_id, group] = min(written, accepted_end)
 
@@ -176,10 +157,8 @@ class Filling:
 
     def _note_loaded(self, event: ev.BlocksLoaded) -> None:
         """Note loaded blocks. The load precedes all writes, so it fills blocks from their first slot."""
-        for group, index, block_id, _ in event.transfers:
+        for group, index, _, _ in event.transfers:
             size = self._fold.groups[group].block_size
-            if self._fold.groups[group].kind == "state":
-                self._note_written(block_id, (group, index), (index + 1) * size)
             written = self._written.get((event.request_id, group), 0)
             end = min((index + 1) * size, len(self._fold.requests[event.request_id].token_ids))
             self._written[event.request_id, group] = max(written, end)
@@ -189,9 +168,6 @@ class Filling:
         for group in range(len(self._fold.groups)):
             place = event.request_id, group
             self._written[place] = max(self._written.get(place, 0), event.num_tokens)
-        for group, index, block_id, _ in event.transfers:
-            if self._fold.groups[group].kind == "state":
-                self._note_written(block_id, (group, index), event.num_tokens)
 
     def _note_saved(self, event: ev.BlocksSaved | ev.BlocksLoaded) -> None:
         for group, index, _, block_hash in event.transfers:
@@ -229,12 +205,11 @@ class Filling:
             self._chains.pop((event.request_id, group), None)
 
     _NOTES: ClassVar[dict[type[ev.Event], Callable[[Any, Any], None]]] = {
-        ev.BlockAllocated: _note_allocated,
+        ev.BlockAllocated: _note_place,
         ev.BlockMoved: _note_moved,
         ev.BlockTouched: _note_place,
         ev.SlotsWritten: _note_slots,
         ev.StateAdvanced: _note_state,
-        ev.StateCopied: _note_state_copy,
         ev.DraftsJudged: _note_judged,
         ev.PrefixHit: _note_hit,
         ev.RequestForked: _note_fork,

@@ -52,12 +52,14 @@ export function renumbered(state) {
 
 // What events alone decide, as Python's fold has it.
 export function core([step, , , , requests, queue, map], scene) {
+  const rejected = [...scene.requests.values()].filter((r) => r.rejected).map((r) => [r.id, ...r.rejected]);
+  const states = Array.from(scene.refCounts, (_, id) => [scene.states.get(id) ?? null, scene.spoiled.has(id)]);
   const blocks = Array.from(scene.refCounts, (refs, id) => {
     const { keys, pins } = scene.block(id),
       start = scene.tokenStart[id];
     return [refs, keys, scene.tokenStores[id]?.ids.slice(start, start + scene.tokenCount[id]) ?? [], pins];
   });
-  return [step, blocks, requests, queue, map];
+  return [step, blocks, requests, queue, map, rejected, states];
 }
 
 // ASCII only, as Python writes it.

@@ -52,7 +52,7 @@ class Reference:
     def state(self) -> list[Any]:
         """Everything that is compared, as JSON has it."""
         fold = self.scene.fold
-        step, _, requests, queue, mapped = core(fold)
+        step, _, requests, queue, mapped, *_ = core(fold)
         tier = [map_key(*key) for key in self.scene.tier]
         score = list(self.scene.score)
         return [step, self.phase, score, self._blocks(), requests, queue, mapped, tier]
@@ -124,7 +124,9 @@ def core(fold: Fold) -> list[Any]:
         for i, r in fold.requests.items()
     ]
     mapped = [[map_key(*key), ids] for key, ids in fold.prefix_map.items()]
-    return [fold.step, blocks, requests, list(fold.free_queue), mapped]
+    rejected = [[i, *r.rejected] for i, r in fold.requests.items() if r.rejected is not None]
+    states = [[fold.states.get(i), i in fold.spoiled] for i in range(len(fold.ref_counts))]
+    return [fold.step, blocks, requests, list(fold.free_queue), mapped, rejected, states]
 
 
 def checksum(state: list[Any]) -> int:

@@ -144,7 +144,7 @@ def test_requests_hashes_and_events_have_questions() -> None:
         choose(mounted, "hash", key)
         answered(mounted, "lead to #4?")
         choose(mounted, "event", 25)
-        answered(mounted, "Why did this happen: #4 is full")
+        answered(mounted, "Why did this happen: #4 joins")
         mounted.page.get_by_role("button", name="next in the free queue").click()
         answered(mounted, "Why is #8 next to be allocated?")
         asked = mounted.page.evaluate(

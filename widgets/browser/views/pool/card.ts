@@ -94,8 +94,8 @@ function drawTokens(
   block: Block,
   { theme, text: textOf }: CardLook,
 ) {
-  const { size, state } = block,
-    words = block.keepsStates ? [state === null ? "" : stateWords(state)] : wordsOf(block, textOf);
+  const { size } = block,
+    words = block.keepsStates ? [shownState(context, block, w - 14, theme)] : wordsOf(block, textOf);
   const top = y + 21,
     bottom = y + h - 23,
     color = block.refCount ? theme.ink : theme.soft;
@@ -120,6 +120,14 @@ function drawTokens(
     drawText(context, head, x + 7, top + 10 + line * 13, font, color);
     remaining = tail;
   }
+}
+
+// After how many tokens a state is, in as many words as there is room for.
+function shownState(context: CanvasRenderingContext2D, { state }: Block, room: number, theme: Theme) {
+  if (state === null) return "";
+  context.font = `12px ${theme.ui}`;
+  const words = stateWords(state);
+  return widthOf(context, words) <= room ? words : words.replace("state ", "");
 }
 
 // Words on a hatch want a quiet ground.

@@ -73,7 +73,7 @@ export function paintHead(head: HeadElement, view: TablesView, id: number) {
   const external = request.external,
     counts = countsOf(request, written, external),
     again = request.numPreempted;
-  const judged = request.numJudged ? `${request.numAccepted}/${request.numJudged} drafts accepted` : "";
+  const judged = request.numJudged ? `${request.numAccepted}/${request.numJudged} accepted` : "";
   const place = view.queuePlaces?.get(id),
     queued = place === undefined ? "" : place ? ` (${ordinal(place + 1)} in the queue)` : " (next in the queue)",
     priority = view.queuePlaces ? `priority ${request.priority}${queued}` : "";
@@ -106,7 +106,7 @@ function paintBroken(target: BrokenSign, broken: Violation | null) {
 function countsOf(request: RequestRecord, written: number, external: number): Progress {
   const found = request.hit ?? 0;
   return {
-    total: request.tokens.length,
+    total: Math.max(request.tokens.length, written), // an accepted guess has KV before it is among the tokens
     found,
     external,
     computed: Math.max(0, written - found - request.external),

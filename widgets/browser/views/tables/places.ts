@@ -171,7 +171,7 @@ export function paintPlace(view: TablesView, cell: HTMLElement, item: ShownPlace
   if ("gap" in item) return paintWords(cell, item.gap, " le-tables-gap");
   paintCell(view, cell, item, layout);
   const parts = [indexOf(item), targetOf(view, item, layout.kind === "chips")];
-  if (item.keepsStates) cell.replaceChildren(...parts, stateLine(item));
+  if (item.keepsStates) cell.replaceChildren(...parts, ...stateLine(item));
   else if (layout.kind === "slots") cell.replaceChildren(...parts, slots(item));
   else if (layout.kind === "texts") cell.replaceChildren(...parts, snippet(item), bar(item.runs, item.size));
   else cell.replaceChildren(...parts, bar(item.runs, item.size));
@@ -193,12 +193,12 @@ function paintCell(
   else delete cell.dataset.block;
 }
 
-// After how many tokens the state of an entry is, in place of its tokens.
-function stateLine({ look }: TablePlace) {
+// After how many tokens the state of an entry is, in place of its tokens; the bar of one that saw a rejected guess.
+function stateLine({ look, size }: TablePlace) {
   const state = look?.block.state ?? null,
     made = make("span", "le-tables-state", state === null ? "" : `after ${state.toLocaleString("en")}`);
   if (state !== null) made.title = `${stateWords(state)} tokens`;
-  return made;
+  return look?.block.garbage ? [made, bar([["garbage", size]], size)] : [made];
 }
 
 function indexOf({ index, size, keepsStates }: TablePlace) {
@@ -239,11 +239,17 @@ export function arrange(
   cells: CellsElement,
   { kind, isFolded, hasNumbers }: TableLayout,
   size: number,
-  { numShown, numBlocks, hasSaid }: { numShown: number; numBlocks: number; hasSaid: boolean },
+  {
+    numShown,
+    numBlocks,
+    hasSaid,
+    keepsStates,
+  }: { numShown: number; numBlocks: number; hasSaid: boolean; keepsStates: boolean },
 ) {
   const isLong = isFolded && numShown > FEW,
     digits = String(numBlocks).length,
-    arranged = [kind, size, isLong, hasNumbers, digits, hasSaid].join(),
+    stateRoom = keepsStates && !isLong ? 44 : 0, // "after 12" behind the block
+    arranged = [kind, size, isLong, hasNumbers, digits, hasSaid, stateRoom].join(),
     columns = size > 8 ? 4 : size > 1 ? 2 : 1;
   if (cells.arranged === arranged) return;
   cells.arranged = arranged;
@@ -255,7 +261,7 @@ export function arrange(
   cells.style.setProperty("--le-card", size > 8 ? "212px" : "122px");
   cells.style.setProperty(
     "--le-chip",
-    `${(isLong ? 66 : 92) + 8 * digits + 12 * Math.max(0, digits - 2) + (hasSaid ? 32 : 0)}px`,
+    `${(isLong ? 66 : 92) + 8 * digits + 12 * Math.max(0, digits - 2) + (hasSaid ? 32 : 0) + stateRoom}px`,
   ); // a letter with its number, a count or a struck number may come: nothing moves
 }
 

@@ -235,6 +235,7 @@ class Tables {
       numShown: shown.length,
       numBlocks: scene.numBlocks,
       hasSaid: this.violations.some(({ isSaid }) => isSaid),
+      keepsStates: rule.kind === "state",
     });
     keep(
       child.cells,
@@ -263,6 +264,7 @@ class Tables {
     if (isTail) text.append(make("mark", "le-tables-fresh", tail));
     words.append(text);
     words.title = said;
+    target.classList.toggle("le-is-silent", !said);
     target.replaceChildren(make("span", "le-quiet", said ? "says" : " "), words);
   }
 
