@@ -19,7 +19,6 @@ from differential import vllm_golden as golden
 from differential.vllm_process import VARIABLE, VERSION, VllmProcess, named_interpreter
 from differential.vllm_tier import tier_workloads
 from vllm_mixed_workloads import mixed_workload
-from vllm_priority_workloads import priority_workload
 from vllm_scheduler_workloads import scheduler_workload, unread_workload
 from vllm_state_workloads import mixed_state_workload
 from vllm_workloads import KINDS, op_workload
@@ -27,7 +26,7 @@ from vllm_workloads import KINDS, op_workload
 Row = dict[str, Any]
 
 NUM_WORKLOADS = 200
-STEP_WORKLOADS = {"scheduler": scheduler_workload, "priority": priority_workload, "unread": unread_workload}
+STEP_WORKLOADS = {"scheduler": scheduler_workload, "unread": unread_workload}
 
 OP_ROWS = "after each op: what it gave, and the state after it, in the keys of `labengine replay`"
 STEP_ROWS = (

@@ -326,6 +326,7 @@ class BlockMoved(Event):
 
     topic = "block"
     decided_by = {"": ("StateGroup.move", "StateGroup.num_scratch", "KVCacheGroup.extend", "KVCacheManager.allocate")}
+    in_vllm = {"": InVllm("state", "allocate_new_blocks", "The running state goes on behind a block kept for drafts.")}
 
 
 @dataclass(frozen=True, slots=True)

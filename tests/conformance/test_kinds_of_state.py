@@ -60,6 +60,7 @@ def test_the_fold_equals_vllms_own_state_after_each_update() -> None:
     assert min(met[name] for name in ("freed states", "rejected", "accepted", "priorities")) > 20 and met["padding"]
     assert min(met[f"{kind}: {what}"] for kind in vllm_streams.RECORDED_KINDS for what in ("updates", "PrefixHit")) > 10
     assert met["priority: RequestPreempted"] and met["states: StateCopied"] and met["states: RequestPreempted"]
+    assert met["states and drafts: BlockMoved"] and not met["states and drafts: StateAdvanced"]
 
 
 def test_every_recorded_stream_conforms_to_its_end(tmp_path: Path) -> None:

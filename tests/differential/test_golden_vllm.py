@@ -22,7 +22,7 @@ from differential.vllm_encounters import (
     workloads_meeting,
 )
 from labengine.core.block import Block
-from labengine.core.editions import VLLM, VllmBlockPool, VllmKVCacheManager, VllmPriorityQueue, edition
+from labengine.core.editions import VLLM, VllmBlockPool, VllmKVCacheManager
 from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.merge_policy import KeepDuplicates, LateMergeComparingPrefixes
@@ -32,10 +32,7 @@ from labengine.core.request import Request
 from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.core.step_plan import ScheduledRequest
 from labengine.core.token_budget import TokenBudgetScheduler
-from labengine.core.vllm_scheduler import VllmScheduler
-from labengine.core.waiting_queue import PriorityQueue, WaitingQueue
 from seeds import one_in
-from vllm_priority_workloads import priority_workload
 from vllm_scheduler_workloads import scheduler_workload, unread_workload
 from vllm_workloads import KINDS, op_workload
 
@@ -43,11 +40,9 @@ RUNS: dict[str, Callable[[golden.Row, str | Parts], list[golden.Row]]] = {
     "ops-full": rows_of_replay,
     "ops-hybrid": rows_of_replay,
     "scheduler": rows_of_simulate,
-    "priority": rows_of_simulate,
     "unread": rows_of_simulate,
 }
-STEP_WORKLOADS = {"scheduler": scheduler_workload, "priority": priority_workload, "unread": unread_workload}
-BASES = dict.fromkeys(RUNS, VLLM) | {"priority": edition("vllm", "priority")}
+STEP_WORKLOADS = {"scheduler": scheduler_workload, "unread": unread_workload}
 
 
 def played(name: str) -> Sequence[tuple[golden.Row, list[golden.Row]]]:
@@ -163,38 +158,6 @@ class HoldsUpTheLonely(TokenBudgetScheduler):
         return self.config.long_prefill_token_threshold or self.config.max_num_batched_tokens
 
 
-class YoungestGivesWay(VllmPriorityQueue):
-    def least_urgent(self, running: Sequence[Request]) -> Request:
-        return running[-1]
-
-
-class LastOfEqualOnesGivesWay(VllmPriorityQueue):
-    def least_urgent(self, running: Sequence[Request]) -> Request:
-        return super().least_urgent(running[::-1])
-
-
-class ComparesIdsAsNumbers(VllmPriorityQueue):
-    def order(self, request: Request) -> tuple[int, int, int | str]:
-        return PriorityQueue.order(self, request)
-
-
-class PutsThePreemptedFirst(VllmPriorityQueue):
-    def prepend_request(self, request: Request) -> None:
-        WaitingQueue.prepend_request(self, request)
-
-
-class SortsTheRunning(VllmScheduler):
-    def _schedule_running(self, chunk: int, preempted: list[int]) -> list[ScheduledRequest]:
-        self.running.sort(key=lambda request: (request.priority, request.arrival))
-        return super()._schedule_running(chunk, preempted)
-
-
-class GoesOnAfterASelfPreemption(VllmScheduler):
-    def _schedule_running(self, chunk: int, preempted: list[int]) -> list[ScheduledRequest]:
-        batch = super()._schedule_running(chunk, preempted)
-        return batch or (super()._schedule_running(chunk, preempted) if preempted else batch)
-
-
 class ReadsForAll(VllmKVCacheManager):
     def find_prefix(self, request: Request) -> Hit:
         self.extend_hashes(request, request.num_tokens)
@@ -213,18 +176,12 @@ MUTANTS = {
     "admits chunk by chunk": (Parts(kv_cache_manager=CountsFreeHitsAsNothing), ["scheduler"]),
     "admits in a step that preempted": (Parts(scheduler=AdmitsAfterPreempting), ["scheduler"]),
     "cuts the chunks of one alone": (Parts(scheduler=HoldsUpTheLonely), ["scheduler"]),
-    "the youngest gives way": (Parts(waiting_queue=YoungestGivesWay), ["priority"]),
-    "the last of equal ones gives way": (Parts(waiting_queue=LastOfEqualOnesGivesWay), ["priority"]),
-    "compares ids as numbers": (Parts(waiting_queue=ComparesIdsAsNumbers), ["priority"]),
-    "preempted ones first": (Parts(waiting_queue=PutsThePreemptedFirst), ["priority"]),
-    "sorts the running ones": (Parts(scheduler=SortsTheRunning), ["priority"]),
-    "goes on after a self-preemption": (Parts(scheduler=GoesOnAfterASelfPreemption), ["priority"]),
 }
 
 
 @pytest.mark.parametrize(("mutant", "name"), [(mutant, name) for mutant in MUTANTS for name in MUTANTS[mutant][1]])
 def test_a_core_that_decides_otherwise_is_found_out(mutant: str, name: str) -> None:
-    parts = MUTANTS[mutant][0].overriding(BASES[name])
+    parts = MUTANTS[mutant][0].overriding(VLLM)
     assert is_found_out(
         golden.recorded(name), lambda workload, rows: first_difference(rows, RUNS[name](workload, parts))
     )

@@ -18,17 +18,18 @@ from differential.vllm_mixed import parts_of, rows_of_mixed
 from differential.vllm_mixed_encounters import ENCOUNTERS, met_by_mixed
 from labengine.core.async_token_budget import AsyncTokenBudgetScheduler
 from labengine.core.block import Key
-from labengine.core.editions import VLLM, VLLM_ASYNC, VllmKVCacheManager
+from labengine.core.editions import VLLM, VLLM_ASYNC, VllmKVCacheManager, VllmPriorityQueue
 from labengine.core.kv_cache_group import KVCacheGroup
 from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.core.state_group import StateGroup
-from labengine.core.step_plan import StepPlan
+from labengine.core.step_plan import ScheduledRequest, StepPlan
 from labengine.core.vllm_checkpoints import Checkpoint
 from labengine.core.vllm_partial_hits import PromptTailGroup
 from labengine.core.vllm_scheduler import VllmScheduler
 from labengine.core.vllm_states import VllmStateGroup
+from labengine.core.waiting_queue import PriorityQueue, WaitingQueue
 from seeds import one_in
 from vllm_mixed_workloads import mixed_workload
 
@@ -109,6 +110,38 @@ class RegistersWhatModulesRead(VllmKVCacheManager):
         return super().num_cacheable_tokens(group, num_tokens)
 
 
+class YoungestGivesWay(VllmPriorityQueue):
+    def least_urgent(self, running: Sequence[Request]) -> Request:
+        return running[-1]
+
+
+class LastOfEqualOnesGivesWay(VllmPriorityQueue):
+    def least_urgent(self, running: Sequence[Request]) -> Request:
+        return super().least_urgent(running[::-1])
+
+
+class ComparesIdsAsNumbers(VllmPriorityQueue):
+    def order(self, request: Request) -> tuple[int, int, int | str]:
+        return PriorityQueue.order(self, request)
+
+
+class PutsThePreemptedFirst(VllmPriorityQueue):
+    def prepend_request(self, request: Request) -> None:
+        WaitingQueue.prepend_request(self, request)
+
+
+class SortsTheRunning(VllmScheduler):
+    def _schedule_running(self, chunk: int, preempted: list[int]) -> list[ScheduledRequest]:
+        self.running.sort(key=lambda request: (request.priority, request.arrival))
+        return super()._schedule_running(chunk, preempted)
+
+
+class GoesOnAfterASelfPreemption(VllmScheduler):
+    def _schedule_running(self, chunk: int, preempted: list[int]) -> list[ScheduledRequest]:
+        batch = super()._schedule_running(chunk, preempted)
+        return batch or (super()._schedule_running(chunk, preempted) if preempted else batch)
+
+
 class CutsWhereHitsEnd(VllmStateGroup):
     def leaves_checkpoint(self, request: Request, start: int, end: int) -> bool:
         return False
@@ -154,6 +187,12 @@ SYNC = {
     "drops in every group": (Parts(full_attention_group=DropsInEveryGroup), "speculation"),
     "keeps no lookahead": (Parts(kv_cache_manager=KeepsNoLookahead), "mixed"),
     "registers what modules read": (Parts(kv_cache_manager=RegistersWhatModulesRead), "speculation"),
+    "the youngest gives way": (Parts(waiting_queue=YoungestGivesWay), "priority"),
+    "the last of equal ones gives way": (Parts(waiting_queue=LastOfEqualOnesGivesWay), "priority"),
+    "compares ids as numbers": (Parts(waiting_queue=ComparesIdsAsNumbers), "priority"),
+    "preempted ones first": (Parts(waiting_queue=PutsThePreemptedFirst), "priority"),
+    "sorts the running ones": (Parts(scheduler=SortsTheRunning), "priority"),
+    "goes on after a self-preemption": (Parts(scheduler=GoesOnAfterASelfPreemption), "priority"),
 }
 ASYNC = {
     "forgets placeholders": (Parts(scheduler=ForgetsPlaceholders), "speculation"),

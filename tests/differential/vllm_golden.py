@@ -23,11 +23,11 @@ from vllm_scheduler_workloads import next_token
 
 FOLDER = Path(__file__).resolve().parent.parent / "golden"
 
-NAMES = ("ops-full", "ops-hybrid", "scheduler", "priority", "unread")
+NAMES = ("ops-full", "ops-hybrid", "scheduler", "unread")
 """Kinds with one thing at a time; "tier" has an external tier, "states" has state groups, and MIXED_NAMES have drafts
 and steps in flight: they have tests of their own."""
 
-MIXED_NAMES = ("forks", "speculation", "checkpoints", "mixed")
+MIXED_NAMES = ("forks", "speculation", "priority", "checkpoints", "mixed")
 """Kinds of vllm_mixed_workloads that are recorded."""
 
 Row = dict[str, Any]

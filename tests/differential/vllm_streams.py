@@ -31,6 +31,7 @@ RECORDED_KINDS = {
     "priority": (0, 12, 1, 10),
     "states": (3, 9, 21, 8, 10),
     "states by priority": (0, 1, 3),
+    "states and drafts": (3, 7, 9, 10),
 }
 """Seeds per kind; one divisible by three is synchronous."""
 BROKEN_RUNS = {

@@ -130,8 +130,6 @@ class Engine:
 
     def _unknown_groups(self) -> Iterator[str]:
         yield from (f"KV-cache group {type(group).__name__}" for group in self.groups if _kind(group) is None)
-        if any(getattr(group, "num_speculative_blocks", 0) for group in self.groups):
-            yield "KV-cache group MambaManager with states for drafts, which move within a table"
 
 
 def _known() -> str:

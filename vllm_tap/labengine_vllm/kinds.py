@@ -28,6 +28,7 @@ KINDS: tuple[tuple[str, ...], ...] = (
     ("BlockPinned", "block_id", "ref_count"),
     ("BlockUnpinned", "block_id", "ref_count", "queue_end"),
     ("BlockCopied", "block_id", "into_block_id", "request_id", "group", "index"),
+    ("BlockMoved", "block_id", "request_id", "group", "index", "into_index"),
     ("HashesMoved", "block_id", "into_block_id"),
     ("ForwardRan", "num_requests", "num_tokens"),
     ("TokensComputed", "request_id", "num_computed_tokens"),
@@ -58,12 +59,13 @@ FREE_DEFERRED = 18
 BLOCK_PINNED = 19
 BLOCK_UNPINNED = 20
 BLOCK_COPIED = 21
-HASHES_MOVED = 22
-FORWARD_RAN = 23
-TOKENS_COMPUTED = 24
-TOKEN_SAMPLED = 25
-TOKENS_DRAFTED = 26
-DRAFTS_JUDGED = 27
+BLOCK_MOVED = 22
+HASHES_MOVED = 23
+FORWARD_RAN = 24
+TOKENS_COMPUTED = 25
+TOKEN_SAMPLED = 26
+TOKENS_DRAFTED = 27
+DRAFTS_JUDGED = 28
 
 DECIDED_BY = {
     "RequestAdded": ("scheduler", "add_request"),
@@ -90,6 +92,7 @@ DECIDED_BY = {
     "BlockPinned": ("pool", "touch"),
     "BlockUnpinned": ("pool", "free_blocks"),
     "BlockCopied": ("group", "_apply_cow"),
+    "BlockMoved": ("state", "allocate_new_blocks"),
     "HashesMoved": ("pool", "move_block_hashes"),
     "TokensComputed": ("scheduler", "update_from_output"),
     "TokenSampled": ("scheduler", "_update_request_with_output"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from labengine_vllm.groups import GroupObserver
-from labengine_vllm.kinds import BLOCK_ALLOCATED, BLOCK_PINNED, BLOCKS_SKIPPED
+from labengine_vllm.kinds import BLOCK_ALLOCATED, BLOCK_MOVED, BLOCK_PINNED, BLOCKS_SKIPPED
 from labengine_vllm.recorder import Owner
 from labengine_vllm.wrapping import Wrapping
 
@@ -18,21 +18,29 @@ class StateObserver(GroupObserver):
         super().watch(wrapping)
         wrapping.watch(self._group, "remove_skipped_blocks", self._before_skipped, self._after_freeing)
 
-    def _before_growth(self, request_id: str, *_: Any, **__: Any) -> tuple[int, int]:
-        """Return the length of a request's table, and how many copies are to be made."""
-        return super()._before_growth(request_id), len(self._group._pending_cow_copies)
+    def _before_growth(self, request_id: str, *_: Any, **__: Any) -> tuple[int, int, dict[int, int]]:
+        """Return the length of a request's table, how many copies are to be made, and the scratch blocks' entries."""
+        length = super()._before_growth(request_id)
+        table, num_scratch = self._group.req_to_blocks.get(request_id, ()), self._group.num_speculative_blocks
+        scratch = range(max(0, length - num_scratch), length)
+        entries = {table[index].block_id: index for index in scratch if not table[index].is_null}
+        return length, len(self._group._pending_cow_copies), entries
 
     def _after_growth(self, before: Any, result: Any, request_id: str, *_: Any, **__: Any) -> None:
         recorder, number = self._recorder, self._recorder.id_of(request_id)
         table = self._group.req_to_blocks.get(request_id, ())
-        (length, num_copies), num_null = before, 0
+        (length, num_copies, scratch), num_null = before, 0
         for index in range(length, len(table)):
+            block_id = table[index].block_id
             if table[index].is_null:
                 num_null += 1
                 continue
             if num_null:
                 recorder.rows.append((BLOCKS_SKIPPED, number, self._number, num_null))
-            recorder.rows.append((BLOCK_ALLOCATED, table[index].block_id, number, self._number, index))
+            if block_id in scratch:
+                recorder.rows.append((BLOCK_MOVED, block_id, number, self._number, scratch[block_id], index))
+            else:
+                recorder.rows.append((BLOCK_ALLOCATED, block_id, number, self._number, index))
             num_null = 0
         for source, copy in self._group._pending_cow_copies[num_copies:]:
             if copy not in table:  # the request goes on in its block, and the copy keeps the state for a hit

@@ -119,12 +119,14 @@ def _part(
 ) -> ScheduledRequest | None:
     """Return a request's share of a plan; None where its last token was never known: it ended while the step ran.
 
+    None also where no stream says what the step writes (see `written`): neither rules nor oracle judge it then.
+
     Of drafts that an asynchronous scheduler does not know, the accepted ones are the tokens that the request has in the
     end. The others are taken for right as well: the next step writes over them.
     """
     request = fold.requests[event.request_id]
     end = event.start + event.num_tokens - event.num_drafts
-    if end > len(tokens):
+    if end > len(tokens) or len(runs) < len(fold.groups):
         return None
     drafts = request.drafts[: event.num_drafts] or (*tokens[end:], *[ev.UNKNOWN_TOKEN] * event.num_drafts)
     drafts = drafts[: event.num_drafts]

@@ -23,12 +23,14 @@ def written(
     number: the group's. A state goes on in the block of the last of these tokens; where the one before is in another
     block, it is copied there first (vLLM's worker does so by the same tables). checkpoint_alignment: that of the state
     groups whose chunks may leave a state inside them, where hits end at blocks of one size. It is in the entry before.
+    With speculation a table ends in scratch blocks: which of them the worker leaves a state in depends on the drafts
+    that it accepts, and no table says it.
     """
     if group.kind != "state":
         yield ev.SlotsWritten(request_id, number, start, tuple(slot_runs(table, start, end, group.block_size)))
         return
     last = (end - 1) // group.block_size
-    if last >= len(table):
+    if last + 1 != len(table):
         return
     before = (start - 1) // group.block_size
     if start and before != last:
