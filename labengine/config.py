@@ -155,6 +155,10 @@ class GroupSpec:
     block_size: int
     kind: GroupKind = "full"
     window: int | None = None
+    checkpoint_alignment: int | None = None
+    """Of states: how many tokens behind its start a chunk can leave a state inside it, as multiples of this number.
+    None: the layers leave only the state at a chunk's end. Edition vllm has such states computed, and registers them.
+    (vLLM: MambaSpec.prefill_checkpoint_alignment.)"""
 
     def __post_init__(self) -> None:
         _make_int(self, "block_size", 1)
@@ -164,6 +168,10 @@ class GroupSpec:
             raise ConfigError("a sliding_window group needs a window, a full or state group has none")
         if self.window is not None:
             _make_int(self, "window", 1)
+        if self.checkpoint_alignment is not None:
+            _make_int(self, "checkpoint_alignment", 1)
+            if self.kind != "state":
+                raise ConfigError("only a state group has a checkpoint_alignment: others keep the KV of each token")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,10 @@ def meaning(term: str) -> str | None:
     return next((f"{name}: {text}" for name, text in TERMS.items() if name.lower() == term.lower()), None)
 
 
-def glossary(width: int = 110) -> str:
+def glossary() -> str:
     """Return all terms, each with its sentence."""
-    return "\n".join(line for name, text in TERMS.items() for line in _lines(name, text, width))
+    return "\n".join(line for name, text in TERMS.items() for line in _lines(name, text))
 
 
-def _lines(name: str, text: str, width: int) -> list[str]:
-    return wrap(f"{name:<16} {text}", width, subsequent_indent=" " * 17, break_on_hyphens=False)
+def _lines(name: str, text: str) -> list[str]:
+    return wrap(f"{name:<16} {text}", 110, subsequent_indent=" " * 17, break_on_hyphens=False)

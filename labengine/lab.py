@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from os import PathLike
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from labengine.config import ConfigError, EngineConfig, checked_call, shown
 from labengine.core.connector import Connector
 from labengine.core.parts import Parts
-from labengine.engine.engine import Phase, StepReport
 from labengine.engine.interrupts import interrupts_deferred
+from labengine.engine.step_report import Phase, StepReport
 from labengine.events import Event
 from labengine.record.fold import Fold
 from labengine.record.hooks import Hooks
@@ -42,13 +41,14 @@ from labengine.session.stats import LabStats
 from labengine.session.superseded import follow
 from labengine.session.view_source import LabViewSource
 from labengine.session.xray import xray
+from labengine.system.closing import Closing
 from labengine.system.threads import weakly
 
 if TYPE_CHECKING:  # torch is loaded for real models only, pandas and widgets for views only
     import torch
 
 
-class Lab(Looking):
+class Lab(Looking, Closing):
     """A real engine to step, inspect and question.
 
     lab = Lab(); lab.add("Once upon a time"); lab.step(); and `lab` at the end of a cell is its dashboard. lab.goto(1)
@@ -486,14 +486,6 @@ class Lab(Looking):
             self.session.stop()
             self._views.settle()
             self.session.release()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         from labengine_widgets.pictures.ascii import block_map  # for views only

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from labengine.engine.engine import Phase
+from labengine.engine.step_report import Phase
 from labengine.finder.alone import ending_of as ending_of
 from labengine.finder.limits import ends_soon as ends_soon
 from labengine.finder.repeats import fork as fork

@@ -11,7 +11,8 @@ from labengine.core.block_pool import BlockPool
 from labengine.core.free_queue import FreeQueue, holds_in_order
 from labengine.core.request import Request
 from labengine.core.state import walk
-from labengine.record.fold import Changes, Fold, RequestFold
+from labengine.record.fold import Fold
+from labengine.record.fold_state import Changes, RequestFold
 from labengine.record.snapshot import map_key
 
 MAX_FOUND = 50

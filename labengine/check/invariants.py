@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from labengine.check.state import Entry, FoldState, RequestView, State
 from labengine.core.block import Key
+from labengine.record.fold import Fold
 from labengine.record.snapshot import BlockState, GroupState, Snapshot, map_key
-from labengine.record.timeline import Fold
 from labengine.record.violation import Violation as Violation
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from labengine import events as ev
 from labengine.check.slot_memory import PrefixIdentities, SlotMemory, content_of, continued
 from labengine.core.request import ExtraKeys, Image, Request
-from labengine.record.timeline import Fold
+from labengine.record.fold import Fold
 
 
 @dataclass(frozen=True, slots=True)

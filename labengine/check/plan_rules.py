@@ -48,7 +48,8 @@ def _judge_state(
     """Yield violations of a plan for a state: it is in the table's entry of the last token, and nobody else's.
 
     Where that entry was left behind by drafts that were rejected, it is in the next one that has a block. With drafts
-    the state after each token is in a block of its own, that at the end of an entry in that entry.
+    the state after each token is in a block of its own, that at the end of an entry in that entry. A checkpoint's is in
+    the entry before the last one.
     """
     runs, table, index = part.slot_runs[group], part.block_tables[group], (part.end - 1) // size
     block_ids = tuple(dict.fromkeys(block_id for block_id, _, _ in runs))
@@ -69,7 +70,11 @@ def _wrong_states(part: ScheduledRequest, group: int, size: int, null_block: int
         while index + 1 < len(table) and table[index] == null_block:
             index += 1
         entry = f"block {table[index]}" if index < len(table) else "no block"
-        return None if index < len(table) and runs == ((table[index], 0, 1),) else (part.end, entry)
+        if index >= len(table) or runs[-1:] != ((table[index], 0, 1),):
+            return part.end, entry
+        if part.checkpoint and runs[:-1] not in ((), ((table[index - 1], 0, 1),)):
+            return part.checkpoint, f"block {table[index - 1]}, of the entry before"
+        return None if len(runs) == 1 or part.checkpoint else (part.end, entry)
     blocks, behind = [block_id for block_id, _, _ in runs], set(table[index:]) - {null_block}
     if len(blocks) != part.num_tokens or len({*blocks}) != len(blocks) or any(run[1:] != (0, 1) for run in runs):
         return part.end, f"{part.num_tokens} blocks, one for each of its tokens"

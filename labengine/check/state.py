@@ -10,8 +10,8 @@ from typing import Protocol
 from labengine.core.block import Key
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.request import Request
+from labengine.record.fold import Fold
 from labengine.record.snapshot import GroupState
-from labengine.record.timeline import Fold
 
 Entry = tuple[int, int, int]
 """(request_id, group, index): one entry of one block table."""

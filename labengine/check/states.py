@@ -40,15 +40,16 @@ class States:
 
         own: the identities of the request's tokens, drafts included. A block that two requests advance in one step
         holds, for the second one, what the first has left. With drafts each token goes on from the state that the one
-        before has left, in a block of its own.
+        before has left, in a block of its own. Before a checkpoint the state is in the block of the chunk's end.
         """
         for group in self.indices:
             runs = part.slot_runs[group]
             if not runs:
                 continue
-            if part.start and list(memory.read(runs[0][0], group, 0, 1)) != [own[part.start - 1]]:
-                yield self._wrong(part, group, runs[0][0], memory)
-            for end, (block_id, _, _) in enumerate(runs, part.end - len(runs) + 1):
+            source = runs[-1 if part.checkpoint else 0][0]
+            if part.start and list(memory.read(source, group, 0, 1)) != [own[part.start - 1]]:
+                yield self._wrong(part, group, source, memory)
+            for end, (block_id, _, _) in zip(part.state_ends(group), runs, strict=True):
                 memory.write(block_id, group, 0, [own[end - 1]], part.request_id)
 
     def _wrong(self, part: ScheduledRequest, group: int, block_id: int, memory: SlotMemory) -> WrongState:

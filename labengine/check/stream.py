@@ -12,7 +12,8 @@ from labengine.core.block import Block
 from labengine.core.block_pool import BlockPool
 from labengine.core.journal import Journal
 from labengine.core.request import Request, RequestStatus
-from labengine.record.fold import FINISHED, Fold
+from labengine.record.fold import Fold
+from labengine.record.fold_state import FINISHED
 
 FACTS_PER_TIME = 256
 """Facts that complete comparisons may cost on average, each time that one is possible, which is twice a step.

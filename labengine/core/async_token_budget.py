@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from labengine.config import ConfigError, EngineConfig
 from labengine.core.connector import Connector
-from labengine.core.external_loads import ExternalLoads
-from labengine.core.journal import Journal
-from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.request import FinishReason, Request, RequestStatus
 from labengine.core.step_plan import ScheduledRequest, StepPlan
 from labengine.core.vllm_partial_hits import VllmSlidingWindowGroup
 from labengine.core.vllm_scheduler import VllmScheduler
-from labengine.core.waiting_queue import WaitingQueue
 from labengine.events import UNKNOWN_TOKEN, DraftsJudged, RequestScheduled
-from labengine.record.hooks import Hooks
 
 
 class Unbooked(NamedTuple):
@@ -40,16 +35,8 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
     again only after it. Source: vLLM v1's AsyncScheduler (0.32), with two steps in flight.
     """
 
-    def __init__(
-        self,
-        config: EngineConfig,
-        manager: KVCacheManager,
-        external: ExternalLoads,
-        waiting: WaitingQueue,
-        hooks: Hooks,
-        journal: Journal,
-    ) -> None:
-        super().__init__(config, manager, external, waiting, hooks, journal)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self.unbooked: tuple[StepPlan, Sequence[int]] | None = None
         """The step that ran last, and what it sampled, where `update` books; None when all steps are booked."""
         self._ahead: dict[int, Unbooked] = {}
@@ -68,11 +55,6 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
     def ahead_of(self, request: Request) -> Unbooked:
         """Return what is planned of a request and not booked."""
         return self._ahead.get(request.request_id, Unbooked())
-
-    def next_position(self, request: Request) -> int:
-        """Return the first position of a request that no step has been planned for."""
-        ahead = self.ahead_of(request)
-        return request.num_computed_tokens + ahead.num_tokens - ahead.num_stale
 
     # -- scheduling ----------------------------------------------------------------------------------------------------
 
@@ -103,7 +85,11 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
         return super().num_plannable(request)
 
     def skips(self, request: Request, skipped: Sequence[Request]) -> bool:
-        """Return True while a preempted request's last token is on its way: it must not be sampled twice."""
+        """Return True while a preempted request's last token is on its way: it must not be sampled twice.
+
+        With two steps in flight the token is booked before the next step is planned. It is not after a step that was
+        rolled back (see `forget_written`).
+        """
         return self.ahead_of(request).num_stale > 0
 
     def plan(self, request: Request, num_tokens: int, status: RequestStatus) -> ScheduledRequest:
@@ -121,7 +107,7 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
             self._hooks.emit(
                 RequestScheduled(request.request_id, start, num_tokens, not is_decode, status.value, num_drafts)
             )
-        return ScheduledRequest(
+        part = ScheduledRequest(
             request_id=request.request_id,
             token_ids=self._token_ids(request, start, end),
             start=start,
@@ -133,6 +119,7 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
             seed=request.seed,
             num_drafts=num_drafts,
         )
+        return self._with_checkpoint(request, part)
 
     def _token_ids(self, request: Request, start: int, end: int) -> tuple[int, ...]:
         """Return the tokens of positions [start, end), UNKNOWN_TOKEN for those that the worker alone knows."""
@@ -237,10 +224,12 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
         super().finish(request, reason)
         self._journal.record((self._ahead.__setitem__, request.request_id, self.ahead_of(request)))
         self._ahead.pop(request.request_id, None)
+        self._set(request, "num_unbooked_tokens", 0)
 
     def _set_ahead(self, request_id: int, ahead: Unbooked) -> None:
         self._journal.record((self._ahead.__setitem__, request_id, self._ahead.get(request_id, Unbooked())))
         self._ahead[request_id] = ahead
+        self._set(self.requests[request_id], "num_unbooked_tokens", ahead.num_tokens - ahead.num_stale)
 
 
 class AsyncSlidingWindowGroup(VllmSlidingWindowGroup):

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from labengine.config import ConfigError, EngineConfig
+from labengine.config import ConfigError
 from labengine.core.beam_searches import BeamSearches
 from labengine.core.beams import BeamPolicy, BeamSearch, Continuation, Likeliest
-from labengine.core.external_loads import ExternalLoads
-from labengine.core.journal import Journal
-from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.request import FinishReason, Request
 from labengine.core.scheduler import Scheduler
 from labengine.core.step_plan import StepPlan
-from labengine.core.waiting_queue import WaitingQueue
 from labengine.events import BeamReplaced
-from labengine.record.hooks import Hooks
 
 
 class BeamScheduler(Scheduler):
@@ -31,16 +26,8 @@ class BeamScheduler(Scheduler):
     beam_policy: ClassVar[type[BeamPolicy]] = BeamPolicy
     """The rules by which beams go on and searches end."""
 
-    def __init__(
-        self,
-        config: EngineConfig,
-        manager: KVCacheManager,
-        external: ExternalLoads,
-        waiting: WaitingQueue,
-        hooks: Hooks,
-        journal: Journal,
-    ) -> None:
-        super().__init__(config, manager, external, waiting, hooks, journal)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self.searches = BeamSearches(self._journal)
         self._policy = self.beam_policy()
 
@@ -55,7 +42,12 @@ class BeamScheduler(Scheduler):
     # -- what may follow a beam ----------------------------------------------------------------------------------------
 
     def num_likeliest(self, plan: StepPlan) -> int:
-        """Return how many tokens may matter after any one beam of a step; 0 for a step without beams."""
+        """Return how many tokens may matter after any one beam of a step; 0 for a step without beams.
+
+        Before its search begins, a beam has siblings that wait for the prompt.
+        """
+        if not self.searches and not self.siblings:
+            return 0
         num_beams = max((part.sampling.beams for _, part in plan.beams), default=0)
         return self._policy.num_ranked(num_beams, len(self.config.eos_token_ids)) if num_beams else 0
 
@@ -69,10 +61,6 @@ class BeamScheduler(Scheduler):
                 search = BeamSearch(tuple(beam_ids), {beam.request_id: 0.0})
             if beam.request_id in search.scores:
                 self.searches.note(search, beam.request_id, likeliest)
-
-    def _take_token(self, request: Request, token_id: int) -> FinishReason | None:
-        """Append the sampled token, but none to a beam: its search chooses, and ends it."""
-        return None if request.sampling.beams > 1 else super()._take_token(request, token_id)
 
     # -- deciding ------------------------------------------------------------------------------------------------------
 
@@ -144,7 +132,6 @@ class BeamScheduler(Scheduler):
         if not was_parked:
             self._remove_running(beam)
             self.manager.free(beam, "pruned")
-            self._set(beam, "num_computed_tokens", 0)
         self.take_tokens(beam, parent.token_ids, parent)
         if was_parked and not self.has_seats(beam):
             self.requeue(beam)
@@ -156,8 +143,9 @@ class BeamScheduler(Scheduler):
         self.chosen[beam.request_id] = token_id
 
     def take_tokens(self, beam: Request, token_ids: Sequence[int], parent: Request | None) -> None:
-        """Replace a beam's tokens, and forget the hash chain of those that it had."""
+        """Replace a beam's tokens, and forget the hash chain of those that it had: of the new ones none has KV."""
         self._set(beam, "token_ids", list(token_ids))
+        self._set(beam, "num_computed_tokens", 0)
         for name in ("block_hashes", "links", "prefixes"):
             self._set(beam, name, [])
         if BeamReplaced in self._hooks:
@@ -172,7 +160,6 @@ class BeamScheduler(Scheduler):
             if not self.searches.unpark(beam):
                 self._remove_running(beam)
             self.manager.free(beam, "finished")
-            self._set(beam, "num_computed_tokens", 0)
             prompt = beam.token_ids[: beam.num_prompt_tokens]
             *tokens, last = (*prompt, *text.token_ids)
             if tokens != beam.token_ids:

@@ -30,9 +30,10 @@ from labengine.core.request import ExtraKeys, Request
 from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.core.state_group import StateGroup
 from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.core.vllm_checkpoints import CheckpointManager
 from labengine.core.vllm_partial_hits import PromptTailGroup, VllmSlidingWindowGroup
 from labengine.core.vllm_scheduler import VllmScheduler
-from labengine.core.vllm_speculation import VllmPrefixLookup, VllmSpeculationManager
+from labengine.core.vllm_speculation import VllmPrefixLookup
 from labengine.core.vllm_states import VllmStateGroup
 from labengine.core.waiting_queue import PriorityQueue, WaitingQueue
 
@@ -89,7 +90,7 @@ class VllmBlockPool(BlockPool):
     null_block = 0
 
 
-class VllmKVCacheManager(VllmSpeculationManager):
+class VllmKVCacheManager(CheckpointManager):
     """vLLM registers hashes early: the step that allocates a block computes it before any other request reads it."""
 
     needs_tokens_to_allocate = True

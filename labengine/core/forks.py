@@ -87,7 +87,7 @@ class ForkScheduler(RequestQueues):
             if place is None:
                 self._queue_first(first)
             else:
-                self._journal.record((self.waiting.remove_request, first))
+                self._journal.record((self._take_out, first))
                 self.waiting.put_back_request(first, place)
             for other in others:
                 self.siblings.join(other, first)

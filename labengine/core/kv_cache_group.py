@@ -58,6 +58,7 @@ class KVCacheGroup:
         self.block_size = self.spec.block_size
         self._config = config
         self._hash_ratio = self.block_size // config.hash_block_size
+        self._unit = config.scheduler_block_size
         self._aligned_every = max(1, self.hit_unit // self.block_size)
         """Blocks between two positions at which every group has full blocks only."""
         self._pool = pool
@@ -80,7 +81,7 @@ class KVCacheGroup:
     @property
     def hit_unit(self) -> int:
         """Tokens at whose multiples hits end: there, every group has a whole block."""
-        return self._config.scheduler_block_size
+        return self._unit
 
     # -- what a kind of attention decides ------------------------------------------------------------------------------
 
@@ -119,7 +120,7 @@ class KVCacheGroup:
 
     def ends_of_prompt(self, request: Request) -> tuple[int, ...]:
         """Return where hits of an equal prompt end; where some group drops a block, also those of a longer one."""
-        size, num_prompt = self._config.scheduler_block_size, request.num_prompt_tokens
+        size, num_prompt = self._unit, request.num_prompt_tokens
         if not self._config.drops_hit_blocks:
             return (num_prompt - 1,)
         return max(0, (num_prompt - 1) // size * size - size), max(0, num_prompt // size * size - size)
@@ -137,6 +138,8 @@ class KVCacheGroup:
         Position p at table[p // block_size], offset p % block_size.
         """
         table, size = request.block_tables[self.index], self.block_size
+        if end - start == 1:
+            return ((table[start // size], start % size, 1),)
         runs = []
         while start < end:
             offset = start % size

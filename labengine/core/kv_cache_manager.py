@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from labengine.config import EngineConfig
+from labengine.config import EngineConfig, shown
 from labengine.core.block import BlockCopy
 from labengine.core.block_pool import BlockPool
 from labengine.core.connector import BlockTransfer, LocalHit
@@ -52,6 +52,7 @@ class KVCacheManager:
         self.max_accepted = config.num_drafts
         """Tokens that a step computes as guesses and that count as computed after it, at most."""
         self._has_states = any(group.keeps_states for group in groups)
+        self._unit = config.scheduler_block_size
         self._config = config
         self._prefix_lookup = prefix_lookup
         self._hash_chain = hash_chain
@@ -246,18 +247,19 @@ class KVCacheManager:
         num_registrable = self.num_registrable_tokens(request, num_tokens, moment)
         if not num_registrable:
             return
-        cacheable = [self.num_cacheable_tokens(group, num_registrable) for group in self.groups]
-        self.extend_hashes(request, max(cacheable))
-        for group, num_cacheable in zip(self.groups, cacheable, strict=True):
+        for group in self.groups:
+            num_cacheable = self.num_cacheable_tokens(group, num_registrable)
+            self.extend_hashes(request, num_cacheable)
             group.register(request, num_cacheable)
 
     def num_cacheable_tokens(self, group: KVCacheGroup, num_tokens: int) -> int:
         """Return how many of a request's first tokens can be part of a hit: none ends where a group has a partly filled
         block.
         """
-        unit = self._config.scheduler_block_size
+        if len(self.groups) == 1:
+            return num_tokens
         # Of hits inside a block none is cut off: a state would be registered again that its request goes on from.
-        return num_tokens if len(self.groups) == 1 or group.hit_unit < unit else num_tokens - num_tokens % unit
+        return num_tokens if group.hit_unit < self._unit else num_tokens - num_tokens % self._unit
 
     def num_registrable_tokens(self, request: Request, num_tokens: int, moment: Moment) -> int:
         """Return num_tokens after compute, else 0: an earlier hash promises KV that a failed step would never write."""
@@ -283,8 +285,15 @@ class KVCacheManager:
             keys = request.block_keys(start, start + size) if request.images else ()
             parent_hash = self._hash_chain.keyed(block_hash, keys) if keys else block_hash
             block_hash = self._hash_chain.link(parent_hash, token_ids)
+            if not isinstance(block_hash, bytes):  # Python's hash() is the likeliest: events and views write bytes
+                method = f"{type(self._hash_chain).__name__}.link"
+                raise ValueError(f"{method} has to return bytes, such as a digest(); it returned {shown(block_hash)}")
             hashes.append(block_hash)
             request.links.append((*token_ids, *keys) if keys else token_ids)
+
+    def checkpoint(self, request: Request) -> int:
+        """Return after how many tokens a request's newest chunk leaves a state inside it: 0, none."""
+        return 0
 
     # -- slots ---------------------------------------------------------------------------------------------------------
 

@@ -87,6 +87,8 @@ class Request:
     """Tokens that some groups hit at the last look-up and others had dropped; worth caching there. 0 for none."""
     drafts: tuple[int, ...] = ()
     """Guesses of the tokens that follow; the next step that schedules the request judges them."""
+    num_unbooked_tokens: int = 0
+    """Tokens of steps that are planned and not booked, drafts included. Edition vllm-async alone has such steps."""
     is_prefilling: bool = False
     """True after a step that computed some of its tokens, and not the last one. Edition vllm alone keeps it."""
     is_loading: bool = False
@@ -108,6 +110,11 @@ class Request:
     def num_generated_tokens(self) -> int:
         """Tokens sampled so far."""
         return len(self.token_ids) - self.num_prompt_tokens
+
+    @property
+    def next_position(self) -> int:
+        """The first position that no step has been planned for."""
+        return self.num_computed_tokens + self.num_unbooked_tokens
 
     @property
     def has_blocks(self) -> bool:

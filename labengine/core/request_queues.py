@@ -60,8 +60,13 @@ class RequestQueues:
     def add(self, request: Request) -> None:
         """Queue a request at the back."""
         self.accept(request)
-        self._journal.record((self.waiting.remove_request, request))
+        self._journal.record((self._take_out, request))
         self.waiting.add_request(request)
+
+    def _take_out(self, request: Request) -> None:
+        """Undo that a request was queued. It may not be: a queue of somebody's own can have raised before."""
+        if request in self.waiting:
+            self.waiting.remove_request(request)
 
     def accept(self, request: Request, leader: Request | None = None) -> None:
         """Keep a new request by its id. leader: the one for whose tokens it waits."""
@@ -102,7 +107,7 @@ class RequestQueues:
         self._queue_first(request)
 
     def _queue_first(self, request: Request) -> None:
-        self._journal.record((self.waiting.remove_request, request))
+        self._journal.record((self._take_out, request))
         self.waiting.prepend_request(request)
 
     def _start_running(self, request: Request) -> None:

@@ -88,7 +88,9 @@ class Scheduler(ForkScheduler, DraftScheduler):
         return tuple(finished)
 
     def _take_token(self, request: Request, token_id: int) -> FinishReason | None:
-        """Append a sampled token; return why the request ends by it."""
+        """Append a sampled token, but none to a beam, whose search chooses; return why the request ends by it."""
+        if request.sampling.beams > 1:
+            return None
         self.append_token(request, token_id)
         return self.finish_reason(request)
 
@@ -169,15 +171,14 @@ class Scheduler(ForkScheduler, DraftScheduler):
 
     def plan(self, request: Request, num_tokens: int, status: RequestStatus) -> ScheduledRequest:
         """Add a request that has its blocks to the step: its next num_tokens tokens and the slots of their KV."""
-        start, token_ids = request.num_computed_tokens, request.token_ids
+        manager, start, token_ids = self.manager, request.num_computed_tokens, request.token_ids
         end = start + num_tokens
         is_last = end == len(token_ids)
         is_decode = num_tokens == 1 and is_last and end > request.num_prompt_tokens
-        drafts: tuple[int, ...] = ()
-        if request.drafts:  # of a request that decodes; those that have no room in this step are dropped
-            drafts = request.drafts[: num_tokens - 1]
+        if drafts := request.drafts:  # of a request that decodes; those that have no room in this step are dropped
             is_last, is_decode = True, request.num_generated_tokens > 0
-            if len(drafts) < len(request.drafts):
+            if len(drafts) >= num_tokens:
+                drafts = drafts[: num_tokens - 1]
                 self._set(request, "drafts", drafts)
         if request.status is not status:
             self._set(request, "status", status)
@@ -189,9 +190,9 @@ class Scheduler(ForkScheduler, DraftScheduler):
         if tables != request.planned_tables:
             request.planned_tables = tables
         try:
-            for group in self.manager.groups:
-                slot_runs.append(self.manager.slot_runs(request, start, end, group))
-            if type(self.manager).slot_runs is not KVCacheManager.slot_runs:
+            for group in manager.groups:
+                slot_runs.append(manager.slot_runs(request, start, end, group))
+            if type(manager).slot_runs is not KVCacheManager.slot_runs:
                 self._check_slot_runs(slot_runs)
         except IndexError:
             self._refuse_short_table(request, end)

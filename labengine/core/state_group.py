@@ -62,16 +62,18 @@ class StateGroup(KVCacheGroup):
         size, every, junction = self.block_size, self.chunk_unit, request.shared_prefix_boundary
         if end < prefill_end and (end - end % every > start or every <= self._longest_chunk):
             end -= end % every  # a block longer than a step is computed in several, where none can be reached in one
-        stops = self.stops(request)
-        if start % size:
-            stops.append(start - start % size + size)
+        stops = self.stops(request, start, end)
         if start < junction < end:
             stops.append(start + (junction - start) // size * size)
         return max(start, min((stop for stop in stops if start < stop < end), default=end))
 
-    def stops(self, request: Request) -> list[int]:
-        """Return the positions at which no chunk runs past: the last one at which an equal text can hit a state."""
-        return [self.last_hit_end(request.num_tokens, self.chunk_unit)]
+    def stops(self, request: Request, start: int, end: int) -> list[int]:
+        """Return the positions that no chunk of a prefill runs past, here one of tokens [start, end).
+
+        They are the last one at which an equal text can hit a state, and the end of the block that a chunk begins in.
+        """
+        last, offset = self.last_hit_end(request.num_tokens, self.chunk_unit), start % self.block_size
+        return [last, start - offset + self.block_size] if offset else [last]
 
     def last_hit_end(self, num_tokens: int, unit: int) -> int:
         """Return where a hit of an equal text ends, if hits end at multiples of `unit` tokens."""
@@ -124,12 +126,16 @@ class StateGroup(KVCacheGroup):
         Those are the multiples of the interval, the last state that an equal prompt can hit, and the one where other
         groups had a longer hit than this one.
         """
-        interval, end = self._config.retention_interval or 0, (index + 1) * self.block_size
-        if interval and not end % interval:
+        if self.is_kept_by_interval((index + 1) * self.block_size):
             return True
         every = self.hit_unit
         ends = (*self.ends_of_prompt(request), request.shared_prefix_boundary)
         return any(index + 1 == position // every * every // self.block_size for position in ends)
+
+    def is_kept_by_interval(self, num_tokens: int) -> bool:
+        """Return True if the retention interval alone keeps the state after num_tokens tokens, the end of an entry."""
+        interval = self._config.retention_interval
+        return interval is None or 0 < interval <= self.block_size or (interval > 0 and num_tokens % interval == 0)
 
     # -- counting ------------------------------------------------------------------------------------------------------
 
@@ -151,12 +157,21 @@ class StateGroup(KVCacheGroup):
         The first chunk also takes the scratch blocks.
         """
         missing = super().num_missing_blocks(request, num_tokens) + self.num_scratch
-        return min(missing, 1 if request.request_id in self._planned else 1 + self.num_scratch)
+        num_states = self._num_blocks(num_tokens) - self.first_written(request, num_tokens)
+        return min(missing, num_states if request.request_id in self._planned else num_states + self.num_scratch)
+
+    def first_written(self, request: Request, num_tokens: int) -> int:
+        """Return the first table entry in which a chunk that ends after num_tokens tokens leaves a state: its last."""
+        return self._num_blocks(num_tokens) - 1
 
     def num_blocks_to_admit(self, hit: Sequence[int], num_computed_tokens: int, num_blocks: int) -> int:
         """Return 1 for the request's own state and 1 for each scratch block, and 1 more for a free one that is hit."""
-        num_own = min(1, num_blocks - len(hit))  # 0 only where a hit ends inside the last block
+        num_own = self.num_own_blocks(len(hit), num_blocks)
         return num_own + self.num_scratch + sum(self._pool.blocks[block_id].ref_count == 0 for block_id in hit[-1:])
+
+    def num_own_blocks(self, num_hit: int, num_blocks: int) -> int:
+        """Return how many states a first chunk leaves behind num_hit entries of a table: one."""
+        return min(1, num_blocks - num_hit)  # 0 only where a hit ends inside the last block
 
     # -- tables --------------------------------------------------------------------------------------------------------
 
@@ -168,14 +183,14 @@ class StateGroup(KVCacheGroup):
         if (missing := self.num_missing_blocks(request, num_tokens)) <= 0:
             return
         table, num_before = request.block_tables[self.index], len(request.block_tables[self.index])
-        last = self._num_blocks(num_tokens) - 1
+        first = self.first_written(request, num_tokens)
         block_ids = self._take(request, missing)
-        if (num_skipped := last - num_before) > 0:
+        if (num_skipped := first - num_before) > 0:
             if BlocksSkipped in self._hooks:
                 self._hooks.emit(BlocksSkipped(request.request_id, self.index, num_skipped))
             self._extend_table(table, [self._pool.null_block] * num_skipped)
         if request.request_id in self._planned:
-            for index in range(num_before - self.num_scratch, min(num_before, last)):
+            for index in range(num_before - self.num_scratch, min(num_before, first)):
                 self.move(request, index)
         self._extend_table(table, block_ids)
         if BlockAllocated in self._hooks:
@@ -216,7 +231,7 @@ class StateGroup(KVCacheGroup):
         """Note where a step up to num_tokens tokens leaves its states; return the copy of the running one, if it has to
         go on in another block.
         """
-        start, table = request.num_computed_tokens, request.block_tables[self.index]
+        start, table = request.next_position, request.block_tables[self.index]
         before, entries = self.state_entry(request), self.entries_of_states(request, num_tokens)
         self._set_planned(request, PlannedStates(start, entries))
         if not start or before == entries[0]:

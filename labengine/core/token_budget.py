@@ -92,8 +92,8 @@ class TokenBudgetScheduler(HandOverScheduler):
         return min(group.chunk_end(request, start, end) for group in self.manager.groups) - start
 
     def next_position(self, request: Request) -> int:
-        """Return the first position of a request that no step has been planned for: the first without KV."""
-        return request.num_computed_tokens
+        """Return the first position of a request that no step has been planned for."""
+        return request.next_position
 
     def _admit_waiting(self, chunk: int, batch: list[ScheduledRequest]) -> None:
         if not self.waiting:

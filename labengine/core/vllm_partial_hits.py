@@ -46,8 +46,8 @@ class PartialHits(KVCacheGroup):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._partial: dict[int, int] = {}
-        """Per request: the table entry of a block that is registered up to a place inside it."""
+        self.partial_entries: dict[int, int] = {}
+        """Per request: the table entry of a block that is registered up to a place inside it, and is to be copied."""
         self._copies: list[BlockCopy] = []
         """Copies that `carry_over` has not returned yet."""
 
@@ -94,7 +94,7 @@ class PartialHits(KVCacheGroup):
     def num_missing_blocks(self, request: Request, num_tokens: int) -> int:
         """Return one block more where a block has to be copied."""
         missing = super().num_missing_blocks(request, num_tokens)
-        return max(missing, 0) + 1 if request.request_id in self._partial else missing
+        return max(missing, 0) + 1 if request.request_id in self.partial_entries else missing
 
     def num_blocks_to_admit(self, hit: Sequence[int], num_computed_tokens: int, num_blocks: int) -> int:
         """Return one block more for the copy of a block that the hit ends in."""
@@ -113,7 +113,7 @@ class PartialHits(KVCacheGroup):
 
     def extend(self, request: Request, num_tokens: int) -> None:
         """Take a block for the copy first, then those that the table lacks."""
-        if (index := self._partial.get(request.request_id)) is not None:
+        if (index := self.partial_entries.get(request.request_id)) is not None:
             self.copy_partial(request, index)
             self._set_partial(request, None)
         super().extend(request, num_tokens)
@@ -140,7 +140,7 @@ class PartialHits(KVCacheGroup):
     def free(self, request: Request, reason: FreeReason) -> None:
         """Free the table. What was to be copied from it needs no copy any more, but for copies that are planned."""
         super().free(request, reason)
-        if request.request_id in self._partial:
+        if request.request_id in self.partial_entries:
             self._set_partial(request, None)
 
     # -- cached content ------------------------------------------------------------------------------------------------
@@ -166,14 +166,14 @@ class PartialHits(KVCacheGroup):
         self._copies = [*self._copies, copy]
 
     def _set_partial(self, request: Request, index: int | None) -> None:
-        self._journal.record((self._restore_partial, request.request_id, self._partial.get(request.request_id)))
+        self._journal.record((self._restore_partial, request.request_id, self.partial_entries.get(request.request_id)))
         self._restore_partial(request.request_id, index)
 
     def _restore_partial(self, request_id: int, index: int | None) -> None:
         if index is None:
-            self._partial.pop(request_id, None)
+            self.partial_entries.pop(request_id, None)
         else:
-            self._partial[request_id] = index
+            self.partial_entries[request_id] = index
 
 
 class PromptTailGroup(PartialHits, FullAttentionGroup):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, TypeGuard
 
 from labengine.config import ConfigError, EngineConfig
@@ -42,6 +43,15 @@ class VllmSpeculation(TokenBudgetScheduler):
                 "several modules of MTP beside state groups: with a small budget a request may wait for ever in vLLM "
                 "0.32, which ends a chunk with a state's block, and then before the tokens that the modules read; use "
                 "drafter 'eagle', or edition 'labengine'"
+            )
+        if config.num_drafts >= config.hash_block_size and any(
+            group.checkpoint_alignment is not None for group in config.groups
+        ):
+            raise ConfigError(
+                f"num_drafts={config.num_drafts}, and the hash chain has links of {config.hash_block_size} tokens: "
+                "where layers can leave a state inside a chunk, vLLM 0.32 keeps a block for one after drafts that "
+                "fill a link, and fails an assertion if they are no tokens of the request yet. Use fewer drafts, "
+                "larger blocks, or edition 'labengine'"
             )
         largest = max((group.block_size for group in config.groups if group.kind == "state"), default=0)
         if config.num_drafts and config.drafter == "draft_model" and largest == config.max_num_batched_tokens:
@@ -124,10 +134,15 @@ class VllmSpeculation(TokenBudgetScheduler):
         num_padding = request.num_computed_tokens + num_tokens - request.num_tokens - len(request.drafts)
         if num_padding > 0:
             self.set_drafts(request, (UNKNOWN_TOKEN,) * num_padding)
-        part = super().plan(request, num_tokens, status)
+        part = self._with_checkpoint(request, super().plan(request, num_tokens, status))
         if request.is_prefilling is part.samples:
             self._set(request, "is_prefilling", not part.samples)
         return part
+
+    def _with_checkpoint(self, request: Request, part: ScheduledRequest) -> ScheduledRequest:
+        """Return a request's share of a step with its checkpoint, where it has one."""
+        position = self.manager.checkpoint(request)
+        return replace(part, checkpoint=position) if position else part
 
     def book_accepted(self, request: Request, num_tokens: int) -> None:
         """Note that the first num_tokens tokens have KV. Their blocks are registered when the next step allocates."""

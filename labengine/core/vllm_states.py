@@ -8,12 +8,12 @@ from typing import Any
 from labengine.core.block import BlockCopy, Key
 from labengine.core.kv_cache_group import GroupHit, KVCacheGroup
 from labengine.core.request import Request
-from labengine.core.state_group import StateGroup
+from labengine.core.vllm_checkpoints import Checkpoint, CheckpointGroup
 from labengine.core.vllm_partial_hits import PartialHits
 from labengine.events import BlockPinned, HashesMoved, StateCopied
 
 
-class VllmStateGroup(PartialHits, StateGroup):
+class VllmStateGroup(PartialHits, CheckpointGroup):
     """A request that hits a state of this very step has to wait, and all behind it: the copy would come too early.
 
     The last state of a prompt that an equal one can hit may be inside a block. It is registered there, and copied into
@@ -30,12 +30,12 @@ class VllmStateGroup(PartialHits, StateGroup):
         """The block size of the states, whatever that of the other groups."""
         return self.block_size
 
-    def stops(self, request: Request) -> list[int]:
+    def stops(self, request: Request, start: int, end: int) -> list[int]:
         """Return also the end of the prompt's last link, where hits may end inside a block."""
-        (last,) = stops = super().stops(request)
-        if self.has_partial_hits:
-            end = self.last_hit_end(request.num_prompt_tokens, self.hit_unit)
-            stops += [end] if last < end < request.num_prompt_tokens else []
+        stops = super().stops(request, start, end)
+        if stops and self.has_partial_hits:
+            tail = self.last_hit_end(request.num_prompt_tokens, self.hit_unit)
+            stops += [tail] if stops[0] < tail < request.num_prompt_tokens else []
         return stops
 
     def begin_step(self) -> None:
@@ -91,13 +91,20 @@ class VllmStateGroup(PartialHits, StateGroup):
         super().register(request, num_tokens)
         table, last = request.block_tables[self.index], num_tokens // self.block_size
         indices = [*range(first, last)]
-        if num_tokens and num_tokens == self.last_hit_end(request.num_prompt_tokens, self._config.hash_block_size):
+        is_boundary = num_tokens and self.checkpoint(request) is None
+        if is_boundary and num_tokens == self.last_hit_end(request.num_prompt_tokens, self._config.hash_block_size):
             index = -(-num_tokens // self.block_size) - 1
             self.register_boundary(request, index, num_tokens)
             indices.append(index)
         for index in indices:
             if 0 <= index < len(table) and table[index] != self._pool.null_block:
                 self.registered_in_step.update(self._pool.blocks[table[index]].keys)
+
+    def register_checkpoint(self, request: Request, checkpoint: Checkpoint) -> Key | None:
+        """Register a state inside this step's chunk, and note its key."""
+        if (key := super().register_checkpoint(request, checkpoint)) is not None:
+            self.registered_in_step.add(key)
+        return key
 
     def register_boundary(self, request: Request, index: int, num_tokens: int) -> None:
         """Register the last state of a prompt that can be hit, also where sparse retention would leave it out."""

@@ -30,9 +30,10 @@ from labengine.core.connector import Connector
 from labengine.core.parts import Parts
 from labengine.core.proposer import Proposer
 from labengine.core.step_plan import UNSAMPLED, StepPlan, UnsampledError
-from labengine.engine.engine import Engine, StepReport
+from labengine.engine.engine import Engine
 from labengine.engine.interrupts import interrupts_deferred
 from labengine.engine.runner import Runner, is_asynchronous
+from labengine.engine.step_report import StepReport
 from labengine.events import Event, TokenSampled
 from labengine.record.hooks import Hooks
 from labengine.record.snapshot import Snapshot

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from threading import Lock
-from typing import Literal
 
 from labengine.config import (
-    MAX_PRIORITY,
-    ConfigError,
     EngineConfig,
     SamplingParams,
-    checked_int,
-    checked_text,
     checked_token_ids,
 )
 from labengine.core.connector import Connector, LoadError
@@ -26,7 +21,9 @@ from labengine.core.state import take_snapshot
 from labengine.core.step_plan import Logits, ScheduledRequest, StepPlan
 from labengine.engine.failure import failure_event, is_failure, name_of
 from labengine.engine.interrupts import interrupts_allowed, interrupts_deferred
+from labengine.engine.request_maker import RequestMaker, seed_of
 from labengine.engine.runner import Runner
+from labengine.engine.step_report import Phase, StepReport
 from labengine.engine.transfers import Transfers
 from labengine.events import (
     EngineStarted,
@@ -41,41 +38,11 @@ from labengine.events import (
 )
 from labengine.record.hooks import Hooks
 from labengine.record.snapshot import Snapshot
-from labengine.record.violation import Violation
 from labengine.system.code_roles import Role, plays, rolls_back
 
 plays(__name__, Role.ENGINE)
 
-Phase = Literal["schedule", "forward", "sample", "update"]
-
 _RECOVERY_HINT = "The state is not to be trusted: reset() begins anew, and rewind() goes back to a step before."
-
-
-@dataclass(frozen=True, slots=True)
-class StepReport:
-    """Result of one step; falsy when there was nothing to do. All keys are request ids."""
-
-    step: int
-    scheduled: dict[int, int] = field(default_factory=dict)
-    """Tokens computed per request, in batch order."""
-    preempted: tuple[int, ...] = ()
-    finished: tuple[int, ...] = ()
-    sampled: dict[int, int] = field(default_factory=dict)
-    """The token sampled per request; the last one where drafts were accepted; for a beam the one that its search has
-    chosen, if it has in this step."""
-    drafted: dict[int, int] = field(default_factory=dict)
-    """Drafts judged per request that had any."""
-    accepted: dict[int, int] = field(default_factory=dict)
-    """Of these, those that were accepted and appended: the request got one token more, unless it ended before."""
-    peak_used_blocks: int = 0
-    """Blocks in use while the step was computed: merging and finishing give blocks back only after that."""
-    loading: tuple[int, ...] = ()
-    """Requests that wait for KV from the external tier."""
-    violations: tuple[Violation, ...] = field(default=(), repr=False)
-    """Violations that the checks found in the step; empty without checks."""
-
-    def __bool__(self) -> bool:
-        return bool(self.scheduled or self.preempted or self.loading)
 
 
 class Engine:
@@ -114,6 +81,7 @@ class Engine:
         self.journal = Journal() if journal is None else journal
         """Inverses that roll the open step back."""
         self.scheduler = parts.assemble(config, hooks, self.journal, connector)
+        self.maker = RequestMaker(config, self.scheduler)
         self.requests = self.scheduler.requests
         """Every request that is kept, by id; see EngineConfig.keep_finished."""
         self.transfers = Transfers(connector, self.scheduler.external, runner, hooks)
@@ -139,95 +107,43 @@ class Engine:
         Raises ConfigError for a prompt that is empty or never fits.
         """
         prompt = checked_token_ids(token_ids)
-        request = self.new_request(self.num_added, prompt, sampling, cache_salt, extra_keys, priority, images)
+        request = self.maker.request(self.num_added, prompt, sampling, cache_salt, extra_keys, priority, images)
         if leader_id is not None:
             self.scheduler.refuse_forks()
-        self.queue(request, leader_id)
+        self.queue(request, leader_id=leader_id)
         return request.request_id
 
     def branch(self, request_id: int, seed: int | None = None, token_id: int | None = None) -> int:
-        """Queue another continuation of a request from where it stands; return its id. Arguments as of `new_branch`."""
+        """Queue another continuation of a request; return its id. See RequestMaker.branch."""
         self.refuse_while_busy("branch()")
-        request = self.new_branch(request_id, seed, token_id)
+        parent = self.requests[request_id]
+        request = self.maker.branch(self.num_added, parent, seed, token_id)
         with self._atomic_change():
-            self.scheduler.branch(request, self.requests[request_id])
+            self.scheduler.branch(request, parent)
             self.num_added += 1
         return request.request_id
 
-    def new_branch(self, request_id: int, seed: int | None = None, token_id: int | None = None) -> Request:
-        """Return a request that goes on where another one stands, not queued yet. Raises KeyError.
+    def queue_next(self, *requests: Request, leader_id: int | None = None) -> None:
+        """Queue new requests under the next ids, as `queue` does: others may have been added since they were made."""
+        for number, request in enumerate(requests, self.num_added):
+            request.request_id = request.arrival = number
+            request.seed = seed_of(request.sampling, number, self.config)
+        self.queue(*requests, leader_id=leader_id)
 
-        seed: None for one of its own. token_id: in place of the newest token, which has no KV yet.
-        Raises ConfigError for a request that has finished, or that is to lose a prompt's token; for a token that ends
-        the branch; and where there are no forks.
+    def queue(self, *requests: Request, leader_id: int | None = None) -> None:
+        """Put a new request into the waiting queue, and those beside it that wait for its tokens: all or none.
+
+        leader_id: a request that is there already, for whose tokens all of them wait.
         """
-        self.scheduler.refuse_forks()
-        parent = self.requests[request_id]
-        if parent.sampling.beams > 1:
-            raise ConfigError(f"request {request_id} is a beam: its search decides where it goes on")
-        sampling = replace(parent.sampling, seed=seed)
-        if parent.status is RequestStatus.FINISHED:
-            raise ConfigError(
-                f"request {parent.request_id} has finished, and holds no blocks: add its tokens as a prompt"
-            )
-        token_ids = list(parent.token_ids)
-        if token_id is not None:
-            if not parent.num_generated_tokens:
-                raise ConfigError(f"request {parent.request_id} has sampled no token yet that another could replace")
-            token_ids[-1] = token_id
-        seed = seed_of(sampling, self.num_added, self.config)
-        keys = parent.extra_keys, parent.priority, parent.images
-        request = Request(self.num_added, token_ids, sampling, seed, len(self.config.groups), *keys)
-        request.num_prompt_tokens = parent.num_prompt_tokens
-        if parent.num_generated_tokens and self.scheduler.finish_reason(request) is not None:
-            raise ConfigError(f"token {token_id} ends a text: the branch would have nothing to generate")
-        return request
-
-    def new_request(
-        self,
-        request_id: int,
-        prompt: list[int],
-        sampling: SamplingParams,
-        cache_salt: str | None = None,
-        extra_keys: ExtraKeys = (),
-        priority: int = 0,
-        images: tuple[Image, ...] = (),
-    ) -> Request:
-        """Return a request that this engine could run, not queued yet.
-
-        prompt: checked token ids, which the request keeps and appends to. It shares blocks only under equal salt and
-        keys. priority: -MAX_PRIORITY to MAX_PRIORITY; smaller is more urgent. images: in order, inside the prompt.
-        """
-        if not prompt:
-            raise ConfigError("the prompt is empty: a request needs at least one token")
-        if cache_salt is not None:
-            salt = checked_text("cache_salt", cache_salt)
-            extra_keys = (*extra_keys, ("cache_salt", salt)) if salt else extra_keys
-        priority = checked_int("priority", priority, -MAX_PRIORITY, MAX_PRIORITY)
-        if sampling.beams > 1:
-            self.scheduler.refuse_beams(sampling.beams)
-        seed = seed_of(sampling, request_id, self.config)
-        keys = extra_keys, priority, images
-        request = Request(request_id, prompt, sampling, seed, len(self.config.groups), *keys)
-        self.scheduler.refuse_what_never_fits(request)
-        return request
-
-    def queue_next(self, request: Request, leader_id: int | None = None) -> None:
-        """Queue a new request under the next id: others may have been added since it was made."""
-        request.request_id = request.arrival = self.num_added
-        request.seed = seed_of(request.sampling, request.request_id, self.config)
-        self.queue(request, leader_id)
-
-    def queue(self, request: Request, leader_id: int | None = None) -> None:
-        """Put a new request into the waiting queue, or have it wait for the tokens of a leader."""
         self.refuse_while_busy("add()")
-        with interrupts_deferred():
-            self.num_added += 1
-            if leader_id is None:
-                self.scheduler.add(request)
-            else:
-                self.scheduler.join(request, self.requests[leader_id])
-            self.journal.commit()
+        with self._atomic_change():
+            for request in requests:
+                if leader_id is None:
+                    self.scheduler.add(request)
+                    leader_id = request.request_id
+                else:
+                    self.scheduler.join(request, self.requests[leader_id])
+            self.num_added += len(requests)
 
     def abort(self, request_id: int) -> bool:
         """End a request, a beam with its whole search; return False when it had finished before.
@@ -349,7 +265,7 @@ class Engine:
                     self.hooks.emit(SlotsWritten(request.request_id, group.index, request.start, runs))
             elif StateAdvanced in self.hooks:
                 start = request.start
-                for end, (block_id, _, _) in enumerate(runs, request.end - len(runs) + 1):
+                for end, (block_id, _, _) in zip(request.state_ends(group.index), runs, strict=True):
                     self.hooks.emit(StateAdvanced(request.request_id, group.index, block_id, start, end))
                     start = end
 
@@ -390,19 +306,22 @@ class Engine:
 
     def _report(self, plan: StepPlan, token_ids: list[int], finished: tuple[int, ...]) -> StepReport:
         rows = zip(plan.rows, token_ids, strict=True)
-        sampled = {row.request_id: token_id for row, token_id in rows if row.sampling.beams == 1}
-        sampled |= self.scheduler.chosen
-        judged = [part for part in plan.scheduled if part.num_drafts]
-        num_new = {part.request_id: self.requests[part.request_id].num_tokens - part.num_known for part in judged}
-        sampled |= {request_id: self.requests[request_id].token_ids[-1] for request_id in num_new}
+        sampled = {row.request_id: (token_id,) for row, token_id in rows if row.sampling.beams == 1}
+        sampled |= {request_id: (token_id,) for request_id, token_id in self.scheduler.chosen.items()}
+        judged = [part for part in plan.sampling if part.num_drafts] if len(plan.rows) > len(plan.sampling) else ()
+        drafted, accepted = {}, {}
+        for part in judged:
+            new = sampled[part.request_id] = tuple(self.requests[part.request_id].token_ids[part.num_known :])
+            drafted[part.request_id] = part.num_drafts
+            accepted[part.request_id] = _num_equal(part.token_ids[-part.num_drafts :], new)
         return StepReport(
             self.step_number,
             {request.request_id: len(request.token_ids) for request in plan.scheduled},
             plan.preempted,
             finished,
             sampled,
-            {part.request_id: part.num_drafts for part in judged},
-            {request_id: num_tokens - 1 for request_id, num_tokens in num_new.items()},
+            drafted,
+            accepted,
             self._peak_used_blocks,
             tuple(request.request_id for request in self.scheduler.external.loading),
         )
@@ -489,6 +408,6 @@ class Engine:
             raise RuntimeError(f"{call} was called in the middle of a step: finish or close its phases() first")
 
 
-def seed_of(sampling: SamplingParams, request_id: int, config: EngineConfig) -> int:
-    """Return the seed of a request: its own, else one derived from the engine's seed and the request's id."""
-    return sampling.seed if sampling.seed is not None else config.seed * 1_000_003 + request_id
+def _num_equal(drafts: Sequence[int], token_ids: Sequence[int]) -> int:
+    """Return how many of a request's new tokens, from the first on, are its drafts."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(drafts, token_ids, strict=False)))

@@ -141,8 +141,13 @@ PADDING_LIMIT = 1.5
 unused."""
 
 
-def kv_groups(kinds: Sequence[LayerKind], block_size: int) -> tuple[tuple[GroupSpec, ...], tuple[int, ...]]:
-    """Return a model's groups, given each layer's kind, and the group of each layer."""
+def kv_groups(
+    kinds: Sequence[LayerKind], block_size: int, checkpoint_alignment: int | None = None
+) -> tuple[tuple[GroupSpec, ...], tuple[int, ...]]:
+    """Return a model's groups, given each layer's kind, and the group of each layer.
+
+    checkpoint_alignment: that of the layers with states (GroupSpec).
+    """
     layers_of_kind: dict[LayerKind, list[int]] = defaultdict(list)
     for layer, kind in enumerate(kinds):
         layers_of_kind[kind].append(layer)
@@ -154,7 +159,7 @@ def kv_groups(kinds: Sequence[LayerKind], block_size: int) -> tuple[tuple[GroupS
         num_groups = 1 if kind == "state" else -(-len(layers) // size)
         for position, layer in enumerate(layers):
             group_of_layer[layer] = len(specs) + position % num_groups
-        specs += [_spec(block_size, kind)] * num_groups
+        specs += [_spec(block_size, kind, checkpoint_alignment)] * num_groups
     return tuple(specs), tuple(group_of_layer)
 
 
@@ -167,5 +172,7 @@ def group_size(counts: Sequence[int]) -> int:
     return largest if largest < smallest * PADDING_LIMIT else smallest
 
 
-def _spec(block_size: int, kind: LayerKind) -> GroupSpec:
+def _spec(block_size: int, kind: LayerKind, checkpoint_alignment: int | None) -> GroupSpec:
+    if kind == "state":
+        return GroupSpec(block_size, kind, checkpoint_alignment=checkpoint_alignment)
     return GroupSpec(block_size, "sliding_window", kind) if isinstance(kind, int) else GroupSpec(block_size, kind)

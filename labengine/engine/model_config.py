@@ -14,7 +14,7 @@ from labengine.engine.model_files.config_fields import ConfigFields, GenerationF
 from labengine.engine.model_files.config_file import SCHEMAS, Gemma3Fields
 from labengine.engine.model_files.config_mixtures import GraniteHybridFields
 from labengine.engine.model_files.json_file import errors_about, read_object, shown, validated
-from labengine.engine.recurrence_sizes import LayerState, RecurrenceSizes
+from labengine.engine.recurrence_sizes import LayerState, Mamba2Sizes, RecurrenceSizes
 from labengine.engine.rope import RopeSpec
 
 _LLAMA_LIKE = {"hidden_act": "silu", "attention_bias": False, "mlp_bias": False}
@@ -125,7 +125,9 @@ class ModelConfig:
 
     def kv_groups(self, block_size: int) -> tuple[tuple[GroupSpec, ...], tuple[int, ...]]:
         """Return the model's KV-cache groups, in blocks of block_size tokens, and the group of each layer."""
-        return kv_groups([layer.kind for layer in self.layers], block_size)
+        # In vLLM 0.32 MambaMixer2 alone of these layers leaves a state inside a chunk, at any token.
+        alignment = 1 if isinstance(self.recurrence, Mamba2Sizes) else None
+        return kv_groups([layer.kind for layer in self.layers], block_size, alignment)
 
     @classmethod
     def load(cls, model_dir: Path) -> ModelConfig:

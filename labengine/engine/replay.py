@@ -120,7 +120,7 @@ _MANY_TOKENS = 1_000_000
 """No step limits an operation: a window group may need as much room as the whole prompt."""
 
 
-def replay(workload: Mapping[str, Any], edition: str | Parts = "vllm", hooks: Hooks | None = None) -> Row:
+def replay(workload: Mapping[str, Any], edition: str | Parts = "vllm") -> Row:
     """Run every operation; return {"engine", "results": one row per operation, each with the state after it}.
 
     Raises ConfigError unless the edition allocates chunk by chunk, and for EAGLE or look-ahead slots with another
@@ -137,7 +137,7 @@ def replay(workload: Mapping[str, Any], edition: str | Parts = "vllm", hooks: Ho
         raise ConfigError(f"eagle, lookahead: edition {parts.name} keeps no slots for drafts in its pool; use vllm")
     if not workload.get("enable_caching", True):
         raise ConfigError("enable_caching=false: this engine always caches prefixes; leave it out")
-    replayed = Replay(workload, parts, Hooks() if hooks is None else hooks)
+    replayed = Replay(workload, parts, Hooks())
     rows = [{"i": i, "op": op["op"], "req": op.get("req"), **replayed.do(op)} for i, op in enumerate(operations)]
     return {"engine": f"labengine, edition {parts.name}", "results": rows}
 

@@ -17,8 +17,8 @@ class Chunks:
     """Chunks of a step that have the same number of tokens: all decodes are computed together.
 
     rows: int64 [n * t], their rows in the step; None when they are all rows, in order. num_chunks: n. sources, blocks:
-    int64 [n], the blocks of their requests' states before and after them; one block, but for drafts. is_first: bool
-    [n]; True for a chunk that begins its request.
+    int64 [n], the blocks of their requests' states before and after them; one block, but for drafts and checkpoints.
+    is_first: bool [n]; True for a chunk that begins its request.
     """
 
     rows: Tensor | None
@@ -62,11 +62,16 @@ class StepStates:
             rows = None if covers_step else [row for request in requests for row in range(*ranges[request])]
             chosen = torch.tensor(requests, device=device)
             blocks = group.slots[chosen].long()
+            sources = blocks
+            if depth:
+                sources = group.slots[chosen - 1].long()
+            elif group.sources:
+                sources = torch.tensor([group.sources[request] for request in requests], device=device)
             chunks.append(
                 Chunks(
                     None if rows is None else torch.tensor(rows, device=device),
                     len(requests),
-                    group.slots[chosen - 1].long() if depth else blocks,
+                    sources,
                     blocks,
                     is_first[chosen],
                 )

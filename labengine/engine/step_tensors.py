@@ -22,6 +22,7 @@ from torch import Tensor
 
 from labengine.config import GroupSpec
 from labengine.core.step_plan import UNSAMPLED, ScheduledRequest, SlotRun, StepPlan
+from labengine.engine.checkpoints import without_checkpoints
 from labengine.engine.device import sent
 from labengine.engine.staged_memory import LastCopy, Numbers, StagedMemory
 
@@ -39,6 +40,7 @@ class GroupTensors:
     nothing reads the tables.
     depths: of such a group, per request of the batch: how many chunks of the same request are before this one, which
     goes on from the state that they leave.
+    sources: in a step with checkpoints, per request: the block of the state that its first chunk goes on from.
     """
 
     block_size: int
@@ -47,6 +49,7 @@ class GroupTensors:
     block_tables: Tensor
     is_state: bool = False
     depths: tuple[int, ...] = ()
+    sources: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +209,8 @@ class StepStaging:
 
     def expanded(self, plan: StepPlan, new: NewTokens | None = None) -> StepTensors:
         """Expand a plan into memory that nobody reads any more. Its late tokens are not written."""
-        scheduled = plan.scheduled
+        scheduled = without_checkpoints(plan.scheduled, self._groups)
+        has_checkpoints = scheduled is not plan.scheduled
         texts = [request.token_ids for request in scheduled]
         starts = [request.start for request in scheduled]
         query_lens = tuple(map(len, texts))
@@ -217,7 +221,9 @@ class StepStaging:
         positions = expand_runs(starts, query_lens)
         sample_rows = [end - 1 for end, request in zip(ends, scheduled, strict=True) if request.samples]
         slots = [
-            _state_blocks(scheduled, group) if spec.kind == "state" else self._slots(scheduled, group, len(token_ids))
+            _state_blocks(scheduled, group, has_checkpoints)
+            if spec.kind == "state"
+            else self._slots(scheduled, group, len(token_ids))
             for group, spec in enumerate(self._groups)
         ]
         arrays = token_ids, positions, [0, *ends], context_lens, sample_rows, *slots
@@ -239,6 +245,7 @@ class StepStaging:
                     self._memory.table(i, len(scheduled), widths[i]),
                     spec.kind == "state",
                     _depths(scheduled) if spec.kind == "state" else (),
+                    _sources(scheduled, i) if has_checkpoints and spec.kind == "state" else (),
                 )
                 for i, spec in enumerate(self._groups)
             ),
@@ -271,18 +278,25 @@ class StepStaging:
         return slots
 
 
-def _state_blocks(scheduled: Sequence[ScheduledRequest], group: int) -> list[int]:
-    """Return the block of each request's state. Raises ValueError for runs that do not name exactly one block."""
+def _state_blocks(scheduled: Sequence[ScheduledRequest], group: int, has_checkpoints: bool) -> list[int]:
+    """Return the block that each request leaves its state in. Raises ValueError for runs that do not name exactly one.
+
+    In a step with checkpoints there may be two, and the state is left in the second one's.
+    """
     blocks = []
     for request in scheduled:
         runs = request.slot_runs[group]
-        if len(runs) != 1 or runs[0][0] < 0 or runs[0][1:] != (0, 1):
+        if not 1 <= len(runs) <= 1 + has_checkpoints or any(run[0] < 0 or run[1:] != (0, 1) for run in runs):
             raise ValueError(
                 f"request {request.request_id}: slot_runs of group {group}, which keeps states, should be one "
                 f"(block_id, 0, 1), got {runs}"
             )
-        blocks.append(runs[0][0])
+        blocks.append(runs[-1][0])
     return blocks
+
+
+def _sources(scheduled: Sequence[ScheduledRequest], group: int) -> tuple[int, ...]:
+    return tuple(request.slot_runs[group][0][0] for request in scheduled)
 
 
 def _depths(scheduled: Sequence[ScheduledRequest]) -> tuple[int, ...]:

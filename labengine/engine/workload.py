@@ -95,7 +95,7 @@ def _arrivals(workload: Mapping[str, Any], engine: Engine) -> deque[tuple[int, R
         skips = wanted.get("skip_reading_prefix_cache", False)
         sampling = SamplingParams(wanted["max_tokens"], ignore_eos=True, skip_reading_prefix_cache=skips)
         prompt, priority = checked_token_ids(wanted["prompt"]), wanted.get("priority", 0)
-        request = engine.new_request(request_id, prompt, sampling, wanted.get("salt"), (), priority)
+        request = engine.maker.request(request_id, prompt, sampling, wanted.get("salt"), (), priority)
         request.arrival = checked_int("arrival", wanted.get("arrival", request_id))
         arrivals.append((int(wanted["step"]), request))
     return deque(sorted(arrivals, key=lambda arrival: (arrival[0], arrival[1].request_id)))
@@ -132,8 +132,9 @@ def _group_spec(what: str, group: Any, block_size: int) -> GroupSpec:
         kind = {"full": "full", "swa": "sliding_window", "mamba": "state"}.get(str(group["type"]), group["type"])
         renamed = {"sliding_window": "window"}
         group = {"kind": kind, **{renamed.get(key, key): value for key, value in group.items() if key != "type"}}
-    _check_keys(what, group, {"kind"}, {"block_size", "window", "eagle"})
-    return GroupSpec(group.get("block_size", block_size), group["kind"], group.get("window"))
+    _check_keys(what, group, {"kind"}, {"block_size", "window", "eagle", "checkpoint_alignment"})
+    size, alignment = group.get("block_size", block_size), group.get("checkpoint_alignment")
+    return GroupSpec(size, group["kind"], group.get("window"), alignment)
 
 
 def _rows(name: str, rows: Any) -> Sequence[Any]:

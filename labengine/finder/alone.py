@@ -167,8 +167,8 @@ def _send_answer(sender: Sender, answer: Any, board: Board) -> None:
         sender.send(("answer", board.no_answer(why, "its memory was full" if why == "memory" else text_of(error))))
 
 
-def ending_of(act: Callable[[], object], seconds: float = 60.0) -> str:
-    """Return how an act ends the process that does it, or that it raises or never returns; empty if it comes back.
+def ending_of(act: Callable[[], object]) -> str:
+    """Return how an act ends the process that does it, or that it raises or takes a minute; empty if it comes back.
 
     Tests made by `to_test()` call this. The act is done by a copy of this process. Where there are no copies (not on
     Linux) it is done here.
@@ -181,7 +181,7 @@ def ending_of(act: Callable[[], object], seconds: float = 60.0) -> str:
         with ends_soon():
             act()
 
-    answer = called_alone(call, monotonic() + seconds)
+    answer = called_alone(call, monotonic() + 60.0)
     return answer.reason if isinstance(answer, NoAnswer) else ""
 
 

@@ -16,8 +16,9 @@ from labengine.core.journal import Journal
 from labengine.core.parts import Parts, parts_of
 from labengine.core.proposer import Proposer
 from labengine.core.request import ExtraKeys, Request
-from labengine.engine.engine import Engine, StepReport
+from labengine.engine.engine import Engine
 from labengine.engine.simulated import SimulatedRunner
+from labengine.engine.step_report import StepReport
 from labengine.events import DecisionDiffered
 from labengine.finder.endings import OF_THE_USER, num_copies, refusing_copies, said_of
 from labengine.finder.limits import NUM_STEPS, EndlessOperationError, refuse_alarm, restart_clock

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from IPython.core.error import UsageError
 
-from labengine.engine.engine import StepReport
 from labengine.engine.loaded_model import is_provided
 from labengine.engine.sources import model_path
+from labengine.engine.step_report import StepReport
 from labengine.lab import Lab
 from labengine.session.compare.comparison import Comparison
 from labengine.session.saved.viewed_recording import ViewedRecording

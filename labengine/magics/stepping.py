@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from labengine.core.editions import EDITIONS
-from labengine.engine.engine import StepReport
+from labengine.engine.step_report import StepReport
 from labengine.lab import Lab
 from labengine.magics.arguments import (
     CHECK_MODES,

@@ -17,6 +17,8 @@ from IPython.core.error import UsageError
 _WORD = re.compile(r"""(["'])(?P<quoted>.*?)\1(?=\s|$)|(?P<bare>\S+)""", re.DOTALL)
 
 
+_WIDTH = 110
+"""Characters of a line of an explanation."""
 _MOST_PRINTED = 30
 """Values of an argument that its help prints; more are offered by completion only."""
 
@@ -76,15 +78,15 @@ class LineReader(argparse.ArgumentParser):
             self.error(f"{unknown[0]!r} is one word too many")
         return {name: value for name, value in vars(known).items() if value is not None}
 
-    def explanation(self, width: int = 110) -> str:
+    def explanation(self) -> str:
         """Return the usage, and a line per argument: its help and its values."""
-        lines = wrap(self.call, width, subsequent_indent=" " * 12, break_on_hyphens=False)
+        lines = wrap(self.call, _WIDTH, subsequent_indent=" " * 12, break_on_hyphens=False)
         for name, action in self._actions_by_name.items():
             value = f" {action.metavar}" if name.startswith("-") and action.metavar else ""
             offers = ", ".join(self._offers[name]) if len(self._offers[name]) <= _MOST_PRINTED else ""
             text = " ".join(filter(None, [action.help, f"({offers})" if offers else ""]))
             called = name if name.startswith("-") else str(action.metavar)
-            lines += wrap(f"  {called + value:<34}{text}", width, subsequent_indent=" " * 36, break_on_hyphens=False)
+            lines += wrap(f"  {called + value:<34}{text}", _WIDTH, subsequent_indent=" " * 36, break_on_hyphens=False)
         return "\n".join(lines)
 
     def completions(self, entered: Sequence[str]) -> list[str]:

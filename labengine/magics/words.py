@@ -24,12 +24,12 @@ display: Callable[[object], object] = ipython_display.display
 """IPython's display, which has no types of its own."""
 
 
-def request_lines(lab: Lab, newest: int = 10) -> Iterator[str]:
-    """Yield a line per newest request: name, id, status, tokens, and the text so far."""
+def request_lines(lab: Lab) -> Iterator[str]:
+    """Yield a line for each of the newest ten requests: name, id, status, tokens, and the text so far."""
     requests = list(lab.snapshot().requests.items())
-    if len(requests) > newest:
-        yield f"({counted(len(requests) - newest, 'earlier request')})"
-    for request_id, request in requests[-newest:]:
+    if len(requests) > 10:
+        yield f"({counted(len(requests) - 10, 'earlier request')})"
+    for request_id, request in requests[-10:]:
         output = lab.output(request_id)
         status = request.status if output.finish_reason is None else f"{request.status} ({output.finish_reason})"
         tokens = f"{request.num_prompt_tokens} + {len(output.token_ids)} tokens"

@@ -19,6 +19,7 @@ from traceback import walk_tb
 from typing import Any
 
 from labengine.events import EVENT_KINDS, Event
+from labengine.system.closing import Closing
 
 Listener = Callable[[Any], object]
 
@@ -32,7 +33,7 @@ class HookFailure:
     error: Exception
 
 
-class Subscription:
+class Subscription(Closing):
     """One listener on some kinds of events; `close()` ends it, twice is harmless."""
 
     def __init__(self, hooks: Hooks, listener: Listener, kinds: tuple[type[Event], ...]) -> None:
@@ -43,12 +44,6 @@ class Subscription:
     def close(self) -> None:
         """Stop listening."""
         self._hooks._remove(self)
-
-    def __enter__(self) -> Subscription:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class Hooks(dict[type[Event], tuple[Subscription, ...]]):

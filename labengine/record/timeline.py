@@ -8,10 +8,7 @@ from time import perf_counter
 from typing import TypeVar, cast
 
 from labengine import events as ev
-from labengine.record.fold import Changes as Changes
-from labengine.record.fold import Fold as Fold
-from labengine.record.fold import fold as fold
-from labengine.record.fold import surviving
+from labengine.record.fold import Fold, surviving
 from labengine.record.gap import Gap
 from labengine.system.code_roles import Role, plays
 

@@ -7,18 +7,13 @@ engines upstream do not: what was launched runs to its end, also for a request t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from labengine.config import EngineConfig
 from labengine.core.editions import VLLM
-from labengine.core.external_loads import ExternalLoads
-from labengine.core.journal import Journal
-from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.parts import Parts
 from labengine.core.request import FinishReason, Request, RequestStatus
 from labengine.core.step_plan import ScheduledRequest, StepPlan
 from labengine.core.token_budget import TokenBudgetScheduler
-from labengine.core.waiting_queue import WaitingQueue
-from labengine.record.hooks import Hooks
 
 
 class OneStepAheadScheduler(TokenBudgetScheduler):
@@ -85,16 +80,8 @@ ONE_STEP_AHEAD = Parts(name="vllm, one step ahead", scheduler=OneStepAheadSchedu
 class FencedScheduler(TokenBudgetScheduler):
     """Two steps in flight: a victim that the last step computes keeps its blocks until the next step is scheduled."""
 
-    def __init__(
-        self,
-        config: EngineConfig,
-        manager: KVCacheManager,
-        external: ExternalLoads,
-        waiting: WaitingQueue,
-        hooks: Hooks,
-        journal: Journal,
-    ) -> None:
-        super().__init__(config, manager, external, waiting, hooks, journal)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self.in_flight: frozenset[int] = frozenset()
         """Requests that the last step computes; its output is not processed yet."""
 

@@ -73,7 +73,7 @@ class BeamWithoutBlocks(Scenario):
         title="Fix stale sequence handling during partial preemption",
         state="closed",
         as_of="2026-08-21",
-        seen_in="the assertion, on the main branch at da1db864; no version in which it fails is named",
+        seen_in="with beams the main branch at 2e24cc93; the same assertion without beams 2026.2.1 (model_server 4428)",
         needs=("beam search with continuous batching", "too few blocks, so that a running search is preempted"),
     )
     kind = "preemption"
@@ -85,13 +85,14 @@ class BeamWithoutBlocks(Scenario):
         "goes over it, and an assertion fails. It should be treated as freed."
     )
     conclusion = Conclusion(
-        answer="is not shown",
+        answer="holds in part",
         reason=(
-            "The test of the pull request frees the fork by hand. In the pipeline a beam that is dropped leaves its "
-            "group in the call that reports it, so the loop would not meet it. What may lead there is the loop itself, "
-            "as it reads: it takes a block from each beam in turn, a beam's last one ends its table, and its own test "
-            "for the end subtracts unsigned numbers, so that it is true only where the context ends with a block. "
-            "Nothing of this was run."
+            "That the assertion fails for beams, a user's runs of the pull request's base show (model_server 4428). "
+            "That a fork has left the table before the loop is not shown: the pull request's test frees it by hand, "
+            "and in the pipeline a beam that is dropped leaves its group in the call that reports it. What may lead "
+            "there is the loop itself, as it reads: it takes a block from each beam in turn, a beam's last one ends "
+            "its table, and its own test for the end subtracts unsigned numbers, so that it is true only where the "
+            "context ends with a block. With what the pull request proposes, the same runs hang. Nothing was run here."
         ),
         passages=(
             CodePassage(
@@ -118,6 +119,15 @@ class BeamWithoutBlocks(Scenario):
             ThreadPassage(
                 source="openvinotoolkit/openvino.genai 4332",
                 says="The test forks a sequence, frees the fork, and then frees a part of the group.",
+            ),
+            ThreadPassage(
+                source="openvinotoolkit/model_server 4428",
+                says=(
+                    "A user, in September 2026, ran the base of the pull request, 2e24cc93, and the same with it. Two "
+                    "runs with beams failed at line 760 without it, and with it they stood still at step 8 until they "
+                    "were ended. The issue itself is a server of 2026.2.1 that fails at line 633: the assertion for "
+                    "groups that do not search with beams."
+                ),
             ),
         ),
     )

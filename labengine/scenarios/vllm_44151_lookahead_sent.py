@@ -1,9 +1,9 @@
 """vLLM pull request 44151: a prompt is sent to another engine with the block that is kept for guesses.
 
-A prefill engine computes a prompt and names its blocks; a decode engine reads them. With EAGLE the prefill engine
-keeps slots behind the prompt, in which the drafter writes. If the prompt ends at a block's end they are a block of
-their own: one more than the decode engine has. It takes the last ones, as if it had the first cached already. So each
-block is read into the place of the one before. (Here both are one lab: a tier between them, and a cache that is
+A prefill engine computes a prompt and names its blocks; a decode engine reads them. With EAGLE or MTP the prefill
+engine keeps slots behind the prompt, in which the drafter writes. If the prompt ends at a block's end they are a block
+of their own: one more than the decode engine has. It takes the last ones, as if it had the first cached already. So
+each block is read into the place of the one before. (Here both are one lab: a tier between them, and a cache that is
 forgotten.)
 """
 
@@ -122,11 +122,11 @@ class LookaheadSent(HandedOver, Scenario):
         title="[Bugfix] PD: Don't transfer spec-decode lookahead blocks",
         state="closed",
         as_of="2026-06-01",
-        seen_in="0.23.0 and 0.24.0, as their code reads",
+        seen_in="0.23.0 and 0.24.0, and 0.22.1 with prompts of several chunks, as their code reads",
         mended_in="0.25.0 (KVCacheManager.get_block_ids_for_computed_tokens)",
         needs=(
             "prefill and decode on two engines, with the NIXL connector",
-            "speculative decoding with EAGLE on the prefill engine",
+            "speculative decoding with EAGLE or MTP on the prefill engine",
             "a prompt that ends at a block's end, or less than the guesses before it",
         ),
     )
@@ -165,7 +165,7 @@ class LookaheadSent(HandedOver, Scenario):
                 file="vllm/v1/core/sched/scheduler.py",
                 line=849,
                 text="limit_lookahead_tokens = load_kv_async and self.use_eagle",
-                says="Where EAGLE guesses, a request that loads is given no blocks for guesses.",
+                says="Where EAGLE or MTP guesses, a request that loads is given no blocks for guesses.",
             ),
             CodePassage(
                 version="vllm 0.24.0",

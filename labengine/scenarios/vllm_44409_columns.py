@@ -14,7 +14,7 @@ from labengine.core.request import Request
 from labengine.engine.external.host import HostStore
 from labengine.events import BlocksLoaded, BlockTouched
 from labengine.lab import Lab
-from labengine.record.timeline import Fold
+from labengine.record.fold import Fold
 from labengine.scenarios.counts import events_of
 from labengine.scenarios.experiment import Column, Experiment
 

@@ -107,8 +107,9 @@ class NextToken(Scenario):
     conclusion = Conclusion(
         answer="holds",
         reason=(
-            "In vLLM 0.32.0 each hit loses its last block. SGLang 0.5.2 kept it, and its pull request 10846 measured "
-            "fewer accepted tokens with its cache than without; with keys of two tokens it measured the same in both."
+            "In vLLM 0.32.0 each hit loses its last block, unless an option for experiments keeps it. SGLang 0.5.2 "
+            "kept it, and its pull request 10846 measured fewer accepted tokens with its cache than without; with keys "
+            "of two tokens it measured the same in both."
         ),
         passages=(
             CodePassage(
@@ -117,6 +118,13 @@ class NextToken(Scenario):
                 line=585,
                 text="drop_eagle_block=0 in self.eagle_group_ids",
                 says="A look-up drops the last block of the group that EAGLE uses.",
+            ),
+            CodePassage(
+                version="vllm 0.32.0",
+                file="vllm/config/speculative.py",
+                line=452,
+                text="disable_eagle_block_drop: bool = False",
+                says="An option, off by default, keeps that block: to measure what it does to the accepted guesses.",
             ),
             CodePassage(
                 version="sglang 0.5.2",

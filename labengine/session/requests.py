@@ -9,6 +9,7 @@ from typing import Any
 
 from labengine.config import ConfigError, SamplingParams, as_int, checked_int, checked_text, shown
 from labengine.core.request import ExtraKeys, Request
+from labengine.core.waiting_queue import WaitingQueue
 from labengine.engine.engine import Engine
 from labengine.engine.loaded_model import LoadedModel
 from labengine.session.history.inputs import AbortInput, AddInput, BranchInput, Input, Inputs, ResetInput, pack
@@ -105,8 +106,18 @@ class Requests:
         keys = _checked_keys(extra_keys)
         engine = self._stepper.engine
         placed = checked_images(images, len(ids))
-        request = engine.new_request(engine.num_added, ids, params, cache_salt, keys, priority, placed)
+        request = engine.maker.request(engine.num_added, ids, params, cache_salt, keys, priority, placed)
         return CheckedRequest(request, cache_salt, keys, priority=priority)
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Those of n, beams and priority that the scheduler takes."""
+        scheduler = self._stepper.engine.scheduler
+        refusals: dict[str, Callable[[int], object]] = {"n": scheduler.refuse_forks, "beams": scheduler.refuse_beams}
+        taken = [name for name, refuse in refusals.items() if _is_taken(refuse)]
+        if type(scheduler.waiting).priority is not WaitingQueue.priority:
+            taken.append("priority")
+        return tuple(taken)
 
     def answers(self, first: CheckedRequest, n: int | None) -> list[CheckedRequest]:
         """Return the requests for one prompt, the first included: n answers, whose seeds count up, or all beams.
@@ -129,7 +140,7 @@ class Requests:
             sampling = replace(sampling, seed=sampling.seed + number)
         tokens = list(first.request.token_ids)
         keys = first.cache_salt, first.extra_keys
-        request = engine.new_request(engine.num_added, tokens, sampling, *keys, first.priority, first.request.images)
+        request = engine.maker.request(engine.num_added, tokens, sampling, *keys, first.priority, first.request.images)
         return replace(first, request=request)
 
     def queue_answers(self, first: CheckedRequest, n: int | None) -> int | list[int]:
@@ -141,15 +152,14 @@ class Requests:
 
     def check_branch(self, name: int | str, seed: int | None, token_id: int | None) -> None:
         """Raise what `branch` would raise."""
-        if token_id is not None:
-            self._model.checked_ids([token_id])
+        token_id = self._checked_token(token_id)
         with self._stepper.between_steps():
-            self._stepper.engine.new_branch(self.named(name).request_id, seed, token_id)
+            engine = self._stepper.engine
+            engine.maker.branch(engine.num_added, self.named(name), seed, token_id)
 
     def branch(self, name: int | str, seed: int | None = None, token_id: int | None = None) -> int:
         """Queue another continuation of a request from where it stands; return its id. See Lab.branch."""
-        if token_id is not None:
-            [token_id] = self._model.checked_ids([token_id])
+        token_id = self._checked_token(token_id)
         with self._stepper.between_steps():
             engine, parent = self._stepper.engine, self.named(name)
             branch = engine.requests[engine.branch(parent.request_id, seed, token_id)]
@@ -167,6 +177,12 @@ class Requests:
             self._inputs.note(done)
             return branch.request_id
 
+    def _checked_token(self, token_id: int | None) -> int | None:
+        """Return the token that `branch` is given. ConfigError for one that the model does not know."""
+        if token_id is None:
+            return None
+        return self._model.checked_ids([checked_int("token", token_id, 0, 2**63 - 1)])[0]
+
     def queue(self, requests: Sequence[CheckedRequest], n: int | None = None) -> list[Request]:
         """Queue requests one right after the other, each with its n answers or beams; return the answers, n each, and
         of beams the first.
@@ -180,19 +196,17 @@ class Requests:
     def repeat(self, checked: CheckedRequest) -> int:
         """Queue one request alone, whatever waits beside it; return its id."""
         with self._stepper.between_steps():
-            return self._queue(checked).request_id
+            return self._queue_together([checked])[0].request_id
 
-    def _queue_together(self, requests: Sequence[CheckedRequest]) -> list[Request]:
-        """Queue the requests for one prompt: all but the first wait for its tokens."""
-        first, *others = requests
-        leader = self._queue(first)
-        return [leader, *(self._queue(replace(one, leader_id=leader.request_id)) for one in others)]
-
-    def _queue(self, checked: CheckedRequest) -> Request:
-        engine = self._stepper.engine
-        engine.queue_next(checked.request, checked.leader_id)
-        self._inputs.note(checked.as_input(engine.num_finished_steps))
-        return checked.request
+    def _queue_together(self, answers: Sequence[CheckedRequest]) -> list[Request]:
+        """Queue the requests for one prompt, all or none: all but the first wait for its tokens."""
+        engine, leader_id = self._stepper.engine, answers[0].leader_id
+        requests = [checked.request for checked in answers]
+        engine.queue_next(*requests, leader_id=leader_id)
+        for checked in answers:
+            self._inputs.note(replace(checked, leader_id=leader_id).as_input(engine.num_finished_steps))
+            leader_id = requests[0].request_id if leader_id is None else leader_id
+        return requests
 
     def abort(self, name: int | str) -> bool:
         """End a request. False when it had finished before; KeyError for an unknown one."""
@@ -228,6 +242,15 @@ class Requests:
         if request is None:
             raise KeyError(_unknown(name, request_id, engine))
         return request
+
+
+def _is_taken(refuse: Callable[[int], object]) -> bool:
+    """Return True if the scheduler takes two; an override that raises anything takes none."""
+    try:
+        refuse(2)
+    except Exception:
+        return False
+    return True
 
 
 @lru_cache(maxsize=256)

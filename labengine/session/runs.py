@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from labengine.config import checked_int
-from labengine.engine.engine import Phase, StepReport
 from labengine.engine.interrupts import interrupts_deferred, raise_deferred
+from labengine.engine.step_report import Phase, StepReport
 from labengine.session.background import Background
 from labengine.session.history.breakpoints import Breakpoints
 from labengine.session.stepper import Stepper

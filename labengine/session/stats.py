@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from time import perf_counter
 
-from labengine.engine.engine import StepReport
+from labengine.engine.step_report import StepReport
 from labengine.events import (
     EngineStarted,
     PrefixHit,
@@ -73,18 +73,15 @@ class Drafts:
     of_request: dict[int, tuple[int, int]] = field(default_factory=dict)
     """(judged, accepted) per request."""
 
-    def note(self, report: StepReport) -> None:
-        """Count a step."""
-        self.num_turns += len(report.sampled)
+    def after(self, report: StepReport) -> Drafts:
+        """Return the counts after one more step: these stay, for a step that is rolled back."""
+        of_request = dict(self.of_request) if report.drafted else self.of_request
         for request_id, num_judged in report.drafted.items():
-            num_accepted = report.accepted[request_id]
-            judged, accepted = self.of_request.get(request_id, (0, 0))
-            self.of_request[request_id] = judged + num_judged, accepted + num_accepted
-            self.num_judged, self.num_accepted = self.num_judged + num_judged, self.num_accepted + num_accepted
-
-    def copy(self) -> Drafts:
-        """Return an independent copy."""
-        return replace(self, of_request=dict(self.of_request))
+            judged, accepted = of_request.get(request_id, (0, 0))
+            of_request[request_id] = judged + num_judged, accepted + report.accepted[request_id]
+        num_judged, num_accepted = sum(report.drafted.values()), sum(report.accepted.values())
+        counts = self.num_turns + len(report.sampled), self.num_judged + num_judged, self.num_accepted + num_accepted
+        return Drafts(*counts, of_request)
 
 
 @dataclass(slots=True)
@@ -172,9 +169,8 @@ class StatsListener:
 
     def _step_ended(self, event: StepEnded) -> None:
         report, waits = self._report(), self._waits
-        waits.num_sampled += len(report.sampled) + sum(report.accepted.values())
-        self._drafts = self._drafts.copy() if report.drafted else replace(self._drafts)
-        self._drafts.note(report)
+        waits.num_sampled += sum(map(len, report.sampled.values()))
+        self._drafts = self._drafts.after(report)
         for request_id in report.sampled:
             times = waits.requests.get(request_id)
             if times is not None and times.first_token_at is None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from labengine import events as ev
-from labengine.engine.engine import StepReport
+from labengine.engine.step_report import StepReport
 from labengine.record.wording import counted, request_name
 
 NOTHING_TO_DO = "nothing to do: no request waits or runs; %%prompt or %lab add adds one"
@@ -26,7 +26,7 @@ def report_line(report: StepReport) -> str:
     if not report:
         return NOTHING_TO_DO
     pieces = [_computed(report.scheduled), *_requests("preempted", report.preempted)]
-    pieces += [f"sampled {_per_request(report.sampled)}"] if report.sampled else []
+    pieces += [f"sampled {_sampled(report)}"] if report.sampled else []
     pieces += [f"drafts {_judged(report)}"] if report.drafted else []
     pieces += [*_requests("finished", report.finished), f"peak {counted(report.peak_used_blocks, 'block')}"]
     return f"step {report.step}: {'; '.join(pieces)}"
@@ -57,6 +57,10 @@ def _computed(num_tokens: Mapping[int, int]) -> str:
 
 def _per_request(numbers: Mapping[int, int]) -> str:
     return ", ".join(f"{request_name(request_id)} {number}" for request_id, number in numbers.items())
+
+
+def _sampled(report: StepReport) -> str:
+    return ", ".join(f"{request_name(i)} {' '.join(map(str, tokens))}" for i, tokens in report.sampled.items())
 
 
 def _judged(report: StepReport) -> str:

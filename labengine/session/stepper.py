@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from time import perf_counter
 
-from labengine.engine.engine import Engine, Phase, StepReport
+from labengine.engine.engine import Engine
 from labengine.engine.interrupts import interrupts_deferred
+from labengine.engine.step_report import Phase, StepReport
 from labengine.events import Event
 from labengine.session.fair_lock import FairLock
 

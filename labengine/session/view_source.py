@@ -41,11 +41,14 @@ class CommandedLab(Protocol):
     def pause(self) -> Any: ...
     def reset(self) -> Any: ...
     def goto(self, step: Any, event: int | None = None) -> Any: ...
-    def add(self, prompt: str, *, max_tokens: int) -> int: ...
+    def add(self, prompt: str, **settings: Any) -> Any: ...
 
 
-def _add(lab: CommandedLab, prompt: str, copies: int, max_tokens: int) -> list[int]:
-    return [lab.add(prompt, max_tokens=max_tokens) for _ in range(copies)]
+def add_copies(lab: Any, prompt: str, copies: int, max_tokens: int, n: int, beams: int, priority: int) -> list[Any]:
+    """Add equal requests to a lab or a comparison; return what each `add` returned."""
+    several = {"n": n} if n > 1 else {}
+    asked: dict[str, int] = {"max_tokens": max_tokens, "beams": beams, "priority": priority, **several}
+    return [lab.add(prompt, **asked) for _ in range(copies)]
 
 
 Command = Callable[..., Any]
@@ -57,7 +60,7 @@ COMMANDS: Mapping[str, Command] = {
     "start": lambda lab, **arguments: lab.start(**arguments),
     "pause": lambda lab, **arguments: lab.pause(**arguments),
     "reset": lambda lab, **arguments: lab.reset(**arguments),
-    "add": _add,
+    "add": add_copies,
     "goto": lambda lab, **arguments: lab.goto(**arguments),
     "predict": lambda lab, **arguments: lab.session.predict(**arguments),
     "wish": lambda lab, **arguments: lab.session.wish(**arguments),
@@ -115,6 +118,11 @@ class LabViewSource:
         question = self._session.question
         return None if question is None else question.to_dict()
 
+    @cached_property
+    def request_options(self) -> tuple[str, ...]:
+        """Those of n, beams and priority that the lab takes."""
+        return self._session.requests.options
+
     def token_text(self, token_id: int) -> str:
         """Return one token as readable text."""
         return self._session.token_text(token_id)
@@ -171,6 +179,7 @@ class RecordingViewSource:
     phase: str | None = None
     stopped: str | None = None
     asked: dict[str, Any] | None = None
+    request_options: tuple[str, ...] = ()
 
     def fold(self) -> Fold:
         """Return the state at the moment that pictures show."""

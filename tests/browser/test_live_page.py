@@ -294,6 +294,31 @@ def test_scenario_and_edition_are_selected_in_the_page(browser: Browser, address
         page.get_by_role("button", name="Next").wait_for()
 
 
+@pytest.mark.sweep
+def test_a_form_has_what_the_engines_take_and_the_link_carries_it(browser: Browser, address: str) -> None:
+    with opened(browser, f"{address}?edition=labengine&prompt=a") as page:
+        until_live(page)
+        page.get_by_label("Prompt", exact=True).fill(PROMPT)
+        page.get_by_label("beams", exact=True).fill("3")
+        page.get_by_label("n", exact=True).fill("2")
+        page.get_by_role("button", name="Add", exact=True).click()
+        page.locator(".le-message", has_text="add: beams=3 gives as many texts: leave n out").wait_for()
+        page.get_by_label("n", exact=True).fill("1")
+        page.get_by_role("button", name="Add", exact=True).click()
+        page.wait_for_url("**/?edition=labengine&prompt=a&prompt=Two+**&beams=3")
+        assert not page.get_by_label("priority").is_visible() and unfit_on_a_phone(page) == []
+    with opened(browser, f"{address}?compare=labengine,vllm&policy=priority&prompt=a") as page:
+        until_live(page)
+        form = page.locator("#add-to-both")
+        form.get_by_label("priority").fill("-2")
+        form.get_by_label("n", exact=True).fill("2")
+        assert not form.get_by_label("beams").is_visible()
+        page.get_by_label("Prompt for both").fill(PROMPT)
+        page.get_by_role("button", name="Add to both").click()
+        page.wait_for_url("**&policy=priority&prompt=a&prompt=Two+**&n=2&priority=-2")
+        assert unfit_on_a_phone(page) == []
+
+
 def slide(page: Page, label: str, value: int) -> None:
     """Put a slider to a figure, as a drag does that ends there."""
     page.get_by_label(label).evaluate(

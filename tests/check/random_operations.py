@@ -25,7 +25,7 @@ from labengine.core.parts import Parts
 from labengine.core.proposer import NGram, Proposer
 from labengine.core.request import Image
 from labengine.core.token_budget import TokenBudgetScheduler
-from labengine.engine.engine import Phase
+from labengine.engine.step_report import Phase
 
 Kind = Literal["forks", "drafts", "states", "priorities", "images", "interrupts"]
 """forks: several answers, beams and branches; states: groups of state-space layers, and no tier; interrupts: a step

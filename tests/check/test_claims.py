@@ -16,7 +16,6 @@ from driving import as_parts
 from labengine import events as ev
 from labengine.core.block_pool import BlockPool
 from labengine.core.connector import BlockKV, BlockTransfer, Connector, KVAccess
-from labengine.core.editions import VllmBlockPool
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.parts import Parts
 from labengine.core.prefix_lookup import Hit
@@ -27,6 +26,7 @@ from labengine.events import EvictReason
 from labengine.lab import Lab
 from labengine.record.violation import Violation
 from labengine.scenarios import bug
+from reported import KeepsKeysBesideNull
 
 X, Y, Z = (range(first, first + 4) for first in (100, 200, 300))
 
@@ -44,17 +44,6 @@ def overriding(edition: str, **parts: Any) -> Parts:
 # -- SGLang 38319: a block keeps its key when another request gets it --------------------------------------------------
 
 
-class KeepsKeys(VllmBlockPool):
-    """Takes blocks, and does not evict them."""
-
-    def take(self, num_blocks: int) -> list[int]:
-        block_ids = self.free_queue.take(num_blocks)
-        self._journal.record((self._put_back, block_ids))
-        for block_id in block_ids:
-            self.blocks[block_id].ref_count = 1
-        return block_ids
-
-
 def aborted_prefill(edition: str | Parts) -> Watched:
     """A prompt is aborted after its first chunk, and its block goes to another request."""
     setup = watched(5, edition=edition, budget=4)
@@ -67,7 +56,7 @@ def aborted_prefill(edition: str | Parts) -> Watched:
 
 
 def test_a_key_that_a_block_keeps_is_named_before_a_request_reads_it() -> None:
-    setup = aborted_prefill(overriding("vllm", block_pool=KeepsKeys))
+    setup = aborted_prefill(overriding("vllm", block_pool=KeepsKeysBesideNull))
     [named] = setup.watch.violations
     assert named.rule == "named" and isinstance(event := setup.first_event("named"), ev.BlockAllocated)
     assert named.block_ids == (event.block_id,) and event.request_id == 1

@@ -4,182 +4,24 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from functools import cached_property
 from typing import Any
 
-import numpy as np
 import pytest
 
-from check.watched import FULL, HYBRID, Watched, watched
+from check.watched import FULL, Watched, watched
 from driving import as_parts
 from labengine import events as ev
-from labengine.check.answers import MAX_TEXT, UNKNOWN, differ, plain, said, said_apart
 from labengine.check.production import Production
-from labengine.config import ConfigError, GroupSpec
-from labengine.core.block import Block
 from labengine.core.block_pool import BlockPool
 from labengine.core.editions import EDITIONS, LABENGINE
-from labengine.core.editions import edition as edition_named
 from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.kv_cache_group import GroupHit, KVCacheGroup, NotGrantedError
 from labengine.core.nano_vllm import EarlyHashManager
 from labengine.core.parts import Parts, parts_of
 from labengine.core.prefix_lookup import Hit
-from labengine.core.pure_decisions import PURE_DECISIONS
-from labengine.core.request import Image, Request
+from labengine.core.request import Request
 from labengine.core.scheduler import Scheduler
 from labengine.core.token_budget import TokenBudgetScheduler
-from labengine.core.waiting_queue import PriorityQueue, WaitingQueue
-from labengine.engine.external.host import HostStore
-
-WINDOWED = (
-    "cached_block",
-    "num_skipped_tokens",
-    "max_blocks_held",
-    "is_worth_caching",
-    "caches_every_block",
-    "window",
-    "num_blocks_for_hit",
-    "num_steps_in_flight",
-)
-STATES = (GroupSpec(2), GroupSpec(4, "state"))
-OF_STATES = ("chunk_end", "clipped")
-OF_DRAFTS = ("num_wanted_drafts", "num_affordable_drafts", "num_accepted", "has_blocks_for")
-FIELDS = {
-    "Scheduler": "scheduler",
-    "KVCacheManager": "kv_cache_manager",
-    "KVCacheGroup": "full_attention_group",
-    "BlockPool": "block_pool",
-    "HashChain": "hash_chain",
-    "MergePolicy": "merge_policy",
-    "WaitingQueue": "waiting_queue",
-}
-DECISIONS = [(part, name) for part, names in PURE_DECISIONS.items() for name in names]
-
-
-class Guesses:
-    """Names two tokens."""
-
-    num_drafts = 2
-
-    def propose(self, token_ids: Sequence[int], num_tokens: int) -> tuple[int, ...]:
-        return (token_ids[-1], 5)[:num_tokens]
-
-
-def otherwise(part: Any, arguments: Sequence[Any], answer: Any) -> Any:
-    """Another answer of the same kind."""
-    if isinstance(answer, Request):
-        among = arguments[0] if isinstance(part, WaitingQueue) else (*part.running, *part.waiting)
-        return next(one for one in among if one is not answer)
-    match answer:
-        case bool():
-            return not answer
-        case int():
-            return answer + 1
-        case bytes():
-            return answer + b"!"
-        case Hit():
-            return answer._replace(num_tokens=answer.num_tokens + 1)
-        case Block() | "length" | "stop":
-            return None
-        case None:
-            return "stop"
-        case [[*_], *_] if isinstance(answer, list):
-            return [hit[:-1] for hit in answer]
-        case _ if answer:
-            return [*answer][:-1]
-        case _:
-            return [*arguments[0]] if isinstance(arguments[0], list) else answer
-
-
-def overriding(part: str, name: str) -> Parts:
-    """Parts with one decision that is taken otherwise wherever it can be."""
-    field, edition = place_of(part, name)
-    base: type = getattr(edition, field)
-    original: Any = getattr(base, name)
-
-    def decide(self: Any, *arguments: Any, **named: Any) -> Any:
-        answer = original(self, *arguments, **named)
-        if name == "refuse_what_never_fits":
-            raise ConfigError("no")
-        with suppress(StopIteration):
-            return otherwise(self, arguments, answer)
-        return answer
-
-    decision: Any = decide if callable(original) else not original if isinstance(original, bool) else 7
-    if isinstance(original, cached_property):
-        decision = cached_property(lambda self: original.func(self) + 1)  # type: ignore[attr-defined]
-        decision.__set_name__(base, name)
-    mine = type("Mine", (base,), {name: decision, "__module__": __name__})
-    changed: dict[str, Any] = {field: mine}
-    return Parts(**changed).overriding(edition)
-
-
-def place_of(part: str, name: str) -> tuple[str, Parts]:
-    """The field of Parts whose class takes a decision, and an edition that asks for it."""
-    field = FIELDS[part]
-    if name in WINDOWED:
-        field = "sliding_window_group"
-    elif name == "chunk_end":
-        field = "state_group"
-    return field, edition_named("labengine", "priority") if part == "WaitingQueue" else LABENGINE
-
-
-def everything(parts: Parts, name: str) -> Watched:
-    """A run in which every decision is asked for: hits, merges, loads, preemptions and windows."""
-    settings: dict[str, Any] = {}
-    if name in ("is_worth_caching", "caches_every_block"):
-        settings["retention_interval"] = 0
-    if name in OF_DRAFTS:
-        settings["proposer"] = Guesses()
-    groups, tier = (STATES, None) if name in OF_STATES else (HYBRID, HostStore(64))
-    setup = watched(14, groups, parts, connector=tier, **settings)
-    with suppress(Exception):
-        if name == "keyed":
-            setup.add(*range(1, 11), images=(Image(2, 4, "a picture"),))
-        for _ in range(3):
-            setup.add(*range(1, 11), max_tokens=3)
-            setup.add(*range(1, 11), max_tokens=3)
-            setup.run()
-            setup.add(*range(1, 11), max_tokens=3)
-            setup.run()
-            setup.engine.reset_prefix_cache()
-            setup.add(*range(1, 6))
-            setup.run()
-        for number in range(4):
-            setup.add(*range(100 * number, 100 * number + 9), max_tokens=9, priority=number % 2)
-        setup.run()
-    return setup
-
-
-def differences(setup: Watched) -> list[ev.DecisionDiffered]:
-    return setup.timeline.of_kind(ev.DecisionDiffered)
-
-
-@pytest.mark.parametrize(("part", "name"), DECISIONS)
-def test_each_pure_decision_taken_otherwise_is_recorded_with_its_method(part: str, name: str) -> None:
-    setup = everything(overriding(part, name), name)
-    found = [one for one in differences(setup) if one.method == f"Mine.{name}"]
-    assert found, setup.watch.overrides
-    assert found[0].replaces.endswith(f".{name}") and not found[0].replaces.startswith("Mine")
-    assert found[0].decided != found[0].instead_of
-    assert setup.watch.overrides[f"Mine.{name}"] is True
-    assert not [one for one in setup.watch.violations if one.rule == "watch"]
-
-
-@pytest.mark.parametrize(("part", "name"), DECISIONS)
-def test_each_pure_decision_taken_alike_is_not(part: str, name: str) -> None:
-    """The same method once more: called, and never another decision."""
-    field, edition = place_of(part, name)
-    base: type = getattr(edition, field)
-    found: Any = next(vars(cls)[name] for cls in base.__mro__ if name in vars(cls))
-    mine = type("Mine", (base,), {name: found, "__module__": __name__})
-    changed: dict[str, Any] = {field: mine}
-    setup = everything(Parts(**changed).overriding(edition), name)
-    assert differences(setup) == [] and setup.watch.violations == []
-    assert setup.watch.overrides[f"Mine.{name}"] is False, "it was called"
-
 
 # -- the moment --------------------------------------------------------------------------------------------------------
 
@@ -201,7 +43,7 @@ def crowded(parts: Parts) -> Watched:
 
 def test_another_victim_is_recorded_at_the_moment_of_the_choice() -> None:
     setup = crowded(Parts(scheduler=Oldest).overriding(LABENGINE))
-    [found] = differences(setup)
+    [found] = setup.differences()
     assert found == ev.DecisionDiffered(
         "Oldest.choose_victim", "TokenBudgetScheduler.choose_victim", "request 0", "request 1", found.request_id
     )
@@ -255,7 +97,7 @@ def test_an_admission_that_charges_too_little_is_named_before_it_fails(
     setup = watched(4, FULL, Parts(full_attention_group=group).overriding(EDITIONS["nano-vllm"]))
     with pytest.raises(NotGrantedError):
         play(setup)
-    [found] = differences(setup)
+    [found] = setup.differences()
     assert found.method == f"{group.__name__}.num_blocks_to_admit"
     assert found.replaces == "KVCacheGroup.num_blocks_to_admit"
     assert (found.decided, found.instead_of) == (decided, instead_of)
@@ -304,7 +146,7 @@ def test_a_look_up_that_finds_less_breaks_a_rule_at_its_event(edition: str) -> N
 def test_a_declared_policy_differs_and_breaks_no_rule() -> None:
     setup = three_times(Declared)
     assert setup.watch.violations == []
-    assert [one.method for one in differences(setup)] == ["Shortened.find_hit"], "the first disagreement, once"
+    assert [one.method for one in setup.differences()] == ["Shortened.find_hit"], "the first disagreement, once"
 
 
 def test_an_edition_with_another_cap_is_no_shorter_look_up() -> None:
@@ -317,7 +159,7 @@ def test_an_edition_with_another_cap_is_no_shorter_look_up() -> None:
     for _ in range(2):
         setup.add(*range(1, 9))
         setup.run()
-    assert [one.decided for one in differences(setup)] == ["a hit of 4 tokens in blocks [[0]]"]
+    assert [one.decided for one in setup.differences()] == ["a hit of 4 tokens in blocks [[0]]"]
     assert setup.watch.violations == []
 
 
@@ -344,7 +186,7 @@ def test_what_productions_method_raises_is_its_answer() -> None:
     setup = watched(8, FULL, Parts(scheduler=OwnQueue).overriding(LABENGINE))
     setup.add(1, 2, 3)
     setup.run()
-    [found] = differences(setup)
+    [found] = setup.differences()
     assert (found.decided, found.instead_of) == ("request 0", "an error (LookupError: not from here)")
     assert setup.engine.requests[0].finish_reason == "length" and setup.watch.violations == []
 
@@ -433,39 +275,8 @@ def test_overrides_are_asked_as_often_as_without_the_checks() -> None:
     setup = three_times(Counts)
     [group] = setup.engine.scheduler.manager.groups
     assert isinstance(group, Counts) and group.num_asked == 3
-    found = differences(setup)
+    found = setup.differences()
     assert [one.method for one in found] == ["Counts.cached_run", "Counts.find_hit"], "the innermost comes first"
-
-
-def test_an_answer_that_can_be_looked_at_once_is_left_alone() -> None:
-    once = iter((1, 2))
-    assert plain(once) is UNKNOWN and plain([once]) is UNKNOWN and [*once] == [1, 2]
-    assert not differ(plain((1, 2)), UNKNOWN)
-
-
-@pytest.mark.parametrize(
-    ("expected", "decided", "is_another"),
-    [
-        (range(2, -1, -1), [2, 1, 0], False),
-        (range(3), [2, 1, 0], True),
-        ([[1, 2]], ((1, 2),), False),
-        (True, 1, False),
-        (False, None, False),
-        (True, [], True),
-        (0, None, True),
-        (3, np.int64(3), False),
-    ],
-)
-def test_answers_are_compared_by_what_they_decide(expected: object, decided: object, is_another: bool) -> None:
-    assert differ(plain(expected), plain(decided)) is is_another
-
-
-def test_long_answers_are_said_where_they_differ() -> None:
-    assert said([*range(100)]).startswith("[0, 1, 2") and len(said([*range(100)])) == MAX_TEXT
-    left, right = said_apart([*range(100)], [*range(98), 98, 7])
-    assert left.endswith("98, 99]") and right.endswith("98, 7]") and left.startswith("…")
-    assert said_apart(b"0" * 32, b"0" * 31 + b"1")[1].endswith("31")
-    assert said(b"\xff" * 32) == "ffffffffffff"
 
 
 class HeadFirst(BlockPool):
@@ -480,7 +291,7 @@ def test_a_step_that_fails_right_after_the_decision_contradicts_no_event() -> No
     setup.add(1, 2, 3, 4, 5)
     with pytest.raises(ValueError, match=r"HeadFirst\.reused_first has to return some of the blocks"):
         setup.run()
-    assert [one.method for one in differences(setup)] == ["HeadFirst.reused_first"]
+    assert [one.method for one in setup.differences()] == ["HeadFirst.reused_first"]
     assert setup.watch.violations == []
 
 
@@ -532,12 +343,4 @@ def test_a_new_engine_is_followed_anew() -> None:
     setup.watch.follow(setup.engine)
     setup.add(*range(1, 14))
     setup.run()
-    assert len(differences(setup)) == 2
-
-
-def test_every_pure_decision_is_a_method_or_attribute_of_its_part() -> None:
-    others: dict[str, list[type]] = {"KVCacheGroup": [LABENGINE.sliding_window_group], "WaitingQueue": [PriorityQueue]}
-    for part, names in PURE_DECISIONS.items():
-        field = FIELDS[part]
-        classes = [getattr(parts, field) for parts in EDITIONS.values()] + others.get(part, [])
-        assert all(any(hasattr(cls, name) for cls in classes) for name in names), part
+    assert len(setup.differences()) == 2

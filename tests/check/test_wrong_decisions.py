@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import pytest
 
+from check.mutations import FreesWithoutRepointing
 from labengine import Lab, Parts
 from labengine.core.block_pool import BlockPool
 from labengine.core.free_queue import FreeQueue
@@ -45,13 +46,6 @@ class SaysTheWrongEnd(FreeQueue):
         self.append(block_ids)
 
 
-class NeverMoves(FullAttentionGroup):
-    """Merges without repointing the table."""
-
-    def merge(self, request: Request, index: int, block_id: int, into_block_id: int) -> None:
-        self.release(request, [block_id], [index], "merged")
-
-
 class ForgetsTheLastEntry(FullAttentionGroup):
     """Leaves one entry out of the order of freeing."""
 
@@ -72,7 +66,7 @@ WRONG = {
     "take": Parts(free_queue=HandsOutTwice),
     "remove": Parts(free_queue=KeepsHits),
     "prepend": Parts(free_queue=SaysTheWrongEnd),
-    "merge": Parts(full_attention_group=NeverMoves),
+    "merge": Parts(full_attention_group=FreesWithoutRepointing),
     "freeing_order": Parts(full_attention_group=ForgetsTheLastEntry),
     "touch": Parts(block_pool=TouchesHalf),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from driving import as_parts
+from driving import as_parts, difference
 from labengine.check.watch import Watch
 from labengine.config import EngineConfig, GroupSpec, SamplingParams
 from labengine.core.connector import Connector
@@ -13,7 +13,7 @@ from labengine.core.parts import Parts
 from labengine.core.proposer import Proposer
 from labengine.engine.engine import Engine
 from labengine.engine.simulated import NextToken, SimulatedRunner, default_next_token
-from labengine.events import Event
+from labengine.events import DecisionDiffered, Event
 from labengine.record.hooks import Hooks
 from labengine.record.timeline import Timeline
 
@@ -53,6 +53,15 @@ class Watched:
     def broken_rules(self) -> set[str]:
         """The rules that were found broken so far."""
         return {violation.rule for violation in self.watch.violations}
+
+    def assert_clean(self) -> None:
+        """No rule is broken, and the core is what its events add up to."""
+        assert self.watch.check(self.engine.snapshot()) == []
+        assert difference(self.timeline.state().snapshot(), self.engine.snapshot()) is None
+
+    def differences(self) -> list[DecisionDiffered]:
+        """The decisions that an override took otherwise than production."""
+        return self.timeline.of_kind(DecisionDiffered)
 
     def first_event(self, rule: str) -> Event:
         """The event that the first violation of the rule points at."""

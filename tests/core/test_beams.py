@@ -27,11 +27,6 @@ def texts(setup: Watched, ids: list[int]) -> list[list[int]]:
     return [request.token_ids[request.num_prompt_tokens :] for request in requests]
 
 
-def assert_clean(setup: Watched) -> None:
-    assert setup.watch.check(setup.engine.snapshot()) == []
-    assert difference(setup.timeline.state().snapshot(), setup.engine.snapshot()) is None
-
-
 # -- the rules ---------------------------------------------------------------------------------------------------------
 
 
@@ -72,7 +67,7 @@ def test_the_first_step_computes_the_prompt_once_and_the_beams_share_its_blocks(
     report = setup.engine.step()
     assert report.scheduled == {ids[0]: 6} and [*report.sampled] == ids and len(set(report.sampled.values())) == 3
     assert all(setup.engine.requests[i].block_tables == [[0, 1]] for i in ids)
-    assert_clean(setup)
+    setup.assert_clean()
 
 
 def test_a_beam_that_does_not_go_on_gives_its_references_back_and_shares_anothers_blocks() -> None:
@@ -87,9 +82,9 @@ def test_a_beam_that_does_not_go_on_gives_its_references_back_and_shares_another
     assert isinstance(forked, ev.RequestForked) and forked.from_request_id == replaced.from_request_id
     beam, parent = (setup.engine.requests[i] for i in (replaced.request_id, forked.from_request_id))
     assert beam.block_tables == parent.block_tables and beam.token_ids[:-1] == parent.token_ids[:-1]
-    assert_clean(setup)
+    setup.assert_clean()
     setup.run()
-    assert_clean(setup)
+    setup.assert_clean()
     assert setup.engine.num_used_blocks == 0
 
 
@@ -111,7 +106,7 @@ def test_texts_are_the_same_in_a_small_pool(num_blocks: int, max_num_seqs: int) 
     while setup.engine.step():
         steps += 1
         assert steps < 500, queues(setup.engine)
-        assert_clean(setup)
+        setup.assert_clean()
     assert setup.engine.scheduler.is_idle and setup.timeline.of_kind(ev.RequestPreempted)
     assert texts(setup, ids) == undisturbed()
     assert all(len(text) == 5 for text in texts(setup, others))
@@ -121,7 +116,7 @@ def test_in_window_groups_texts_are_the_same() -> None:
     setup = watched(20, HYBRID)
     ids = setup.search(*PROMPT, beams=4, max_tokens=20)
     setup.run()
-    assert_clean(setup)
+    setup.assert_clean()
     assert texts(setup, ids) == undisturbed(20)
 
 
@@ -145,7 +140,7 @@ def test_every_step_can_be_broken_off_anywhere_and_taken_again() -> None:
                     num_broken += 1
                     assert difference(_known(setup.engine.snapshot()), _known(before)) is None
                     assert queues(setup.engine) == queued
-                assert_clean(setup)
+                setup.assert_clean()
             setup.engine.step()
         assert texts(setup, ids) == undisturbed()
     assert num_broken > 20
@@ -160,7 +155,7 @@ def test_an_abort_of_a_beam_ends_its_search() -> None:
             setup.steps(num_steps)
             assert setup.engine.abort(ids[wanted])
             assert [setup.engine.requests[i].finish_reason for i in ids] == ["abort"] * 3
-            assert_clean(setup)
+            setup.assert_clean()
             setup.run()
             assert setup.engine.requests[other].finish_reason == "length" and setup.engine.num_used_blocks == 0
             assert not setup.engine.scheduler.searches  # type: ignore[attr-defined]

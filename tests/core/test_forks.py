@@ -30,11 +30,6 @@ def tables(engine: Engine) -> dict[int, list[list[int]]]:
     return {i: request.block_tables for i, request in engine.requests.items() if request.has_blocks}
 
 
-def assert_clean(setup: Watched) -> None:
-    assert setup.watch.check(setup.engine.snapshot()) == []
-    assert difference(setup.timeline.state().snapshot(), setup.engine.snapshot()) is None
-
-
 def test_the_prompt_is_computed_once_and_its_blocks_are_shared() -> None:
     setup = watched()
     a, b, c = add(setup, 3)
@@ -43,7 +38,7 @@ def test_the_prompt_is_computed_once_and_its_blocks_are_shared() -> None:
     assert [*report.sampled] == [a, b, c] and len(set(report.sampled.values())) == 3
     assert tables(setup.engine) == {i: [[0, 1]] for i in (a, b, c)}
     assert setup.engine.num_used_blocks == 2 and report.peak_used_blocks == 2
-    assert_clean(setup)
+    setup.assert_clean()
 
 
 def test_who_writes_to_a_shared_tail_copies_it_and_the_last_one_writes_in_place() -> None:
@@ -54,9 +49,9 @@ def test_who_writes_to_a_shared_tail_copies_it_and_the_last_one_writes_in_place(
     copies = setup.timeline.of_kind(ev.BlockCopied)
     assert [(e.block_id, e.into_block_id, e.request_id) for e in copies] == [(1, 2, a), (1, 3, b)]
     assert setup.engine.scheduler.manager.pool.blocks[0].ref_count == 3
-    assert_clean(setup)
+    setup.assert_clean()
     setup.run()
-    assert_clean(setup)
+    setup.assert_clean()
     assert setup.engine.num_used_blocks == 0
     assert setup.timeline.of_kind(ev.BlockEvicted) == [], "a shared block is registered once"
 
@@ -66,7 +61,7 @@ def test_a_tail_that_is_full_is_not_copied() -> None:
     add(setup, 3, *range(8))
     setup.run()
     assert setup.timeline.of_kind(ev.BlockCopied) == []
-    assert_clean(setup)
+    setup.assert_clean()
 
 
 def test_in_a_window_group_the_fork_has_what_its_next_tokens_read() -> None:
@@ -75,11 +70,11 @@ def test_in_a_window_group_the_fork_has_what_its_next_tokens_read() -> None:
     setup.engine.step()
     full, window = tables(setup.engine)[b]
     assert full == tables(setup.engine)[a][0] and window[0] == -1 and window[1:] == tables(setup.engine)[a][1][1:]
-    assert_clean(setup)
+    setup.assert_clean()
     setup.engine.step()
     assert {event.group for event in setup.timeline.of_kind(ev.BlockCopied)} == {0, 1}
     setup.run()
-    assert_clean(setup)
+    setup.assert_clean()
 
 
 def test_a_branch_shares_the_blocks_of_a_request_that_decodes() -> None:
@@ -91,9 +86,9 @@ def test_a_branch_shares_the_blocks_of_a_request_that_decodes() -> None:
     branch = setup.engine.requests[b]
     assert branch.token_ids == [*before[:-1], 77] and branch.num_prompt_tokens == len(PROMPT)
     assert branch.num_computed_tokens == len(before) - 1 and tables(setup.engine)[b] == tables(setup.engine)[a]
-    assert_clean(setup)
+    setup.assert_clean()
     setup.run()
-    assert_clean(setup)
+    setup.assert_clean()
     assert len(branch.token_ids) == len(PROMPT) + 8
     assert setup.engine.requests[a].token_ids[: len(before)] == before
 
@@ -107,9 +102,9 @@ def test_a_branch_of_a_request_that_is_not_computed_waits_for_its_tokens() -> No
     assert queues(setup.engine) == ([], [a], [])
     setup.engine.step()
     assert queues(setup.engine) == ([], [a, b, c], [])
-    assert_clean(setup)
+    setup.assert_clean()
     setup.run()
-    assert_clean(setup)
+    setup.assert_clean()
 
 
 def test_without_a_seat_a_branch_waits_in_the_queue() -> None:
@@ -119,7 +114,7 @@ def test_without_a_seat_a_branch_waits_in_the_queue() -> None:
     b = setup.engine.branch(a, token_id=9)
     assert queues(setup.engine) == ([b], [a], [])
     setup.run()
-    assert_clean(setup)
+    setup.assert_clean()
     assert setup.engine.requests[b].num_tokens == len(PROMPT) + 3
 
 
@@ -131,7 +126,7 @@ def test_a_leader_is_admitted_only_with_a_seat_for_each_sibling() -> None:
     assert queues(setup.engine) == ([a], [alone], [])
     setup.steps(2)
     assert queues(setup.engine) == ([], [a, *others], [])
-    assert_clean(setup)
+    setup.assert_clean()
 
 
 def test_when_the_leader_is_aborted_the_next_sibling_takes_its_place() -> None:
@@ -142,9 +137,9 @@ def test_when_the_leader_is_aborted_the_next_sibling_takes_its_place() -> None:
     setup.engine.abort(a)
     assert queues(setup.engine)[0] == [b, last]
     assert setup.engine.scheduler.siblings.of(setup.engine.requests[b]) == (setup.engine.requests[c],)
-    assert_clean(setup)
+    setup.assert_clean()
     setup.run()
-    assert_clean(setup)
+    setup.assert_clean()
     assert {len(setup.engine.requests[i].token_ids) for i in (b, c)} == {len(PROMPT) + 6}
 
 
@@ -157,7 +152,7 @@ def test_each_of_them_is_aborted_by_itself() -> None:
     assert tables(setup.engine) == {b: [[0, 1]]}
     setup.engine.step()
     assert setup.timeline.of_kind(ev.BlockCopied) == [], "nobody else reads it"
-    assert_clean(setup)
+    setup.assert_clean()
 
 
 def test_one_that_ends_at_its_first_token_leaves_the_prompt_to_its_siblings() -> None:
@@ -178,13 +173,13 @@ def test_a_fork_takes_no_block_so_that_none_can_fail_midway() -> None:
     setup.engine.step()
     b, c = setup.engine.branch(a, token_id=70), setup.engine.branch(a, token_id=71)
     assert tables(setup.engine) == {i: [[0, 1]] for i in (a, b, c)} and setup.engine.snapshot().free_queue == (2,)
-    assert_clean(setup)
+    setup.assert_clean()
     report = setup.engine.step()
     assert report.preempted == (c,), "one of the two copies finds a block"
     assert tables(setup.engine) == {a: [[0, 2]], b: [[0, 1]]}
-    assert_clean(setup)
+    setup.assert_clean()
     setup.run()
-    assert_clean(setup)
+    setup.assert_clean()
     assert {len(request.token_ids) for request in setup.engine.requests.values()} == {9}
 
 
@@ -195,7 +190,7 @@ def test_preempting_goes_over_those_that_hold_blocks() -> None:
     preempted: list[int] = []
     while setup.engine.step():
         preempted += setup.engine.report.preempted
-        assert_clean(setup)
+        setup.assert_clean()
     assert preempted == [b]
     assert {len(setup.engine.requests[i].token_ids) for i in (a, b)} == {14}
 
@@ -210,9 +205,9 @@ def test_the_blocks_of_the_other_outlive_a_preemption(victim: str) -> None:
     with setup.engine._atomic_change():
         scheduler.preempt(requests[a if victim == "parent" else b])
     assert tables(setup.engine) == {b if victim == "parent" else a: [[0, 1]]}
-    assert_clean(setup)
+    setup.assert_clean()
     setup.run()
-    assert_clean(setup)
+    setup.assert_clean()
     assert {len(requests[i].token_ids) for i in (a, b)} == {12}
 
 
@@ -245,11 +240,11 @@ def test_a_copying_step_that_ends_at_any_of_its_events_never_happened(num_blocks
             break_off_step_at(setup.engine, (kind, number), reason)
             assert isinstance(setup.timeline.events()[-1], ev.StepRolledBack), (kind, number)
             assert difference(before, setup.engine.snapshot()) is None, (kind, number)
-            assert_clean(setup)
+            setup.assert_clean()
             setup.engine.step()
             assert difference(after, setup.engine.snapshot()) is None, (kind, number)
             setup.run()
-            assert_clean(setup)
+            setup.assert_clean()
 
 
 def test_a_fork_whose_part_raises_never_happened() -> None:
@@ -266,7 +261,7 @@ def test_a_fork_whose_part_raises_never_happened() -> None:
         setup.engine.branch(a)
     assert difference(before, setup.engine.snapshot()) is None and setup.timeline.end == num_events
     assert setup.engine.num_added == 1
-    assert_clean(setup)
+    setup.assert_clean()
 
 
 def test_a_copied_block_that_was_given_away_is_not_trusted_after_a_rollback() -> None:
@@ -282,9 +277,9 @@ def test_a_copied_block_that_was_given_away_is_not_trusted_after_a_rollback() ->
     seen = [e for e in setup.timeline.events() if type(e).__name__ in names]
     assert [type(e).__name__ for e in seen][:3] == [*names[:3]]
     assert {event.request_id for event in seen[3:]} == {a, b}
-    assert_clean(setup)
+    setup.assert_clean()
     setup.run()
-    assert_clean(setup)
+    setup.assert_clean()
 
 
 def test_what_a_copy_has_overwritten_is_not_trusted_after_a_rollback() -> None:
@@ -300,7 +295,7 @@ def test_what_a_copy_has_overwritten_is_not_trusted_after_a_rollback() -> None:
     phases.close()
     assert setup.engine.snapshot().free_queue == (free,)
     assert not setup.engine.scheduler.manager.pool.blocks[free].keys and setup.engine.reached == "schedule"
-    assert_clean(setup)
+    setup.assert_clean()
 
 
 def test_nothing_is_copied_for_a_request_that_gave_way() -> None:
@@ -312,7 +307,7 @@ def test_nothing_is_copied_for_a_request_that_gave_way() -> None:
         setup.engine.scheduler.preempt(setup.engine.requests[c])
     assert setup.engine.scheduler.manager.copies == []
     assert len(setup.timeline.of_kind(ev.BlockCopied)) == 1 and {a, b}
-    assert_clean(setup)
+    setup.assert_clean()
 
 
 # -- editions and seams ------------------------------------------------------------------------------------------------
@@ -328,7 +323,7 @@ def test_in_vllm_the_answers_are_separate_requests_that_share_full_blocks() -> N
     assert queues(setup.engine)[0] == [d]
     setup.run()
     assert not setup.timeline.of_kind(ev.BlockCopied) and not setup.timeline.of_kind(ev.RequestForked)
-    assert_clean(setup)
+    setup.assert_clean()
 
 
 @pytest.mark.parametrize("edition", ["nano-vllm", "nano-vllm+243", "nano-vllm-2025-07"])
@@ -345,7 +340,7 @@ def test_nano_vllm_has_no_forks(edition: str) -> None:
 @pytest.mark.parametrize(
     ("refused", "why"),
     [
-        (lambda engine: engine.branch(0), "request 0 has finished"),
+        (lambda engine: engine.branch(0), "A has finished"),
         (lambda engine: engine.branch(1, token_id=5), "has sampled no token yet"),
         (lambda engine: engine.branch(2, token_id=7), "token 7 ends a text"),
     ],
@@ -430,9 +425,9 @@ def test_a_fork_by_value_and_one_without_the_tail_are_right_and_cost_more(
     setup.engine.step()
     assert len(setup.timeline.of_kind(ev.BlockCopied)) == num_copies
     assert setup.engine.report.scheduled == ({a: 1, b: 1, c: 1} if num_copies else {a: 1, b: 3, c: 3})
-    assert_clean(setup)
+    setup.assert_clean()
     setup.run()
-    assert_clean(setup)
+    setup.assert_clean()
 
 
 @pytest.mark.parametrize("part", [KVCacheManager, CopyAtFork, NoSharedTail])

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
 import pytest
 
+from check.mutations import GroupAfterGroup, TrustingTier
 from driving import Drive, as_parts
 from fake_tier import FakeTier
 from grounds import HYBRID, TIERED, Ground
 from labengine.config import GroupSpec
 from labengine.core.block import Block
-from labengine.core.connector import BlockTransfer, LocalHit
 from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.kv_cache_group import KVCacheGroup
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.merge_policy import LateMergeComparingPrefixes
 from labengine.core.parts import Parts
-from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.core.step_plan import SlotRun
@@ -32,16 +30,6 @@ class DropsOneTokenEarly(SlidingWindowGroup):
 
     def num_skipped_tokens(self, num_computed_tokens: int) -> int:
         return super().num_skipped_tokens(num_computed_tokens + 1)
-
-
-class Interleaved(KVCacheManager):
-    """Before vLLM PR 44409."""
-
-    def allocate_computed(self, request: Request, hit: Hit, num_external: int) -> None:
-        for group, block_ids in zip(self.groups, hit.block_ids, strict=True):
-            group.add_hit(request, block_ids, hit.num_tokens + num_external)
-            if num_external:
-                group.add_external(request, hit.num_tokens + num_external)
 
 
 class FreesWithoutRepointing(FullAttentionGroup):
@@ -105,15 +93,6 @@ def test_the_right_ones_are_not(ground: Ground) -> None:
     assert num_reads > 5_000
 
 
-class TrustingTier(FakeTier):
-    """It does not look at what became of the local hit."""
-
-    def update_state_after_alloc(
-        self, request: Request, transfers: Sequence[BlockTransfer], hits: Sequence[LocalHit] = ()
-    ) -> Sequence[BlockTransfer]:
-        return transfers
-
-
 def two_phase_drive(seed: int, parts: Parts) -> Drive:
     """A prompt and a long-lived neighbour fill the pool; the prompt goes, and the next hits it: the tier has more."""
     rng = Random(seed)
@@ -139,7 +118,7 @@ def two_phase_drive(seed: int, parts: Parts) -> Drive:
 
 
 def test_groups_that_allocate_one_after_the_other_are_found_out() -> None:
-    parts = Parts(kv_cache_manager=Interleaved).overriding(as_parts("labengine"))
+    parts = Parts(kv_cache_manager=GroupAfterGroup).overriding(as_parts("labengine"))
     assert sum(is_found_out(two_phase_drive(seed, parts)) for seed in range(60)) > 10
 
 

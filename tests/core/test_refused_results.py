@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from labengine import KVCacheManager, Parts, TokenBudgetScheduler
+from labengine.core.hash_chain import HashChain
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.lab import Lab
@@ -65,3 +66,13 @@ def test_an_external_match_that_is_no_number_behind_the_hit_is_refused(answer: o
         "OddMatch.match_external, or the tier that it asks, has to return 0 to 1 tokens for request 1"
     )
     assert said.endswith(f", those behind its hit of 8; it returned {answer!r}")
+
+
+@pytest.mark.parametrize("answer", [17, None, "digest", (1, 2)])
+def test_a_hash_that_is_no_bytes_is_refused(answer: object) -> None:
+    class OddHash(HashChain):
+        def link(self, parent_hash: bytes, token_ids: Sequence[int]) -> Any:
+            return answer
+
+    said = refused(Parts(hash_chain=OddHash))
+    assert said == f"OddHash.link has to return bytes, such as a digest(); it returned {answer!r}"

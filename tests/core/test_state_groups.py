@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from check.watched import Watched, watched
-from driving import TOKEN_BUDGET_EDITIONS, difference, num_null_blocks
+from driving import TOKEN_BUDGET_EDITIONS, num_null_blocks
 from labengine import Lab
 from labengine import events as ev
 from labengine.config import ConfigError, EngineConfig, GroupSpec
@@ -34,11 +34,6 @@ def state(block_size: int) -> GroupSpec:
 
 def engine(edition: str | Parts = "labengine", *groups: GroupSpec, num_blocks: int = 32, **settings: Any) -> Watched:
     return watched(num_blocks, groups or (GroupSpec(4), state(4)), edition, **settings)
-
-
-def assert_clean(setup: Watched) -> None:
-    assert setup.watch.check(setup.engine.snapshot()) == []
-    assert difference(setup.timeline.state().snapshot(), setup.engine.snapshot()) is None
 
 
 def state_table(setup: Watched, request_id: int, group: int = 1) -> list[int]:
@@ -67,13 +62,13 @@ def test_a_chunk_takes_one_block_and_the_state_before_is_freed_two_allocations_l
     for _ in range(4):
         setup.engine.step()
         tables.append(state_table(setup, a))
-        assert_clean(setup)
+        setup.assert_clean()
     assert tables == [[-1, -1, 3], [-1, -1, 3, -1, 6], [-1, -1, -1, -1, 6, 8], [-1, -1, -1, -1, -1, 8]]
     copied = setup.timeline.of_kind(ev.StateCopied)
     assert [event.num_tokens for event in copied] == [12, 20]
     assert [event.reason for event in setup.timeline.of_kind(ev.BlockFreed)] == ["state", "state"]
     setup.run()
-    assert_clean(setup)
+    setup.assert_clean()
     assert setup.engine.num_used_blocks == 0
 
 
@@ -98,7 +93,7 @@ def test_chunks_end_where_a_state_can_be_cached(
     setup.add(*range(num_tokens))
     setup.run()
     assert chunks(setup) == wanted
-    assert_clean(setup)
+    setup.assert_clean()
 
 
 def test_decoding_goes_on_in_place_until_the_entry_ends(edition: str) -> None:
@@ -112,7 +107,7 @@ def test_decoding_goes_on_in_place_until_the_entry_ends(edition: str) -> None:
     assert [event.num_tokens for event in setup.timeline.of_kind(ev.StateCopied)] == [4, 8]
     advanced = [(event.start, event.end) for event in setup.timeline.of_kind(ev.StateAdvanced)]
     assert advanced == [(0, 3), *((n, n + 1) for n in range(3, 9))]
-    assert_clean(setup)
+    setup.assert_clean()
 
 
 def test_a_running_request_that_cannot_reach_a_blocks_end_is_passed_over(edition: str) -> None:
@@ -127,7 +122,7 @@ def test_a_running_request_that_cannot_reach_a_blocks_end_is_passed_over(edition
     waited = [late not in report.scheduled for report in reports]
     assert waited[0] and behind not in reports[0].scheduled
     setup.run()
-    assert_clean(setup)
+    setup.assert_clean()
 
 
 # -- hits --------------------------------------------------------------------------------------------------------------
@@ -142,7 +137,7 @@ def test_a_hit_needs_one_state_and_costs_it_if_it_is_free(edition: str) -> None:
     null_block = setup.engine.scheduler.manager.pool.null_block
     assert hit.num_tokens == 20 and [*hit.block_ids[1][:-1]] == [null_block] * 4
     assert [event.group for event in setup.timeline.of_kind(ev.BlockTouched)].count(1) == 1
-    assert_clean(setup)
+    setup.assert_clean()
 
 
 def test_where_attention_hits_more_than_states_the_next_chunk_leaves_one(edition: str) -> None:
@@ -153,7 +148,7 @@ def test_where_attention_hits_more_than_states_the_next_chunk_leaves_one(edition
         setup.run()
     assert [event.num_tokens for event in setup.timeline.of_kind(ev.SharedPrefixFound)] == [16]
     assert hits(setup) == [0, 12, 16]
-    assert_clean(setup)
+    setup.assert_clean()
 
 
 @pytest.mark.parametrize(("interval", "wanted"), [(None, [4, 8, 12, 16, 20, 24]), (0, [20]), (8, [8, 16, 20, 24])])
@@ -174,7 +169,7 @@ def test_a_prompt_of_one_group_alone(edition: str) -> None:
         setup.add(*PROMPT, max_tokens=3)
         setup.run()
     assert hits(setup) == [0, 20]
-    assert_clean(setup)
+    setup.assert_clean()
 
 
 @pytest.mark.parametrize(("full", "size", "in_vllm"), [(8, 4, 0), (4, 8, 28), (6, 4, 28)])
@@ -188,7 +183,7 @@ def test_hits_end_where_blocks_of_unlike_size_end_together(edition: str, full: i
         setup.add(*range(29), max_tokens=1)
         setup.run()
     assert hits(setup) == [0, in_vllm if edition == "vllm" else 24]
-    assert_clean(setup)
+    setup.assert_clean()
 
 
 def test_vllm_waits_for_a_state_of_the_same_step_and_labengine_computes_it_again() -> None:
@@ -200,7 +195,7 @@ def test_vllm_waits_for_a_state_of_the_same_step_and_labengine_computes_it_again
             setup.add(*prompt, max_tokens=2)
         steps[edition] = [setup.engine.step().scheduled for _ in range(3)]
         setup.run()
-        assert_clean(setup)
+        setup.assert_clean()
     assert steps["vllm"] == [{0: 20}, {0: 2}, {0: 1, 1: 2, 2: 3}]
     assert steps["labengine"][0] == {0: 20, 1: 20, 2: 3}
 
@@ -217,7 +212,7 @@ def test_a_block_for_the_longest_request_is_held_for_life_and_nothing_is_hit(edi
             setup.engine.step()
     assert hits(setup) == [0, 0] and setup.timeline.of_kind(ev.BlockCached) == []
     assert setup.timeline.of_kind(ev.StateCopied) == []
-    assert_clean(setup)
+    setup.assert_clean()
 
 
 # -- room --------------------------------------------------------------------------------------------------------------
@@ -229,7 +224,7 @@ def test_a_request_needs_two_states_at_most() -> None:
     with pytest.raises(ConfigError, match="needs 13 blocks, and the pool has 12"):
         setup.add(*range(41), max_tokens=1)
     setup.run()
-    assert_clean(setup)
+    setup.assert_clean()
 
 
 def test_preempted_requests_take_up_a_cached_state_again(edition: str) -> None:
@@ -239,7 +234,7 @@ def test_preempted_requests_take_up_a_cached_state_again(edition: str) -> None:
     setup.run()
     assert setup.timeline.of_kind(ev.RequestPreempted)
     assert any(num_tokens > 0 for num_tokens in hits(setup))
-    assert_clean(setup)
+    setup.assert_clean()
 
 
 # -- rollbacks ---------------------------------------------------------------------------------------------------------
@@ -258,10 +253,10 @@ def test_a_step_that_is_taken_back_leaves_no_state_behind(edition: str, step: in
     for _ in range(phase):
         next(phases)
     phases.close()
-    assert_clean(broken)
+    broken.assert_clean()
     for setup in (usual, broken):
         setup.run()
-        assert_clean(setup)
+        setup.assert_clean()
     assert [r.token_ids for r in usual.engine.requests.values()] == [
         r.token_ids for r in broken.engine.requests.values()
     ]
@@ -292,12 +287,12 @@ def test_a_fork_shares_the_running_state_until_one_of_the_two_writes() -> None:
     setup.steps(2)
     assert state_table(setup, leader) == state_table(setup, fork)[:4] + state_table(setup, leader)[4:]
     assert state_table(setup, leader)[-1] == state_table(setup, fork)[-1]
-    assert_clean(setup)
+    setup.assert_clean()
     setup.engine.step()
     assert state_table(setup, leader)[-1] != state_table(setup, fork)[-1]
     assert 1 in {event.group for event in setup.timeline.of_kind(ev.BlockCopied)}
     setup.run()
-    assert_clean(setup)
+    setup.assert_clean()
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------

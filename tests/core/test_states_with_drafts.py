@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import pytest
 
 from check.watched import Watched, watched
-from driving import difference
 from labengine import events as ev
 from labengine.config import ConfigError, GroupSpec
 from labengine.core.editions import LABENGINE
@@ -54,11 +53,6 @@ def runs(setup: Watched) -> list[list[tuple[int, int]]]:
     return steps
 
 
-def assert_clean(setup: Watched) -> None:
-    assert setup.watch.check(setup.engine.snapshot()) == []
-    assert difference(setup.timeline.state().snapshot(), setup.engine.snapshot()) is None
-
-
 def test_each_token_of_a_step_leaves_its_state_in_a_block_of_its_own() -> None:
     setup = guessing(9)
     setup.add(*PROMPT, max_tokens=12)
@@ -75,7 +69,7 @@ def test_each_token_of_a_step_leaves_its_state_in_a_block_of_its_own() -> None:
     assert states[1] == (running, 8), "the state at a block's end is in that entry, where it can be hit"
     assert len({block_id for block_id, _ in states}) == 3
     assert set(scratch) <= set(table(setup))
-    assert_clean(setup)
+    setup.assert_clean()
 
 
 @pytest.mark.parametrize("edition", ["labengine", "vllm"])
@@ -87,7 +81,7 @@ def test_a_request_whose_drafts_led_two_blocks_ahead_goes_back_to_one_that_is_th
     setup.add(1, 2, max_tokens=12)
     while setup.engine.step():
         assert setup.watch.violations == []
-    assert_clean(setup)
+    setup.assert_clean()
 
 
 def test_a_request_goes_on_from_the_state_of_the_last_accepted_draft() -> None:
@@ -99,9 +93,9 @@ def test_a_request_goes_on_from_the_state_of_the_last_accepted_draft() -> None:
     setup.engine.step()
     copied = setup.timeline.of_kind(ev.StateCopied)[-1]
     assert (copied.block_id, copied.num_tokens) == accepted
-    assert_clean(setup)
+    setup.assert_clean()
     setup.run()
-    assert_clean(setup)
+    setup.assert_clean()
 
 
 def test_a_state_that_drafts_complete_can_be_hit() -> None:
@@ -112,7 +106,7 @@ def test_a_state_that_drafts_complete_can_be_hit() -> None:
     setup.add(*text, max_tokens=1)
     setup.engine.step()
     assert setup.timeline.of_kind(ev.PrefixHit)[-1].num_tokens == 12
-    assert_clean(setup)
+    setup.assert_clean()
 
 
 class KeepsTheLast(StateGroup):
@@ -148,4 +142,4 @@ def test_a_budget_of_a_block_is_refused_where_vllm_waits_for_ever() -> None:
         setup = watched(32, GROUPS, edition, budget=budget, next_token=token, proposer=proposer)
         setup.add(*PROMPT, max_tokens=6)
         setup.run()
-        assert_clean(setup)
+        setup.assert_clean()

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
+from check.mutations import GroupAfterGroup
 from driving import TOKEN_BUDGET_EDITIONS
 from fake_tier import FakeTier
 from labengine.config import GroupSpec
@@ -31,15 +32,8 @@ GROUPS = {"full + window": [full(4), window(4, 16)], "three groups": [full(4), w
 def interleaved(edition: str) -> Parts:
     """The edition as vLLM was before: each group touches its hits and takes its fresh blocks, then the next."""
 
-    class Interleaved(EDITIONS[edition].kv_cache_manager):  # type: ignore[misc]
-        def allocate_computed(self, request: Request, hit: Hit, num_external: int) -> None:
-            num_computed = hit.num_tokens + num_external
-            for group, block_ids in zip(self.groups, hit.block_ids, strict=True):
-                group.add_hit(request, block_ids, num_computed)
-                if num_external:
-                    group.add_external(request, num_computed)
-
-    return Parts(kv_cache_manager=Interleaved).overriding(EDITIONS[edition])
+    interleaved = type("Interleaved", (GroupAfterGroup, EDITIONS[edition].kv_cache_manager), {})
+    return Parts(kv_cache_manager=interleaved).overriding(EDITIONS[edition])
 
 
 def new_request(groups: list[GroupSpec], parts: Parts) -> tuple[Workbench, Request]:

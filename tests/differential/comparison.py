@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
-from typing import Any
+from typing import Any, TypeVar
 
 from labengine.core.parts import Parts
 from labengine.engine.workload import simulate
@@ -13,6 +13,7 @@ from labengine.record.hooks import Hooks
 from labengine.record.snapshot import Snapshot
 from workloads import Workload
 
+W = TypeVar("W")
 Row = dict[str, Any]
 
 
@@ -53,3 +54,15 @@ def _differences(expected: Sequence[Row], rows: Sequence[Row]) -> Iterator[str]:
         for key in theirs:
             if theirs[key] != ours[key]:
                 yield f"step {number}: {key} is {theirs[key]} upstream, {ours[key]} in labengine"
+
+
+def is_found_out(runs: Iterable[tuple[W, list[Row]]], difference: Callable[[W, list[Row]], str | None]) -> bool:
+    """True if a core that decides otherwise differs from a recorded run, or breaks its own rules there."""
+    for workload, rows in runs:
+        try:
+            found = difference(workload, rows)
+        except Exception:
+            return True
+        if found is not None:
+            return True
+    return False

@@ -259,7 +259,7 @@ DEPARTURES = (
     Departure(
         "other settings and inputs",
         "none of those that `conform` refuses (vllm.md)",
-        "pipeline parallelism, adapter limits, images, checkpoints of states inside a chunk …",
+        "pipeline parallelism, adapter limits, images …",
         _has_foreign_keys,
     ),
 )

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from labengine.record.files.file_access import Limits
-from labengine.record.fold import FINISHED
+from labengine.record.fold_state import FINISHED
 from labengine.vllm.stream.reader import StreamReader
 
 ENOUGH_EVENTS = 1_000_000

@@ -6,7 +6,6 @@ LABENGINE_VLLM_PYTHON=path/to/vllm/bin/python pytest tests/differential/test_con
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,20 +13,11 @@ import pytest
 import labengine
 from differential import vllm_streams
 from differential.departures import refuse_departures
-from differential.vllm_process import VARIABLE, VERSION, VllmProcess, named_interpreter
+from differential.vllm_process import VllmProcess
 
 NUM_WORKLOADS = 30
 NUM_SWEEP_WORKLOADS = 1000
 NUM_BROKEN = 12
-
-
-@pytest.fixture(scope="module")
-def vllm() -> Iterator[VllmProcess]:
-    python = named_interpreter()
-    if python is None:
-        pytest.skip(f"set {VARIABLE} to an interpreter with vLLM {VERSION}; its recorded streams were judged")
-    with VllmProcess(python) as process:
-        yield process
 
 
 def judged(vllm: VllmProcess, seeds: range, folder: Path, broken: str | None = None) -> Counter[str]:

@@ -5,7 +5,7 @@ LABENGINE_VLLM_PYTHON=path/to/vllm/bin/python pytest tests/differential/test_dif
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count, islice
 from typing import Any
 
@@ -17,7 +17,7 @@ from differential.vllm_comparison import first_difference, rows_of_replay, rows_
 from differential.vllm_encounters import met_by_ops, met_by_steps, workloads_meeting
 from differential.vllm_mixed import rows_of_mixed
 from differential.vllm_mixed_encounters import met_by_mixed
-from differential.vllm_process import VARIABLE, VERSION, VllmProcess, named_interpreter
+from differential.vllm_process import VllmProcess
 from differential.vllm_tier import DEPARTING, rows_with_tier, tier_workloads
 from vllm_priority_workloads import priority_workload
 from vllm_scheduler_workloads import scheduler_workload, unread_workload
@@ -30,15 +30,6 @@ NUM_TIER_WORKLOADS = 2000
 NUM_STATE_WORKLOADS = 500
 NUM_AHEAD_WORKLOADS = 1500
 NUM_MIXED_WORKLOADS = 2000
-
-
-@pytest.fixture(scope="module")
-def vllm() -> Iterator[VllmProcess]:
-    python = named_interpreter()
-    if python is None:
-        pytest.skip(f"set {VARIABLE} to an interpreter with vLLM {VERSION}; its recorded outputs were compared")
-    with VllmProcess(python) as process:
-        yield process
 
 
 @pytest.mark.timeout(1800)

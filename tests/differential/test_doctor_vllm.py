@@ -6,27 +6,17 @@ LABENGINE_VLLM_PYTHON=path/to/vllm/bin/python pytest tests/differential/test_doc
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import labengine
 from differential import vllm_streams
-from differential.vllm_process import VARIABLE, VERSION, VllmProcess, named_interpreter
+from differential.vllm_process import VllmProcess
 from labengine.events import PrefixHit
 
 NUM_WORKLOADS = 30
 NUM_SWEEP_WORKLOADS = 1000
-
-
-@pytest.fixture(scope="module")
-def vllm() -> Iterator[VllmProcess]:
-    python = named_interpreter()
-    if python is None:
-        pytest.skip(f"set {VARIABLE} to an interpreter with vLLM {VERSION}; its recorded streams were examined")
-    with VllmProcess(python) as process:
-        yield process
 
 
 def examined(vllm: VllmProcess, seeds: range, folder: Path) -> Counter[str]:

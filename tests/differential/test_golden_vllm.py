@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any
 
 import pytest
 
+from check.mutations import GroupAfterGroup
 from differential import vllm_golden as golden
-from differential.vllm_comparison import first_difference, rows_of_replay, rows_of_simulate
+from differential.comparison import is_found_out
+from differential.vllm_comparison import assert_equal_rows, first_difference, rows_of_replay, rows_of_simulate
 from differential.vllm_encounters import (
     HYBRID_OP_ENCOUNTERS,
     OP_ENCOUNTERS,
@@ -20,7 +21,6 @@ from differential.vllm_encounters import (
     met_by_steps,
     workloads_meeting,
 )
-from differential.vllm_process import VERSION
 from labengine.core.block import Block
 from labengine.core.editions import VLLM, VllmBlockPool, VllmKVCacheManager, VllmPriorityQueue, edition
 from labengine.core.full_attention import FullAttentionGroup
@@ -50,48 +50,32 @@ STEP_WORKLOADS = {"scheduler": scheduler_workload, "priority": priority_workload
 BASES = dict.fromkeys(RUNS, VLLM) | {"priority": edition("vllm", "priority")}
 
 
-@cache
-def recorded(name: str) -> list[tuple[golden.Row, list[golden.Row]]]:
-    return list(golden.read(name))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def recordings_are_dropped() -> Iterator[None]:
-    """No test after these keeps what was read."""
-    yield
-    recorded.cache_clear()
-
-
 def played(name: str) -> Sequence[tuple[golden.Row, list[golden.Row]]]:
     """Return the recorded workloads that are played at every change; in proportion they meet as much as all."""
-    return one_in(3, recorded(name))
+    return one_in(3, golden.recorded(name))
 
 
 @pytest.mark.parametrize("name", golden.NAMES)
 def test_header_names_version_and_command(name: str) -> None:
-    header = golden.read_header(name)
-    assert header["version"].startswith(VERSION + ".")
-    assert header["command"].endswith("python tests/record_vllm_golden.py")
+    golden.assert_header(name)
 
 
 @pytest.mark.parametrize("name", golden.NAMES)
 def test_every_row_of_the_recorded_workloads_is_equal(name: str) -> None:
-    assert len(recorded(name)) == 200
-    for number, (workload, rows) in enumerate(played(name)):
-        difference = first_difference(rows, RUNS[name](workload, "vllm"))
-        assert difference is None, f"recorded workload {number}: {difference}\n{workload}"
+    assert len(golden.recorded(name)) == 200
+    assert_equal_rows(played(name), lambda workload: RUNS[name](workload, "vllm"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_generator_still_makes_the_ops_that_were_recorded(kind: str) -> None:
-    assert [workload for workload, _ in recorded(f"ops-{kind}")] == [op_workload(seed, kind) for seed in range(200)]
+    assert golden.workloads(f"ops-{kind}") == [op_workload(seed, kind) for seed in range(200)]
 
 
 @pytest.mark.parametrize("name", STEP_WORKLOADS)
 def test_the_generator_still_makes_the_scheduler_workloads_that_were_recorded(name: str) -> None:
     """Those that preempt, in the order of their seeds."""
     made = map(STEP_WORKLOADS[name], range(400))
-    for workload, rows in recorded(name):
+    for workload, rows in golden.recorded(name):
         assert workload in made
         assert any(row["preempted"] for row in rows)
 
@@ -99,7 +83,7 @@ def test_the_generator_still_makes_the_scheduler_workloads_that_were_recorded(na
 @pytest.mark.parametrize(("name", "wanted"), [("ops-full", OP_ENCOUNTERS), ("ops-hybrid", HYBRID_OP_ENCOUNTERS)])
 def test_the_ops_cover_what_they_are_for(name: str, wanted: tuple[str, ...]) -> None:
     """Each encounter in a tenth of them, and the two-phase window, where one group has one, in two fifths."""
-    for runs in (recorded(name), played(name)):
+    for runs in (golden.recorded(name), played(name)):
         met = workloads_meeting(met_by_ops(*run) for run in runs)
         assert not {encounter: met[encounter] for encounter in wanted if met[encounter] < len(runs) // 10}
         assert met["two-phase window"] >= (len(runs) * 2 // 5 if name == "ops-hybrid" else 0)
@@ -108,21 +92,14 @@ def test_the_ops_cover_what_they_are_for(name: str, wanted: tuple[str, ...]) -> 
 @pytest.mark.parametrize("name", STEP_WORKLOADS)
 def test_the_scheduler_workloads_cover_what_they_are_for(name: str) -> None:
     """Each encounter in a twentieth of them, and a preemption in all."""
-    for runs in (recorded(name), played(name)):
+    for runs in (golden.recorded(name), played(name)):
         met = workloads_meeting(met_by_steps(*run) for run in runs)
         assert not {encounter: met[encounter] for encounter in STEP_ENCOUNTERS if met[encounter] < len(runs) // 20}
         assert met["preemption"] == len(runs)
 
 
-class OneGroupAfterTheOther(VllmKVCacheManager):
+class OneGroupAfterTheOther(GroupAfterGroup, VllmKVCacheManager):
     """vLLM before pull request 44409."""
-
-    def allocate_computed(self, request: Request, hit: Hit, num_external: int) -> None:
-        num_computed = hit.num_tokens + num_external
-        for group, block_ids in zip(self.groups, hit.block_ids, strict=True):
-            group.add_hit(request, block_ids, num_computed)
-            if num_external:
-                group.add_external(request, num_computed)
 
 
 def test_the_two_phase_window_is_where_the_old_order_puts_a_block_into_two_tables() -> None:
@@ -248,20 +225,15 @@ MUTANTS = {
 @pytest.mark.parametrize(("mutant", "name"), [(mutant, name) for mutant in MUTANTS for name in MUTANTS[mutant][1]])
 def test_a_core_that_decides_otherwise_is_found_out(mutant: str, name: str) -> None:
     parts = MUTANTS[mutant][0].overriding(BASES[name])
-    assert any(_is_found_out(name, parts, *run) for run in recorded(name))
-
-
-def _is_found_out(name: str, parts: Parts, workload: golden.Row, rows: list[golden.Row]) -> bool:
-    try:
-        return first_difference(rows, RUNS[name](workload, parts)) is not None
-    except Exception:
-        return True  # a mutant may also break the core's own rules
+    assert is_found_out(
+        golden.recorded(name), lambda workload, rows: first_difference(rows, RUNS[name](workload, parts))
+    )
 
 
 @pytest.mark.parametrize("name", golden.NAMES)
 def test_any_change_of_a_row_is_a_difference(name: str) -> None:
     """The comparison itself: every number, word and order of every recorded row counts."""
-    for _, rows in islice(recorded(name), 3):
+    for _, rows in islice(golden.recorded(name), 3):
         for number, row in enumerate(rows):
             assert all(first_difference([row], [other]) for other in _changes(row)), (number, row)
         assert first_difference(rows, rows[:-1]) == f"vLLM has {len(rows)} rows, labengine {len(rows) - 1}"

@@ -1,72 +1,60 @@
 """What vLLM 0.32's schedulers held after every step, recorded, is what editions vllm and vllm-async hold.
 
-Answers to one prompt, drafts, priorities, aborts, an external tier and steps in flight, each alone and all mixed.
+Answers to one prompt, drafts, priorities, states inside a chunk, aborts, an external tier and steps in flight, each
+alone and all mixed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import cache
+from collections.abc import Sequence
 
 import pytest
 
 from differential import vllm_golden as golden
-from differential.vllm_comparison import first_difference
+from differential.comparison import is_found_out
+from differential.vllm_comparison import assert_equal_rows, first_difference
 from differential.vllm_encounters import workloads_meeting
 from differential.vllm_mixed import parts_of, rows_of_mixed
 from differential.vllm_mixed_encounters import ENCOUNTERS, met_by_mixed
-from differential.vllm_process import VERSION
 from labengine.core.async_token_budget import AsyncTokenBudgetScheduler
+from labengine.core.block import Key
 from labengine.core.editions import VLLM, VLLM_ASYNC, VllmKVCacheManager
 from labengine.core.kv_cache_group import KVCacheGroup
 from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.core.sliding_window import SlidingWindowGroup
+from labengine.core.state_group import StateGroup
 from labengine.core.step_plan import StepPlan
+from labengine.core.vllm_checkpoints import Checkpoint
 from labengine.core.vllm_partial_hits import PromptTailGroup
 from labengine.core.vllm_scheduler import VllmScheduler
+from labengine.core.vllm_states import VllmStateGroup
 from seeds import one_in
 from vllm_mixed_workloads import mixed_workload
 
 NUM_WORKLOADS = 200
 
 
-@cache
-def recorded(name: str) -> list[tuple[golden.Row, list[golden.Row]]]:
-    return list(golden.read(name))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def recordings_are_dropped() -> Iterator[None]:
-    """No test after these keeps what was read."""
-    yield
-    recorded.cache_clear()
-
-
 def played(name: str) -> Sequence[tuple[golden.Row, list[golden.Row]]]:
     """Return the recorded workloads that are played at every change."""
-    return one_in(4, recorded(name))
+    return one_in(4, golden.recorded(name))
 
 
 @pytest.mark.parametrize("name", golden.MIXED_NAMES)
 def test_every_row_of_the_recorded_workloads_is_equal(name: str) -> None:
-    header = golden.read_header(name)
-    assert header["version"].startswith(VERSION + ".")
-    assert header["command"].endswith("python tests/record_vllm_golden.py")
-    for number, (workload, rows) in enumerate(played(name)):
-        difference = first_difference(rows, rows_of_mixed(workload))
-        assert difference is None, f"recorded workload {number}: {difference}\n{workload}"
+    golden.assert_header(name)
+    assert_equal_rows(played(name), rows_of_mixed)
 
 
 @pytest.mark.parametrize("name", golden.MIXED_NAMES)
 def test_the_generator_still_makes_the_workloads_that_were_recorded(name: str) -> None:
-    assert [workload for workload, _ in recorded(name)] == [mixed_workload(seed, name) for seed in range(NUM_WORKLOADS)]
+    assert golden.workloads(name) == [mixed_workload(seed, name) for seed in range(NUM_WORKLOADS)]
 
 
 @pytest.mark.parametrize("name", golden.MIXED_NAMES)
 def test_the_workloads_cover_what_they_are_for(name: str) -> None:
     """Each in a fortieth of all, and at least once among those that are played at every change."""
-    for runs, share in ((recorded(name), 40), (played(name), len(played(name)))):
+    for runs, share in ((golden.recorded(name), 40), (played(name), len(played(name)))):
         met = workloads_meeting(met_by_mixed(*run) for run in runs)
         assert not {one: met[one] for one in ENCOUNTERS[name] if met[one] < len(runs) // share}
 
@@ -128,7 +116,46 @@ class JoinsAsTheYoungest(VllmScheduler):
         self.add(request)
 
 
+class CutsWhereHitsEnd(VllmStateGroup):
+    def leaves_checkpoint(self, request: Request, start: int, end: int) -> bool:
+        return False
+
+
+class KeepsNoInterval(VllmStateGroup):
+    """Takes a block for a state inside every chunk, whatever the retention."""
+
+    def count_chunk(self, request: Request, start: int, end: int) -> Checkpoint | None:
+        position = self.last_hit_end(end, self.hit_unit)
+        super().count_chunk(request, start, end)
+        if self.is_reachable(start, end, position, self.spec.checkpoint_alignment):
+            self._counted = Checkpoint(position, self._num_blocks(end) - 2)
+        return self._counted
+
+
+class RegistersByEntry(VllmStateGroup):
+    """Finds a state inside a chunk under the key of its table entry."""
+
+    def register_checkpoint(self, request: Request, checkpoint: Checkpoint) -> Key | None:
+        end = (checkpoint.entry + 1) * self.block_size
+        return super().register_checkpoint(request, checkpoint._replace(num_tokens=end))
+
+
+class CountsNoCheckpoint(VllmStateGroup):
+    def num_own_blocks(self, num_hit: int, num_blocks: int) -> int:
+        return StateGroup.num_own_blocks(self, num_hit, num_blocks)
+
+
+class ForgetsTheAlignment(VllmStateGroup):
+    def is_reachable(self, start: int, end: int, position: int, alignment: int | None) -> bool:
+        return super().is_reachable(start, end, position, alignment and 1)
+
+
 SYNC = {
+    "cuts where hits end": (Parts(state_group=CutsWhereHitsEnd), "checkpoints"),
+    "keeps no interval": (Parts(state_group=KeepsNoInterval), "checkpoints"),
+    "registers by the entry": (Parts(state_group=RegistersByEntry), "checkpoints"),
+    "counts no checkpoint": (Parts(state_group=CountsNoCheckpoint), "checkpoints"),
+    "forgets the alignment": (Parts(state_group=ForgetsTheAlignment), "checkpoints"),
     "pads nothing": (Parts(scheduler=PadsNothing), "speculation"),
     "ends chunks anywhere": (Parts(scheduler=EndsChunksAnywhere), "speculation"),
     "drops in every group": (Parts(full_attention_group=DropsInEveryGroup), "speculation"),
@@ -148,12 +175,9 @@ def test_a_core_that_decides_otherwise_is_found_out(mutant: str) -> None:
     is_async = mutant in ASYNC
     parts, name = (ASYNC if is_async else SYNC)[mutant]
     edition = VLLM_ASYNC if is_async else VLLM
-    runs = [run for run in recorded(name) if bool(run[0].get("async")) is is_async]
-    assert any(_is_found_out(parts.overriding(parts_of(workload, edition)), workload, rows) for workload, rows in runs)
+    runs = [run for run in golden.recorded(name) if bool(run[0].get("async")) is is_async]
 
+    def difference(workload: golden.Row, rows: list[golden.Row]) -> str | None:
+        return first_difference(rows, rows_of_mixed(workload, parts.overriding(parts_of(workload, edition))))
 
-def _is_found_out(parts: Parts, workload: golden.Row, rows: list[golden.Row]) -> bool:
-    try:
-        return first_difference(rows, rows_of_mixed(workload, parts)) is not None
-    except Exception:
-        return True  # a mutant may also break the core's own rules
+    assert is_found_out(runs, difference)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cache
 from itertools import islice
 
 import pytest
 
 from differential import vllm_golden as golden
-from differential.vllm_comparison import first_difference
-from differential.vllm_process import VERSION
+from differential.comparison import is_found_out
+from differential.vllm_comparison import assert_equal_rows, first_difference
 from differential.vllm_tier import EDITION, AsksAgain, SpecifiedTier, rows_with_tier, tier_workloads
 from labengine.core.parts import Parts
 from labengine.core.request import Request
@@ -19,34 +17,20 @@ from labengine.core.scheduler import NOT_ADMITTED, Admission
 NUM_WORKLOADS = 200
 
 
-@cache
-def recorded() -> list[tuple[golden.Row, list[golden.Row]]]:
-    return list(golden.read("tier"))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def recording_is_dropped() -> Iterator[None]:
-    """No test after these keeps what was read."""
-    yield
-    recorded.cache_clear()
-
-
 def test_every_row_of_the_recorded_workloads_is_equal() -> None:
-    assert golden.read_header("tier")["version"].startswith(VERSION + ".")
-    assert len(recorded()) == NUM_WORKLOADS
-    for number, (workload, rows) in enumerate(recorded()):
-        difference = first_difference(rows, rows_with_tier(workload))
-        assert difference is None, f"recorded workload {number}: {difference}\n{workload}"
+    golden.assert_header("tier")
+    assert len(golden.recorded("tier")) == NUM_WORKLOADS
+    assert_equal_rows(golden.recorded("tier"), rows_with_tier)
 
 
 def test_the_generator_still_makes_the_workloads_that_were_recorded() -> None:
-    assert [workload for workload, _ in recorded()] == list(islice(tier_workloads(), NUM_WORKLOADS))
+    assert golden.workloads("tier") == list(islice(tier_workloads(), NUM_WORKLOADS))
 
 
 def test_the_workloads_cover_what_they_are_for() -> None:
     """Loads at once and late, local hits before them, requests to be asked again, preemption, and steps of waiting."""
     met: dict[str, int] = {}
-    for workload, rows in recorded():
+    for workload, rows in golden.recorded("tier"):
         for name, is_met in _met(workload, rows).items():
             met[name] = met.get(name, 0) + is_met
     assert min(met.values()) >= 20, met
@@ -86,12 +70,6 @@ class LandedLoadsLast(AsksAgain):
 @pytest.mark.parametrize("scheduler", [StopsAtASkippedRequest, LandedLoadsLast])
 def test_a_scheduler_that_decides_otherwise_is_found_out(scheduler: type[AsksAgain]) -> None:
     parts = Parts(scheduler=scheduler).overriding(EDITION)
-    assert any(_differs(workload, rows, parts) for workload, rows in recorded())
-
-
-def _differs(workload: golden.Row, rows: list[golden.Row], parts: Parts) -> bool:
-
-    try:
-        return first_difference(rows, rows_with_tier(workload, parts)) is not None
-    except RuntimeError:
-        return True
+    assert is_found_out(
+        golden.recorded("tier"), lambda workload, rows: first_difference(rows, rows_with_tier(workload, parts))
+    )

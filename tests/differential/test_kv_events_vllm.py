@@ -5,23 +5,13 @@ LABENGINE_VLLM_PYTHON=path/to/vllm/bin/python pytest tests/differential/test_kv_
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from differential import kv_events
-from differential.vllm_process import VARIABLE, VERSION, VllmProcess, named_interpreter
+from differential.vllm_process import VllmProcess
 from labengine.vllm.cache_events.holdings import Presence
-
-
-@pytest.fixture(scope="module")
-def vllm() -> Iterator[VllmProcess]:
-    python = named_interpreter()
-    if python is None:
-        pytest.skip(f"set {VARIABLE} to an interpreter with vLLM {VERSION}; its recorded KV events were read")
-    with VllmProcess(python) as process:
-        yield process
 
 
 @pytest.mark.sweep

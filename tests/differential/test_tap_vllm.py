@@ -7,31 +7,21 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import islice
 
 import pytest
 
 from differential import vllm_streams
 from differential.tapped import TappedRun
-from differential.vllm_process import VARIABLE, VERSION, VllmProcess, named_interpreter
+from differential.vllm_process import VERSION, VllmProcess
 from labengine import events as ev
 from labengine.vllm.conformance.checks import violations_of
 from labengine_vllm.engine import KNOWN_VERSIONS
 
 NUM_WORKLOADS = 30
 NUM_SWEEP_WORKLOADS = 1000
-
-
-@pytest.fixture(scope="module")
-def vllm() -> Iterator[VllmProcess]:
-    python = named_interpreter()
-    if python is None:
-        pytest.skip(f"set {VARIABLE} to an interpreter with vLLM {VERSION}; its recorded streams were read")
-    with VllmProcess(python, KNOWN_VERSIONS) as process:
-        yield process
-
-
+VERSIONS = KNOWN_VERSIONS
 OF_CONNECTORS = (
     "ExternalHit",
     "BlocksLoaded",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -122,3 +122,10 @@ def _unequal(wanted: Any, got: Any, path: str = "") -> Iterator[tuple[str, Any, 
         return
     for key in [*wanted, *(key for key in got if key not in wanted)]:
         yield from _unequal(wanted.get(key, "absent"), got.get(key, "absent"), f"{path}.{key}" if path else key)
+
+
+def assert_equal_rows(runs: Iterable[tuple[Row, list[Row]]], rows_of: Callable[[Row], list[Row]]) -> None:
+    """labengine holds on each workload what was recorded of vLLM."""
+    for number, (workload, rows) in enumerate(runs):
+        difference = first_difference(rows, rows_of(workload))
+        assert difference is None, f"recorded workload {number}: {difference}\n{workload}"

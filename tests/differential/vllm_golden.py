@@ -12,11 +12,13 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from differential.vllm_labels import group_label, prefix_labels
 from differential.vllm_patch import patch, patched
+from differential.vllm_process import VERSION
 from vllm_scheduler_workloads import next_token
 
 FOLDER = Path(__file__).resolve().parent.parent / "golden"
@@ -25,7 +27,7 @@ NAMES = ("ops-full", "ops-hybrid", "scheduler", "priority", "unread")
 """Kinds with one thing at a time; "tier" has an external tier, "states" has state groups, and MIXED_NAMES have drafts
 and steps in flight: they have tests of their own."""
 
-MIXED_NAMES = ("forks", "speculation", "mixed")
+MIXED_NAMES = ("forks", "speculation", "checkpoints", "mixed")
 """Kinds of vllm_mixed_workloads that are recorded."""
 
 Row = dict[str, Any]
@@ -56,6 +58,24 @@ def read(name: str) -> Iterator[tuple[Row, list[Row]]]:
     for line in lines:
         run = json.loads(line)
         yield run["workload"], _decoded(run["workload"], run["rows"])
+
+
+@cache
+def recorded(name: str) -> list[tuple[Row, list[Row]]]:
+    """All that read() gives; kept until conftest.py drops it."""
+    return list(read(name))
+
+
+def workloads(name: str) -> list[Row]:
+    """The recorded workloads alone."""
+    return [workload for workload, _ in recorded(name)]
+
+
+def assert_header(name: str) -> None:
+    """The recording says from which vLLM and by which command it is."""
+    header = read_header(name)
+    assert header["version"].startswith(VERSION + ".")
+    assert header["command"].endswith("python tests/record_vllm_golden.py")
 
 
 def _encoded(workload: Row, rows: list[Row]) -> list[Any]:

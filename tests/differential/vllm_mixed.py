@@ -197,7 +197,7 @@ class SyncRun(MixedRun):
         wanted = self.workload["requests"][number]
         sampling = self.sampling(number)
         priority = wanted.get("priority", 0)
-        request = self.engine.new_request(number, list(wanted["prompt"]), sampling, wanted.get("salt"), (), priority)
+        request = self.engine.maker.request(number, list(wanted["prompt"]), sampling, wanted.get("salt"), (), priority)
         request.arrival = wanted.get("arrival", number)
         self.engine.queue(request, wanted.get("leader"))
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from differential.vllm_labels import group_label, prefix_label
+
 Row = Mapping[str, Any]
 
 ALWAYS = ("preemption", "hit", "step in flight")
@@ -17,6 +19,7 @@ ENCOUNTERS: dict[str, tuple[str, ...]] = {
     "forks": (*ALWAYS, "answers to one prompt", "answer that hits its leader's prompt"),
     "speculation": (*ALWAYS, *WITH_DRAFTS, "output of a preempted request"),
     "priority": (*ALWAYS, "overtaken", "victim that does not run last"),
+    "checkpoints": (*ALWAYS, "state inside a chunk", "hit that ends at one", "drafts", "overtaken", "abort"),
     "mixed": (
         *(*ALWAYS, *WITH_DRAFTS, "answers to one prompt", "overtaken"),
         *("abort", "abort of a step in flight", "external tokens", "external tokens and drafts"),
@@ -40,7 +43,39 @@ def met_by_mixed(workload: Row, rows: Sequence[Row]) -> set[str]:
     empty: Row = {"requests": {}, "running": []}
     for before, row in pairwise([empty, *rows]):
         met |= _met_by_row(workload, before, row)
+    if any("checkpoint_alignment" in group for group in workload["groups"]):
+        met |= _met_inside_chunks(workload, rows)
     return met
+
+
+def _met_inside_chunks(workload: Row, rows: Sequence[Row]) -> set[str]:
+    """Return whether a chunk left a state inside it that was cached, and whether a request hit one."""
+    found: set[str] = set()
+    labels: set[str] = set()
+    groups = [index for index, group in enumerate(workload["groups"]) if "checkpoint_alignment" in group]
+    empty: Row = {"requests": {}, "cached": {}}
+    for before, row in pairwise([empty, *rows]):
+        found |= {"hit that ends at one" for one in row["hits"] if labels.intersection(_labels_of_hit(workload, *one))}
+        label_of = {block_id: label for label, ids in row["cached"].items() for block_id in ids}
+        for number, num_tokens, _ in row["scheduled"]:
+            state, old = row["requests"][str(number)], before["requests"].get(str(number))
+            for index in groups:
+                size = workload["groups"][index]["block_size"]
+                entry = -(-state[2] // size) - 2
+                table = state[3][index] if state[3] else []
+                known = old[3][index] if old and old[3] else []
+                is_new = num_tokens > 1 and 0 <= entry < len(table) and table[entry] and table[entry] not in known
+                if is_new and label_of.get(table[entry], "").startswith(f"g{index}:"):
+                    labels.add(label_of[table[entry]])
+    return found | ({"state inside a chunk"} if labels else set())
+
+
+def _labels_of_hit(workload: Row, number: int, num_tokens: int) -> set[str]:
+    request = workload["requests"][number]
+    if not 0 < num_tokens <= len(request["prompt"]):
+        return set()
+    prefix = prefix_label(request["prompt"][:num_tokens], request.get("salt"))
+    return {group_label(index, prefix) for index in range(len(workload["groups"]))}
 
 
 def _met_by_row(workload: Row, before: Row, row: Row) -> set[str]:

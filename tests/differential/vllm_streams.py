@@ -16,7 +16,7 @@ from typing import Any
 from differential.vllm_golden import FOLDER
 from vllm_priority_workloads import priority_workload
 from vllm_scheduler_workloads import scheduler_workload, speculating_workload
-from vllm_state_workloads import state_workload
+from vllm_state_workloads import speculating_state_workload, state_workload
 
 PATH = FOLDER / "vllm-streams.jsonl.gz"
 CONNECTOR_PATH = FOLDER / "vllm-connector-streams.jsonl.gz"
@@ -57,13 +57,20 @@ def recorded_kinds() -> Iterator[tuple[str, int]]:
 
 def kinds_workload(kind: str, seed: int) -> dict[str, Any]:
     """Return a workload of one of RECORDED_KINDS, run as `tapped_workload` is."""
-    makers = {"speculation": speculating_workload, "priority": priority_workload}
+    makers = {
+        "speculation": speculating_workload,
+        "priority": priority_workload,
+        "states and drafts": speculating_state_workload,
+    }
     workload = makers.get(kind, state_workload)(seed)
     if kind == "states by priority":
         rng = Random(f"{kind} {seed}")
         requests = [request | {"priority": rng.randint(-1, 2)} for request in workload["requests"]]
         workload |= {"policy": "priority", "requests": requests}
     options: dict[str, Any] = {"async": seed % 3 > 0, "resets": True}
+    if options["async"]:  # a state is freed a step later; else vLLM may preempt the only request again and again
+        num_states = sum(group["kind"] == "state" for group in workload["groups"])
+        options["num_blocks"] = workload["num_blocks"] + num_states
     return workload | options | ({"aborts": seed} if seed % 2 else {})
 
 

@@ -23,12 +23,13 @@ class Group(NamedTuple):
     keeps_states: bool = False
     is_eagle: bool = False
     num_scratch: int = 0
+    checkpoint_alignment: int | None = None
 
 
 def group_specs(groups: Sequence[Group]) -> list[KVCacheGroupSpec]:
     """The groups for vLLM, each of one thin layer."""
     specs = []
-    for index, (block_size, window, keeps_states, is_eagle, num_scratch) in enumerate(groups):
+    for index, (block_size, window, keeps_states, is_eagle, num_scratch, alignment) in enumerate(groups):
         shape: dict[str, Any] = {"block_size": block_size, "num_kv_heads": 1, "head_size": 1, "dtype": torch.float32}
         spec: Any
         if keeps_states:
@@ -38,6 +39,8 @@ def group_specs(groups: Sequence[Group]) -> list[KVCacheGroupSpec]:
                 dtypes=(torch.float32,),
                 mamba_cache_mode="align",
                 num_speculative_blocks=num_scratch,
+                num_prefill_checkpoint_blocks=int(alignment is not None),
+                prefill_checkpoint_alignment=alignment,
             )
         else:
             spec = FullAttentionSpec(**shape) if window is None else SlidingWindowSpec(sliding_window=window, **shape)
@@ -50,7 +53,14 @@ def groups_of(workload: Any) -> list[Group]:
     size, groups = workload["block_size"], workload.get("groups") or [{"kind": "full"}]
     num_drafts = (workload.get("speculation") or {}).get("num_drafts", 0)
     return [
-        Group(g.get("block_size") or size, g.get("window"), g.get("kind") == "state", g.get("eagle", False), num_drafts)
+        Group(
+            g.get("block_size") or size,
+            g.get("window"),
+            g.get("kind") == "state",
+            g.get("eagle", False),
+            num_drafts,
+            g.get("checkpoint_alignment"),
+        )
         for g in groups
     ]
 

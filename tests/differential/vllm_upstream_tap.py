@@ -38,6 +38,8 @@ MAX_DRAFTS = 4
 """Speculative tokens of a request in one step."""
 MAX_STALLS = 50
 """Updates without a scheduled request, after which a workload ends: it may hold a request that never fits."""
+MAX_CLOCK = 5_000
+"""Rounds after which a workload is refused: requests may be preempted for ever. The longest ones take some hundreds."""
 
 
 class Collector:
@@ -119,6 +121,8 @@ class _TappedRun(upstream.Run):
                 self._draft([name for name in plan.num_scheduled_tokens if name in self.scheduler.requests])
             self._draft_by_chance()
             num_stalls = 0 if plan.num_scheduled_tokens else num_stalls + 1
+            if clock > MAX_CLOCK:
+                raise RuntimeError("vLLM does not get on: it preempts a request again and again")
         self.tap.close()
 
     def _maybe_abort(self) -> None:

@@ -18,7 +18,7 @@ from labengine.system import code_roles
 from labengine.system.code_roles import Role, passes_calls_on, role_of, rolls_back
 
 FOLLOWERS = (
-    *("check", "record.files", "record.timeline", "record.fold", "record.figures"),
+    *("check", "record.files", "record.timeline", "record.fold", "record.fold_state", "record.figures"),
     *("session.stats", "session.history.inputs"),
 )
 

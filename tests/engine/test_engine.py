@@ -6,7 +6,7 @@ import pytest
 
 from driving import ALL_EDITIONS, assert_sound, difference, recorded, small_engine
 from labengine.config import SamplingParams
-from labengine.engine.engine import StepReport
+from labengine.engine.step_report import StepReport
 from labengine.events import EngineStarted, StepEnded, StepRolledBack, StepStarted
 from labengine.record.hooks import Hooks
 
@@ -27,7 +27,7 @@ def test_a_report_is_falsy_exactly_when_there_was_nothing_to_do() -> None:
     assert engine.step()
     assert not engine.step()
     assert StepReport(3, preempted=(1,))
-    assert not StepReport(3, finished=(1,), sampled={1: 2})
+    assert not StepReport(3, finished=(1,), sampled={1: (2,)})
 
 
 def test_a_report_says_what_the_step_did() -> None:
@@ -35,7 +35,7 @@ def test_a_report_says_what_the_step_did() -> None:
     engine.add([1, 2, 3], TWO)
     engine.add([4], SamplingParams(max_tokens=1))
     report = engine.step()
-    assert (report.step, report.scheduled, report.sampled) == (1, {0: 3, 1: 1}, {0: 3, 1: 101})
+    assert (report.step, report.scheduled, report.sampled) == (1, {0: 3, 1: 1}, {0: (3,), 1: (101,)})
     assert (report.preempted, report.finished) == ((), (1,))
     assert engine.report is report
 

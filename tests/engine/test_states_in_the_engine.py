@@ -15,7 +15,7 @@ import labengine
 from engine.state_models import SETTINGS, save_state_model
 from labengine.core.step_plan import StepPlan
 from labengine.engine.model_runner import ModelRunner
-from labengine.events import BlockFreed, DraftsJudged, PrefixHit
+from labengine.events import BlockCached, BlockFreed, DraftsJudged, PrefixHit
 
 NUM_NEW = 12
 BLOCK = 4
@@ -99,6 +99,26 @@ def test_tokens_are_those_of_transformers(
     assert lab.violations == []
     preempted = [event for event in of_kind(lab, BlockFreed) if event.reason == "preempted"]
     assert bool(preempted) == (settings["num_blocks"] < 100)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"num_blocks": 200}, {"num_blocks": 34}, {"num_blocks": 200, "max_num_batched_tokens": 24}]
+)
+def test_a_state_inside_a_chunk_is_that_of_its_tokens(
+    settings: dict[str, Any], model_dir: Path, lab_of: Callable[..., labengine.Lab], greedy: Tokens
+) -> None:
+    """Prompts are hit at states that were left inside a chunk; layers without such states are asked for none."""
+    lab = lab_of(edition="vllm", **settings)
+    again = [LONG, text(3, 33), [*LONG, 9]]
+    for prompt in (*PROMPTS, *again):
+        lab.add(token_ids=prompt, max_tokens=NUM_NEW, ignore_eos=True)
+        lab.run()
+    wanted = [greedy(prompt) for prompt in (*PROMPTS, *again)]
+    assert [sampled(lab, request) for request in range(len(wanted))] == wanted
+    assert lab.violations == []
+    inside = {e.block_hash for e in of_kind(lab, BlockCached) if not e.is_full}
+    assert bool(inside) == (model_dir.name.startswith(("bamba", "granite")))
+    assert max(event.num_tokens for event in of_kind(lab, PrefixHit)) == 48
 
 
 @dataclass(frozen=True)

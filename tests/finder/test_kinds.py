@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -70,6 +71,13 @@ def test_a_wrong_part_is_found_without_a_workload(part: type, scope: str, rule: 
     one = found(part, scope)
     assert (one.rule, one.is_shortest) == (rule, True)
     assert part.__name__ in one.headline and len(one.operations) <= 7
+
+
+def test_what_is_to_be_copied_is_a_part_of_the_state() -> None:
+    """A request that is aborted before its first step changes nothing else here."""
+    scope = replace(SMALL["states in chunks"], only=(Add((5, 6, 7), 1),), max_requests=3, max_operations=7)
+    one = find(wrong.ForgetsCopiesOfOthers, "vllm", scopes=[scope], kinds=GRAVE, max_workloads=0, **SETTINGS)
+    assert isinstance(one, Counterexample) and one.rule == "read", one
 
 
 @pytest.mark.parametrize(

@@ -166,6 +166,15 @@ class DropsTheRunningState(StateGroup):
         return num_computed_tokens
 
 
+class ForgetsCopiesOfOthers(VllmStateGroup):
+    """Forgets which registered states are to be copied, of all requests, when one of them ends."""
+
+    def free(self, request: Request, reason: FreeReason) -> None:
+        super().free(request, reason)
+        self._journal.record((self.partial_entries.update, dict(self.partial_entries)))
+        self.partial_entries.clear()
+
+
 # -- priorities --------------------------------------------------------------------------------------------------------
 
 

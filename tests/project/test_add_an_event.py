@@ -9,9 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-KIND = '''
-
-@dataclass(frozen=True, slots=True)
+KIND = '''@dataclass(frozen=True, slots=True)
 class BlockSplit(Event):
     """A block's second half was given to another block, which leaves the free queue."""
 
@@ -23,6 +21,7 @@ class BlockSplit(Event):
     decided_by = {"": ("BlockPool.touch",)}
     in_vllm = {"": InVllm("pool", "split", "A block is split.")}
 '''
+BEFORE = "@dataclass(frozen=True, slots=True)\nclass HashesMoved("
 FOLDED = """    def _block_split(self, event: ev.BlockSplit) -> None:
         self._known(event.block_id)
         self._leave_queue(event.into_block_id)
@@ -37,7 +36,7 @@ HANDLED = """  BlockSplit(scene, [, block, into, refCount]) {
 
 """
 EDITS = {
-    "labengine/events.py": (("\n\n\nEVENT_KINDS", f"{KIND}\n\nEVENT_KINDS"),),
+    "labengine/events/blocks.py": ((BEFORE, f"{KIND}\n\n{BEFORE}"),),
     "labengine/record/fold.py": (
         ("    def _hashes_moved(", f"{FOLDED}    def _hashes_moved("),
         (

@@ -36,7 +36,7 @@ READERS = {
     "widgets/labengine_widgets/why/": "an answer is a chain of events",
     "widgets/labengine_widgets/words/event_runs.py": "which neighbours share a sentence",
     "widgets/labengine_widgets/words/sentences.py": "a sentence for each",
-    "widgets/labengine_widgets/words/scene.py": "the table entry that a block's content came from outlives the entry",
+    "widgets/labengine_widgets/words/filling.py": "the table entry that a block's content came from outlives the entry",
     "widgets/browser/model/alarms.ts": "what ends a block's wrong name",
     "widgets/browser/model/forgetting.ts": "which hashes kept rows still name",
     "widgets/browser/stage/motion.ts": "what slides from where to where",
@@ -46,7 +46,7 @@ READERS = {
     "widgets/browser/views/step_facts.ts": "what one step has done, event by event",
 }
 """Files and packages, each with its reason."""
-TABLES = {"labengine/events.py", "widgets/browser/model/event_rows.ts", "vllm_tap/labengine_vllm/kinds.py"}
+TABLES = {"labengine/events/blocks.py", "widgets/browser/model/event_rows.ts", "vllm_tap/labengine_vllm/kinds.py"}
 """Their names, and what is generated from them."""
 PACKAGES = ("labengine", "widgets/labengine_widgets", "widgets/browser", "widgets/live_page", "vllm_tap", "tools")
 QUOTED = re.compile(rf'"({"|".join(KINDS)})"|^  ({"|".join(KINDS)})[(:]', re.MULTILINE)

@@ -187,7 +187,7 @@ def verdicts(source: str, code: str) -> list[bool]:
         ("labengine.record.files.file", "from labengine.core.parts import Parts", False),
         ("labengine_widgets.feed", "from labengine.record.files.codec import rows", True),
         ("labengine_widgets.pool", "from labengine import Lab", False),
-        ("labengine_widgets.pool", "from labengine.record.timeline import fold", True),
+        ("labengine_widgets.pool", "from labengine.record.fold import fold", True),
         ("labengine.engine.engine", "import labengine_widgets.pool", False),
         ("labengine.scenarios.bug", "from labengine.engine import engine\nfrom labengine.lab import Lab", True),
         ("labengine.scenarios.bug", "import labengine.notebook", False),

@@ -9,9 +9,12 @@ import pytest
 
 import labengine
 from driving import difference
-from labengine import Lab
+from labengine import Lab, Parts
 from labengine import events as ev
 from labengine.config import ConfigError
+from labengine.core.request import FinishReason, Request
+from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.core.waiting_queue import WaitingQueue
 from labengine.live_page.session import acts_of
 from labengine.scripts import break_off
 
@@ -173,3 +176,62 @@ def test_a_permalink_refuses_a_branch() -> None:
         lab.branch("A")
         with pytest.raises(ConfigError, match="a link has no branches: save the lab"):
             list(acts_of(lab, lab.inputs, 0, 1))
+
+
+@pytest.mark.parametrize(
+    ("token", "says"), [(-1, "token must be at least 0"), (10**30, "token must be at most"), ("x", "token must")]
+)
+def test_a_token_that_a_branch_cannot_have_is_called_by_its_name(token: Any, says: str) -> None:
+    with forked() as lab, pytest.raises(ConfigError, match=says):
+        lab.branch("A", token=token)
+
+
+def test_a_branch_of_what_has_finished_names_the_request() -> None:
+    with forked() as lab, pytest.raises(ConfigError, match="A has finished"):
+        lab.run()
+        lab.branch("A")
+
+
+class Full(WaitingQueue):
+    """A queue that takes nobody."""
+
+    def add_request(self, request: Request) -> None:
+        raise RuntimeError("the queue is full")
+
+
+class JoinsOnce(TokenBudgetScheduler):
+    """Lets one request join another, and no second one."""
+
+    def join(self, request: Request, leader: Request) -> None:
+        if self.siblings:
+            raise RuntimeError("one is enough")
+        super().join(request, leader)
+
+
+@pytest.mark.parametrize(("parts", "n"), [(Parts(waiting_queue=Full), 1), (Parts(scheduler=JoinsOnce), 3)])
+def test_answers_are_queued_all_or_none_whatever_a_part_raises(parts: Parts, n: int) -> None:
+    with small(parts=parts) as lab:
+        assert lab.timeline is not None
+        before, num_events = lab.snapshot(), lab.timeline.end
+        with pytest.raises(RuntimeError):
+            lab.add(token_ids=PROMPT, n=n, max_tokens=4)
+        assert lab.snapshot() == before and lab.timeline.end == num_events and lab.inputs == ()
+        assert lab.check() == []
+
+
+class EndsNoSearch(TokenBudgetScheduler):
+    """Raises where a search ends."""
+
+    def finish(self, request: Request, reason: FinishReason) -> None:
+        raise RuntimeError("no end")
+
+
+def test_an_end_that_raises_is_no_contradiction_between_core_and_events() -> None:
+    with small(parts=Parts(scheduler=EndsNoSearch)) as lab:
+        lab.add(token_ids=PROMPT, beams=2, max_tokens=2)
+        lab.step()
+        before = lab.snapshot()
+        with pytest.raises(RuntimeError, match="no end"):
+            lab.step()
+        assert difference(lab.snapshot(), before) is None
+        assert lab.check() == []

@@ -15,7 +15,7 @@ from labengine.core.request import Request
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.events import BlockAllocated, BlockMerged, PrefixHit, TokenSampled
 from labengine.lab import Lab
-from labengine.record.timeline import fold
+from labengine.record.fold import fold
 
 STORY = "Once upon a time there was a block that waited in a queue until somebody needed it"
 

@@ -16,8 +16,8 @@ from labengine.core.request import FinishReason, Request
 from labengine.core.step_plan import StepPlan
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.engine.ahead import LOOKED_TOO_EARLY, OverlappedEngine
-from labengine.engine.engine import StepReport
 from labengine.engine.simulated import SimulatedRunner
+from labengine.engine.step_report import StepReport
 from labengine.events import Event
 from labengine.record.fold import fold
 from waiting import PATIENCE, wait_until

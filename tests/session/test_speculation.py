@@ -13,6 +13,7 @@ from labengine import DraftModel, FixedDrafts, Lab, NGram
 from labengine import events as ev
 from labengine.config import ConfigError
 from labengine.engine.simulated import default_next_token
+from labengine.session.step_text import report_line
 
 PROMPT = [1, 2, 3, 4, 5, 6]
 
@@ -43,6 +44,15 @@ def test_stats_tell_acceptance_and_tokens_a_step() -> None:
             0.0,
             1.0,
         )
+
+
+def test_a_step_s_line_names_every_token_that_a_request_got() -> None:
+    with speculating(9) as lab:
+        lab.step()
+        report = lab.step()
+        assert report.sampled == {0: text()[7:10]} and report.accepted == {0: 2}
+        sampled = " ".join(map(str, text()[7:10]))
+        assert f"; sampled A {sampled}; drafts A 2 of 4 accepted; " in report_line(report)
 
 
 def test_a_step_that_is_taken_back_counts_no_draft() -> None:

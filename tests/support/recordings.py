@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from random import Random
 
 from disturbing import Countdown, Disturbance, core_calls_of_a_step, raise_disturbance
 from grounds import Ground
+from labengine.events import Event
 from labengine.record.files.file import SavedRun, open_file, save
 from labengine.record.hooks import Hooks
 from labengine.record.timeline import Timeline
@@ -29,6 +31,14 @@ def recording(ground: Ground, seed: int, max_events: int = 100_000) -> Timeline:
         if operation in ("add", "update") and rng.random() < 0.1:
             with suppress(Disturbance):
                 Countdown(core_calls_of_a_step, rng.randrange(80), raise_disturbance).run(drive.engine.step)
+    return timeline
+
+
+def timeline_of(events: Iterable[Event]) -> Timeline:
+    """A recording of these events."""
+    timeline = Timeline()
+    for event in events:
+        timeline.record(event)
     return timeline
 
 

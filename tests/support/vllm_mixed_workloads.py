@@ -1,5 +1,5 @@
 """Random workloads of vLLM's scheduler that mix what the others have alone: answers to one prompt, drafts, priorities,
-states, aborts, an external tier, requests that do not read the cache, and steps in flight.
+states, states inside a chunk, aborts, an external tier, requests that do not read the cache, and steps in flight.
 
 A seed and a kind name a workload. The keys are those of vllm_scheduler_workloads, and `async`, `aborts` and a request's
 `leader` (differential.vllm_upstream_mixed).
@@ -11,9 +11,9 @@ from random import Random
 from typing import Any
 
 from vllm_scheduler_workloads import scheduler_workload
-from vllm_state_workloads import state_workload
+from vllm_state_workloads import checkpoint_workload, state_workload
 
-KINDS = ("forks", "speculation", "priority", "mixed")
+KINDS = ("forks", "speculation", "priority", "checkpoints", "mixed")
 
 Row = dict[str, Any]
 
@@ -23,6 +23,8 @@ def mixed_workload(seed: int, kind: str) -> Row:
     rng = Random(f"{kind} {seed}")
     is_mixed = kind == "mixed"
     make = state_workload if is_mixed and rng.random() < 0.3 else scheduler_workload
+    if kind == "checkpoints":
+        make = checkpoint_workload
     workload = make(rng.randrange(10**9))
     workload["requests"] = [dict(request) for request in workload["requests"]]
     if kind == "forks" or (is_mixed and rng.random() < 0.5):
@@ -30,11 +32,11 @@ def mixed_workload(seed: int, kind: str) -> Row:
         workload["requests"] = _with_answers(rng, workload["requests"])
     if kind == "speculation" or (is_mixed and rng.random() < 0.6):
         _add_drafts(rng, workload)
-    if kind == "priority" or (is_mixed and rng.random() < 0.5):
+    if kind == "priority" or (kind in ("checkpoints", "mixed") and rng.random() < 0.5):
         _add_priorities(rng, workload)
     if rng.random() < 0.4 and workload.get("speculation", {}).get("drafter") != "lookup":
         workload["async"] = True
-    if is_mixed and rng.random() < 0.4:
+    if kind in ("checkpoints", "mixed") and rng.random() < 0.4:
         _add_aborts(rng, workload)
     if is_mixed and not workload.get("async") and rng.random() < 0.4:
         _add_tier(rng, workload)
@@ -121,5 +123,7 @@ def _num_blocks(rng: Random, workload: Row) -> int:
     num_drafts = workload.get("speculation", {}).get("num_drafts", 0)
     longest = max(len(one["prompt"]) + one["max_tokens"] for one in workload["requests"]) + 2 * num_drafts + 1
     needed = sum(-(-longest // group["block_size"]) for group in workload["groups"])
-    needed += sum(2 + num_drafts for group in workload["groups"] if group["kind"] == "state")
+    needed += sum(
+        2 + num_drafts + ("checkpoint_alignment" in group) for group in workload["groups"] if group["kind"] == "state"
+    )
     return int(needed + rng.choice((0, 0, rng.randint(0, needed))))

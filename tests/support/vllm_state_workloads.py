@@ -36,6 +36,22 @@ def fine_state_workload(seed: int) -> dict[str, Any]:
     return _with_drafts(rng, workload) if rng.random() < 0.4 else workload
 
 
+def checkpoint_workload(seed: int) -> dict[str, Any]:
+    """One workload whose chunks may leave a state inside them. Most have hits inside a block, some have drafts.
+
+    Drafts are fewer than a link of the hash chain: else edition vllm refuses them. The pool's size is the caller's.
+    """
+    rng = Random(f"checkpoints {seed}")
+    groups, link = _fine_groups(rng) if rng.random() < 0.7 else _groups(rng)
+    size = max(group["block_size"] for group in groups if group["kind"] == "state")
+    alignment = rng.choice((1, 1, 1, 2, link, size))
+    groups = [g | {"checkpoint_alignment": alignment} if g["kind"] == "state" else g for g in groups]
+    workload = _workload(rng, groups, link)
+    if rng.random() < 0.5:  # chunks of several blocks
+        workload["max_num_batched_tokens"] += 4 * size
+    return _with_drafts(rng, workload, most=link - 1) if link > 1 and rng.random() < 0.4 else workload
+
+
 def _workload(rng: Random, groups: list[Group], link: int) -> dict[str, Any]:
     step_size = math.lcm(*(group["block_size"] for group in groups))
     unit = max(group["block_size"] for group in groups)
@@ -70,8 +86,8 @@ def speculating_state_workload(seed: int) -> dict[str, Any]:
     return _with_drafts(rng, state_workload(rng.randrange(10**9)))
 
 
-def _with_drafts(rng: Random, workload: dict[str, Any]) -> dict[str, Any]:
-    num_drafts, alphabet = rng.randint(1, 4), rng.choice((1, 2, 3))
+def _with_drafts(rng: Random, workload: dict[str, Any], most: int = 4) -> dict[str, Any]:
+    num_drafts, alphabet = rng.randint(1, most), rng.choice((1, 2, 3))
     drafter = rng.choice(("lookup", "draft_model", "eagle"))
     workload |= {"alphabet": alphabet, "speculation": {"num_drafts": num_drafts, "alphabet": alphabet}}
     workload["speculation"]["drafter"] = drafter

@@ -25,7 +25,7 @@ from labengine.events import (
     TokenSampled,
     ViolationFound,
 )
-from labengine.record.files.codec import KINDS, decoder, dumps, event_of, fold_of, keyframe, rows
+from labengine.record.files.codec import KINDS, decoder, dumps, fold_of, keyframe, rows
 from labengine.record.files.parsing import TraceError
 from labengine.record.fold import Fold
 from labengine.record.wording import visible
@@ -71,7 +71,7 @@ def as_shown(event: Event) -> Event:
 def test_selected_events_come_back_equal_but_for_what_hides_text() -> None:
     shown = list(map(as_shown, SAMPLES))
     assert decoded(list(SAMPLES)) == shown != list(SAMPLES)
-    assert [event_of(row) for row in json.loads(dumps(rows(SAMPLES)))] == shown
+    assert list(map(decoder(), json.loads(dumps(rows(SAMPLES))))) == shown
 
 
 @pytest.mark.parametrize("ground", ALL_GROUNDS, ids=str)
@@ -107,8 +107,8 @@ def test_rows_of_an_older_version_take_the_defaults() -> None:
         ["StepStarted", "step"],
         ["BlockCached", "block_id", "request_id", "group", "index", "block_hash", "mapped"],
     ]
-    assert event_of([0, 5], kinds) == StepStarted(5)
-    assert event_of([1, 1, 2, 0, 3, "ab", [1]], kinds) == BlockCached(1, 2, 0, 3, b"\xab", (1,), is_full=True)
+    assert decoder(kinds)([0, 5]) == StepStarted(5)
+    assert decoder(kinds)([1, 1, 2, 0, 3, "ab", [1]]) == BlockCached(1, 2, 0, 3, b"\xab", (1,), is_full=True)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ STARTED = EVENT_KINDS.index(EngineStarted)
 )
 def test_what_is_no_event_is_refused(row: Any) -> None:
     with pytest.raises(TraceError, match="this is no event"):
-        event_of(row)
+        decoder()(row)
 
 
 JSON = st.recursive(
@@ -167,7 +167,7 @@ JSON = st.recursive(
 @UNHURRIED
 def test_any_json_is_an_event_or_refused(row: Any) -> None:
     try:
-        event = event_of(row)
+        event = decoder()(row)
     except TraceError:
         return
     assert decoded([event]) == [event]

@@ -28,7 +28,7 @@ from labengine.record.files.file import open_file, save
 from labengine.record.files.parsing import TraceError
 from labengine.record.files.recorded_timeline import RecordedTimeline, rows_between
 from labengine.record.timeline import Timeline
-from recordings import FACTS, recording, saved, word
+from recordings import FACTS, recording, saved, timeline_of, word
 
 LABENGINE = Ground("labengine")
 
@@ -114,9 +114,7 @@ def test_a_step_that_is_open_stays_open(path: Path) -> None:
 
 @pytest.mark.parametrize("events", [[], [EngineStarted(3, (("full", 2, None),), "labengine")]])
 def test_hardly_anything_can_be_saved_too(events: list[Event], path: Path) -> None:
-    timeline = Timeline()
-    for event in events:
-        timeline.record(event)
+    timeline = timeline_of(events)
     opened = saved(timeline, path).timeline
     assert list(opened.events()) == events
     assert difference(opened.state(0).snapshot(), timeline.state(0).snapshot()) is None

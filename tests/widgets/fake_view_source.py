@@ -26,6 +26,7 @@ class FakeViewSource:
         self.phase: str | None = None
         self.stopped: str | None = None
         self.asked: dict[str, Any] | None = None
+        self.request_options: tuple[str, ...] = ()
         self.words: dict[int, str] = {}
         self.names: dict[int, str] = {}
         self.posted: list[tuple[str, dict[str, Any]]] = []

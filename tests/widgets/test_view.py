@@ -67,25 +67,31 @@ def post_command(dashboard: View, **content: Any) -> dict[str, Any]:
     return answers()[-1]
 
 
+ADDED = {"prompt": "Once upon a time", "copies": 2, "max_tokens": 8, "n": 3, "beams": 1, "priority": -5}
+
+
 def test_commands_are_posted_and_answered(dashboard: Dashboard, source: FakeViewSource) -> None:
     for action in ("step", "phase", "start", "pause", "reset"):
         answer = post_command(dashboard, action=action)
         assert (answer["action"], answer["view"], answer["error"]) == (action, "v", None)
-    post_command(dashboard, action="add", prompt="Once upon a time", copies=2, max_tokens=8, evil=1)
+    post_command(dashboard, action="add", **ADDED, evil=1)
     assert [name for name, _ in source.posted] == ["step", "phase", "start", "pause", "reset", "add"]
-    assert source.posted[-1] == ("add", {"prompt": "Once upon a time", "copies": 2, "max_tokens": 8})
+    assert source.posted[-1] == ("add", ADDED)
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ({"action": "add", "prompt": " ", "copies": 1, "max_tokens": 8}, "The prompt is empty"),
-        ({"action": "add", "prompt": "x" * 200_001, "copies": 1, "max_tokens": 8}, "200001 characters"),
-        ({"action": "add", "prompt": "x", "copies": 0, "max_tokens": 8}, "copies must be a whole number from 1 to 64"),
-        ({"action": "add", "prompt": "x", "copies": None, "max_tokens": 8}, "copies must be a whole number"),
-        ({"action": "add", "prompt": "x", "copies": 1, "max_tokens": -3}, "max tokens must be a whole number"),
-        ({"action": "add", "prompt": "x", "copies": 1, "max_tokens": 2.5}, "max tokens must be a whole number"),
-        ({"action": "add", "prompt": 7, "copies": 1, "max_tokens": 8}, "The prompt is empty"),
+        ({"action": "add", **ADDED, "prompt": " "}, "The prompt is empty"),
+        ({"action": "add", **ADDED, "prompt": "x" * 200_001}, "200001 characters"),
+        ({"action": "add", **ADDED, "copies": 0}, "copies must be a whole number from 1 to 64"),
+        ({"action": "add", **ADDED, "copies": None}, "copies must be a whole number"),
+        ({"action": "add", **ADDED, "max_tokens": -3}, "max tokens must be a whole number"),
+        ({"action": "add", **ADDED, "max_tokens": 2.5}, "max tokens must be a whole number"),
+        ({"action": "add", **ADDED, "prompt": 7}, "The prompt is empty"),
+        ({"action": "add", **ADDED, "n": 17}, "n must be a whole number from 1 to 16"),
+        ({"action": "add", **ADDED, "beams": 0}, "beams must be a whole number from 1 to 16"),
+        ({"action": "add", **ADDED, "priority": True}, "priority must be a whole number from -1000 to 1000"),
         ({"action": "close"}, "the dashboard knows no action 'close'"),
         ({"action": ["step"]}, "the dashboard knows no action"),
     ],

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from gzip import compress
-from typing import Any
 
 from labengine import events as ev
 from labengine.lab import Lab
@@ -51,8 +50,8 @@ def sentences(timeline: Timeline, asked: int) -> list[Told]:
     step = list(enumerate(timeline.events(asked), asked + 1))
     a, b = (the_request(request_id) for request_id in (0, 1))
 
-    def last(kind: type[ev.Event], matches: Callable[[Any], bool] = lambda event: True) -> int:
-        return max(moment for moment, event in step if isinstance(event, kind) and matches(event))
+    def last(kind: type[ev.Event]) -> int:
+        return max(moment for moment, event in step if isinstance(event, kind))
 
     allocated = [event for _, event in step if isinstance(event, ev.BlockAllocated)]
     merges = [(moment, event) for moment, event in step if isinstance(event, ev.BlockMerged)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from labengine.events import EVENT_KINDS, Event
+
 SUBJECTS = {
     "Labs and runs": (
         "Lab",
@@ -70,7 +72,10 @@ def file_of(subject: str) -> str:
 def pages() -> dict[str, str]:
     """Return the reference's pages in Markdown, by file."""
     made = {file_of(subject): _page(subject, names) for subject, names in SUBJECTS.items()}
-    made["events.md"] = "# Events\n\n::: labengine.events\n    options:\n      show_root_heading: false\n"
+    files = dict.fromkeys(kind.__module__ for kind in (Event, *EVENT_KINDS))
+    made["events.md"] = "# Events\n\n" + "\n".join(
+        f"::: {file}\n    options:\n      show_root_heading: false\n" for file in files
+    )
     return {"index.md": HEAD + "".join(_index()), **made}
 
 

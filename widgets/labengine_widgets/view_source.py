@@ -28,6 +28,7 @@ class ViewSource(Protocol):
     stopped: the breakpoint that the newest run or step has met, in a sentence that names it and the event.
     asked: the question to the reader that the next step answers: text, kind, prediction, verdict, is_right, is_open,
         reason, said, truth, hint, offers.
+    request_options: those of n, beams and priority that the engine takes; the form has a field for each.
     """
 
     lab: str
@@ -62,6 +63,10 @@ class ViewSource(Protocol):
     def asked(self) -> dict[str, Any] | None:
         """The question that the next step answers, in JSON types; None for none."""
 
+    @property
+    def request_options(self) -> tuple[str, ...]:
+        """Those of n, beams and priority that the engine takes; none where there are no controls."""
+
     def fold(self) -> Fold:
         """Return a copy of the present state; may be called inside a listener, too."""
 
@@ -80,8 +85,8 @@ class ViewSource(Protocol):
     def post(self, action: str, **arguments: Any) -> Future[Any]:
         """Have the lab's own thread do `action`; the Future carries the error, if any.
 
-        Actions: step, phase, start, pause, reset, add(prompt, copies, max_tokens), goto(step), predict(prediction),
-        wish(wish).
+        Actions: step, phase, start, pause, reset, add(prompt, copies, max_tokens, n, beams, priority), goto(step),
+        predict(prediction), wish(wish).
         """
 
 

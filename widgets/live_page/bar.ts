@@ -1,5 +1,8 @@
 // The lines around the lab: which session, what state, a link to it; below, the prompt of two engines at once.
 
+import type { RequestOption } from "../browser/model/payloads.ts";
+import type { Side } from "../browser/model/side.ts";
+
 const PROMPT = "Two people ask the very same question at the very same moment. The", // of an edition that is opened anew
   ORIGIN = ["bug", "follow_up", "edition", "compare"]; // what a link begins with; all else in it is the pool and acts
 
@@ -9,7 +12,7 @@ export function byId<T extends HTMLElement>(id: string) {
 
 interface Acts {
   open(query: string): void;
-  add(request: { prompt: string; copies: number; max_tokens: number }): void;
+  add(request: { prompt: string } & Record<"copies" | "max_tokens" | RequestOption, number>): void;
   restart(): void;
 }
 
@@ -36,8 +39,9 @@ export class Bar {
     this.restart.addEventListener("click", () => acts.restart());
     this.form.addEventListener("submit", (event) => {
       event.preventDefault();
-      const [prompt, copies, maxTokens] = this.form.querySelectorAll("input");
-      acts.add({ prompt: prompt.value, copies: copies.valueAsNumber, max_tokens: maxTokens.valueAsNumber });
+      const [prompt, ...numbers] = this.form.querySelectorAll("input"),
+        [copies, max_tokens, n, beams, priority] = numbers.map((one) => one.valueAsNumber);
+      acts.add({ prompt: prompt.value, copies, max_tokens, n, beams, priority });
     });
   }
 
@@ -80,6 +84,16 @@ export class Bar {
     this.form.hidden = false;
     if (isShown) byId("lab").after(this.form);
     else this.form.remove();
+  }
+
+  // A field for each option that both engines take; the others are as they were at first.
+  offer(sides: Side[]) {
+    for (const label of this.form.querySelectorAll<HTMLElement>("[data-option]")) {
+      const option = label.dataset.option as RequestOption;
+      label.hidden = !sides.every(({ status }) => status.request_options?.includes(option));
+      const [input] = label.getElementsByTagName("input");
+      if (label.hidden) input.value = input.defaultValue;
+    }
   }
 
   // A page that is not served by https or from this machine may not write to the clipboard.

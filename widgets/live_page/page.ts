@@ -112,6 +112,7 @@ class LivePage {
       if (this.place.dataset.state !== "live") this.show("live");
     });
     stage.on("painted", () => this.noteMoment());
+    stage.on("status", () => this.bar.offer(stage.sides));
     return stage;
   }
 

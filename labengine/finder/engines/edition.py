@@ -14,7 +14,8 @@ from labengine.core.step_plan import StepPlan
 from labengine.finder.driven.symptoms import actions
 from labengine.finder.engines.scopes import EngineScope
 from labengine.finder.limits import NUM_STEPS
-from labengine.record.fold import FINISHED, Fold, RequestFold
+from labengine.record.fold import Fold
+from labengine.record.fold_state import FINISHED, RequestFold
 from labengine.vllm.conformance.edition_run import Rerun
 
 LONGEST = 8192

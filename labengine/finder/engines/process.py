@@ -11,11 +11,11 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from labengine.config import ConfigError
 from labengine.record.wording import readable
+from labengine.system.closing import Closing
 
 DRIVER = Path(__file__).resolve().parent.parent / "driven" / "driver.py"
 
@@ -53,7 +53,7 @@ class DrivenEngine:
     checkout: str | None = None
 
 
-class EngineProcess:
+class EngineProcess(Closing):
     """One process of a driven engine. A context manager."""
 
     def __init__(self, driven: DrivenEngine) -> None:
@@ -150,12 +150,6 @@ class EngineProcess:
                 with suppress(OSError):  # what was not flushed has no reader
                     pipe.close()
         self._log.close()
-
-    def __enter__(self) -> EngineProcess:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
 
 def _environment(driven: DrivenEngine) -> dict[str, str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from labengine.record.fold import FINISHED, Fold
+from labengine.record.fold import Fold
+from labengine.record.fold_state import FINISHED
 
 NUM_BITS = 1 << 28
 """Bits of the count: 32 MiB, good for a hundred million states."""

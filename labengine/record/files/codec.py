@@ -28,7 +28,8 @@ from labengine.record.files.parsing import (
     row_of,
     shapes_of,
 )
-from labengine.record.fold import Fold, RequestFold
+from labengine.record.fold import Fold
+from labengine.record.fold_state import RequestFold
 from labengine.record.snapshot import GroupState
 
 Row = Sequence[Any]
@@ -52,13 +53,11 @@ def rows(events: Iterable[Event]) -> list[Row]:
     return [row_of_kind[type(event)](event) for event in events]
 
 
-def event_of(row: Row, kinds: Sequence[Kind] = KINDS) -> Event:
-    """Return the event of one row of JSON. Raises TraceError unless it is one."""
-    return decoder(kinds)(row)
-
-
 def decoder(kinds: Sequence[Kind] = KINDS) -> Callable[[Row], Event]:
-    """Return a fast `event_of` for many rows with the same kinds. Fields that the rows lack take their defaults."""
+    """Return a function from rows of JSON with these kinds to events; it raises TraceError for what is no such row.
+
+    Fields that the rows lack take their defaults.
+    """
     makers = _MAKERS if kinds == KINDS else [_maker(kind) for kind in kinds]
 
     def event(row: Row) -> Event:

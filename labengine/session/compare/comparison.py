@@ -9,12 +9,11 @@ from functools import partial
 from os import PathLike
 from pathlib import Path
 from threading import Lock
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
 from labengine.config import ConfigError, checked_bool, checked_call, checked_text, shown
-from labengine.engine.engine import Phase, StepReport
 from labengine.engine.interrupts import interrupts_allowed, interrupts_deferred
+from labengine.engine.step_report import Phase, StepReport
 from labengine.events import Event
 from labengine.record.snapshot import Snapshot
 from labengine.record.timeline import Timeline
@@ -31,7 +30,8 @@ from labengine.session.history.breakpoints import BreakpointHit
 from labengine.session.requests import Requests
 from labengine.session.saved.assertion import Asserting
 from labengine.session.saved.regression import session_test
-from labengine.session.view_source import Command
+from labengine.session.view_source import Command, add_copies
+from labengine.system.closing import Closing
 
 if TYPE_CHECKING:  # widgets are imported for views only
     from labengine_widgets.compare.link import PairLink
@@ -43,7 +43,7 @@ if TYPE_CHECKING:  # widgets are imported for views only
 _SAME = "No difference so far."
 
 
-class Comparison:
+class Comparison(Closing):
     """Two labs in lockstep: each call of the comparison is done to both, left first.
 
     left, right: labs that have seen the same requests, or opened traces (which cannot be stepped).
@@ -381,17 +381,13 @@ class Comparison:
 
     def view_source(self) -> ComparisonViewSource:
         """Return the compare view's interface to this comparison (a labengine_widgets.view_source.PairViewSource)."""
-
-        def add(prompt: str, copies: int, max_tokens: int) -> list[int]:
-            return [self.add(prompt, max_tokens=max_tokens) for _ in range(copies)]
-
         commands: dict[str, Command] = {
             "step": self.step,
             "phase": self.next_phase,
             "start": self.start,
             "pause": self.pause,
             "reset": self.reset,
-            "add": add,
+            "add": partial(add_copies, self),
             "follow_up": self.follow_up,
         }
         return ComparisonViewSource(
@@ -449,14 +445,6 @@ class Comparison:
     def _note_progress(self) -> None:
         if self._view is not None:
             self._view.send_new_soon()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         from labengine_widgets.pictures.ascii import block_map  # for views only

@@ -17,10 +17,11 @@ from labengine.session.compare.pair_runs import PairRuns
 from labengine.session.compare.sides import LiveSide
 from labengine.session.history.breakpoints import Breakpoint
 from labengine.session.history.history import History
+from labengine.system.closing import Closing
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class PairBreakpoint:
+class PairBreakpoint(Closing):
     """One breakpoint on both sides. `close()` removes both, twice is harmless; usable in a `with` block.
 
     number: its number in %lab break, counted from 1. left, right: the breakpoint of each side.
@@ -44,12 +45,6 @@ class PairBreakpoint:
         """Remove the breakpoint from both sides."""
         self.left.close()
         self.right.close()
-
-    def __enter__(self) -> PairBreakpoint:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         left, right = self.num_hits

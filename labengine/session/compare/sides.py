@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from labengine.config import ConfigError, EngineConfig
-from labengine.engine.engine import Phase, StepReport, seed_of
+from labengine.engine.request_maker import seed_of
+from labengine.engine.step_report import Phase, StepReport
 from labengine.events import Event, RequestAdded
 from labengine.record.snapshot import Snapshot
 from labengine.record.timeline import Timeline

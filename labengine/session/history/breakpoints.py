@@ -13,9 +13,10 @@ from labengine.events import Event, StepRolledBack, ViolationFound
 from labengine.record.hooks import Hooks, Subscription
 from labengine.record.timeline import Timeline
 from labengine.session.history.conditions import Condition
+from labengine.system.closing import Closing
 
 
-class Breakpoint:
+class Breakpoint(Closing):
     """One condition that ends runs. `close()` removes it, twice is harmless; a `with` block closes it at its end."""
 
     def __init__(self, number: int, condition: Condition, owner: Breakpoints) -> None:
@@ -35,12 +36,6 @@ class Breakpoint:
     def close(self) -> None:
         """Remove it: it ends no more runs."""
         self._owner.remove(self)
-
-    def __enter__(self) -> Breakpoint:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         times = "once" if self.num_hits == 1 else f"{self.num_hits} times"

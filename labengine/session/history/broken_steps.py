@@ -7,9 +7,10 @@ from itertools import count
 from typing import Any, NoReturn
 
 from labengine.config import ConfigError, checked_int, shown
-from labengine.engine.engine import Engine, Phase
+from labengine.engine.engine import Engine
 from labengine.engine.failure import RaisedOnPurposeError, RecordedFailureError, StepBrokenOffError
 from labengine.engine.runner import Runner
+from labengine.engine.step_report import Phase
 from labengine.events import (
     EVENT_KINDS,
     DecisionDiffered,

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from labengine.config import ConfigError, SamplingParams
 from labengine.core.request import ExtraKeys, Image
-from labengine.engine.engine import Phase
 from labengine.engine.failure import failure_event, is_of_runner
+from labengine.engine.step_report import Phase
 from labengine.events import StepFailed, StepRolledBack
 from labengine.record.hooks import Hooks
 from labengine.session.stepper import Stepper

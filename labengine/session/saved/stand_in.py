@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import count
 from typing import Any
 
@@ -40,7 +40,7 @@ def stand_in_of(session: Session, facts: Mapping[str, Any]) -> StandIn | None:
     tokens = {i: one.token_ids for i, one in session.inspection.snapshot().requests.items()}
     config = session.model.config
     kept = {name: value for name, value in facts["settings"].items() if name not in _OF_WEIGHTS}
-    groups = [{"block_size": g.block_size, "kind": g.kind, "window": g.window} for g in config.groups]
+    groups = [asdict(group) for group in config.groups]
     settings = {**kept, "model": "simulated", "num_blocks": config.num_blocks, "groups": groups}
     return StandIn({**facts, "settings": settings, "inputs": [*_inputs(session, facts["inputs"], tokens)]}, tokens)
 

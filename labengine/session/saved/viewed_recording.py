@@ -8,8 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from itertools import count
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from labengine.events import ViolationFound
 from labengine.record.fold import Fold
@@ -21,6 +20,7 @@ from labengine.session.history.crash import Crash, newest_crash
 from labengine.session.looking import Looking
 from labengine.session.recording_views import RecordingViews
 from labengine.system.atomic_write import only_for_the_user
+from labengine.system.closing import Closing
 
 if TYPE_CHECKING:  # pandas and widgets, for views only
     from labengine_widgets.view_source import ViewSource
@@ -37,7 +37,7 @@ _MAX_MESSAGE = 4_000
 HeldStill = Callable[[], AbstractContextManager[None]]
 
 
-class ViewedRecording(Looking, ABC):
+class ViewedRecording(Looking, Closing, ABC):
     """What an opened trace and an attached stream have in common.
 
     timeline: the events, and the state at any moment among them. held_still: a context manager in which none is added.
@@ -135,14 +135,6 @@ class ViewedRecording(Looking, ABC):
     def close(self) -> None:
         """Close the views. Twice is harmless; looking still works."""
         self._views.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         from labengine_widgets.pictures.ascii import block_map  # for views only

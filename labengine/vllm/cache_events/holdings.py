@@ -54,7 +54,6 @@ class Holding:
     least: int = 0
     most: int = 0
     num_stored: int = 0
-    num_removed: int = 0
     stored_in_piece: int = 0
     """Since the last gap."""
     first_stored: float | None = None
@@ -80,7 +79,6 @@ class Holding:
         """Take in that a copy is gone; return False if there could be none."""
         was_possible = self.most > 0
         self.least, self.most = max(self.least - 1, 0), max(self.most - 1, 0)
-        self.num_removed += 1
         self.last_removed = at
         return was_possible
 

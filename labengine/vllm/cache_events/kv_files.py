@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from json import dumps
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from labengine.config import ConfigError
 from labengine.record.files.file_access import Limits
 from labengine.record.files.parsing import INT, TEXT, TraceError, array_of, parsed
+from labengine.system.closing import Closing
 from labengine.vllm.cache_events.places import SUFFIX
 from labengine.vllm.cache_events.stream import Message
 from labengine.vllm.stream.files import lines_of
@@ -23,7 +23,7 @@ VERSION = 1
 _SOURCES = array_of(TEXT)
 
 
-class EventRecorder:
+class EventRecorder(Closing):
     """Appends messages to a new file, each at once: a recording that is killed can be read."""
 
     def __init__(self, path: str | PathLike[str], sources: tuple[str, ...]) -> None:
@@ -43,12 +43,6 @@ class EventRecorder:
     def close(self) -> None:
         """Close the file. Twice is harmless."""
         self._file.close()
-
-    def __enter__(self) -> EventRecorder:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
     def _write(self, document: dict[str, Any]) -> None:
         self._file.write(dumps(document) + "\n")

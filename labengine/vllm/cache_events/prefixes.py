@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
 from threading import RLock
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from labengine.config import checked_int
 from labengine.record.wording import readable
+from labengine.system.closing import Closing
 from labengine.vllm.cache_events.cache import EventCache
 from labengine.vllm.cache_events.chains import Chain, Chains
 from labengine.vllm.cache_events.document import document_of
@@ -23,7 +23,7 @@ MAX_CHAINS = 200
 """Rows that are shown by default."""
 
 
-class CachedPrefixes:
+class CachedPrefixes(Closing):
     """The prefix caches of one or several engines, as far as their KV events tell. Shown at the end of a cell."""
 
     def __init__(self, stream: EventStream, text_of: TokensText, note: str = "") -> None:
@@ -82,12 +82,6 @@ class CachedPrefixes:
     def __repr__(self) -> str:
         sources = readable(", ".join(self.stream.sources), 400)
         return f"<{type(self).__name__} {sources}, {self.stream.num_batches:,} batches>"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
     def _about_end(self) -> list[str]:
         return [self._note] if self._note else []

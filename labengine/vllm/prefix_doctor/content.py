@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from labengine import events as ev
-from labengine.record.fold import Fold, Key
+from labengine.record.fold import Fold
+from labengine.record.fold_state import Key
 
 
 @dataclass(frozen=True, slots=True)

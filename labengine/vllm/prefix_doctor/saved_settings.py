@@ -10,6 +10,7 @@ from labengine import events as ev
 from labengine.config import ConfigError, EngineConfig, GroupKind, GroupSpec
 from labengine.core.editions import LABENGINE, edition
 from labengine.core.request import ExtraKeys
+from labengine.core.vllm_checkpoints import CheckpointGroup
 from labengine.vllm.conformance.edition_run import arrivals_of
 from labengine.vllm.conformance.recorded import Recorded
 from labengine.vllm.conformance.settings import (
@@ -21,6 +22,8 @@ from labengine.vllm.conformance.settings import (
 )
 from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine
 from labengine.vllm.prefix_doctor.repeatable import Repeatable
+
+HAS_STATES = "the file does not say whether the model's layers leave states inside chunks"
 
 HAS_TIER = "the engine has an external tier, whose content is not recorded"
 
@@ -64,8 +67,13 @@ def with_settings_of(
         settings = facts["settings"]
         if settings.get("external") is not None:
             return replace(recording, why_not_repeatable=HAS_TIER)
-        config = _config(recording, {name: settings[name] for name in LIMITS if name in settings})
         parts = edition(settings.get("edition", LABENGINE.name), settings.get("policy", "fcfs"))
+        config = _config(recording, {name: settings[name] for name in LIMITS if name in settings})
+        has_states = any(group.kind == "state" for group in config.groups)
+        if has_states and issubclass(parts.state_group, CheckpointGroup):
+            if settings.get("groups") is None:
+                return replace(recording, why_not_repeatable=HAS_STATES)
+            config = replace(config, groups=tuple(GroupSpec(**group) for group in settings["groups"]))
         return replace(recording, repeatable=Repeatable(config, parts, salts))
     except (LookupError, TypeError, AttributeError, ConfigError) as error:
         return replace(recording, why_not_repeatable=f"the file's settings cannot be used ({error})")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from labengine.record.fold import FINISHED, Fold, RequestFold
+from labengine.record.fold import Fold
+from labengine.record.fold_state import FINISHED, RequestFold
 from labengine.record.snapshot import map_key
 from labengine.record.wording import block_name, request_name
 

@@ -38,6 +38,7 @@ class LiveViewSource:
     phase: str | None = None
     stopped: str | None = None
     asked: dict[str, Any] | None = None
+    request_options: tuple[str, ...] = ()
 
     def __init__(self, stream: Growing, lab: str) -> None:
         self.lab = lab

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from os import PathLike
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from labengine.config import ConfigError
+from labengine.system.closing import Closing
 from labengine.vllm.stream.attach import attach
 from labengine.vllm.stream.listing import answering_places
 from labengine.vllm.stream.live import LiveStream
@@ -19,7 +19,7 @@ MAX_RANKS = 8
 """Engines that are attached at once."""
 
 
-class Ranks:
+class Ranks(Closing):
     """The streams of a deployment's engines, by rank. Each goes its own way: their steps are not the same steps."""
 
     def __init__(self, streams: list[LiveStream]) -> None:
@@ -37,14 +37,6 @@ class Ranks:
         """Let all engines go, and close the views. Twice is harmless."""
         for stream in self.streams:
             stream.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return "\n\n".join(stream.summary() for stream in self.streams)

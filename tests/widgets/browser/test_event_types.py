@@ -1,4 +1,4 @@
-"""What the browser and the tap know of events is what labengine/events.py says."""
+"""What the browser and the tap know of events is what labengine/events/ says."""
 
 from __future__ import annotations
 

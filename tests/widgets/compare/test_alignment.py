@@ -20,16 +20,10 @@ from labengine_widgets.compare.captions import PairCaptions
 from labengine_widgets.compare.configuration import shift_of
 from labengine_widgets.compare.first_difference import find_first_difference
 from labengine_widgets.words.event_runs import MAX_SINGLES
+from recordings import timeline_of
 from widgets.story_219 import begin, block_hash, merging_step, overwriting_step
 
 LEFT, RIGHT = begin() + overwriting_step(), begin() + merging_step()
-
-
-def recorded(events: list[ev.Event]) -> Timeline:
-    timeline = Timeline()
-    for event in events:
-        timeline.record(event)
-    return timeline
 
 
 def pairs(left: list[ev.Event], right: list[ev.Event], shift: int = 0) -> list[Pair]:
@@ -72,7 +66,7 @@ def promised(num_blocks: int) -> list[ev.Event]:
 def test_rows_of_full_blocks_differ_where_one_is_longer(num_left: int, num_right: int) -> None:
     left, right = promised(num_left), promised(num_right)
     [pair] = [pair for pair in pairs(left, right) if pair.differs]
-    found = find_first_difference(recorded(left), recorded(right))
+    found = find_first_difference(timeline_of(left), timeline_of(right))
     first = left.index(ev.BlockCached(0, 0, 0, 0, block_hash(0), (0,), True)) + min(num_left, num_right)
     assert found and (found[0].left, found[0].right) == ((first, None) if num_left > num_right else (None, first))
     if min(num_left, num_right) <= MAX_SINGLES:  # the blocks that are equal are pairs of their own
@@ -97,7 +91,7 @@ def test_that_a_decision_differs_from_productions_is_no_difference_of_two_runs()
         assert not any(pair.differs for pair in found) and found[-1].ends == (len(RIGHT), len(with_it))
         beside = [pair for pair in aligned(LEFT, with_it) if pair.differs]
         assert [pair.right for pair in beside] == [pair.right for pair in aligned(LEFT, RIGHT) if pair.differs]
-        plain, moved = (find_first_difference(recorded(LEFT), recorded(right)) for right in (RIGHT, with_it))
+        plain, moved = (find_first_difference(timeline_of(LEFT), timeline_of(right)) for right in (RIGHT, with_it))
         assert plain is not None and moved is not None and plain[0].right is not None and moved[0].right is not None
         assert moved[0].left == plain[0].left and with_it[moved[0].right] == RIGHT[plain[0].right]
 
@@ -140,7 +134,7 @@ def test_subjects() -> None:
 
 
 def test_words_are_said_once_where_the_sides_agree_and_twice_where_not() -> None:
-    compared = PairCaptions(recorded(LEFT), recorded(RIGHT))
+    compared = PairCaptions(timeline_of(LEFT), timeline_of(RIGHT))
     compared.grow()
     for caption in compared.captions:
         assert bool(caption.sentence) != (caption.left is not None or caption.right is not None)
@@ -151,7 +145,7 @@ def test_words_are_said_once_where_the_sides_agree_and_twice_where_not() -> None
 
 
 def test_the_parting_is_the_first_event_that_differs() -> None:
-    left, right = recorded(LEFT), recorded(RIGHT)
+    left, right = timeline_of(LEFT), timeline_of(RIGHT)
     compared = PairCaptions(left, right)
     compared.grow()
     found = find_first_difference(left, right)
@@ -159,7 +153,7 @@ def test_the_parting_is_the_first_event_that_differs() -> None:
     event, other = LEFT[compared.difference.left or 0], RIGHT[compared.difference.right or 0]
     assert isinstance(event, ev.BlockCached) and isinstance(other, ev.BlockMerged)
     assert compared.captions[compared.difference.number].pair.differs
-    assert find_first_difference(left, recorded(LEFT)) is None
+    assert find_first_difference(left, timeline_of(LEFT)) is None
 
 
 # -- growing -----------------------------------------------------------------------------------------------------------
@@ -167,7 +161,7 @@ def test_the_parting_is_the_first_event_that_differs() -> None:
 
 def test_growing_event_by_event_comes_to_the_same() -> None:
     left, right = Timeline(), Timeline()
-    at_once = PairCaptions(recorded(LEFT), recorded(RIGHT))
+    at_once = PairCaptions(timeline_of(LEFT), timeline_of(RIGHT))
     at_once.grow()
     growing = PairCaptions(left, right)
     for i in range(max(len(LEFT), len(RIGHT))):

@@ -6,7 +6,7 @@ import gzip
 import json
 from typing import Any
 
-from labengine.record.files.codec import event_of, fold_of
+from labengine.record.files.codec import decoder, fold_of
 from labengine.record.fold import Fold
 from labengine.record.timeline import Timeline
 
@@ -53,7 +53,7 @@ def heard(full: Message, messages: list[Message]) -> Timeline:
             continue
         assert payload["start"] == recording.end, "a gap"
         for row in payload["events"]:
-            recording.record(event_of(row))
+            recording.record(decoder()(row))
     return recording
 
 
@@ -63,7 +63,7 @@ def begun(payload: Message) -> Timeline:
     recording.num_dropped = payload["start"]
     recording._keyframes = {payload["start"]: fold_of(payload["keyframe"])}
     for row in payload["events"]:
-        recording._events.append(event_of(row))
+        recording._events.append(decoder()(row))
     return recording
 
 

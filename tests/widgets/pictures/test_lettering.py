@@ -8,20 +8,13 @@ import pytest
 
 import labengine
 from labengine import events as ev
-from labengine.record.timeline import Timeline
 from labengine_widgets import block_map, block_map_svg
 from labengine_widgets.pictures import lettering
 from labengine_widgets.pictures.ascii import content_letters
+from recordings import timeline_of
 from widgets.browser.stage.dashboard_page import View, show_dashboard
 from widgets.pictures.lettered import BEADS, letters_in, two_that_part
 from widgets.story_219 import begin, merging_step, schedule_and_forward
-
-
-def timeline_of(events: list[ev.Event]) -> Timeline:
-    timeline = Timeline()
-    for event in events:
-        timeline.record(event)
-    return timeline
 
 
 def test_letters_come_in_the_order_of_the_events_at_every_moment() -> None:

@@ -7,7 +7,8 @@ from random import Random
 from driving import small_engine
 from labengine import events as ev
 from labengine.config import SamplingParams
-from labengine.record.fold import Fold, Key
+from labengine.record.fold import Fold
+from labengine.record.fold_state import Key
 from labengine.record.hooks import Hooks
 from labengine.record.timeline import Timeline
 

@@ -9,7 +9,8 @@ import pytest
 from labengine.core.editions import NANO_VLLM
 from labengine.session.reasons import seams_of
 from labengine_widgets.why import Link, Why, WhyError, answer, carried_answers, why
-from widgets.why.why_runs import MERGED, OVERWRITTEN, recording
+from recordings import timeline_of
+from widgets.why.why_runs import MERGED, OVERWRITTEN
 
 
 @pytest.mark.parametrize(
@@ -39,16 +40,16 @@ from widgets.why.why_runs import MERGED, OVERWRITTEN, recording
 )
 def test_bad_subjects_are_refused_by_name(subject: dict[str, object], message: str) -> None:
     with pytest.raises(WhyError) as error:
-        why(recording(MERGED), subject)
+        why(timeline_of(MERGED), subject)
     assert message in str(error.value)
-    reply = answer(None, recording(MERGED), subject)
+    reply = answer(None, timeline_of(MERGED), subject)
     assert reply["is_error"] and message in reply["answer"]
 
 
 def test_a_moment_that_is_not_kept_is_refused() -> None:
     with pytest.raises(WhyError, match="the recording spans 0 to"):
-        why(recording(MERGED), {"block": 1}, 10_000)
-    assert answer(None, recording(MERGED), {"block": 1}, -3)["is_error"]
+        why(timeline_of(MERGED), {"block": 1}, 10_000)
+    assert answer(None, timeline_of(MERGED), {"block": 1}, -3)["is_error"]
 
 
 def test_an_answer_prints_as_text_and_escapes_as_html() -> None:
@@ -61,12 +62,12 @@ def test_an_answer_prints_as_text_and_escapes_as_html() -> None:
 
 
 def test_a_selection_is_a_subject_too() -> None:
-    timeline = recording(MERGED)
+    timeline = timeline_of(MERGED)
     assert why(timeline, {"kind": "block", "id": 0}) == why(timeline, {"block": 0})
 
 
 def test_a_page_takes_answers_along() -> None:
-    carried = carried_answers(recording(OVERWRITTEN), seams_of(NANO_VLLM))
+    carried = carried_answers(timeline_of(OVERWRITTEN), seams_of(NANO_VLLM))
     asked = {(one["subject"]["kind"], one["subject"]["id"], one["subject"]["about"]) for one in carried}
     assert {("block", 0, "lost"), ("block", 4, "ref_count"), ("request", 1, "hit"), ("block", 8, "queue")} <= asked
     assert all(one["moment"] == len(OVERWRITTEN) for one in carried)

@@ -6,11 +6,12 @@ from labengine import events as ev
 from labengine.core.editions import EDITIONS, NANO_VLLM
 from labengine.session.reasons import seams_of
 from labengine_widgets.why import why
-from widgets.why.why_runs import HYBRID, MERGED, OVERWRITTEN, Run, kinds, numbers, recording
+from recordings import timeline_of
+from widgets.why.why_runs import HYBRID, MERGED, OVERWRITTEN, Run, kinds, numbers
 
 
 def test_219_a_merged_block_is_held_twice() -> None:
-    timeline = recording(MERGED)
+    timeline = timeline_of(MERGED)
     reply = why(timeline, {"block": 0})
     assert reply.question == "Why is #0's ref count 2?"
     assert reply.answer.startswith("2 table entries point to #0: A's table[0] and B's table[0].")
@@ -20,14 +21,14 @@ def test_219_a_merged_block_is_held_twice() -> None:
 
 
 def test_219_a_copy_is_free_for_it_was_merged() -> None:
-    timeline = recording(MERGED)
+    timeline = timeline_of(MERGED)
     reply = why(timeline, {"block": 4})
     assert reply.question == "Why is #4 free?" and "merged into an equal block" in reply.answer
     assert kinds(timeline, reply) == ["BlockMerged", "BlockFreed"]
 
 
 def test_219_an_overwritten_block_is_lost() -> None:
-    timeline = recording(OVERWRITTEN)
+    timeline = timeline_of(OVERWRITTEN)
     reply = why(timeline, {"block": 1}, seams=seams_of(NANO_VLLM))
     assert reply.question == "Why is #1 lost?"
     assert reply.answer == (
@@ -62,7 +63,7 @@ def test_a_block_in_two_tables_of_one_request_is_described_as_such() -> None:
         ev.BlockTouched(2, 0, 1, 0, 2),
         ev.ViolationFound("one_entry", "block 2 stands in two tables", (0,), (2,), 1, 5),
     ]
-    timeline, seams = recording(events), seams_of(EDITIONS["vllm"])
+    timeline, seams = timeline_of(events), seams_of(EDITIONS["vllm"])
     reply = why(timeline, {"block": 2})
     assert "A's table[0] and A's table[0] of group 1. One request holds it twice" in reply.answer
     violation = why(timeline, {"event": 6}, seams=seams)
@@ -73,7 +74,7 @@ def test_a_block_in_two_tables_of_one_request_is_described_as_such() -> None:
 
 def test_a_reference_without_an_event_is_counted_and_named() -> None:
     events = [ev.BlockTouched(0, 1, 0, 4, 4) if isinstance(e, ev.StepEnded) else e for e in MERGED]
-    reply = why(recording(events), {"block": 0})
+    reply = why(timeline_of(events), {"block": 0})
     assert sum(link.change for link in reply.links) == 4 and reply.links[-1].change == 2
     assert "a reference that no table holds" in reply.links[-1].sentence and "the two should be equal" in reply.answer
 
@@ -85,7 +86,7 @@ def test_a_table_entry_that_is_not_counted_is_named() -> None:
         else one
         for one in MERGED
     ]
-    reply = why(recording(events), {"block": 0})
+    reply = why(timeline_of(events), {"block": 0})
     assert reply.links[-1].sentence.endswith(
         "That is +1, and the count changed by nothing: a table entry that is not counted."
     )
@@ -93,14 +94,14 @@ def test_a_table_entry_that_is_not_counted_is_named() -> None:
 
 
 def test_a_question_is_asked_at_its_moment() -> None:
-    timeline = recording(OVERWRITTEN)
+    timeline = timeline_of(OVERWRITTEN)
     before = next(n for n, e in enumerate(OVERWRITTEN) if isinstance(e, ev.BlockCached) and e.request_id == 1)
     assert "It is not lost" in why(timeline, {"block": 0, "about": "lost"}, before).answer
     assert why(timeline, {"block": 0}, before + 1).question == "Why is #0 lost?"
 
 
 def test_a_block_that_nobody_took_is_free_from_the_start() -> None:
-    reply = why(recording(MERGED), {"block": 11})
+    reply = why(timeline_of(MERGED), {"block": 11})
     assert "No request has held it since the engine started" in reply.answer and numbers(reply) == [0]
 
 

@@ -7,9 +7,10 @@ from labengine_widgets.why import Why, answers_along, why
 from labengine_widgets.why.engine_ids import MAX_LENGTH, with_engine_ids
 from labengine_widgets.why.past import Past
 from labengine_widgets.why.subjects import Subject
-from widgets.why.why_runs import MERGED, recording
+from recordings import timeline_of
+from widgets.why.why_runs import MERGED
 
-TIMELINE = recording(MERGED)
+TIMELINE = timeline_of(MERGED)
 IDS = {0: "cmpl-one", 1: "<b>two</b>\u202e"}
 
 

@@ -7,12 +7,13 @@ from labengine.core.editions import NANO_VLLM, NANO_VLLM_243
 from labengine.session.reasons import seams_of
 from labengine_widgets.compare.first_difference import why_different
 from labengine_widgets.why import why
+from recordings import timeline_of
 from widgets.story_219 import block_hash
-from widgets.why.why_runs import MERGED, OVERWRITTEN, Run, kinds, numbers, recording
+from widgets.why.why_runs import MERGED, OVERWRITTEN, Run, kinds, numbers
 
 
 def test_a_hash_is_named_by_its_beginning() -> None:
-    timeline = recording(OVERWRITTEN)
+    timeline = timeline_of(OVERWRITTEN)
     digits = block_hash(0).hex()
     reply = why(timeline, {"hash": digits[:6]})
     assert why(timeline, {"hash": f"{digits[:8]}…"}) == reply, "as it is printed"
@@ -34,7 +35,7 @@ def test_a_hash_that_is_gone() -> None:
 
 
 def test_an_event_is_explained_by_its_causes() -> None:
-    timeline = recording(MERGED)
+    timeline = timeline_of(MERGED)
     merge = next(n for n, e in enumerate(MERGED) if isinstance(e, ev.BlockMerged))
     reply = why(timeline, {"event": merge}, seams=seams_of(NANO_VLLM_243))
     assert kinds(timeline, reply) == [
@@ -61,8 +62,8 @@ def test_an_eviction_is_caused_by_who_takes_the_block() -> None:
 def test_two_editions_part_at_a_decision() -> None:
     at = next(n for n, (one, other) in enumerate(zip(MERGED, OVERWRITTEN, strict=False)) if one != other)
     reply = why_different(
-        recording(OVERWRITTEN),
-        recording(MERGED),
+        timeline_of(OVERWRITTEN),
+        timeline_of(MERGED),
         at,
         at,
         (seams_of(NANO_VLLM), seams_of(NANO_VLLM_243)),
@@ -71,7 +72,7 @@ def test_two_editions_part_at_a_decision() -> None:
     assert reply.question == "Why do nano and 243 differ here?"
     assert "nano has MergePolicy.merge_target" in reply.answer and "243 has LateMerge.merge_target" in reply.answer
     assert [(link.side, link.event_number) for link in reply.links] == [(0, at), (1, at)]
-    alone = why_different(recording(OVERWRITTEN), recording(MERGED), at, None)
+    alone = why_different(timeline_of(OVERWRITTEN), timeline_of(MERGED), at, None)
     assert "nothing of the kind happens" in alone.answer and len(alone.links) == 1
 
 

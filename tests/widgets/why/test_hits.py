@@ -5,8 +5,9 @@ from __future__ import annotations
 from fake_tier import FakeTier
 from labengine import events as ev
 from labengine_widgets.why import why
+from recordings import timeline_of
 from widgets.story_219 import begin, merging_step
-from widgets.why.why_runs import HYBRID, OVERWRITTEN, Run, kinds, recording
+from widgets.why.why_runs import HYBRID, OVERWRITTEN, Run, kinds
 
 
 def test_a_miss_of_what_nobody_computed_names_the_first_different_token() -> None:
@@ -20,7 +21,7 @@ def test_a_miss_of_what_nobody_computed_names_the_first_different_token() -> Non
 
 
 def test_219_a_miss_of_what_is_computed_in_the_same_step() -> None:
-    timeline = recording(OVERWRITTEN)
+    timeline = timeline_of(OVERWRITTEN)
     reply = why(timeline, {"request": 1})
     assert reply.question == "Why did B hit nothing?"
     assert "was to be computed by A in this very step" in reply.answer and "too late" in reply.answer
@@ -107,7 +108,7 @@ def left_out() -> list[ev.Event]:
 
 
 def test_a_miss_of_what_was_never_put_into_the_map() -> None:
-    timeline = recording(left_out())
+    timeline = timeline_of(left_out())
     reply = why(timeline, {"request": 1, "about": "hit"}).answer
     assert "full and hashed, but the map was not changed to lead to it" in reply
     lost = why(timeline, {"block": 0})

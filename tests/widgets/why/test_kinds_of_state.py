@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from labengine import Lab
 from labengine.config import GroupSpec
+from labengine.events import BlocksSkipped, Event, RequestFinished, TokenSampled
 from widgets.words.test_kinds_of_state import speculating
 
 
@@ -122,3 +125,48 @@ def test_a_beam_that_gives_way_names_the_one_that_goes_on() -> None:
     assert "None went on from C, and A had more than one: C took the tokens of A" in answer.answer
     assert kinds(lab, request="C", about="beam") == ["BeamReplaced", "TokenSampled", "TokenSampled"]
     assert "It does" in lab.why(request="A", about="beam").answer
+
+
+def forked(**settings: Any) -> Lab:
+    """A lab in which B has forked from A."""
+    lab = Lab("simulated", num_blocks=24, **settings)
+    lab.add(token_ids=range(10, 20), n=2, max_tokens=4)
+    lab.step()
+    return lab
+
+
+def last_event(lab: Lab, kind: type[Event], **fields: object) -> int:
+    assert lab.timeline is not None
+    events = enumerate(lab.timeline.events())
+    return [n for n, e in events if isinstance(e, kind) and all(getattr(e, k) == v for k, v in fields.items())][-1]
+
+
+def test_a_fork_takes_its_first_token_because_it_forked() -> None:
+    lab = forked(block_size=4)
+    sampled = last_event(lab, TokenSampled, request_id=1)
+    assert kinds(lab, event=sampled)[-2:] == ["RequestForked", "TokenSampled"]
+    assert "B forks from A" in lab.why(event=sampled).answer
+
+
+def test_null_entries_before_a_state_are_not_put_down_to_a_window() -> None:
+    lab = forked(groups=[GroupSpec(4), GroupSpec(4, "state")])
+    lab.step()
+    answer = lab.why(event=last_event(lab, BlocksSkipped, request_id=1))
+    assert "B forks from A" in answer.answer
+    assert "indow" not in str(answer)
+
+
+def test_a_request_that_was_moved_or_aborted_says_who_ended_it() -> None:
+    lab, other = forked(block_size=4), Lab("simulated", num_blocks=24, block_size=4)
+    lab.hand_over("A", other)
+    assert lab.why(event=last_event(lab, RequestFinished)).answer.startswith("It was handed over to another lab.")
+    lab.abort("B")
+    assert lab.why(event=last_event(lab, RequestFinished)).answer.startswith("It was aborted.")
+
+
+def test_the_count_of_a_free_block_and_of_the_null_block() -> None:
+    lab = Lab("simulated", num_blocks=24, edition="vllm", groups=[GroupSpec(4), GroupSpec(4, "state")])
+    lab.add(token_ids=range(10, 20), max_tokens=4)
+    lab.step()
+    assert lab.why(block=23, about="ref_count").answer == "No block table points to #23: it is free."
+    assert "null block" in lab.why(block=0, about="ref_count").answer

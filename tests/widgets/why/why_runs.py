@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from driving import small_engine
-from labengine import events as ev
 from labengine.config import GroupSpec, SamplingParams
 from labengine.engine.engine import Engine
 from labengine.record.hooks import Hooks
@@ -15,13 +14,6 @@ from widgets.story_219 import begin, merging_step, overwriting_step
 
 MERGED, OVERWRITTEN = [*begin(), *merging_step()], [*begin(), *overwriting_step()]
 HYBRID = (GroupSpec(4), GroupSpec(4, "sliding_window", 8))
-
-
-def recording(events: Iterable[ev.Event]) -> Timeline:
-    timeline = Timeline()
-    for event in events:
-        timeline.record(event)
-    return timeline
 
 
 def numbers(reply: Why) -> list[int | None]:

@@ -15,14 +15,8 @@ from labengine_widgets.words.captions import MAX_FOLLOWED, CaptionWriter, captio
 from labengine_widgets.words.event_runs import MAX_FRAMES, Run, runs
 from labengine_widgets.words.mentions import Mention
 from labengine_widgets.words.scene import Scene
+from recordings import timeline_of
 from widgets.story_219 import begin, merging_step, overwriting_step
-
-
-def recorded(events: list[ev.Event]) -> Timeline:
-    timeline = Timeline()
-    for event in events:
-        timeline.record(event)
-    return timeline
 
 
 def scores(timeline: Timeline, moments: list[int]) -> list[tuple[int, int, int, int]]:
@@ -37,7 +31,7 @@ def scores(timeline: Timeline, moments: list[int]) -> list[tuple[int, int, int, 
 
 
 def test_eight_are_seen_before_five() -> None:
-    timeline = recorded([*begin(), *merging_step()])
+    timeline = timeline_of([*begin(), *merging_step()])
     written = captions_of(timeline, 3, timeline.end)
     used = [score[0] for score in scores(timeline, [at for at, _, _ in written])]
     assert used.index(8) < used.index(7) < used.index(6) < used.index(5) and used[-1] == 5
@@ -46,7 +40,7 @@ def test_eight_are_seen_before_five() -> None:
 
 
 def test_lost_blocks_are_described_one_by_one() -> None:
-    timeline = recorded([*begin(), *overwriting_step()])
+    timeline = timeline_of([*begin(), *overwriting_step()])
     written = captions_of(timeline, 3, timeline.end)
     lost = [score[3] for score in scores(timeline, [at for at, _, _ in written])]
     assert [number for number in lost if number][:3] == [1, 2, 3]
@@ -56,13 +50,13 @@ def test_lost_blocks_are_described_one_by_one() -> None:
 
 
 def test_moments_rise_and_end_with_the_stretch() -> None:
-    timeline = recorded([*begin(), *merging_step()])
+    timeline = timeline_of([*begin(), *merging_step()])
     moments = [at for at, _, _ in captions_of(timeline, 3, timeline.end)]
     assert moments == sorted(set(moments)) and moments[0] > 3 and moments[-1] == timeline.end
 
 
 def test_phases_are_read_from_the_events() -> None:
-    timeline = recorded([*begin(), *merging_step()])
+    timeline = timeline_of([*begin(), *merging_step()])
     phases = [phase for _, _, phase in captions_of(timeline, 3, timeline.end)]
     assert list(dict.fromkeys(phases)) == ["schedule", "forward", "update", None]
     assert phase_after(ev.TokenSampled(0, 1, 1), "forward") == "sample"
@@ -70,7 +64,7 @@ def test_phases_are_read_from_the_events() -> None:
 
 
 def test_what_a_sentence_names_is_text_for_a_reader_and_an_id_for_a_browser() -> None:
-    timeline = recorded([*begin(), *merging_step()])
+    timeline = timeline_of([*begin(), *merging_step()])
     written = captions_of(timeline, 3, timeline.end)
     [words] = [words for _, words, _ in written if "A's #0 is full" in words]
     assert words == "A's #0 is full and joins the prefix map: look-ups for p find it."
@@ -83,7 +77,7 @@ def test_what_a_sentence_names_is_text_for_a_reader_and_an_id_for_a_browser() ->
 
 def test_every_name_of_a_block_or_request_can_be_pointed_at() -> None:
     """No name is left in the text around the mentions."""
-    timeline = recorded([*begin(), *merging_step()])
+    timeline = timeline_of([*begin(), *merging_step()])
     parts = [part for _, words, _ in captions_of(timeline, 3, timeline.end) for part in words.parts]
     assert [part for part in parts if isinstance(part, str) and re.search(r"#\d|\b[AB]\b", part)] == []
     assert {part.kind for part in parts if isinstance(part, Mention)} == {"block", "request", "content"}
@@ -91,7 +85,7 @@ def test_every_name_of_a_block_or_request_can_be_pointed_at() -> None:
 
 def test_a_rolled_back_step_is_described_and_the_next_one_is_as_if_it_had_never_been() -> None:
     broken = [*merging_step()[:12], ev.StepRolledBack(1, "KeyboardInterrupt")]
-    timeline = recorded([*begin(), *broken, *merging_step()])
+    timeline = timeline_of([*begin(), *broken, *merging_step()])
     written = captions_of(timeline, 3, timeline.end)
     assert any("KeyboardInterrupt" in words for _, words, _ in written)
     assert written[-1][1].startswith("Step 1 ends: 5 blocks used.")

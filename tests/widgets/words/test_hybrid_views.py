@@ -11,25 +11,18 @@ from labengine.config import GroupSpec
 from labengine.engine.external import HostStore
 from labengine.record.fold import Fold, fold
 from labengine.record.phases import phase_after
-from labengine.record.timeline import Timeline
 from labengine.record.wording import group_name
 from labengine_widgets import block_map, block_map_svg
 from labengine_widgets.words.captions import CaptionWriter, caption_rows, captions_of
 from labengine_widgets.words.scene import Scene
 from labengine_widgets.words.sentences import sentence
 from labengine_widgets.words.tier import kept_contents
+from recordings import timeline_of
 from widgets.story_44409 import before, content, interleaved, narrow
 
 
-def recorded(events: list[ev.Event]) -> Timeline:
-    timeline = Timeline()
-    for event in events:
-        timeline.record(event)
-    return timeline
-
-
 def scene_after(events: list[ev.Event]) -> Scene:
-    timeline = recorded(events)
+    timeline = timeline_of(events)
     scene = Scene(Fold())
     for event in timeline.events():
         scene.apply(event)
@@ -40,7 +33,7 @@ def scene_after(events: list[ev.Event]) -> Scene:
 def described(step: list[ev.Event]) -> list[str]:
     """The sentences of a step after what went before."""
     first = before()
-    timeline = recorded([*first, *step])
+    timeline = timeline_of([*first, *step])
     return [words for _, words, _ in captions_of(timeline, len(first), timeline.end)]
 
 
@@ -80,7 +73,7 @@ def test_null_is_described_alike_for_every_edition_and_is_no_block_in_use() -> N
 
 
 def test_the_tier_is_known_by_what_is_saved_and_loaded() -> None:
-    timeline = recorded([*before(), *interleaved()])
+    timeline = timeline_of([*before(), *interleaved()])
     saved = [(group, content(i)) for group in (0, 1) for i in (0, 1)]
     loaded = [(group, content(i)) for group in (0, 1) for i in (2, 3)]
     assert kept_contents(timeline) == [*saved, *loaded]

@@ -17,7 +17,7 @@ from labengine.core.request import FinishReason
 from labengine.record.wording import counted, joined, listed, readable
 from labengine_widgets.words import phrases
 from labengine_widgets.words.phrases import phrase, state_phrase, word
-from widgets.browser.model.model_page import ModelPage, model_page
+from widgets.browser.model.model_page import ModelPage
 from widgets.browser.model.model_reference import payload
 
 TABLE = json.loads(Path(phrases.__file__).with_name("phrases.json").read_text(encoding="utf-8"))
@@ -104,12 +104,6 @@ STATES: list[tuple[str, dict[str, Any]]] = [
     (name, {"num_blocks": n, "used": n, "step": 4, "lost": m, "findable": m, "num_waiting": m, "num_running": n})
     for name, n, m in product(set(TABLE["states"]) - {"waiting"}, (0, 1, 2), (0, 1, 2))
 ] + [("waiting", {"requests": names, "num_waiting": n}) for names, n in (("A", 1), ("A and B", 2))]
-
-
-@pytest.fixture(scope="module")
-def page() -> Iterator[ModelPage]:
-    with model_page() as page:
-        yield page
 
 
 def text_of(token_id: int) -> str:

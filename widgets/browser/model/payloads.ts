@@ -81,12 +81,16 @@ export interface Asked {
 // What is marked in the views.
 type Mark = [kind: "block" | "request" | "hash", id: number | string];
 
+// What a request may have besides a prompt, where the engine takes it.
+export type RequestOption = "n" | "beams" | "priority";
+
 export interface Status {
   title: string;
   running: boolean;
   phase: Phase | null;
   stopped?: string | null;
   asked?: Asked | null;
+  request_options?: RequestOption[]; // exported pages of earlier releases lack it
   is_live?: boolean;
   note?: string | null;
   listener_failures?: string[];

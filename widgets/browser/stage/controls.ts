@@ -1,7 +1,7 @@
 // Buttons, form and the lab's answers. They send commands, whose effects show when the lab's events arrive.
 
 import { button, element, put, write } from "../look/element.ts";
-import type { WireContent } from "../model/payloads.ts";
+import type { RequestOption, WireContent } from "../model/payloads.ts";
 import type { Stage } from "./stage.ts";
 
 const PATIENCE_MS = 400;
@@ -24,6 +24,11 @@ export class Controls {
   prompt = input("text", "", "the prompt's text", "le-prompt");
   copies = input("number", 1, "how many equal requests");
   maxTokens = input("number", 16, "at most so many new tokens each");
+  options: Record<RequestOption, HTMLInputElement> = {
+    n: input("number", 1, "so many answers to the prompt, which share its blocks", "le-option"),
+    beams: input("number", 1, "a search for the likeliest text, with so many beams; 1: none", "le-option"),
+    priority: input("number", 0, "smaller is more urgent, also below 0", "le-option"),
+  };
   step = button("Step", "One step: schedule, forward, sample, update (key s)", "le-primary");
   phase = button("Phase", "One phase of a step (key p)");
   run = button("Run", "Step by itself, or pause (space)");
@@ -47,6 +52,8 @@ export class Controls {
     this.prompt.maxLength = 200000;
     Object.assign(this.copies, { min: 1, max: 64, step: 1 });
     Object.assign(this.maxTokens, { min: 1, max: 100000, step: 1 });
+    for (const several of [this.options.n, this.options.beams]) Object.assign(several, { min: 1, max: 16, step: 1 });
+    Object.assign(this.options.priority, { min: -1000, max: 1000, step: 1 });
     this.message.setAttribute("role", "status");
     this.build();
     this.listen();
@@ -60,6 +67,7 @@ export class Controls {
       field("Prompt", this.prompt),
       field("copies", this.copies),
       field("max tokens", this.maxTokens),
+      ...Object.entries(this.options).map(([name, one]) => field(name, one)),
       this.submit,
     );
     form.addEventListener("submit", (event) => {
@@ -91,6 +99,9 @@ export class Controls {
       prompt: this.prompt.value,
       copies: this.copies.valueAsNumber,
       max_tokens: this.maxTokens.valueAsNumber,
+      n: this.options.n.valueAsNumber,
+      beams: this.options.beams.valueAsNumber,
+      priority: this.options.priority.valueAsNumber,
     });
   }
 
@@ -130,6 +141,8 @@ export class Controls {
     this.element.hidden = !hasControls;
     this.note = status.note || "";
     this.message.hidden = !isLive && !this.note;
+    for (const name of Object.keys(this.options) as RequestOption[])
+      put(this.options[name].parentElement as HTMLElement, "hidden", !status.request_options?.includes(name));
     this.isRunning = status.running;
     write(this.run, status.running ? "Pause" : "Run");
     for (const one of [this.step, this.phase]) put(one, "disabled", status.running);

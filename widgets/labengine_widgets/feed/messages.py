@@ -112,13 +112,16 @@ def note_selection(feed: AskedFeed, viewers: Viewers, message: Message) -> None:
 MAX_PROMPT = 200_000
 """Maximum length, in characters, of a prompt from the form."""
 
+MAX_ANSWERS, MAX_PRIORITY = 16, 1_000
+"""Maximum of answers to a prompt, and of a priority above or below 0, from the form."""
+
 COMMANDS: dict[str, tuple[str, ...]] = {
     "step": (),
     "phase": (),
     "start": (),
     "pause": (),
     "reset": (),
-    "add": ("prompt", "copies", "max_tokens"),
+    "add": ("prompt", "copies", "max_tokens", "n", "beams", "priority"),
     "predict": ("prediction",),
     "wish": ("wish",),
 }
@@ -146,6 +149,9 @@ def _require_prompt(arguments: dict[str, Any]) -> None:
         raise ValueError(f"The prompt has {len(prompt)} characters, and the box takes {MAX_PROMPT}: use lab.add.")
     _require_number("copies", arguments["copies"], 1, 64)
     _require_number("max tokens", arguments["max_tokens"], 1, 1_000_000)
+    _require_number("n", arguments["n"], 1, MAX_ANSWERS)
+    _require_number("beams", arguments["beams"], 1, MAX_ANSWERS)
+    _require_number("priority", arguments["priority"], -MAX_PRIORITY, MAX_PRIORITY)
 
 
 def _require_number(name: str, value: object, least: int, most: int) -> None:

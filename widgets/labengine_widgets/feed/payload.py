@@ -98,6 +98,7 @@ def status(source: ViewSource) -> Payload:
         "phase": source.phase,
         "stopped": source.stopped,
         "asked": source.asked,
+        "request_options": source.request_options,
         "is_live": source.is_live,
         "note": source.note,
         "listener_failures": [f"{type(f.error).__name__}: {f.error}" for f in failures[-3:]],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from itertools import count
 
-from labengine.record.fold import Key
+from labengine.record.fold_state import Key
 from labengine.record.snapshot import BlockState, RequestState, Snapshot, map_key
 from labengine.record.timeline import Timeline
 from labengine.record.wording import group_name, request_name

@@ -30,9 +30,9 @@ SMOOTHED = 8
 TITLES = ("Blocks in use", "Prompt tokens found in the cache", "Tokens per second", "Step time")
 
 
-def charts(source: ViewSource | Timeline, title: str | None = None) -> Charts:
+def charts(source: ViewSource | Timeline) -> Charts:
     """Return a figure that follows a lab or an opened trace until `close()`; for a bare recording, a fixed figure."""
-    return Charts(source, title)
+    return Charts(source)
 
 
 class Charts(PlotWidget):
@@ -41,11 +41,11 @@ class Charts(PlotWidget):
     After a click on a step of a live lab, the lab's views show the end of that step.
     """
 
-    def __init__(self, source: ViewSource | Timeline, title: str | None = None) -> None:
+    def __init__(self, source: ViewSource | Timeline) -> None:
         hooks, timeline = _heard(source)
         self._series = StepSeries(timeline)
         self._series.update()
-        super().__init__(drawn(self._series, title or str(getattr(source, "title", ""))))
+        super().__init__(drawn(self._series, str(getattr(source, "title", ""))))
         self._timer: Cancellable | None = None
         self._lock = Lock()
         self._is_closed = False

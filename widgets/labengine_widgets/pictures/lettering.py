@@ -7,7 +7,7 @@ from threading import Lock
 from weakref import WeakKeyDictionary
 
 from labengine import events as ev
-from labengine.record.fold import Key
+from labengine.record.fold_state import Key
 from labengine.record.timeline import Timeline
 from labengine_widgets.words.scene import Scene
 

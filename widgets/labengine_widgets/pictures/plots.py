@@ -128,11 +128,12 @@ def words_svg(words: str) -> str:
     )
 
 
-def sparkline(values: list[float], width: int = 40) -> str:
-    """Return values as a row of small bars, each the maximum of a stretch."""
+def sparkline(values: list[float]) -> str:
+    """Return values as a row of at most 40 small bars, each the maximum of a stretch."""
     if not values:
         return ""
-    ends = [len(values) * (i + 1) // min(width, len(values)) for i in range(min(width, len(values)))]
+    num_bars = min(40, len(values))
+    ends = [len(values) * (i + 1) // num_bars for i in range(num_bars)]
     cuts = [values[start:end] for start, end in pairwise([0, *ends])]
     highs = [max(cut) for cut in cuts]
     most = max(highs) or 1.0

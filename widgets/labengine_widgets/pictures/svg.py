@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
 from labengine.events import ViolationFound
-from labengine.record.fold import Key
+from labengine.record.fold_state import Key
 from labengine.record.snapshot import BlockState, RequestState, Snapshot, map_key
 from labengine.record.timeline import Timeline
 from labengine.record.wording import counted, group_name, joined, readable, request_name

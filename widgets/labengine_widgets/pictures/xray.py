@@ -189,10 +189,10 @@ def cell_note(attention: AttentionByBlock, layer: int, column: int, text: str) -
     return f"layer {attention.layers[layer]} · {where}"
 
 
-def figure_text(attention: AttentionByBlock, texts: Sequence[str], title: str, limit: int = 5) -> str:
-    """Return the blocks with the most attention over all layers and heads, as text."""
+def figure_text(attention: AttentionByBlock, texts: Sequence[str], title: str) -> str:
+    """Return the five blocks with the most attention over all layers and heads, as text."""
     overall, labels = attention.mass.mean((0, 1)), column_labels(attention)
-    most = sorted(range(len(overall)), key=lambda i: -overall[i])[:limit]
+    most = sorted(range(len(overall)), key=lambda i: -overall[i])[:5]
     rows = [f"{labels[i]:>9} {overall[i]:6.1%}  {_plain(texts, attention, i)}" for i in most]
     return "\n".join([title, f"blocks    {sparkline([float(value) for value in overall])}", *rows])
 

@@ -55,16 +55,18 @@ def cause_of(past: Past, number: int) -> int | None:
 def _because(past: Past, event: ev.Event, chain: list[int]) -> str:
     if len(chain) == 1:
         begin = "" if past.is_complete else f", which begins with event {past.first},"
-        return _UNCAUSED.get(type(event), f"Nothing in the recording{begin} brought it about.")
+        return ev.entry_of(_UNCAUSED, event) or f"Nothing in the recording{begin} brought it about."
     return f"Because of event {chain[1]}: {past.link(chain[1]).sentence}"
 
 
-_UNCAUSED: dict[type[ev.Event], str] = {
-    ev.EngineStarted: "An engine was made, or reset.",
-    ev.StepStarted: "A step was requested: by lab.step(), or by a background run.",
-    ev.RequestAdded: "A prompt was added.",
-    ev.BlockPinned: "A connector, or another part outside the scheduler, took the reference.",
-    ev.PrefixCacheReset: "A reset was requested while no request held a block.",
+_UNCAUSED = {
+    "EngineStarted": "An engine was made, or reset.",
+    "StepStarted": "A step was requested: by lab.step(), or by a background run.",
+    "RequestAdded": "A prompt was added.",
+    "RequestFinished:abort": "It was aborted.",
+    "RequestFinished:moved": "It was handed over to another lab.",
+    "BlockPinned": "A connector, or another part outside the scheduler, took the reference.",
+    "PrefixCacheReset": "A reset was requested while no request held a block.",
 }
 
 
@@ -79,9 +81,9 @@ def _last(past: Past, before: int, *kinds: type[ev.Event], **fields: Any) -> int
     return None
 
 
-def _next(past: Past, after: int, *kinds: type[ev.Event], within: int = 512, **fields: Any) -> int | None:
-    """Return the next event of these kinds and fields."""
-    for number, event in past.forwards(after + 1, min(past.timeline.end, after + within)):
+def _next(past: Past, after: int, *kinds: type[ev.Event], **fields: Any) -> int | None:
+    """Return the next event of these kinds and fields, if it is among the next 512 or so."""
+    for number, event in past.forwards(after + 1, min(past.timeline.end, after + 512)):
         if isinstance(event, kinds) and all(getattr(event, name) == value for name, value in fields.items()):
             return number
     return None
@@ -283,7 +285,7 @@ _CAUSES: dict[type[ev.Event], Finder] = {
     ev.LoadFailed: _of_request(ev.ExternalHit),
     ev.BlockEvicted: _evicted,
     ev.BlockAllocated: _allocated,
-    ev.BlocksSkipped: _of_request(ev.PrefixHit),
+    ev.BlocksSkipped: _of_request(ev.PrefixHit, ev.RequestForked, ev.TokensComputed, ev.TokenSampled),
     ev.BlockTouched: _touched,
     ev.BlockCached: _registered,
     ev.BlockMerged: _merged,
@@ -300,7 +302,7 @@ _CAUSES: dict[type[ev.Event], Finder] = {
     ev.TokensComputed: _of_request(
         ev.SlotsWritten, ev.StateAdvanced, ev.BlocksLoaded, ev.RequestReceived, ev.LoadFailed
     ),
-    ev.TokenSampled: _of_request(ev.SlotsWritten, ev.StateAdvanced),
+    ev.TokenSampled: _of_request(ev.SlotsWritten, ev.StateAdvanced, ev.RequestForked),
     ev.TokensDrafted: _of_request(ev.TokenSampled),
     ev.DraftsJudged: _of_request(ev.TokensDrafted),
     ev.ViolationFound: _violation,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from labengine import events as ev
-from labengine.record.fold import Key
+from labengine.record.fold_state import Key
 from labengine.record.wording import block_name, block_names, counted, hash_name, listed, request_name
 from labengine_widgets.why.answer import Link, Why, WhyError
 from labengine_widgets.why.past import Past

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from labengine import events as ev
-from labengine.record.fold import Key
+from labengine.record.fold_state import Key
 from labengine.record.wording import block_name, counted, hash_name, request_name
 from labengine_widgets.why.images import kept_apart
 from labengine_widgets.why.map_entries import EntryChange, changes_of, end_of, registration_of

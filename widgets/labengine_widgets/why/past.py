@@ -178,9 +178,13 @@ class Past:
         if isinstance(event, ev.DecisionDiffered):
             return event.method, f"It replaces {event.replaces}, which was asked on the same state."
         seam = ev.entry_of(self.seams, event)
-        if seam is None:
+        if seam is None or (self._is_about_states(event) and not seam.get("is_custom")):
             return None, ""
         return f"{seam['class']}.{str(seam['seam']).rpartition('.')[2]}", str(seam["reason"])
+
+    def _is_about_states(self, event: ev.Event) -> bool:
+        """Return True for null entries in a table of states: the seam of that kind says what leaves a window."""
+        return isinstance(event, ev.BlocksSkipped) and self.state.groups[event.group].kind == "state"
 
     def _has_start(self, number: int, step: int) -> bool:
         """Return True if the recording has a rolled-back step's start; without it the rollback removes no events."""

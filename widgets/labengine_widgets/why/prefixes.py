@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from labengine import events as ev
-from labengine.record.fold import Fold, Key
+from labengine.record.fold import Fold
+from labengine.record.fold_state import Key
 from labengine_widgets.why.past import Numbered, Past
 
 

@@ -76,16 +76,18 @@ def _count_after(event: ev.Event, block_id: int) -> int | None:
 
 def why_ref_count(past: Past, block_id: int) -> Why:
     """Explain a ref count by its chain of touches, merges and frees, whose changes add up to the count."""
-    count = past.state.ref_counts[block_id]
+    count, name = past.state.ref_counts[block_id], block_name(block_id)
+    question = f"Why is {name}'s ref count {count}?"
+    if block_id == past.state.null_block:
+        return Why(question, f"{name} is the null block: the table entries that point to it are not counted.")
     life = life_of(past, block_id)
     links, before = [], life.base
     if life.base:
-        text = f"When the recording begins, {block_name(block_id)} has ref count {life.base}."
+        text = f"When the recording begins, {name} has ref count {life.base}."
         links.append(past.start(text).with_change(life.base))
     for reference in life.references:
         links.append(_link(past, reference, reference.ref_count - before))
         before = reference.ref_count
-    question = f"Why is {block_name(block_id)}'s ref count {count}?"
     return Why(question, _answer(past, block_id, life), _shortened(links, life))
 
 
@@ -132,6 +134,8 @@ def _answer(past: Past, block_id: int, life: Life) -> str:
     num_pins = past.state.pins.get(block_id, 0)
     if num_pins and num_pins == count and not holders:
         return f"No block table points to {name}. {_pinned(past, block_id, num_pins)}"
+    if not holders and not count:
+        return f"No block table points to {name}: it is free."
     if not holders:
         return (
             f"No block table points to {name}, yet it has ref count {count}: a reference was added and never removed."

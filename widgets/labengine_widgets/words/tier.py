@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from labengine import events as ev
-from labengine.record.fold import Key
+from labengine.record.fold_state import Key
 from labengine.record.timeline import Timeline
 
 TierEvent = ev.BlocksSaved | ev.BlocksLoaded | ev.TierChanged

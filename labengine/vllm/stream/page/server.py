@@ -11,11 +11,11 @@ from hmac import compare_digest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from secrets import token_urlsafe
 from threading import Thread
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from labengine.config import ConfigError
 from labengine.session.saved.viewed_recording import ViewedRecording
+from labengine.system.closing import Closing
 from labengine.vllm.stream.page.document import POLICY, document, script, style
 from labengine.vllm.stream.page.pages import Pages
 
@@ -28,7 +28,7 @@ SECONDS_OF_PATIENCE = 30.0
 _NAME = re.compile(r"page=([\w-]{8,64})")
 
 
-class PageServer:
+class PageServer(Closing):
     """Serves the dashboards of recordings until `close`: other users of this machine can reach it, and lack the secret.
 
     address: of the page; whoever has it can look. Raises ConfigError for a port that is taken.
@@ -56,14 +56,6 @@ class PageServer:
         self.pages.close()
         self._server.server_close()
         self._thread.join(2.0)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class _Server(ThreadingHTTPServer):

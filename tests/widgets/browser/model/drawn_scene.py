@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import islice
-from typing import Any, ClassVar, NamedTuple
+from typing import NamedTuple
 
 from labengine import events as ev
 from labengine.record.wording import readable
+from labengine_widgets.words.names import ContentIndex
 from labengine_widgets.words.scene import Scene
 
 MAX_SLOT_TEXTS = 16
@@ -51,9 +52,9 @@ class DrawnScene(Scene):
             block_id,
             ref_count,
             self.content(block_id),
-            max((self._fill(block_id), *(1 + offset for offset in self._strays.get(block_id, ())))),
+            max((self.filling.fill(block_id), *(1 + offset for offset in self._strays.get(block_id, ())))),
             self._flags(block_id),
-            tuple(sorted(self._owners.get(block_id, ()))),
+            self.owners.of(block_id),
             self._block_texts(block_id) if self.num_blocks <= MAX_BLOCKS_WITH_TEXT else (),
             self.groups_of(block_id),
         )
@@ -92,11 +93,11 @@ class DrawnScene(Scene):
     def _texts_by_table(self, block_id: int) -> tuple[str, ...]:
         if self.fold.block_tokens[block_id]:
             return self._slot_texts(self.fold.block_tokens[block_id])
-        home = self._home_of(block_id)
+        home = self.filling.home_of(block_id)
         if home is None or home[0] not in self.fold.requests:
             return ()
-        start = home[2] * self._size(home)
-        return self._slot_texts(self.fold.requests[home[0]].token_ids[start : start + self._fill(block_id)])
+        start = home[2] * self.filling.size_of(home)
+        return self._slot_texts(self.fold.requests[home[0]].token_ids[start : start + self.filling.fill(block_id)])
 
     def _slot_texts(self, token_ids: Iterable[int]) -> tuple[str, ...]:
         return tuple(self._slot_text(token_id) for token_id in islice(token_ids, MAX_SLOT_TEXTS))
@@ -104,17 +105,24 @@ class DrawnScene(Scene):
     def _slot_text(self, token_id: int) -> str:
         return readable(self.token_text(token_id), 24)
 
-    def _take_stock(self) -> None:
-        super()._take_stock()
+    def _take_stock(self, contents: ContentIndex) -> None:
+        super()._take_stock(contents)
         self._strays: dict[int, dict[int, int | None]] = {}
         """Slots that differ from the tables, by block and offset: the token written there, None for none."""
 
-    def _note_allocated(self, event: ev.BlockAllocated) -> None:
-        self._note_place(event)
-        self._strays.pop(event.block_id, None)
+    def apply(self, event: ev.Event) -> None:
+        super().apply(event)
+        try:
+            match event:
+                case ev.BlockAllocated():
+                    self._strays.pop(event.block_id, None)
+                case ev.SlotsWritten():
+                    self._note_strays(event)
+        except LookupError:
+            if not self.fold.num_impossible:
+                raise
 
-    def _note_slots(self, event: ev.SlotsWritten) -> None:
-        super()._note_slots(event)
+    def _note_strays(self, event: ev.SlotsWritten) -> None:
         size = self.fold.groups[event.group].block_size
         for block_id, offset, length in event.runs:
             for written in range(offset, offset + length) if block_id in self._strays else ():
@@ -123,8 +131,3 @@ class DrawnScene(Scene):
             token_id = self.fold.requests[event.request_id].token_ids[position]
             for stray, content in ((slot, token_id), (right_slot, None)):
                 self._strays.setdefault(stray // size, {})[stray % size] = content
-
-    _NOTES: ClassVar[dict[type[ev.Event], Callable[[Any, Any], None]]] = Scene._NOTES | {
-        ev.BlockAllocated: _note_allocated,
-        ev.SlotsWritten: _note_slots,
-    }

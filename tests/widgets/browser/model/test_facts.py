@@ -20,7 +20,7 @@ from labengine_widgets.words.names import content_name
 from labengine_widgets.words.sentences import sentence
 from labengine_widgets.words.tier import KnownTier
 from widgets.browser.model.drawn_scene import DrawnScene
-from widgets.browser.model.model_page import ModelPage, model_page
+from widgets.browser.model.model_page import ModelPage
 from widgets.browser.model.model_reference import Reference, events_of, payload
 from widgets.story_219 import begin, merging_step
 
@@ -44,12 +44,6 @@ FACTS = """
   });
 }
 """
-
-
-@pytest.fixture(scope="module")
-def page() -> Iterator[ModelPage]:
-    with model_page() as page:
-        yield page
 
 
 def facts(page: ModelPage, events: Sequence[ev.Event]) -> list[dict[str, Any]]:

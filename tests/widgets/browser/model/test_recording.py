@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -19,10 +19,10 @@ from labengine.config import GroupSpec, SamplingParams
 from labengine.lab import Lab
 from labengine.record.files import codec
 from labengine.record.hooks import Hooks
-from labengine.record.timeline import Timeline
 from labengine_widgets.words.tier import kept_contents
+from recordings import timeline_of
 from widgets.browser.model.drawn_scene import DrawnScene
-from widgets.browser.model.model_page import ModelPage, model_page
+from widgets.browser.model.model_page import ModelPage
 from widgets.browser.model.model_reference import (
     Reference,
     checksum,
@@ -113,12 +113,6 @@ GROWTH = """
 """
 
 
-@pytest.fixture(scope="module")
-def page() -> Iterator[ModelPage]:
-    with model_page() as page:
-        yield page
-
-
 def pieces(events: Sequence[ev.Event], start: int, size: int | None = None, seed: int = 0) -> list[dict[str, Any]]:
     """`more` messages: of so many events each, or of any number."""
     rng, messages = Random(seed), []
@@ -133,14 +127,6 @@ def step_start(events: Sequence[ev.Event], at: float) -> int:
     """The start of a step that stayed, about that far into them."""
     starts = [i for i, event in enumerate(events) if isinstance(event, ev.StepStarted)]
     return starts[int(at * len(starts))]
-
-
-def timeline_of(events: Sequence[ev.Event]) -> Timeline:
-    """As a lab records them."""
-    timeline = Timeline()
-    for event in events:
-        timeline.record(event)
-    return timeline
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from random import Random
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from damaged_streams import damaged
 from grounds import ALL_GROUNDS, Ground
 from labengine import events as ev
-from widgets.browser.model.model_page import ModelPage, model_page
+from widgets.browser.model.model_page import ModelPage
 from widgets.browser.model.model_reference import checksum, cores, difference, events_of, payload, states
 
 pytestmark = pytest.mark.browser
@@ -27,12 +26,6 @@ WALK = """
     ?? model.walk(recording, sums, seeks);
 })
 """
-
-
-@pytest.fixture(scope="module")
-def page() -> Iterator[ModelPage]:
-    with model_page() as page:
-        yield page
 
 
 @pytest.mark.parametrize("ground", ALL_GROUNDS, ids=str)

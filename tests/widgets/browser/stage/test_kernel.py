@@ -45,6 +45,23 @@ def test_keys_send_commands_and_stay_out_of_the_prompt() -> None:
     show_dashboard(check)
 
 
+def test_the_form_has_a_field_for_what_the_engine_takes_and_for_nothing_else() -> None:
+    def check(view: View) -> None:
+        fields = view.page.locator(".le-form .le-option")
+        assert fields.count() == 3 and not any(one.is_visible() for one in fields.all())
+        view.view_source.request_options = ("n", "priority")
+        view.say([ev.StepStarted(1), ev.StepEnded(1)])
+        assert [one.is_visible() for one in fields.all()] == [True, False, True]
+        view.page.locator(".le-prompt").fill("Once upon a time")
+        view.page.get_by_label("n", exact=True).fill("3")
+        view.page.get_by_label("priority").fill("-2")
+        view.page.get_by_role("button", name="Add", exact=True).click()
+        [command] = view.sent("command")
+        assert [command[name] for name in ("n", "beams", "priority")] == [3, 1, -2]
+
+    show_dashboard(check)
+
+
 def test_a_prompt_that_is_only_typed_is_added_before_the_step() -> None:
     def check(view: View) -> None:
         view.page.locator(".le-prompt").fill("Once upon a time")

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from widgets.browser.model.model_page import ModelPage, model_page
+from widgets.browser.model.model_page import ModelPage
 
 pytestmark = pytest.mark.browser
 
 Table = dict[str, dict[str, str]]
-
-
-@pytest.fixture(scope="module")
-def page() -> Iterator[ModelPage]:
-    with model_page() as page:
-        yield page
 
 
 def table(page: ModelPage, name: str) -> Table:

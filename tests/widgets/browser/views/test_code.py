@@ -15,6 +15,7 @@ from labengine.record.timeline import Timeline
 from labengine.scenarios.nano_vllm_219_duplicate_blocks import NoAliveCheck
 from labengine.session.reasons import seams_of
 from labengine_widgets.why import Link, Why, carried_answers, why
+from recordings import timeline_of
 from widgets.browser.views.mounted_view import MountedView, show_view
 from widgets.browser.views.view_recordings import moment_after
 from widgets.story_219 import begin, merging_step, overwriting_step
@@ -62,9 +63,7 @@ def armed(
     code: dict[str, Any] | None = None,
 ) -> Timeline:
     """Give the page its seams, and functions that answer."""
-    timeline = Timeline()
-    for event in events:
-        timeline.record(event)
+    timeline = timeline_of(events)
     seams = seams_of(parts)
     if mode == "python":
         mounted.bare.is_worn = True  # a page keeps an exposed function
@@ -209,9 +208,7 @@ def test_without_a_kernel_it_says_so() -> None:
 
 
 def test_an_exported_page_uses_the_answers_it_carries() -> None:
-    timeline = Timeline()
-    for event in OVERWRITTEN:
-        timeline.record(event)
+    timeline = timeline_of(OVERWRITTEN)
     answers = carried_answers(timeline, seams_of(NANO_VLLM))
 
     def check(mounted: MountedView) -> None:

@@ -29,6 +29,7 @@ function seamOf(recording: Recording, i: number): Seam | null {
 
 function variantOf(recording: Recording, i: number) {
   if (recording.kind(i) === "BlockCached") return recording.field(i, "is_full") ? "" : "tail";
+  if (recording.kind(i) === "BlockTouched") return recording.field(i, "is_fork") ? "fork" : "";
   return recording.field(i, "reason") ?? "";
 }
 

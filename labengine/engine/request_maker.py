@@ -1,0 +1,90 @@
+"""New requests: what an engine refuses to run, and the seed, keys and images that the others get."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from labengine.config import MAX_PRIORITY, ConfigError, EngineConfig, SamplingParams, checked_int, checked_text
+from labengine.core.request import ExtraKeys, Image, Request, RequestStatus
+from labengine.core.scheduler import Scheduler
+from labengine.record.wording import request_name
+from labengine.system.code_roles import Role, plays
+
+plays(__name__, Role.ENGINE)
+
+
+class RequestMaker:
+    """Makes requests that its engine could run; none is queued yet."""
+
+    def __init__(self, config: EngineConfig, scheduler: Scheduler) -> None:
+        self._config = config
+        self._scheduler = scheduler
+
+    def request(
+        self,
+        request_id: int,
+        prompt: list[int],
+        sampling: SamplingParams,
+        cache_salt: str | None = None,
+        extra_keys: ExtraKeys = (),
+        priority: int = 0,
+        images: tuple[Image, ...] = (),
+    ) -> Request:
+        """Return a request for a prompt. Raises ConfigError for one that can never run.
+
+        prompt: checked token ids, which the request keeps and appends to. It shares blocks only under equal salt and
+        keys. priority: -MAX_PRIORITY to MAX_PRIORITY; smaller is more urgent. images: in order, inside the prompt.
+        """
+        if not prompt:
+            raise ConfigError("the prompt is empty: a request needs at least one token")
+        if cache_salt is not None:
+            salt = checked_text("cache_salt", cache_salt)
+            extra_keys = (*extra_keys, ("cache_salt", salt)) if salt else extra_keys
+        priority = checked_int("priority", priority, -MAX_PRIORITY, MAX_PRIORITY)
+        if sampling.beams > 1:
+            self._scheduler.refuse_beams(sampling.beams)
+        request = self._made(request_id, prompt, sampling, extra_keys, priority, images)
+        self._scheduler.refuse_what_never_fits(request)
+        return request
+
+    def branch(self, request_id: int, parent: Request, seed: int | None = None, token_id: int | None = None) -> Request:
+        """Return a request that goes on where its parent stands.
+
+        seed: None for one of its own. token_id: in place of the newest token, which has no KV yet.
+        Raises ConfigError for a parent that has finished, or that is to lose a prompt's token; for a token that ends
+        the branch; and where there are no forks.
+        """
+        self._scheduler.refuse_forks()
+        name = request_name(parent.request_id)
+        if parent.sampling.beams > 1:
+            raise ConfigError(f"{name} is a beam: its search decides where it goes on")
+        if parent.status is RequestStatus.FINISHED:
+            raise ConfigError(f"{name} has finished, and holds no blocks: add its tokens as a prompt")
+        token_ids = list(parent.token_ids)
+        if token_id is not None:
+            if not parent.num_generated_tokens:
+                raise ConfigError(f"{name} has sampled no token yet that another could replace")
+            token_ids[-1] = token_id
+        sampling, keys = replace(parent.sampling, seed=seed), (parent.extra_keys, parent.priority, parent.images)
+        request = self._made(request_id, token_ids, sampling, *keys)
+        request.num_prompt_tokens = parent.num_prompt_tokens
+        if parent.num_generated_tokens and self._scheduler.finish_reason(request) is not None:
+            raise ConfigError(f"token {token_id} ends a text: the branch would have nothing to generate")
+        return request
+
+    def _made(
+        self,
+        request_id: int,
+        token_ids: list[int],
+        sampling: SamplingParams,
+        extra_keys: ExtraKeys,
+        priority: int,
+        images: tuple[Image, ...],
+    ) -> Request:
+        seed, num_groups = seed_of(sampling, request_id, self._config), len(self._config.groups)
+        return Request(request_id, token_ids, sampling, seed, num_groups, extra_keys, priority, images)
+
+
+def seed_of(sampling: SamplingParams, request_id: int, config: EngineConfig) -> int:
+    """Return the seed of a request: its own, else one derived from the engine's seed and the request's id."""
+    return sampling.seed if sampling.seed is not None else config.seed * 1_000_003 + request_id

@@ -1,0 +1,361 @@
+"""What becomes of a block: in the free queue, in tables and in the prefix map."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from labengine.events.event import Event, EvictReason, FreeReason, InVllm, QueueEnd, methods
+
+_RELEASED = "BlockPool.release FreeQueue.append FreeQueue.prepend KVCacheGroup.release"
+_FREED = f"BlockPool.reused_first KVCacheGroup.freeing_order KVCacheManager.free KVCacheGroup.free {_RELEASED}"
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixCacheReset(Event):
+    """All cached content was forgotten (a BlockEvicted for each block came before)."""
+
+    topic = "trouble"
+    decided_by = {"": ("KVCacheManager.reset_prefix_cache",)}
+    in_vllm = {
+        "": InVllm(
+            "pool", "reset_prefix_cache", "All cached content is forgotten; that needs a pool without used blocks."
+        )
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class BlockEvicted(Event):
+    """A block's cached content is forgotten: its hashes and its map entries are gone."""
+
+    block_id: int
+    reason: EvictReason = "reused"
+
+    topic = "block"
+    decided_by = {
+        "": ("BlockPool.take", "FreeQueue.take", "BlockPool.evict"),
+        "replaced": ("KVCacheGroup.register_block", "BlockPool.evict"),
+        "reset": methods(
+            "KVCacheManager.reset_prefix_cache BlockPool.num_used BlockPool.evict_cached BlockPool.evict",
+        ),
+        "distrusted": ("Scheduler.forget_written", "BlockPool.evict_cached", "BlockPool.evict"),
+    }
+    in_vllm = {"": InVllm("pool", "_maybe_evict_cached_block", "A block that is given away forgets its content.")}
+
+
+@dataclass(frozen=True, slots=True)
+class BlockAllocated(Event):
+    """The head of the free queue was taken, with ref_count 1 and no content, and appended to a block table."""
+
+    block_id: int
+    request_id: int
+    group: int
+    index: int
+
+    topic = "block"
+    decided_by = {
+        "": methods(
+            "KVCacheGroup.num_missing_blocks StateGroup.begin_chunk StateGroup.count_chunk StateGroup.first_written",
+            "KVCacheManager.num_slots KVCacheManager.allocate_computed",
+            "KVCacheManager.allocate BlockPool.num_free BlockPool.take FreeQueue.take BlockPool.evict",
+            "KVCacheGroup.add_external KVCacheGroup.extend",
+        ),
+    }
+    in_vllm = {"": InVllm("pool", "get_new_blocks", "The head of the free queue is taken.")}
+
+
+@dataclass(frozen=True, slots=True)
+class BlocksSkipped(Event):
+    """A new table starts with null entries: these blocks lie outside the window and will never be read."""
+
+    request_id: int
+    group: int
+    num_blocks: int
+
+    topic = "block"
+    decided_by = {
+        "": methods(
+            "SlidingWindowGroup.num_skipped_tokens SlidingWindowGroup.window KVCacheGroup.add_hit",
+            "KVCacheGroup.start_table",
+        ),
+    }
+    in_vllm = {"": InVllm("group", "add_local_computed_blocks", "Blocks that lie outside the window are not needed.")}
+
+
+@dataclass(frozen=True, slots=True)
+class BlockTouched(Event):
+    """A cached block, or one of a fork's parent, was appended to one more table; a free one left the free queue."""
+
+    block_id: int
+    request_id: int
+    group: int
+    index: int
+    ref_count: int
+    """After the touch; 1 means that the block had been free."""
+    is_fork: bool = False
+    """True: it was not found by its hash. The request shares it as a fork of another one."""
+
+    topic = "block"
+    decided_by = {
+        "": methods(
+            "KVCacheManager.allocate_computed BlockPool.touch FreeQueue.remove KVCacheGroup.add_hit",
+            "KVCacheGroup.start_table",
+        ),
+        "fork": methods(
+            "KVCacheGroup.num_shared_tokens KVCacheManager.fork BlockPool.touch KVCacheGroup.add_shared",
+            "KVCacheGroup.start_table",
+        ),
+    }
+    in_vllm = {"": InVllm("pool", "touch", "A cached block is shared; a free one leaves the free queue.")}
+
+    @property
+    def variant(self) -> str:
+        return "fork" if self.is_fork else ""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCached(Event):
+    """A block's hash was registered in the prefix map."""
+
+    block_id: int
+    request_id: int
+    group: int
+    index: int
+    block_hash: bytes
+    mapped: tuple[int, ...]
+    """All blocks the map holds under this hash now, the one served first. Empty: the duplicate policy left it out."""
+    is_full: bool = True
+    """False for a key of vLLM's that is not the one of the block's last token: of the tail of a prompt that ends inside
+    it, or of the tokens that a state inside a chunk has seen."""
+
+    topic = "block"
+    decided_by = {
+        "": methods(
+            "MergePolicy.mapped_after MergePolicy.merge_target KVCacheManager.num_registrable_tokens",
+            "KVCacheManager.num_cacheable_tokens SlidingWindowGroup.is_worth_caching KVCacheGroup.caches_every_block",
+            "KVCacheGroup.block_hashes HashChain.root HashChain.keyed HashChain.link KVCacheManager.extend_hashes",
+            "KVCacheManager.register KVCacheGroup.register BlockPool.register KVCacheGroup.register_block",
+        ),
+        "tail": methods(
+            "KVCacheGroup.register_tail KVCacheGroup.register_boundary KVCacheGroup.ends_of_prompt",
+            "StateGroup.register_checkpoint StateGroup.is_kept_by_interval",
+        ),
+    }
+    in_vllm = {
+        "": InVllm(
+            "pool",
+            "_insert_block_hash",
+            "A block that is full is registered under its hash; a block with the same hash stays as well.",
+        )
+    }
+
+    @property
+    def variant(self) -> str:
+        return "" if self.is_full else "tail"
+
+
+@dataclass(frozen=True, slots=True)
+class BlockMerged(Event):
+    """Late merge: the request's table now points at an equal live block; its own copy is about to be freed.
+
+    Source: nano-vLLM PR 243 (late merge). Both blocks' KV can still be read inside a listener.
+    """
+
+    block_id: int
+    """The redundant copy."""
+    into_block_id: int
+    """The block that stays; its ref_count has grown by one."""
+    request_id: int
+    group: int
+    index: int
+    ref_count: int
+    """Of the block that stays, after the merge."""
+
+    topic = "block"
+    decided_by = {
+        "": methods(
+            "MergePolicy.merge_target MergePolicy.is_alive MergePolicy.is_equal HashChain.link",
+            "KVCacheGroup.register_block BlockPool.share KVCacheGroup.merge",
+        ),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class BlockFreed(Event):
+    """One reference to a block was dropped; at ref_count 0 it entered the free queue at `queue_end`, content kept.
+
+    For finished, aborted and preempted requests the table entry went with it; a merged or copied block had lost its
+    entry before; a block that left the window, or whose state a newer block goes on from, becomes a null entry.
+    """
+
+    block_id: int
+    request_id: int
+    group: int
+    index: int
+    ref_count: int
+    queue_end: QueueEnd | None
+    reason: FreeReason
+
+    topic = "block"
+    decided_by = {
+        "": methods(_FREED),
+        "preempted": methods("Scheduler.choose_victim WaitingQueue.least_urgent", _FREED),
+        "merged": methods("MergePolicy.merge_target KVCacheGroup.merge BlockPool.reused_first", _RELEASED),
+        "copied": methods(
+            "KVCacheGroup.copies_before_write KVCacheGroup.copy BlockPool.release KVCacheGroup.release",
+        ),
+        "state": methods("StateGroup.num_skipped_tokens StateGroup.drop_skipped BlockPool.reused_first", _RELEASED),
+        "pruned": methods("Scheduler.places Scheduler.replace_beam", _FREED),
+        "window": methods(
+            "SlidingWindowGroup.num_skipped_tokens SlidingWindowGroup.window BlockPool.reused_first",
+            "KVCacheGroup.freeing_order KVCacheGroup.drop_skipped",
+            _RELEASED,
+        ),
+    }
+    in_vllm = {
+        "": InVllm(
+            "pool",
+            "free_blocks",
+            "A block without a reference joins the free queue: at the tail with a hash, at the head without.",
+        ),
+        "window": InVllm("group", "_remove_blocks_in_range", "Blocks that have left the window are freed."),
+        "state": InVllm("state", "remove_skipped_blocks", "The states that a request has gone on from are freed."),
+        "preempted": InVllm("scheduler", "_preempt_request", "A preempted request gives all its blocks back."),
+        "load_failed": InVllm(
+            "scheduler",
+            "_update_waiting_for_remote_kv",
+            "A request whose load failed from its first block on gives its blocks back.",
+        ),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class FreeDeferred(Event):
+    """A request gave up a group's table while a step under way may still write its blocks.
+
+    Each block keeps that reference, now of no table, until its BlockUnpinned.
+    """
+
+    request_id: int
+    group: int
+    block_ids: tuple[int, ...]
+    """The table's blocks in order, without null entries."""
+
+    topic = "block"
+    in_vllm = {
+        "": InVllm(
+            "scheduler", "_free_request_blocks", "A step under way may still write the blocks: they are freed after it."
+        )
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class BlockPinned(Event):
+    """A block got one more reference, which is of no table; a free one left the free queue."""
+
+    block_id: int
+    ref_count: int
+    """After the pin; 1 means that the block had been free."""
+
+    topic = "block"
+    decided_by = {"": ("KVCacheGroup.copy_partial", "BlockPool.share", "BlockPool.take")}
+    in_vllm = {"": InVllm("pool", "touch", "A connector that copies a block keeps it from being given away.")}
+
+
+@dataclass(frozen=True, slots=True)
+class BlockUnpinned(Event):
+    """A reference of no table was dropped; at ref_count 0 the block entered the free queue at `queue_end`."""
+
+    block_id: int
+    ref_count: int
+    queue_end: QueueEnd | None
+
+    topic = "block"
+    decided_by = {"": ("KVCacheManager.unpin", "KVCacheManager.take_copies", "BlockPool.release")}
+    in_vllm = {"": InVllm("pool", "free_blocks", "Whoever held the block without a table needs it no longer.")}
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCopied(Event):
+    """A request is about to write to a shared block: its table now points at a private copy of it.
+
+    The copy was the head of the free queue, and is filled before the step's forward pass. labengine copies when a fork
+    writes; a BlockFreed for the shared block follows. vLLM copies when a hit ends inside a block.
+    """
+
+    block_id: int
+    """The shared block; its ref_count is not changed by this event."""
+    into_block_id: int
+    """The copy."""
+    request_id: int
+    group: int
+    index: int
+    is_pinned: bool = True
+    """True: until the copy is filled, each of both blocks has one reference of no table, and the copy's ref_count is 2.
+    False: the copy's ref_count is 1, and the reference that the table had to the shared block is dropped next."""
+
+    topic = "block"
+    decided_by = {
+        "": methods(
+            "KVCacheGroup.copies_before_write KVCacheGroup.entries_to_copy KVCacheManager.allocate BlockPool.take",
+            "FreeQueue.take BlockPool.evict KVCacheManager.copy KVCacheManager.take_copies KVCacheGroup.copy",
+            "KVCacheGroup.copy_partial KVCacheGroup.ends_inside",
+        ),
+    }
+    in_vllm = {"": InVllm("group", "_apply_cow", "A hit that ends inside a block goes on in a private copy of it.")}
+
+
+@dataclass(frozen=True, slots=True)
+class BlockMoved(Event):
+    """A scratch block of a request with states went from one entry of its table to the end of the table.
+
+    The entry became null: the running state has passed it. Reference count and free queue did not change.
+    """
+
+    block_id: int
+    request_id: int
+    group: int
+    index: int
+    """The entry that became null."""
+    into_index: int
+    """The new last entry."""
+
+    topic = "block"
+    decided_by = {"": ("StateGroup.move", "StateGroup.num_scratch", "KVCacheGroup.extend", "KVCacheManager.allocate")}
+
+
+@dataclass(frozen=True, slots=True)
+class StateCopied(Event):
+    """A request's state goes on in another block: it is copied there before the step's forward pass.
+
+    The block that it is copied from keeps the state after num_tokens tokens, for other requests to hit; it is freed
+    later. Or it is a scratch block, whose state a draft led to that was accepted. Nothing changes by this event: the
+    table has both blocks.
+    """
+
+    block_id: int
+    into_block_id: int
+    request_id: int
+    group: int
+    num_tokens: int
+
+    topic = "block"
+    decided_by = {
+        "": methods(
+            "KVCacheGroup.carry_over StateGroup.state_entry StateGroup.entries_of_states",
+            "KVCacheGroup.num_missing_blocks KVCacheManager.allocate KVCacheManager.take_copies",
+        ),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class HashesMoved(Event):
+    """All hashes of a block, and its map entries, were moved to another block that holds the same content."""
+
+    block_id: int
+    into_block_id: int
+
+    topic = "block"
+    decided_by = {"": ("KVCacheGroup.copy_partial", "BlockPool.move_keys")}
+    in_vllm = {
+        "": InVllm("pool", "move_block_hashes", "Another block with the same content is served in place of this one.")
+    }

@@ -1,0 +1,124 @@
+"""What the model computes: KV, states, tokens and guesses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from labengine.events.event import Event, InVllm, methods
+
+
+@dataclass(frozen=True, slots=True)
+class SlotsWritten(Event):
+    """The forward pass wrote KV for tokens [start, ...) of a request, run by run."""
+
+    request_id: int
+    group: int
+    start: int
+    runs: tuple[tuple[int, int, int], ...]
+    """(block_id, offset, length) per block touched."""
+
+    topic = "model"
+    phase = "forward"
+    decided_by = {
+        "": ("KVCacheManager.slot_runs", "KVCacheGroup.slots", "BlockPool.null_block", "Engine._emit_written"),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class StateAdvanced(Event):
+    """The forward pass overwrote a request's state after `start` tokens with the one after `end` tokens, in one block.
+
+    With start 0 it began with the zero state, whatever the block held. A state inside a chunk is left in a block of its
+    own.
+    """
+
+    request_id: int
+    group: int
+    block_id: int
+    start: int
+    end: int
+
+    topic = "model"
+    phase = "forward"
+    decided_by = {
+        "": ("KVCacheGroup.slots", "KVCacheManager.slot_runs", "KVCacheManager.checkpoint", "Engine._emit_written")
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardRan(Event):
+    """The model computed all scheduled tokens of the step in one batch."""
+
+    num_requests: int
+    num_tokens: int
+
+    topic = "model"
+    phase = "forward"
+    decided_by = {"": ("Scheduler.schedule", "Engine._forward")}
+
+
+@dataclass(frozen=True, slots=True)
+class TokensComputed(Event):
+    """A request's KV now holds its first num_computed_tokens tokens."""
+
+    request_id: int
+    num_computed_tokens: int
+    """0 after a load that failed from its first block on: a table of null entries alone is then empty again."""
+
+    topic = "request"
+    decided_by = {"": ("Scheduler.book_computed", "Scheduler.book_accepted", "Scheduler.count_computed")}
+    in_vllm = {
+        "": InVllm("scheduler", "update_from_output", "The tokens of a step count as computed when its output arrives.")
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSampled(Event):
+    """A token was appended to a request; its KV will be written by a later step."""
+
+    request_id: int
+    token_id: int
+    position: int
+
+    topic = "model"
+    phase = "sample"
+    decided_by = {
+        "": methods(
+            "Scheduler.update Scheduler.judge_drafts Scheduler.num_accepted Scheduler.book Scheduler.fill_in",
+            "Scheduler.plan Scheduler.append_token",
+        ),
+    }
+    in_vllm = {"": InVllm("scheduler", "_update_request_with_output", "The step's output is appended to the request.")}
+
+
+@dataclass(frozen=True, slots=True)
+class TokensDrafted(Event):
+    """A proposer guessed a request's next tokens; the next step that schedules the request computes and judges them.
+
+    No tokens: earlier guesses were dropped.
+    """
+
+    request_id: int
+    token_ids: tuple[int, ...]
+
+    topic = "model"
+    decided_by = {"": ("Scheduler.num_wanted_drafts", "Engine._draft", "Scheduler.set_drafts")}
+    in_vllm = {"": InVllm("scheduler", "update_draft_token_ids", "Guesses are for requests that decode alone.")}
+
+
+@dataclass(frozen=True, slots=True)
+class DraftsJudged(Event):
+    """The model's own tokens were compared with the guesses that the step computed; what they agree in is kept.
+
+    A TokenSampled follows for each accepted guess, and one for the token behind them, as far as the request goes on. KV
+    of rejected guesses stays in the blocks as garbage: the next step writes over it.
+    """
+
+    request_id: int
+    num_accepted: int
+    num_rejected: int
+
+    topic = "model"
+    phase = "sample"
+    decided_by = {"": ("Scheduler.num_accepted", "Scheduler.update", "Scheduler.judge_drafts")}
+    in_vllm = {"": InVllm("scheduler", "update_from_output", "Rejected guesses no longer count as computed.")}

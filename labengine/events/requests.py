@@ -1,0 +1,280 @@
+"""What becomes of a request between its prompt and its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from labengine.events.event import Event, InVllm, Transfer, methods
+
+_FREED = "KVCacheManager.free KVCacheGroup.freeing_order KVCacheGroup.free KVCacheGroup.release"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestAdded(Event):
+    """A request joined the waiting queue; it holds no blocks."""
+
+    request_id: int
+    token_ids: tuple[int, ...]
+    max_tokens: int
+    num_generated: int = 0
+    """Of its tokens, the last ones that count as generated: it goes on where another request stood."""
+    from_request_id: int | None = None
+    """The request whose tokens it continues. It waits until they are computed, and forks then."""
+    priority: int = 0
+    """Smaller is more urgent; 0 for all where they are served in the order in which they come."""
+    num_beams: int = 1
+    """Requests of its beam search, of which the first has no from_request_id; 1 for a request that is in none."""
+    images: tuple[tuple[int, int, str], ...] = ()
+    """(position, length, identifier) of each image behind placeholder tokens of the prompt, in order."""
+
+    topic = "request"
+    decided_by = {
+        "": methods(
+            "WaitingQueue.add_request WaitingQueue.order WaitingQueue.priority Scheduler.add Scheduler.join",
+            "Scheduler.branch Scheduler.accept",
+        ),
+    }
+    in_vllm = {"": InVllm("scheduler", "add_request", "A request joins the waiting queue.")}
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixHit(Event):
+    """A request looked its prompt up at admission; its table is about to start with the hit blocks."""
+
+    request_id: int
+    num_tokens: int
+    """Computed tokens found in the cache; 0 is a miss. The request's num_computed_tokens is now this."""
+    block_ids: tuple[tuple[int, ...], ...]
+    """The hit blocks per group, in table order, null where the window needs none. Not yet touched."""
+    is_skipped: bool = False
+    """True: the request asked not to read the cache, and nothing was looked up."""
+
+    topic = "request"
+    decided_by = {
+        "": methods(
+            "KVCacheGroup.find_hit KVCacheGroup.find_partial_hit KVCacheGroup.cached_up_to",
+            "KVCacheGroup.has_partial_hits KVCacheGroup.hit_unit SlidingWindowGroup.find_hit",
+            "KVCacheGroup.drops_last_block KVCacheGroup.find_dropped_hit SlidingWindowGroup.find_dropped_hit",
+            "KVCacheManager.longest_hit PrefixLookup.longest_hit KVCacheManager.find_prefix KVCacheGroup.cached_run",
+            "KVCacheGroup.cached_block KVCacheGroup.has_every_shorter_hit SlidingWindowGroup.num_blocks_for_hit",
+            "SlidingWindowGroup.window KVCacheGroup.block_hashes MergePolicy.is_equal HashChain.root HashChain.keyed",
+            "HashChain.link KVCacheManager.extend_hashes KVCacheManager.begin_step KVCacheGroup.begin_step",
+            "KVCacheManager.admit",
+        ),
+    }
+    in_vllm = {
+        "": InVllm(
+            "manager", "get_computed_blocks", "The longest prefix whose blocks are cached in every group is reused."
+        )
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPrefixFound(Event):
+    """At a look-up some groups hit a longer prefix than others, which had dropped theirs: it is cached there again.
+
+    A chunk of a request with states ends at that position, and a sparse retention keeps what a hit there needs.
+    """
+
+    request_id: int
+    num_tokens: int
+    """0 when a later look-up finds that all groups agree."""
+
+    topic = "request"
+    decided_by = {"": ("PrefixLookup.longest_hit", "KVCacheManager.longest_hit", "KVCacheManager.note_shared_prefix")}
+
+
+@dataclass(frozen=True, slots=True)
+class RequestForked(Event):
+    """A request goes on from another one's KV: its table is about to name the same blocks, and it runs from here on.
+
+    Source: PagedAttention (SOSP 2023), section 4.4. The last block may be filled in part: who writes to it first while
+    it is shared gets a copy (BlockCopied).
+    """
+
+    request_id: int
+    from_request_id: int
+    num_tokens: int
+    """Computed tokens that it shares. The request's num_computed_tokens is now this."""
+    block_ids: tuple[tuple[int, ...], ...]
+    """The shared blocks per group, in table order, null where the window needs none. Not yet touched."""
+
+    topic = "request"
+    decided_by = {
+        "": methods(
+            "Scheduler.fork KVCacheGroup.num_shared_tokens KVCacheGroup.shared_blocks Scheduler.forks_of",
+            "Scheduler.join Scheduler.branch KVCacheManager.fork",
+        ),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class BeamReplaced(Event):
+    """A beam that does not go on gave its generated tokens up for those of another beam of its search.
+
+    It holds no blocks at this moment: if the other beam does, a RequestForked follows.
+    """
+
+    request_id: int
+    token_ids: tuple[int, ...]
+    """All generated tokens that it has from now on; the prompt stays."""
+    from_request_id: int | None = None
+    """The beam whose tokens it takes; None at the end of a search, when each request gets one of the best texts."""
+
+    topic = "request"
+    decided_by = {
+        "": methods(
+            "Scheduler.places Scheduler.beam_policy Scheduler.decide Scheduler.end_search Scheduler.num_likeliest",
+            "Scheduler.note_likeliest Scheduler.replace_beam Scheduler.take_tokens",
+        ),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class RequestScheduled(Event):
+    """A request got its blocks and its share of this step: tokens [start, start + num_tokens) will be computed."""
+
+    request_id: int
+    start: int
+    num_tokens: int
+    is_prefill: bool
+    status: str
+    """waiting or running: a prefill-first engine keeps a partly prefilled request waiting."""
+    num_drafts: int = 0
+    """Of these tokens, the last ones that are guesses. Further guesses of the request are dropped."""
+
+    topic = "request"
+    decided_by = {
+        "": methods(
+            "Scheduler.schedule Scheduler.next_waiting Scheduler.has_seats Scheduler.skips Scheduler.longest_chunk",
+            "Scheduler.clipped KVCacheGroup.chunk_end StateGroup.chunk_unit StateGroup.stops StateGroup.last_hit_end",
+            "StateGroup.leaves_checkpoint StateGroup.is_reachable StateGroup.num_own_blocks",
+            "Scheduler.admit WaitingQueue.remove_request KVCacheManager.can_admit KVCacheManager.has_room",
+            "KVCacheGroup.num_blocks_to_admit KVCacheGroup.max_blocks_held SlidingWindowGroup.num_steps_in_flight",
+            "KVCacheManager.num_blocks_needed KVCacheManager.needs_tokens_to_allocate BlockPool.num_free",
+            "Scheduler.num_plannable Scheduler.num_known Scheduler.num_affordable_drafts Scheduler.num_admitted",
+            "Scheduler.budget_left Scheduler.num_draft_inputs KVCacheManager.has_blocks_for Scheduler.ahead_of",
+            "Scheduler.next_position Scheduler.plan",
+        ),
+    }
+    in_vllm = {
+        "": InVllm(
+            "scheduler",
+            "schedule",
+            "Running requests come first, then waiting ones, while the token budget and the blocks last.",
+        )
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPreempted(Event):
+    """A request gave all its blocks back because blocks ran out (a BlockFreed for each came before) and waits again."""
+
+    request_id: int
+
+    topic = "trouble"
+    decided_by = {
+        "": methods(
+            "Scheduler.choose_victim WaitingQueue.least_urgent WaitingQueue.order Scheduler.allocate_or_preempt",
+            "Scheduler.preempt Scheduler.requeue WaitingQueue.prepend_request ExternalLoads.give_up",
+            _FREED,
+            "Scheduler.take_blocks",
+        ),
+    }
+    in_vllm = {
+        "": InVllm(
+            "scheduler", "_preempt_request", "The request that runs last gives its blocks back when blocks run out."
+        )
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFinished(Event):
+    """A request ended; its blocks were freed just before, unless it holds them for a connector."""
+
+    request_id: int
+    reason: str
+    """stop, length, abort, or moved: it goes on in another lab."""
+    holds_blocks: bool = False
+    """True: a connector or another lab still reads its blocks. They are freed just before RequestReleased."""
+
+    topic = "request"
+    decided_by = {
+        "": methods("Scheduler.finish_reason", _FREED, "Scheduler.finish Scheduler.end"),
+        "abort": methods(
+            "Scheduler.abort Scheduler.ends_with ExternalLoads.drop", _FREED, "Scheduler.finish Scheduler.end"
+        ),
+        "moved": ("Scheduler.hand_over", "Scheduler.end"),
+    }
+    in_vllm = {
+        "": InVllm("scheduler", "_free_request", "A request that has ended gives its blocks back, last block first.")
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class RequestReleased(Event):
+    """The reader of a finished request's blocks is done with them, and they were freed just before."""
+
+    request_id: int
+
+    topic = "request"
+    decided_by = {"": ("Scheduler.hand_over",)}
+    in_vllm = {
+        "": InVllm(
+            "scheduler", "_free_blocks", "When the connector is done, a request that has ended gives its blocks back."
+        )
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHandedOver(Event):
+    """K and V of a request's first num_tokens tokens were copied to another lab, where it goes on.
+
+    It has finished just before, and holds its blocks until RequestReleased, which follows.
+    """
+
+    request_id: int
+    lab: str
+    """Name of the other lab."""
+    other_request_id: int
+    """The request's id there."""
+    num_tokens: int
+
+    topic = "request"
+    decided_by = {"": ("Scheduler.hand_over",)}
+
+
+@dataclass(frozen=True, slots=True)
+class RequestReceived(Event):
+    """K and V of a request's first num_tokens tokens came from another lab into its blocks.
+
+    Its prefix hit was there already, and did not have to come. The tokens count as computed from the TokensComputed
+    that follows, and the request waits for a step with its blocks.
+    """
+
+    request_id: int
+    transfers: tuple[Transfer, ...]
+    """The blocks that were written."""
+    lab: str
+    """Name of the other lab."""
+    other_request_id: int
+    """The request's id there."""
+    num_tokens: int
+
+    topic = "request"
+    decided_by = {
+        "": methods(
+            "Scheduler.blocks_to_fill Scheduler.blocks_to_read KVCacheManager.allocate_computed",
+            "KVCacheGroup.add_external Scheduler.receive Scheduler.start_received",
+        ),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class RequestForgotten(Event):
+    """A finished request is no longer kept: newer ones have taken its place. It happens between steps."""
+
+    request_id: int
+
+    topic = "request"
+    decided_by = {"": ("Scheduler.forget_finished",)}

@@ -1,0 +1,175 @@
+"""The state of an engine that a stream of events adds up to, and its snapshot."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from labengine.record.snapshot import NULL_BLOCK, BlockState, GroupState, RequestState, Snapshot, hex_keys, map_key
+from labengine.system.code_roles import Role, plays
+
+plays(__name__, Role.FOLLOWS_EVENTS)
+
+FINISHED = "finished"
+
+Key = tuple[int, bytes]
+"""(group, block hash): a key of the prefix map."""
+
+
+@dataclass(slots=True)
+class RequestFold:
+    """One request's state according to the events so far."""
+
+    status: str
+    token_ids: list[int]
+    num_prompt_tokens: int
+    num_computed_tokens: int
+    block_tables: list[list[int]]
+    priority: int = 0
+    drafts: tuple[int, ...] = ()
+    first_beam: int | None = None
+    """The first request of the beam search that it is in."""
+    images: tuple[tuple[int, int, str], ...] = ()
+    """(position, length, identifier) of each image behind placeholder tokens, in order."""
+
+    def copy(self) -> RequestFold:
+        """Return an independent copy."""
+        tables = [list(table) for table in self.block_tables]
+        return replace(self, token_ids=list(self.token_ids), block_tables=tables)
+
+    def clear(self, status: str) -> None:
+        """Empty the tables: a preempted or finished request holds no blocks."""
+        self.status, self.num_computed_tokens, self.drafts = status, 0, ()
+        self.block_tables = [[] for _ in self.block_tables]
+
+
+@dataclass(slots=True)
+class Changes:
+    """Ids of the blocks, requests and map keys that changed since the last `Fold.take_changes`."""
+
+    blocks: set[int] = field(default_factory=set)
+    requests: set[int] = field(default_factory=set)
+    keys: set[Key] = field(default_factory=set)
+    entries: set[tuple[int, int]] = field(default_factory=set)
+    """(request_id, block_id) of every table entry that has come or gone."""
+
+
+class FoldState:
+    """Requests, blocks, free queue and prefix map, and what has changed in them since they were last looked at."""
+
+    def __init__(self) -> None:
+        self.step = 0
+        self.requests: dict[int, RequestFold] = {}
+        self.groups: tuple[GroupState, ...] = ()
+        self.ref_counts: list[int] = []
+        self.block_keys: list[tuple[Key, ...]] = []
+        self.block_tokens: list[tuple[int, ...]] = []
+        self.free_queue: OrderedDict[int, None] = OrderedDict()
+        self.prefix_map: dict[Key, tuple[int, ...]] = {}
+        self.null_block = NULL_BLOCK
+        self.pins: dict[int, int] = {}
+        """Per block: references that are of no table, where there are any."""
+        self.holding: set[int] = set()
+        """Finished requests that hold blocks for a connector."""
+        self.num_impossible = 0
+        """Events that cannot have followed those before them."""
+        self.changes = Changes()
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Self:
+        """Return the fold whose state is a snapshot, for a listener that subscribes late."""
+        fold = cls()
+        fold.step, fold.groups, fold.null_block = snapshot.step, snapshot.groups, snapshot.null_block
+        fold.requests = {
+            request_id: RequestFold(
+                r.status,
+                list(r.token_ids),
+                r.num_prompt_tokens,
+                r.num_computed_tokens,
+                [list(t) for t in r.block_tables],
+                r.priority,
+                r.drafts,
+            )
+            for request_id, r in snapshot.requests.items()
+        }
+        fold.ref_counts = [block.ref_count for block in snapshot.blocks]
+        fold.block_tokens = [block.token_ids for block in snapshot.blocks]
+        fold.free_queue = OrderedDict.fromkeys(snapshot.free_queue)
+        fold.pins, fold.holding = dict(snapshot.pins), set(snapshot.holding)
+        for text, ids in snapshot.prefix_map.items():
+            group, hash_hex = text.split(":")
+            fold.prefix_map[int(group), bytes.fromhex(hash_hex)] = ids
+        fold.block_keys = [
+            tuple([(group, bytes.fromhex(hash_hex)) for group, hash_hex in block.grouped_hashes])
+            if block.grouped_hashes
+            else ()
+            for block in snapshot.blocks
+        ]
+        return fold
+
+    def copy(self) -> Self:
+        """Return an independent copy, with no changes noted. Finished requests are shared until they change."""
+        other = type(self)()
+        other.step, other.groups, other.null_block = self.step, self.groups, self.null_block
+        other.requests = {i: r if r.status == FINISHED else r.copy() for i, r in self.requests.items()}
+        other.ref_counts, other.block_keys = list(self.ref_counts), list(self.block_keys)
+        other.block_tokens, other.free_queue = list(self.block_tokens), self.free_queue.copy()
+        other.prefix_map = dict(self.prefix_map)
+        other.pins, other.holding = dict(self.pins), set(self.holding)
+        return other
+
+    def take_changes(self) -> Changes:
+        """Return the changes since the last call, and start collecting anew."""
+        changes, self.changes = self.changes, Changes()
+        return changes
+
+    def snapshot(self) -> Snapshot:
+        """Return the contract's frozen record of this state."""
+        owners = self._owners()
+        return Snapshot(
+            step=self.step,
+            requests={
+                request_id: RequestState(
+                    r.status,
+                    tuple(r.token_ids),
+                    r.num_prompt_tokens,
+                    r.num_computed_tokens,
+                    tuple(tuple(table) for table in r.block_tables),
+                    r.priority,
+                    r.drafts,
+                )
+                for request_id, r in self.requests.items()
+            },
+            blocks=tuple(
+                BlockState(block_id, ref_count, hex_keys(keys), token_ids, owners.get(block_id, ()))
+                for block_id, (ref_count, keys, token_ids) in enumerate(
+                    zip(self.ref_counts, self.block_keys, self.block_tokens, strict=True)
+                )
+            ),
+            free_queue=tuple(self.free_queue),
+            prefix_map={map_key(*key): ids for key, ids in self.prefix_map.items()},
+            cached_free=tuple(
+                sorted(map_key(*key) for key, ids in self.prefix_map.items() if not any(map(self._is_used, ids)))
+            ),
+            groups=self.groups,
+            null_block=self.null_block,
+            pins=dict(self.pins),
+            holding=tuple(sorted(self.holding)),
+        )
+
+    @property
+    def num_used_blocks(self) -> int:
+        """Blocks that are not in the free queue: what "used" means everywhere, whatever a faulty part counts."""
+        return len(self.ref_counts) - len(self.free_queue) - (self.null_block >= 0)
+
+    def _is_used(self, block_id: int) -> bool:
+        return block_id in range(len(self.ref_counts)) and self.ref_counts[block_id] != 0
+
+    def _owners(self) -> dict[int, tuple[int, ...]]:
+        owners: dict[int, tuple[int, ...]] = {}
+        for request_id, request in sorted(self.requests.items()):
+            held = {block_id for table in request.block_tables for block_id in table}
+            for block_id in held - {self.null_block}:
+                owners[block_id] = (*owners.get(block_id, ()), request_id)
+        return owners
