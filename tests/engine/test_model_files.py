@@ -41,7 +41,7 @@ def test_the_families_are_the_supported_model_types() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"model_type": "mamba"}, "model_type 'mamba' is not supported; supported: llama, mistral, qwen3, gemma3_text"),
+        ({"model_type": "mamba"}, "model_type 'mamba' is not supported; supported: llama, mistral, mixtral, qwen3"),
         ({"model_type": None}, "model_type None is not supported"),
         ({"hidden_act": "gelu"}, "hidden_act='gelu' is not supported for llama; only 'silu' is"),
         ({"attention_bias": True}, "attention_bias=True is not supported"),
