@@ -79,11 +79,12 @@ def test_the_language_model_of_a_multimodal_file(tmp_path: Path, family: str, is
 
 def test_families_and_groups(model_dir: Path) -> None:
     runner = load(model_dir)
-    assert set(runner.groups) == {GroupSpec(4, "state"), GroupSpec(4)}
+    states = next(group for group in runner.groups if group.kind == "state")
+    assert set(runner.groups) == {states, GroupSpec(4)} and states.block_size == 4
     kinds = [runner.groups[group].kind for group in runner.kv_tensors.layer_groups]
     assert kinds == ["state" if runner.kv_tensors.states(layer) else "full" for layer in range(len(kinds))]
     pool = runner.describe()["kv_pool"]
-    state = runner.read_block(runner.groups.index(GroupSpec(4, "state")), 0)
+    state = runner.read_block(runner.groups.index(states), 0)
     state_bytes = sum(tensor.numel() * tensor.element_size() for tensor in state.values())
     assert f"{state_bytes / 1024:,.1f} of them for a state" in pool
     kv_bytes = kinds.count("full") * 2 * 4 * 2 * runner.model.config.head_dim * 4
