@@ -306,7 +306,9 @@ class Engine:
 
     def _report(self, plan: StepPlan, token_ids: list[int], finished: tuple[int, ...]) -> StepReport:
         rows = zip(plan.rows, token_ids, strict=True)
-        sampled = {row.request_id: (token_id,) for row, token_id in rows if row.sampling.beams == 1}
+        sampled: dict[int, tuple[int, ...]] = {
+            row.request_id: (token_id,) for row, token_id in rows if row.sampling.beams == 1
+        }
         sampled |= {request_id: (token_id,) for request_id, token_id in self.scheduler.chosen.items()}
         judged = [part for part in plan.sampling if part.num_drafts] if len(plan.rows) > len(plan.sampling) else ()
         drafted, accepted = {}, {}
