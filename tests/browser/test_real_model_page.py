@@ -175,3 +175,33 @@ def test_a_lab_of_real_words_merges_runs_and_has_a_link(browser: Browser, site: 
         third.get_by_role("button", name=f"{BUTTON} (98 MB, once)").click()
         third.get_by_text("smollm2 · edition labengine").wait_for()
         third.wait_for_url(f"**/?{LINK}&step=16*")
+
+
+TOKENS = """() => {
+  const [{ scene }] = document.querySelector(".labengine").stage.sides;
+  return [...scene.requests.values()].map(({ tokens }) => [...tokens]);
+}"""
+REPEATING = "prompt=one+two+three+one+two+three+one+two+three+one&max_tokens=24"
+
+
+@pytest.mark.sweep  # Python starts in the page four times, and computes with the weights
+def test_answers_beams_and_drafts_are_of_the_real_model(browser: Browser, site: Path) -> None:
+    with ExitStack() as stack:
+        address = stack.enter_context(served(site))
+        context = stack.enter_context(new_context(browser, service_workers="block"))
+
+        def tokens(query: str) -> list[list[int]]:
+            page, _ = stack.enter_context(opened(context, f"{address}?model=smollm2&edition=labengine&{query}"))
+            if page.locator("#opening").is_visible():
+                page.get_by_role("button", name=f"{BUTTON} (98 MB, once)").click()
+            page.get_by_text("smollm2 · edition labengine").wait_for()
+            page.locator(".labengine").press("End")
+            page.locator(".le-tables-row.le-is-over").first.wait_for()
+            found: list[list[int]] = page.evaluate(TOKENS)
+            return found
+
+        [plain] = tokens(f"{REPEATING}&step=24")
+        assert tokens(f"drafts=4&{REPEATING}&step=15") == [plain], "in fifteen steps the same tokens"
+        assert tokens(f"{REPEATING}&n=3&step=24") == [plain] * 3
+        beams = tokens("prompt=The+capital+of+France+is&max_tokens=12&beams=3&step=12")
+        assert len(beams) == len(set(map(tuple, beams))) == 3 and len({tuple(beam[:7]) for beam in beams}) == 1

@@ -59,7 +59,7 @@ class Variation:
         self.figures = (
             Figure("num_blocks", "blocks in the pool", session.config.num_blocks),
             Figure("block_size", "tokens in a block", session.config.groups[0].block_size),
-            Figure("copies", f"copies of {request_name(copied.start)}", len(copied)),
+            Figure("copies", f"copies of {request_name(copied.start)}", self._workload.num_copies),
         )
         self.values = {figure.name: figure.recorded for figure in self.figures}
         """The figures of the run that is shown, by name."""

@@ -59,7 +59,11 @@ class VariedSide:
         """Return a new lab with this pool, in which `copies` of a request are to be played."""
         sizes: dict[str, Any] = {"num_blocks": num_blocks, "block_size": block_size}
         if (groups := self.session.settings.groups) is not None:
-            sizes |= {"groups": [replace(group, block_size=block_size) for group in groups]}
+            sizes |= {
+                "groups": [
+                    group if group.kind == "state" else replace(group, block_size=block_size) for group in groups
+                ]
+            }
         recorded = partial(self._request, copies) if self._is_recorded else None
         session = self._history.varied_fork(recorded, **sizes)
         session.violation_warnings.is_silent = True  # the figures count the rules that are broken

@@ -6,7 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from labengine.session.history.inputs import AbortInput, AddInput, BrokenStep, Input
+from labengine.session.history.inputs import AbortInput, AddInput, BranchInput, BrokenStep, Input
+
+Together = tuple[AddInput, ...]
+"""A request, and those that fork from it: its n answers, or the beams of its search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,16 +17,24 @@ class Workload:
     """Inputs, without the steps that were broken off, and the requests of which there may be more or fewer.
 
     copied: ids of equal requests that came together; of several such runs the longest one, the first of those.
+    copy: the requests of one copy, whose leader_id counts from the first of them.
     """
 
     inputs: tuple[Input, ...]
     copied: range
+    copy: Together
 
     @classmethod
     def of(cls, inputs: Sequence[Input]) -> Workload:
         """Return the workload of a lab with these inputs, of which at least one adds a request."""
         kept = tuple(one for one in inputs if not isinstance(one, BrokenStep))
-        return cls(kept, max(_equal_requests(kept), key=len))
+        copied, copy = max(_equal_requests(kept), key=lambda run: len(run[0]) // len(run[1]))
+        return cls(kept, copied, copy)
+
+    @property
+    def num_copies(self) -> int:
+        """How many copies there were."""
+        return len(self.copied) // len(self.copy)
 
     def inputs_with(self, copies: int) -> Iterator[Input]:
         """Yield the inputs with so many (>= 1) copies of the copied request; an abort of one left out is left out."""
@@ -32,9 +43,10 @@ class Workload:
             if isinstance(one, AddInput):
                 request_id += 1
                 if request_id not in self.copied:
-                    yield one
+                    yield self._moved(one, copies)
                 elif request_id == self.copied.start:
-                    yield from [one] * copies
+                    for number in range(copies):
+                        yield from _moved_by(self.copy, self.copied.start + number * len(self.copy))
             elif not isinstance(one, AbortInput):
                 yield one
             elif (renumbered := self._renumbered(one.request_id, copies)) is not None:
@@ -42,22 +54,58 @@ class Workload:
 
     def source(self, request_id: int, copies: int) -> int:
         """Return the request of the workload that a request of inputs_with(copies) repeats."""
-        first, stop = self.copied.start, self.copied.stop
-        if request_id < first + copies:
-            return min(request_id, stop - 1)
-        return request_id - copies + len(self.copied)
+        number, place = divmod(request_id - self.copied.start, len(self.copy))
+        if number < 0:
+            return request_id
+        if number < copies:
+            return self.copied.start + min(number, self.num_copies - 1) * len(self.copy) + place
+        return request_id - self._num_more(copies)
+
+    def _num_more(self, copies: int) -> int:
+        return (copies - self.num_copies) * len(self.copy)
 
     def _renumbered(self, request_id: int, copies: int) -> int | None:
         if request_id >= self.copied.stop:
-            return request_id + copies - len(self.copied)
-        return request_id if request_id < self.copied.start + copies else None
+            return request_id + self._num_more(copies)
+        return request_id if request_id < self.copied.start + copies * len(self.copy) else None
+
+    def _moved(self, one: AddInput, copies: int) -> AddInput:
+        """Return a request that is not copied, with the new id of the one that it forks from or branches."""
+        if one.leader_id is not None:
+            one = replace(one, leader_id=self._renumbered(one.leader_id, copies))
+        if isinstance(one, BranchInput):
+            parent = self._renumbered(one.request_id, copies)
+            one = replace(one, request_id=self.copied.start if parent is None else parent)
+        return one
 
 
-def _equal_requests(inputs: Sequence[Input]) -> Iterator[range]:
-    """Yield the ids of each run of equal requests, added one after the other before the same step."""
+def _equal_requests(inputs: Sequence[Input]) -> Iterator[tuple[range, Together]]:
+    """Yield the ids of each run of equal requests, added one after the other before the same step; and one of them."""
     first = 0
-    for one, equal in groupby(inputs):
-        if isinstance(one, AddInput):
-            stop = first + len([*equal])
-            yield range(first, stop)
+    for together, equal in groupby(_together(inputs)):
+        if together is not None:
+            stop = first + len(together) * len([*equal])
+            yield range(first, stop), together
             first = stop
+
+
+def _together(inputs: Sequence[Input]) -> Iterator[Together | None]:
+    """Yield each request with those that fork from it, leader_id counted from it; None for any other input."""
+    found: list[AddInput] = []
+    num_requests = 0
+    for one in inputs:
+        is_fork = isinstance(one, AddInput) and one.leader_id is not None
+        if found and not is_fork:
+            yield _moved_by(found, len(found) - num_requests)
+            found = []
+        if isinstance(one, AddInput):
+            found.append(one)
+            num_requests += 1
+        else:
+            yield None
+    if found:
+        yield _moved_by(found, len(found) - num_requests)
+
+
+def _moved_by(together: Sequence[AddInput], distance: int) -> Together:
+    return tuple(one if one.leader_id is None else replace(one, leader_id=one.leader_id + distance) for one in together)

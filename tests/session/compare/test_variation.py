@@ -9,6 +9,7 @@ import pytest
 import labengine
 from labengine.config import ConfigError, GroupSpec
 from labengine.engine.recorded_model import RecordedRequest
+from labengine.events import RequestAdded
 from labengine.lab import Lab
 from labengine.session.compare.comparing import compare
 from labengine.session.compare.variation import Variation, vary
@@ -46,6 +47,39 @@ class TestRuns:
             with vary(recorded).run() as again:
                 assert events_of(again) == events_of(recorded)
                 assert again.snapshot() == recorded.snapshot()
+
+    @pytest.mark.parametrize("several", [{"n": 3}, {"beams": 3}])
+    def test_answers_and_beams_are_one_copy(self, several: dict[str, int]) -> None:
+        with lab(num_blocks=60) as recorded:
+            for prompt in ("short", QUESTION, QUESTION):
+                recorded.add(prompt, max_tokens=6, **several)
+            recorded.branch(0, seed=7)
+            recorded.run()
+            variation = vary(recorded)
+            assert [(one.label, one.recorded) for one in variation.figures][2] == ("copies of A", 2)
+            with variation.run() as again:
+                assert events_of(again) == events_of(recorded)
+            with variation.run(copies=1) as fewer, variation.run(copies=3) as more:
+                sizes = [len(one.snapshot().requests) for one in (fewer, recorded, more)]
+                assert sizes == [11, 12, 13]
+                leaders = [event.from_request_id for event in events_of(more) if isinstance(event, RequestAdded)]
+                assert leaders[:12] == [None, None, None, None, 3, 3, None, 6, 6, None, 9, 9]
+        with lab(num_blocks=60) as recorded:
+            for _ in range(3):
+                recorded.add("another", max_tokens=6, **several)
+            recorded.run()
+            variation = vary(recorded)
+            assert [(one.label, one.recorded) for one in variation.figures][2] == ("copies of C", 3)
+            with variation.run() as again, variation.run(copies=4) as more:
+                assert events_of(again) == events_of(recorded)
+                leaders = [event.from_request_id for event in events_of(more) if isinstance(event, RequestAdded)]
+                assert leaders == [None, None, None, 2, 2, None, 5, 5, None, 8, 8, None, 11, 11]
+
+    def test_another_block_size_leaves_states_as_they_are(self) -> None:
+        with lab(groups=[GroupSpec(4), GroupSpec(8, "state")], num_blocks=40) as recorded:
+            recorded.run()
+            with vary(recorded).run(block_size=2) as smaller:
+                assert [group.block_size for group in smaller.config.groups] == [2, 8]
 
     def test_a_lab_that_was_done_is_run_to_its_end(self) -> None:
         with lab() as recorded:
