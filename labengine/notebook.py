@@ -147,7 +147,7 @@ def _plain_text(shell: Any) -> Any:
     return shell.display_formatter.formatters["text/plain"]
 
 
-_STEP_REPORT = ("labengine.engine.engine", "StepReport")
+_STEP_REPORT = ("labengine.engine.step_report", "StepReport")
 
 
 def _print_report(current: CurrentLab, report: Any, printer: Any, cycle: bool) -> None:

@@ -6,7 +6,7 @@ for all the same: the bridge makes both sides alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import combinations, takewhile
 from typing import Any
@@ -143,10 +143,6 @@ def _is_loaded_oddly(workload: Row) -> bool:
     size, requests = workload.get("block_size", 1), workload.get("requests", ())
     counts = [(_num_loaded(workload, n), len(r["prompt"])) for n, r in enumerate(requests)] if _tier(workload) else []
     return any(count % size or count >= num_tokens for count, num_tokens in counts)
-
-
-def _ops(workload: Row) -> Iterator[Row]:
-    yield from workload.get("ops", ())
 
 
 def _is_too_long(workload: Row) -> bool:

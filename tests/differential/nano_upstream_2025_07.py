@@ -93,8 +93,3 @@ class Upstream202507(Upstream):
                 if manager.blocks[i].hash == block_hash
             ),
         }
-
-
-def _num_computed(sequence: Any) -> int:
-    """A running sequence lacks only the KV of its newest token."""
-    return len(sequence) - 1 if sequence.block_table else 0

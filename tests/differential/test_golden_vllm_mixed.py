@@ -110,13 +110,6 @@ class RegistersWhatModulesRead(VllmKVCacheManager):
         return super().num_cacheable_tokens(group, num_tokens)
 
 
-class JoinsAsTheYoungest(VllmScheduler):
-    """An answer arrives when it is added, not with its prompt."""
-
-    def join(self, request: Request, leader: Request) -> None:
-        self.add(request)
-
-
 class YoungestGivesWay(VllmPriorityQueue):
     def least_urgent(self, running: Sequence[Request]) -> Request:
         return running[-1]

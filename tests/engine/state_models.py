@@ -134,6 +134,3 @@ def multimodal(config_class: Any) -> Callable[..., Any]:
         )
 
     return make
-
-
-MakeStateModel = Callable[..., Path]

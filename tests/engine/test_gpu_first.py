@@ -35,7 +35,6 @@ from stage_runs import run_in, verdicts
 
 STAGES = [*first.side_by_side(Brought()), *first.alone(Brought(), Path("out"))]
 OF_TESTS = [stage for stage in STAGES if "pytest" in stage.command]
-NEEDED_BY_NANO = {"xxhash"}
 
 
 def test_figures_come_last() -> None:

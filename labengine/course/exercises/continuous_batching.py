@@ -131,7 +131,7 @@ def next_chunk() -> Exercise:
     )
 
 
-def _three_arrive(a: int, b: int, prompts: Sequence[str], keeps_mistakes: bool = False) -> Instance:
+def _three_arrive(a: int, b: int, prompts: Sequence[str]) -> Instance:
     """Return the instance in which A's and B's answers have that many tokens, and C, D and E bring these prompts."""
 
     def play(lab: Lab) -> None:
@@ -149,7 +149,7 @@ def _three_arrive(a: int, b: int, prompts: Sequence[str], keeps_mistakes: bool =
         f"and E with {e}. Of the requests that the next step computes, which one is the youngest, that is, was "
         "admitted last, in this step or in an earlier one?"
     )
-    return Instance(task, play, keeps_mistakes)
+    return Instance(task, play, keeps_mistakes=False)
 
 
 def _three_others_arrive(random: Random) -> Instance:

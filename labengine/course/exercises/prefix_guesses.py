@@ -132,13 +132,13 @@ def last_word() -> Exercise:
     )
 
 
-def _after_the_rules(title: str, text: str, cache_salt: str | None = None, rules: str = RULES) -> Instance:
+def _after_the_rules(title: str, text: str, cache_salt: str | None = None) -> Instance:
     def play(lab: Lab) -> None:
-        _done(lab, f"{rules} what is the sea")
+        _done(lab, f"{RULES} what is the sea")
         lab.add(text, max_tokens=1, cache_salt=cache_salt)
 
     task = (
-        f"A has asked: *{rules} what is the sea*. Now B asks: *{text}*{title}. How many of B's words are found, in "
+        f"A has asked: *{RULES} what is the sea*. Now B asks: *{text}*{title}. How many of B's words are found, in "
         "blocks of 4?"
     )
     return Instance(task, play)
