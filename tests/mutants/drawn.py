@@ -1,4 +1,4 @@
-"""705 single wrong overrides, drawn by a fixed seed over every public method of the core's parts.
+"""Single wrong overrides, drawn by a fixed seed over every public method of the core's parts.
 
 Each is one method of a subclass, as a user writes it in a cell; the class has its source. The draw is of the methods as
 they are now: a change of one method changes what is drawn for it, and for no other.
@@ -26,7 +26,7 @@ from labengine.session.patch.seams import PartSeam, seams_in_use
 from mutants.changes import Change, changes_of
 
 SEED = 40
-NUM_OVERRIDES = 705
+ROUNDS = 3
 
 _KINDS = ("full", "sliding_window")
 _TIER_EDITIONS = ("labengine", "vllm")
@@ -75,18 +75,16 @@ class Override:
         return self.cls if self.is_of_the_tier else HostStore
 
 
-def overrides(seed: int = SEED, number: int = NUM_OVERRIDES) -> list[Override]:
-    """Return the overrides, in turn one of each seam until there are enough."""
+def overrides(seed: int = SEED, rounds: int = ROUNDS) -> list[Override]:
+    """Return the overrides, in each round one of each seam that has another one left."""
     seams = all_seams()
     draws = {_key(seam): _drawn(seed, seam) for seam, _, _ in seams}
     Random(seed).shuffle(seams)
     found: list[Override] = []
-    while len(found) < number:
-        before = len(found)
+    for _ in range(rounds):
         for seam, family, editions in seams:
-            if len(found) < number and (change := next(draws[_key(seam)], None)) is not None:
+            if (change := next(draws[_key(seam)], None)) is not None:
                 found.append(Override(len(found), family, seam, editions, change))
-        assert len(found) > before, f"there are {len(found)} changes in all"
     return found
 
 

@@ -1,4 +1,4 @@
-"""What sees each of 705 wrong overrides: a rule, an exception, the finder, or nothing.
+"""What sees each drawn wrong override: a rule, an exception, the finder, or nothing.
 
     PYTHONPATH=tests:tests/support python -m mutants.overrides FILE [--seconds 10] [--from N] [--to M] [--workers N]
 
@@ -34,7 +34,7 @@ from labengine.finder.find import GRAVE, find
 from labengine.finder.limits import EndlessOperationError, operations_end, restart_clock
 from labengine.session.patch.override import PREFIX
 from labengine.system.atomic_write import write_atomically
-from mutants.drawn import NUM_OVERRIDES, SEED, Override, digest, overrides
+from mutants.drawn import SEED, Override, digest, overrides
 from mutants.workloads import Observed, Workload, workloads
 from waiting import PATIENCE
 
@@ -247,7 +247,7 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--from", type=int, default=0, dest="first")
-    parser.add_argument("--to", type=int, default=NUM_OVERRIDES)
+    parser.add_argument("--to", type=int, default=None)
     parser.add_argument("--workers", type=int, default=1)
     asked, drawn = parser.parse_args(), overrides()
     print(f"seed {SEED}, {len(drawn)} overrides, digest {digest(drawn)}", flush=True)
