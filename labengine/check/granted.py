@@ -23,7 +23,7 @@ ADMITTING = (
 
 ALLOCATING = (
     *("KVCacheManager.allocate", "KVCacheGroup.num_missing_blocks", "KVCacheGroup.extend"),
-    *("Scheduler.allocate_or_preempt", "Scheduler.next_position"),
+    "Scheduler.allocate_or_preempt",
 )
 """Methods that count or grant the blocks of a running request's next tokens."""
 

@@ -78,7 +78,7 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
 
     def num_plannable(self, request: Request) -> int:
         """Return how many tokens a step could compute: none once the tokens under way are sure to reach max_tokens."""
-        num_outputs, start = self.ahead_of(request).num_outputs, self.next_position(request)
+        num_outputs, start = self.ahead_of(request).num_outputs, request.next_position
         last = request.num_prompt_tokens + request.sampling.max_tokens
         if num_outputs and start + 2 - num_outputs >= last:
             return 0
@@ -94,7 +94,7 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
 
     def plan(self, request: Request, num_tokens: int, status: RequestStatus) -> ScheduledRequest:
         """Add a request that has its blocks to the step. Its last tokens may not be booked yet."""
-        start, num_known = self.next_position(request), self.num_known(request)
+        start, num_known = request.next_position, self.num_known(request)
         end = start + num_tokens
         num_drafts, samples = max(0, end - num_known), end >= num_known
         if num_drafts > len(request.drafts):  # padded
@@ -208,7 +208,7 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
             ahead = self.ahead_of(request)
             num_outputs = ahead.num_outputs - request.num_tokens + before
             self._set_ahead(request.request_id, ahead._replace(num_outputs=num_outputs))
-            self.manager.register(request, self.next_position(request) - num_outputs, "computed")
+            self.manager.register(request, request.next_position - num_outputs, "computed")
         return reason
 
     def _end(self, request: Request, reason: FinishReason) -> int:

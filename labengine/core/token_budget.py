@@ -50,11 +50,11 @@ class TokenBudgetScheduler(HandOverScheduler):
             request = self.running[place]
             num_tokens = self.num_plannable(request)
             if num_tokens > 1:
-                num_tokens = self.clipped(request, self.next_position(request), min(num_tokens, budget, chunk))
+                num_tokens = self.clipped(request, request.next_position, min(num_tokens, budget, chunk))
             if num_tokens <= 0:
                 place += 1
                 continue
-            if not self.allocate_or_preempt(request, self.next_position(request) + num_tokens, batch, preempted):
+            if not self.allocate_or_preempt(request, request.next_position + num_tokens, batch, preempted):
                 break
             if len(preempted) > num_preempted:  # a victim may have stood at any place, and in the batch or not
                 num_preempted, place = len(preempted), self.running.index(request)
@@ -90,10 +90,6 @@ class TokenBudgetScheduler(HandOverScheduler):
         """
         end = start + num_tokens
         return min(group.chunk_end(request, start, end) for group in self.manager.groups) - start
-
-    def next_position(self, request: Request) -> int:
-        """Return the first position of a request that no step has been planned for."""
-        return request.next_position
 
     def _admit_waiting(self, chunk: int, batch: list[ScheduledRequest]) -> None:
         if not self.waiting:

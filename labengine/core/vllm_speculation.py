@@ -81,9 +81,9 @@ class VllmSpeculation(TokenBudgetScheduler):
 
     def num_plannable(self, request: Request) -> int:
         """Return how many tokens a step could compute, and still have a position for the token that it samples."""
-        num_tokens = self.num_known(request) + self.num_affordable_drafts(request) - self.next_position(request)
+        num_tokens = self.num_known(request) + self.num_affordable_drafts(request) - request.next_position
         if self.config.max_model_len:
-            num_tokens = min(num_tokens, self.config.max_model_len - self.next_position(request) - 1)
+            num_tokens = min(num_tokens, self.config.max_model_len - request.next_position - 1)
         return num_tokens
 
     def num_known(self, request: Request) -> int:

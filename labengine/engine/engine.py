@@ -305,10 +305,8 @@ class Engine:
             self.scheduler.forget_finished()
 
     def _report(self, plan: StepPlan, token_ids: list[int], finished: tuple[int, ...]) -> StepReport:
-        rows = zip(plan.rows, token_ids, strict=True)
-        sampled: dict[int, tuple[int, ...]] = {
-            row.request_id: (token_id,) for row, token_id in rows if row.sampling.beams == 1
-        }
+        rows = zip(plan.rows, zip(token_ids), strict=True)
+        sampled: dict[int, tuple[int, ...]] = {row.request_id: new for row, new in rows if row.sampling.beams == 1}
         sampled |= {request_id: (token_id,) for request_id, token_id in self.scheduler.chosen.items()}
         judged = [part for part in plan.sampling if part.num_drafts] if len(plan.rows) > len(plan.sampling) else ()
         drafted, accepted = {}, {}

@@ -154,7 +154,7 @@ class RequestScheduled(Event):
             "KVCacheManager.num_blocks_needed KVCacheManager.needs_tokens_to_allocate BlockPool.num_free",
             "Scheduler.num_plannable Scheduler.num_known Scheduler.num_affordable_drafts Scheduler.num_admitted",
             "Scheduler.budget_left Scheduler.num_draft_inputs KVCacheManager.has_blocks_for Scheduler.ahead_of",
-            "Scheduler.next_position Scheduler.plan",
+            "Scheduler.plan",
         ),
     }
     in_vllm = {

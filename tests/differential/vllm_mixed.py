@@ -153,7 +153,7 @@ class MixedRun:
 
     def _request_row(self, request: Request) -> list[Any]:
         is_waiting = request.status is RequestStatus.WAITING
-        computed = 0 if is_waiting else self.scheduler.next_position(request)
+        computed = 0 if is_waiting else request.next_position
         tables = [list(table) for table in request.block_tables]
         state = [request.status.value, request.num_tokens, computed, tables, list(request.drafts)]
         return [*state, self.ahead_of(request)]
