@@ -221,16 +221,22 @@ class KVCacheGroup:
     def start_table(self, request: Request, touched: Sequence[int], num_skipped: int, *, is_fork: bool = False) -> None:
         """Start a table with null entries and blocks that are there already, each touched."""
         self._pool.touch(touched)
-        table = request.block_tables[self.index]
-        if num_skipped and BlocksSkipped in self._hooks:
-            self._hooks.emit(BlocksSkipped(request.request_id, self.index, num_skipped))
-        self._extend_table(table, [*[self._pool.null_block] * num_skipped, *touched])
+        self.skip(request, num_skipped)
+        self._extend_table(request.block_tables[self.index], touched)
         if BlockTouched in self._hooks:
             remaining = Counter(touched)  # a block that the hit names twice gets its references one after the other
             for index, block_id in enumerate(touched, num_skipped):
                 remaining[block_id] -= 1
                 ref_count = self._pool.blocks[block_id].ref_count - remaining[block_id]
                 self._hooks.emit(BlockTouched(block_id, request.request_id, self.index, index, ref_count, is_fork))
+
+    def skip(self, request: Request, num_entries: int) -> None:
+        """Append null entries, where there are any: no later token reads what would stand there."""
+        if num_entries <= 0:
+            return
+        if BlocksSkipped in self._hooks:
+            self._hooks.emit(BlocksSkipped(request.request_id, self.index, num_entries))
+        self._extend_table(request.block_tables[self.index], [self._pool.null_block] * num_entries)
 
     def add_external(self, request: Request, num_tokens: int) -> None:
         """Add blocks for tokens that the external tier will fill, up to num_tokens.

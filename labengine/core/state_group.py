@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from labengine.core.block import BlockCopy
 from labengine.core.kv_cache_group import GroupHit, KVCacheGroup
 from labengine.core.request import Request
-from labengine.events import BlockAllocated, BlockMoved, BlocksSkipped, FreeReason, StateCopied
+from labengine.events import BlockAllocated, BlockMoved, FreeReason, StateCopied
 
 
 class PlannedStates(NamedTuple):
@@ -185,10 +185,7 @@ class StateGroup(KVCacheGroup):
         table, num_before = request.block_tables[self.index], len(request.block_tables[self.index])
         first = self.first_written(request, num_tokens)
         block_ids = self._take(request, missing)
-        if (num_skipped := first - num_before) > 0:
-            if BlocksSkipped in self._hooks:
-                self._hooks.emit(BlocksSkipped(request.request_id, self.index, num_skipped))
-            self._extend_table(table, [self._pool.null_block] * num_skipped)
+        self.skip(request, first - num_before)
         if request.request_id in self._planned:
             for index in range(num_before - self.num_scratch, min(num_before, first)):
                 self.move(request, index)
@@ -207,10 +204,7 @@ class StateGroup(KVCacheGroup):
         if index < len(table):
             return
         block_ids = self._take(request, 1)
-        if (num_skipped := index - len(table)) > 0:
-            if BlocksSkipped in self._hooks:
-                self._hooks.emit(BlocksSkipped(request.request_id, self.index, num_skipped))
-            self._extend_table(table, [self._pool.null_block] * num_skipped)
+        self.skip(request, index - len(table))
         self._extend_table(table, block_ids)
         if BlockAllocated in self._hooks:
             self._hooks.emit(BlockAllocated(block_ids[0], request.request_id, self.index, index))

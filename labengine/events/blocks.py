@@ -78,7 +78,7 @@ class BlocksSkipped(Event):
     decided_by = {
         "": methods(
             "SlidingWindowGroup.num_skipped_tokens SlidingWindowGroup.window StateGroup.num_skipped_tokens",
-            "StateGroup.extend KVCacheGroup.add_hit KVCacheGroup.start_table",
+            "StateGroup.extend KVCacheGroup.add_hit KVCacheGroup.start_table KVCacheGroup.skip",
         ),
     }
     in_vllm = {

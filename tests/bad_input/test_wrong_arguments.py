@@ -55,7 +55,9 @@ TAKES: dict[str, tuple[object, ...]] = {
     **dict.fromkeys(
         ("groups", "external", "speculation", "attention", "window", "kind", "next_victim", "runner"), (None,)
     ),
-    **dict.fromkeys(("max_blocks", "seed", "top_k", "retention_interval", "max_model_len"), (None, *INTS)),
+    **dict.fromkeys(
+        ("max_blocks", "seed", "top_k", "retention_interval", "max_model_len", "checkpoint_alignment"), (None, *INTS)
+    ),
     **dict.fromkeys(("num_steps", "max_tokens", "beams", "max_num_seqs", "max_num_batched_tokens", "block_size"), INTS),
     **dict.fromkeys(("long_prefill_token_threshold", "block", "layer", "block_id"), INTS),
     **dict.fromkeys(("cuda_graphs", "charts", "check", "ignore_eos", "skip_reading_prefix_cache"), (True,)),

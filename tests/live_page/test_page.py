@@ -64,7 +64,8 @@ async def stepped() -> Posted:
     posted = Posted()
     assert posted.open(TWO) == TWO
     await posted.command("step")
-    await posted.command("add", prompt="And <another>, with & signs", copies=1, max_tokens=3)
+    alone = {"copies": 1, "n": 1, "beams": 1, "priority": 0}
+    await posted.command("add", prompt="And <another>, with & signs", max_tokens=3, **alone)
     await posted.command("step")
     assert posted.page._session is not None
     posted.page._session.lab.abort(1)

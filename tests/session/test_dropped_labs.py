@@ -31,7 +31,7 @@ def endless(lab: Lab) -> None:
 
 
 def posted(lab: Lab) -> None:
-    lab.view_source().post("add", prompt="x", copies=1, max_tokens=2).result()
+    lab.view_source().post("add", prompt="x", copies=1, max_tokens=2, n=1, beams=1, priority=0).result()
 
 
 def raised(lab: Lab) -> None:

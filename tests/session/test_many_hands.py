@@ -108,7 +108,9 @@ def test_an_error_in_the_background_ends_the_run_and_is_kept(lab: Lab, monkeypat
 def test_posted_commands_answer_with_a_future(lab: Lab) -> None:
 
     view_source = lab.view_source()
-    assert view_source.post("add", prompt="a b c", copies=2, max_tokens=3).result(PATIENCE) == [0, 1]
+    assert view_source.post("add", prompt="a b c", copies=2, max_tokens=3, n=1, beams=1, priority=0).result(
+        PATIENCE
+    ) == [0, 1]
     assert view_source.post("phase").result(PATIENCE) == "schedule" and view_source.phase == "schedule"
     assert view_source.post("step").result(PATIENCE).step == 1 and view_source.phase is None
     assert isinstance(view_source.post("goto", step=9).exception(PATIENCE), ConfigError)

@@ -20,6 +20,7 @@ from labengine.record.hooks import Hooks
 from labengine.record.timeline import Timeline
 from labengine.vllm.conformance.settings import CannotJudgeError
 from labengine.vllm.stream.pieces import Piece
+from labengine.vllm.stream.written import says_states
 
 Ends = Mapping[int, tuple[int, str]]
 """Per finished request: its tokens at the end, and the reason."""
@@ -130,10 +131,15 @@ class Rerun:
             self._new.append(event)
 
     def _written(self, part: ScheduledRequest) -> Iterator[ev.Event]:
-        """Yield what a request's share of a step writes; before a state goes on in another block, its copy."""
+        """Yield what a request's share of a step writes; before a state goes on in another block, its copy.
+
+        Of states no more than a recording can say.
+        """
         for number, (group, runs) in enumerate(zip(self._config.groups, part.slot_runs, strict=True)):
             if group.kind != "state":
                 yield ev.SlotsWritten(part.request_id, number, part.start, runs)
+                continue
+            if not says_states(part.block_tables[number], part.end, group.block_size):
                 continue
             if (copied := self._copied.get((part.request_id, number))) is not None:
                 yield copied

@@ -23,15 +23,14 @@ def written(
     number: the group's. A state goes on in the block of the last of these tokens; where the one before is in another
     block, it is copied there first (vLLM's worker does so by the same tables). checkpoint_alignment: that of the state
     groups whose chunks may leave a state inside them, where hits end at blocks of one size. It is in the entry before.
-    With speculation a table ends in scratch blocks: which of them the worker leaves a state in depends on the drafts
-    that it accepts, and no table says it.
+    Nothing of states where no table says it; see `says_states`.
     """
     if group.kind != "state":
         yield ev.SlotsWritten(request_id, number, start, tuple(slot_runs(table, start, end, group.block_size)))
         return
-    last = (end - 1) // group.block_size
-    if last + 1 != len(table):
+    if not says_states(table, end, group.block_size):
         return
+    last = (end - 1) // group.block_size
     before = (start - 1) // group.block_size
     if start and before != last:
         yield ev.StateCopied(table[before], table[last], request_id, number, start)
@@ -40,6 +39,15 @@ def written(
         yield ev.StateAdvanced(request_id, number, table[last - 1], start, inside)
         start = inside
     yield ev.StateAdvanced(request_id, number, table[last], start, end)
+
+
+def says_states(table: Sequence[int], end: int, block_size: int) -> bool:
+    """Return True where a state group's table says which block a step up to token `end` leaves its state in: the last.
+
+    With speculation a table ends in scratch blocks: which of them the worker leaves a state in depends on the drafts
+    that it accepts.
+    """
+    return (end - 1) // block_size + 1 == len(table)
 
 
 def slot_runs(table: Sequence[int], start: int, end: int, block_size: int) -> Iterator[tuple[int, int, int]]:
