@@ -221,10 +221,6 @@ class Tables {
       () => makeGroup(),
       (child, { group }) => known.blocks.push(...this.paintGroup(child, id, group, layout)),
     );
-    row.said.classList.toggle(
-      "le-is-silent",
-      !joined(request.tokens.slice(0, MAX_SAID).map((token) => this.stage.text(this.side, token))),
-    );
     this.paintSaid(row.said, said, id);
   }
 
@@ -268,6 +264,7 @@ class Tables {
     if (isTail) text.append(make("mark", "le-tables-fresh", tail));
     words.append(text);
     words.title = said;
+    target.classList.toggle("le-is-silent", !said);
     target.replaceChildren(make("span", "le-quiet", said ? "says" : " "), words);
   }
 
