@@ -11,8 +11,8 @@ MUTANTS = (
         "a hit's last block is missing in the table",
         "state",
         GROUP,
-        "self._extend_table(table, [*[self._pool.null_block] * num_skipped, *touched])",
-        "self._extend_table(table, [*[self._pool.null_block] * num_skipped, *touched[:-1]])",
+        "self._extend_table(request.block_tables[self.index], touched)",
+        "self._extend_table(request.block_tables[self.index], touched[:-1])",
     ),
     Mutant(
         "a touch is told with one reference more",
