@@ -1,4 +1,4 @@
-"""The method that decides each kind of event, as events.py names it, and the overrides of a core: for the views, for
+"""The method that decides each kind of event, as its kind names it, and the overrides of a core: for the views, for
 Why? and for the checks.
 """
 
