@@ -1,4 +1,4 @@
-"""Draws the pictures of notebooks 00 and 09: `python docs/course_pictures.py` writes them to notebooks/pictures.
+"""Draws the pictures of notebooks 00, 09 and 14: `python docs/course_pictures.py` writes them to notebooks/pictures.
 
 Grey ink and strong fills on no ground, or dark ink on a light one: readable on a light page and on a dark one.
 """
@@ -121,6 +121,28 @@ def arrow(x1: float, y1: float, x2: float, y2: float) -> str:
     return f'<path d="M{x1:g} {y1:g}L{x2:g} {y2:g}{head}" fill="none" stroke="{INK}" stroke-width="2"/>'
 
 
+def accepted_or_drawn_again() -> str:
+    """Four words with probabilities p (the model) and q (the draft model): what they share, and where one is larger."""
+    words = (("red", 10, 4), ("blue", 6, 12), ("green", 3, 2), ("grey", 1, 2))  # in twentieths
+    x, wide, parts = 90, 36, [text(90, 24, "20 drafts, drawn with the draft model's probabilities q", bold=True)]
+    for i, (word, p, q) in enumerate(words):
+        y = 42 + 34 * i
+        parts.append(text(x - 16, y + 16, word, end="end"))
+        kinds = ["B"] * min(p, q) + ["heldC"] * (q - p) + ["heldA"] * (p - q)
+        parts += [slot(x + j * wide, y, kind) for j, kind in enumerate(kinds)]
+        parts.append(text(x + len(kinds) * wide + 8, y + 16, f"p = {p}/20, q = {q}/20", size=13))
+    kept, moved = (sum(of(p, q) for _, p, q in words) for of in (min, lambda p, q: max(p - q, 0)))
+    legend = (
+        ("B", f"accepted: {kept} of 20, as many as p and q have in common"),
+        ("heldC", f"rejected: {moved}, what q has more than p"),
+        ("heldA", f"drawn again: the same {moved}, shared out over what p has more than q"),
+    )
+    for i, (owner, label) in enumerate(legend):
+        parts += [slot(x, 188 + 28 * i, owner), text(x + 34, 204 + 28 * i, label)]
+    title = f"Of 20 drafts {kept} are accepted and {moved} drawn again, so each word comes out as often as p says."
+    return drawn(744, 278, title, *parts)
+
+
 def recorded_verdict() -> str:
     """The first verdict of notebook 09 as HTML, from its recorded run."""
     outputs = json.loads(lzma.decompress(RUN_OF_09.read_bytes()))["outputs"]
@@ -151,6 +173,7 @@ PICTURES = {
     "contiguous_and_paged.svg": contiguous_and_paged,
     "position_to_slot.svg": position_to_slot,
     "cold_and_warm.svg": cold_and_warm,
+    "accepted_or_drawn_again.svg": accepted_or_drawn_again,
 }
 
 if __name__ == "__main__":

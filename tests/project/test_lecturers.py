@@ -85,9 +85,10 @@ def test_a_notebook_begins_with_its_minutes_and_its_model(number: str) -> None:
     assert line == f"*About {row[2]} minutes, without the exercises. {weights[row[3]]}*"
 
 
-def test_a_lecture_has_no_gap() -> None:
-    times = [[int(part) for part in row[0].split(" to ")] for row in rows("One lecture (90 minutes)")]
-    assert times[0][0] == 0 and times[-1][1] == 90
+@pytest.mark.parametrize("length", [90, 45])
+def test_a_lecture_has_no_gap(length: int) -> None:
+    times = [[int(part) for part in row[0].split(" to ")] for row in rows(f"One lecture ({length} minutes)")]
+    assert times[0][0] == 0 and times[-1][1] == length
     assert [before[1] for before in times[:-1]] == [after[0] for after in times[1:]]
 
 
@@ -101,6 +102,15 @@ def test_a_day_has_room_for_what_it_holds() -> None:
     for row, needed in zip(parts[:2], (("00", "01"), ("03", "04")), strict=True):
         assert row[1] == " and ".join(needed)
         assert int(row[2].split()[0]) == sum(minutes[number] for number in needed)
+
+
+def test_a_term_has_room_for_every_notebook() -> None:
+    weeks = rows("One course (a term, 13 weeks)")
+    assert [int(week) for week, *_ in weeks] == [*range(1, 14)]
+    held = [numbers.split(", ") for _, numbers, _ in weeks]
+    assert [number for numbers in held for number in numbers] == [*NOTEBOOKS]
+    minutes = [sum(minutes_of(number)[0] for number in numbers) for numbers in held]
+    assert f"Each week has {min(minutes)} to {max(minutes)} minutes of notebooks" in PLAN
 
 
 def test_the_weights_that_notebooks_need() -> None:
@@ -143,6 +153,7 @@ def test_slides_are_called_as_they_are() -> None:
         place, _, title = slide.partition(" ")
         assert headings[int(place) - 1].startswith(title.rstrip("?")), slide
         assert set(numbers.split(", ")) <= NOTEBOOKS.keys()
+    assert {number for _, numbers, *_ in rows("The slides") for number in numbers.split(", ")} == NOTEBOOKS.keys()
 
 
 def test_its_commands_work_as_they_are_printed(tmp_path: Path) -> None:
