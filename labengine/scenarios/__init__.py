@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 from labengine.config import ConfigError, shown
 from labengine.scenarios.bug_list import BugList
 from labengine.scenarios.kinds import KINDS
+from labengine.scenarios.words import refuse_unused
 from labengine.system.code_roles import Role, plays
 
 plays(__name__, Role.USERS)
@@ -94,7 +95,9 @@ def bug(id: str) -> Scenario:
         near = near or get_close_matches(str(id), SCENARIOS, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise ConfigError(f"there is no scenario {shown(id)}; there are {', '.join(map(repr, SCENARIOS))}.{hint}")
-    scenario: Scenario = import_module(SCENARIOS[id]).SCENARIO
+    module = import_module(SCENARIOS[id])
+    refuse_unused(module)
+    scenario: Scenario = module.SCENARIO
     return scenario
 
 

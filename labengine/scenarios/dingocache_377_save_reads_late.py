@@ -12,19 +12,14 @@ from collections.abc import Sequence
 
 from labengine.core.connector import BlockTransfer, KVAccess
 from labengine.engine.external.host import HostStore
-from labengine.events import BlocksLoaded, BlocksSaved, ExternalHit, SlotsWritten
+from labengine.events import BlocksLoaded, BlocksSaved
 from labengine.lab import Lab
 from labengine.scenarios.counts import events_of, num_misread_blocks
-from labengine.scenarios.report import Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import (
     Column,
     FirstWrong,
-    GuideStop,
     Scenario,
-    Table,
     moment_of,
-    sentences,
-    settings,
     wrong_at,
 )
 
@@ -44,97 +39,10 @@ class SavesWithTheNext(HostStore):
 class SaveReadsLate(Scenario):
     """A ends, B computes in A's blocks, and then C has A's prompt: three requests, one after the other."""
 
-    id = "dingocache-377"
-    title = "A block is given away before its save has read it"
-    report = Report(
-        repository="dingodb/DingoCache",
-        kind="pull request",
-        number="377",
-        title="fix(vllm): fence preemptions before forward",
-        state="merged",
-        as_of="2026-09-11",
-        seen_in="September 2026, before the merge",
-        mended_in="pull request 377; in which version is not known here",
-        needs=(
-            "saves in a thread of their own",
-            (
-                "a preemption in a step without a synchronous load, so that vLLM calls `start_load_kv` behind "
-                "the forward pass"
-            ),
-        ),
-    )
-    claim = (
-        "A preempted request's block can be reused before its asynchronous save has completed; the save then keeps "
-        "other content."
-    )
-    conclusion = Conclusion(
-        answer="holds in part",
-        reason=(
-            "It holds for a preemption. A normal end was safe before: `request_finished()` keeps the "
-            "blocks until the save has read them. Pull request 76 had fenced preemptions in "
-            "`start_load_kv`, which vLLM may call too late; 377 fences them in `handle_preemptions`."
-        ),
-        passages=(
-            ThreadPassage(
-                source="dingodb/DingoCache 377",
-                says=(
-                    "The fence ran in `start_load_kv`, which may come behind the forward pass; it moves to the "
-                    "hook for preemptions."
-                ),
-            ),
-            ThreadPassage(
-                source="dingodb/DingoCache 76",
-                says=(
-                    "A preemption frees the blocks without a hook of the connector; `request_finished()` covers "
-                    "normal ends only."
-                ),
-            ),
-        ),
-    )
-    kind = "external tier"
-    breaks = "The tier files another request's KV under a block's hash, and serves it to the next hit."
-    wrong_figure = "blocks misread"
-    seen_by = ("read", "named")
-    question = "A's blocks are reused before their save has read them, and C has A's prompt: what does C load?"
-    roles = ("the bug: copied later", "correct: copied before the block can be given away")
     columns = (
-        Column(
-            "copied later",
-            "vllm",
-            "Accepts a save after the step, and reads the block when the next one comes.",
-            tier=SavesWithTheNext,
-        ),
-        Column("copied at once", "vllm", "Reads the block after the forward pass that filled it.", tier=HostStore),
+        Column(parts="vllm", tier=SavesWithTheNext),
+        Column(parts="vllm", tier=HostStore),
     )
-    settings = settings(num_blocks=4, block_size=4)
-    guide = (
-        GuideStop(
-            "A's prompt is computed, and its two full blocks are saved. Left, the save is only accepted.",
-            BlocksSaved,
-            lambda event: event.request_id == 0,
-        ),
-        GuideStop(
-            "A has ended. B gets its blocks, and computes in them.",
-            SlotsWritten,
-            lambda event: event.request_id == 1,
-        ),
-        GuideStop(
-            "B's blocks are saved, and left the copies of A's blocks run: what they read is B's KV.",
-            BlocksSaved,
-            lambda event: event.request_id == 1,
-        ),
-        GuideStop(
-            "C has A's prompt. The pool has forgotten it; the tier has both blocks, by A's hashes.",
-            ExternalHit,
-        ),
-        GuideStop("They are loaded. Left, it is B's KV, under A's name.", BlocksLoaded),
-        GuideStop(
-            "C computes its last token, and left it reads KV of another prompt.",
-            SlotsWritten,
-            lambda event: event.request_id == 2,
-        ),
-    )
-    sentences = sentences(guide)
 
     def play(self, lab: Lab) -> None:
         """Run A, B and C, each for the one step that it takes."""
@@ -156,15 +64,6 @@ class SaveReadsLate(Scenario):
         if moment is None or not lab.violations:
             return None
         return wrong_at(lab, moment, "With B's saves the copies of A's blocks run, and file B's KV under A's hashes.")
-
-    def answer(self, table: Table) -> str:
-        """State how far the error is from its cause."""
-        wrong, right = (table[column.name] for column in self.columns)
-        return (
-            f"{wrong['blocks misread']} of {wrong['blocks loaded']} loaded blocks hold another prompt's KV, and "
-            f"{right['blocks misread']} if the copy comes first. The step that goes wrong is B's, the wrong answer is "
-            "C's, and no block of the pool was ever in a wrong state: only the content that a save carries shows it."
-        )
 
 
 SCENARIO = SaveReadsLate()

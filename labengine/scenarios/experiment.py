@@ -16,6 +16,7 @@ from labengine.core.connector import Connector
 from labengine.core.parts import Parts
 from labengine.lab import Lab
 from labengine.scenarios.verdict import Table
+from labengine.scenarios.words import filled, words_of
 from labengine.session.origin import Origin
 from labengine.system.extras import require_extra
 
@@ -30,9 +31,9 @@ class Column:
     tier, for each lab its own; None for what the settings say.
     """
 
-    name: str
-    parts: str | Parts
-    says: str
+    name: str = ""
+    parts: str | Parts = ""
+    says: str = ""
     runner: str = ""
     tier: Callable[[], Connector] | None = None
 
@@ -62,6 +63,15 @@ class Experiment(ABC):
     columns: ClassVar[tuple[Column, ...]]
     settings: ClassVar[Mapping[str, Any]]
     """Keywords of Lab: the pool, and anything else that the experiment needs."""
+    finding: ClassVar[str] = ""
+    """The answer in one or two sentences, with figures of the table: "{the column's name: the figure's name}"."""
+
+    def __init_subclass__(cls) -> None:
+        """Take what the file beside the class's module says of it; see `words`."""
+        super().__init_subclass__()
+        known = {name for base in cls.__mro__ for name in vars(base).get("__annotations__", ())}
+        for name, value in words_of(cls, known).items():
+            setattr(cls, name, value)
 
     @abstractmethod
     def play(self, lab: Lab) -> None:
@@ -73,7 +83,7 @@ class Experiment(ABC):
 
     def answer(self, table: Table) -> str:
         """Return an answer in one or two sentences, with this table's numbers; empty without one."""
-        return ""
+        return filled(self.finding, table.columns)
 
     def settings_for(self, model: str) -> dict[str, Any]:
         """Return the settings on that model; a real one brings its own KV-cache groups."""

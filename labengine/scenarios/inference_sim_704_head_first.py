@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from labengine.config import GroupSpec
 from labengine.core.editions import VLLM, VllmKVCacheManager
 from labengine.core.parts import Parts
 from labengine.core.request import Request
@@ -14,17 +13,14 @@ from labengine.events import BlockEvicted, BlockFreed, FreeReason, PrefixHit, Re
 from labengine.lab import Lab
 from labengine.record.snapshot import Snapshot
 from labengine.scenarios.counts import num_hit_tokens
-from labengine.scenarios.report import Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import (
     Column,
     Experiment,
     FirstWrong,
     GuideStop,
     Scenario,
-    Table,
     moment_of,
     sentences,
-    settings,
     wrong_at,
 )
 
@@ -57,16 +53,10 @@ class GroupsInReverse(VllmKVCacheManager):
 class OrderOfGroups(Experiment):
     """vLLM issue 48489 and pull request 48532: freed as one list, the blocks of a later group are evicted first."""
 
-    question = "vLLM 48532: two groups of six cached blocks, and four are evicted: which order keeps more?"
     columns = (
-        Column(
-            "one list",
-            Parts(name="vllm, one list", kv_cache_manager=GroupsInReverse).overriding(VLLM),
-            "Frees all tables as one list, reversed: the last group's blocks are evicted first.",
-        ),
-        Column("group by group", "vllm", "Frees group by group: the first group's blocks are evicted first."),
+        Column(parts=Parts(name="vllm, one list", kv_cache_manager=GroupsInReverse).overriding(VLLM)),
+        Column(parts="vllm"),
     )
-    settings = settings(num_blocks=15, groups=(GroupSpec(4), GroupSpec(4, "sliding_window", 8)))
     prompt = range(1, 26)
 
     def play(self, lab: Lab) -> None:
@@ -87,62 +77,11 @@ class OrderOfGroups(Experiment):
             "tokens found": num_hit_tokens(lab, 4),
         }
 
-    def answer(self, table: Table) -> str:
-        """State that the order of the groups makes no difference to the hit."""
-        one, each = (table[column.name] for column in self.columns)
-        full, window = "blocks left in the full group", "blocks left in the window group"
-        return (
-            f"vLLM pull request 48532 says that a deferred free loses the order of each group. In this one workload, "
-            f"with groups of equal length, it changes which group is evicted first ({one[full]} full and {one[window]} "
-            f"window blocks left, not {each[full]} and {each[window]}), but each group still loses its tail first, and "
-            f"a hit needs both: {one['tokens found']} tokens are found, as before ({each['tokens found']})."
-        )
-
 
 class EvictedHeadFirst(Scenario):
     """The report's example."""
 
-    id = "inference-sim-704"
-    title = "A chain's head is evicted before its tail"
-    report = Report(
-        repository="llm-d/llm-d-inference-sim",
-        kind="issue",
-        number="704",
-        title="Update KV cache eviction to evict the last block of a chain first",
-        state="open",
-        as_of="2026-09-15",
-        seen_in="September 2026",
-        needs=("a cache that is full of blocks which were released together",),
-    )
-    claim = (
-        "Blocks of one request are evicted in any order. If the first block goes, the others stay cached and can never "
-        "be hit again; vLLM evicts the last one first."
-    )
-    conclusion = Conclusion(
-        answer="holds",
-        reason=(
-            "Blocks that are released together carry one time stamp, and which of them goes is left to "
-            "the order of a map. Pull request 709, open on that day, evicts the deepest first."
-        ),
-        passages=(
-            ThreadPassage(
-                source="llm-d/llm-d-inference-sim 704",
-                says="In 200 runs of its example block 1 went in 144, block 2 in 33 and block 3 in 23.",
-            ),
-            ThreadPassage(
-                source="llm-d/llm-d-inference-sim 709",
-                says="The blocks of a chain get one time stamp, and the order of a Go map decides.",
-            ),
-        ),
-    )
-    kind = "LRU"
-    breaks = "Cached blocks stay in memory that no look-up can reach: it stops at the first block that is missing."
-    wrong_figure = "cached and out of reach"
-    why_unseen = "Each eviction is legal, and the map leads to blocks of the right content; only the hit rate tells."
-    question = "Three cached blocks fill the pool, and another request needs one: what is left of them?"
     columns = (BROKEN, FIXED)
-    settings = settings(num_blocks=5, block_size=4)
-    roles = ("the bug: head first", "correct: tail first")
     guide = (
         GuideStop(
             "A's three full blocks are freed. Left, from the head of the chain on; right, from its tail.",
@@ -173,15 +112,6 @@ class EvictedHeadFirst(Scenario):
         cached = cached_links(lab.timeline.state(moment or 0).snapshot())
         found = num_hit_tokens(lab, 2) // 4
         return {"blocks found": found, "cached and out of reach": len(cached) - found}
-
-    def answer(self, table: Table) -> str:
-        """State what is found."""
-        wrong, right = (table[column.name] for column in self.columns)
-        return (
-            f"Head first: {wrong['blocks found']} of 3 blocks found, and {wrong['cached and out of reach']} cached in "
-            f"vain; tail first: {right['blocks found']}. (The report's 200 runs evicted block 1 in 144, block 2 in 33 "
-            f"and block 3 in 23: by our count 0.4 blocks found on average.)"
-        )
 
     def first_wrong(self, lab: Lab) -> FirstWrong | None:
         """Return the first eviction after which blocks of the chain are cached without the blocks before them."""

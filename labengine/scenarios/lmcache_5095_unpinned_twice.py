@@ -13,15 +13,12 @@ from labengine.core.connector import BlockTransfer
 from labengine.events import BlocksLoaded, BlocksSaved, SlotsWritten, TierChanged
 from labengine.lab import Lab
 from labengine.scenarios.counts import num_misread_blocks
-from labengine.scenarios.report import Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import (
     Column,
     Experiment,
     GuideStop,
     Scenario,
-    Table,
     sentences,
-    settings,
 )
 from labengine.scenarios.tiers import HostPages, PinsPages
 
@@ -52,7 +49,6 @@ class Pinned(Experiment):
     """Played on a tier of three pages whose loads take two steps."""
 
     columns = COLUMNS
-    settings = settings(num_blocks=16, block_size=4)
 
     def measure(self, lab: Lab) -> dict[str, int]:
         """Count pins given back too often, and misread blocks."""
@@ -66,8 +62,6 @@ class Pinned(Experiment):
 class UnsharedChunks(Pinned):
     """One request loads, and no other shares its chunks."""
 
-    question = "One request loads two chunks: does anything go wrong?"
-
     def play(self, lab: Lab) -> None:
         """Run one request."""
         lab.fill_external(token_ids=FIRST)
@@ -75,58 +69,10 @@ class UnsharedChunks(Pinned):
         for _ in range(5):
             lab.step()
 
-    def answer(self, table: Table) -> str:
-        """State that an unshared chunk shows nothing but the warning."""
-        wrong = table["unpinned twice"]
-        return (
-            f"One request alone: {wrong['pins below zero']} warnings, one for each chunk, and "
-            f"{wrong['blocks misread']} misread. That is what issue 5090 reports: nothing appears to break."
-        )
-
 
 class UnpinnedTwice(Pinned, Scenario):
     """A and B load the same first block, B a step later; C is saved between the ends of the two loads."""
 
-    id = "lmcache-5095"
-    title = "One pin is given back twice"
-    report = Report(
-        repository="LMCache/LMCache",
-        kind="pull request",
-        number="5095",
-        title="fix: skip unpin for objects already tracked by lookup_pins in retrieve_layer",
-        state="open",
-        as_of="2026-09-19",
-        seen_in="September 2026, `LMCacheConnectorV1`",
-        needs=("a look-up that pins, and a retrieval of the same objects",),
-    )
-    claim = (
-        "Objects that a look-up has pinned are unpinned by the retrieval and again by lookup_unpin: the pin count "
-        "falls below zero, and the memory pool is corrupted."
-    )
-    conclusion = Conclusion(
-        answer="holds in part",
-        reason=(
-            "Both unpin: that holds, and every hit logs it. That the memory pool is corrupted is not "
-            "shown: the count stops at 0, and issue 5090 says that nothing appears to break. The misread "
-            "of a shared chunk is ours."
-        ),
-        passages=(
-            ThreadPassage(
-                source="LMCache/LMCache 5095",
-                says="Retrieval unpins what a look-up has pinned, and `lookup_unpin()` does it again.",
-            ),
-            ThreadPassage(
-                source="LMCache/LMCache 5090",
-                says="A warning for each object of each hit, on a plain local set-up; nothing appears to break.",
-            ),
-        ),
-    )
-    kind = "external tier"
-    breaks = "A page that another request is still loading loses its pin, and is evicted."
-    wrong_figure = "blocks misread"
-    seen_by = ("read", "named")
-    question = "A and B load a shared block, and A's load ends first: what does B get?"
-    roles = ("the bug: unpinned twice", "the fix: unpinned once")
     experiments: Mapping[str, Experiment] = {"alone": UnsharedChunks()}
     guide = (
         GuideStop("A loads two blocks: both pages are pinned.", TierChanged, lambda event: bool(event.pinned)),
@@ -165,15 +111,6 @@ class UnpinnedTwice(Pinned, Scenario):
         lab.add(token_ids=range(101, 110), max_tokens=4)
         for _ in range(3):
             lab.step()
-
-    def answer(self, table: Table) -> str:
-        """State what a shared chunk loses."""
-        wrong, right = (table[column.name] for column in self.columns)
-        return (
-            f"With a shared chunk {wrong['blocks misread']} block is misread, and {right['blocks misread']} where each "
-            f"pin is given back once. The counts show it less than before: {wrong['pins below zero']} fall below zero, "
-            "because B's pin on the shared page hides one."
-        )
 
 
 SCENARIO = UnpinnedTwice()

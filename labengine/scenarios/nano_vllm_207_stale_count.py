@@ -14,20 +14,15 @@ from labengine.core.parts import Parts
 from labengine.core.prefill_first import PrefillFirstScheduler
 from labengine.core.request import Request
 from labengine.core.scheduler import NOT_ADMITTED, Admission
-from labengine.events import PrefixHit, RequestAdded, RequestFinished, RequestScheduled, StepRolledBack
+from labengine.events import RequestAdded, RequestScheduled, StepRolledBack
 from labengine.lab import Lab
 from labengine.scenarios.counts import events_of
-from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import (
     Column,
     Experiment,
     FirstWrong,
-    GuideStop,
     Scenario,
-    Table,
     moment_of,
-    sentences,
-    settings,
     symptom,
     wrong_at,
 )
@@ -54,9 +49,7 @@ FIXED = Column("look up first", "nano-vllm", "Looks the prompt up, then counts w
 class SecondPrompt(Experiment):
     """Two prompts with a common first block; the second one comes when the first has ended."""
 
-    question = "The sizes of pull request 210: 465 tokens, of which a block of 256 is cached"
     columns = (STALE, FIXED)
-    settings = settings(num_blocks=6, block_size=256)
     num_shared, num_tokens = 256, 465
 
     def play(self, lab: Lab) -> None:
@@ -84,102 +77,11 @@ class SecondPrompt(Experiment):
             "steps ended by an error": len(events_of(lab, StepRolledBack)),
         }
 
-    def answer(self, table: Table) -> str:
-        """State which positions the step was to compute."""
-        wrong, right = table[STALE.name], table[FIXED.name]
-        return (
-            f"{wrong['tokens of the prompt']} tokens, {wrong['first position computed']} of them found: the stale "
-            f"count ends at position {wrong['end of the computed positions']}, the right one at "
-            f"{right['end of the computed positions']}."
-        )
-
 
 class StaleCount(SecondPrompt, Scenario):
     """The same with blocks of 4."""
 
-    id = "nano-vllm-207"
-    title = "Tokens are counted before the look-up that finds some of them"
-    report = Report(
-        repository="GeeeekExplorer/nano-vllm",
-        kind="pull request",
-        number="207",
-        title=("fix(scheduler): recalculate num_tokens after allocate to prevent IndexError at model_runner:155"),
-        state="merged",
-        as_of="2026-08-26",
-        seen_in="commit 812eb1c (2026-04-14), where pull request 204 brought chunked prefill",
-        mended_in=(
-            "commit 44a51af (2026-04-25), which merged it; pull request 218 wrote the scheduler anew a day later"
-        ),
-        needs=("a prompt that hits cached blocks",),
-    )
-    claim = "allocate() raises num_cached_tokens after num_tokens was counted: the range [start, end) is too long."
-    conclusion = Conclusion(
-        answer="holds",
-        reason=(
-            "The tokens were counted before `allocate()` raised the cached ones, so that the step "
-            "computed past the end of the prompt and of its block table."
-        ),
-        passages=(
-            CodePassage(
-                version="nano-vllm 812eb1c",
-                file="nanovllm/engine/scheduler.py",
-                line=31,
-                text="num_tokens = max(seq.num_tokens - seq.num_cached_tokens, 1)",
-                says="The count is taken before the blocks are allocated.",
-            ),
-            CodePassage(
-                version="nano-vllm 812eb1c",
-                file="nanovllm/engine/scheduler.py",
-                line=38,
-                text="self.block_manager.allocate(seq)",
-                says="The look-up comes with the allocation, and raises num_cached_tokens.",
-            ),
-            CodePassage(
-                version="nano-vllm 812eb1c",
-                file="nanovllm/engine/scheduler.py",
-                line=39,
-                text="seq.num_scheduled_tokens = min(num_tokens, remaining)",
-                says="What is scheduled is the old count.",
-            ),
-            ThreadPassage(
-                source="GeeeekExplorer/nano-vllm 210",
-                says="The same defect with sizes: 465 tokens, 256 of them found, and an end at 721.",
-            ),
-        ),
-    )
-    kind = "boundary"
-    breaks = "A request with a prefix hit is to compute tokens behind its own end, and the step raises."
-    seen_by = ("granted",)
-    question = "B begins with A's block: which positions does its first step compute?"
-    settings = settings(num_blocks=8, block_size=4)
     num_shared, num_tokens = 4, 9
-    roles = ("the bug: count, then look up", "the fix: look up, then count")
-    guide = (
-        GuideStop("A's prompt has five tokens: one full block and one token more.", RequestAdded),
-        GuideStop("A has ended. Its full block is free, and cached.", RequestFinished),
-        GuideStop(
-            "B's prompt has nine tokens and begins with A's block. Left, nine are counted as missing: nobody has "
-            "looked yet.",
-            RequestAdded,
-            lambda event: event.request_id == 1,
-        ),
-        GuideStop(
-            "Both find A's block: four tokens are computed already.", PrefixHit, lambda event: event.request_id == 1
-        ),
-        GuideStop(
-            "Right, B computes positions 4 to 8. Left, nine tokens from position 4 on: up to 12, in a table that ends "
-            "with position 11.",
-            RequestScheduled,
-            lambda event: event.request_id == 1,
-        ),
-        GuideStop(
-            "Left, the slot of position 12 is looked up, and the table has none: the step raises, and is lost.",
-            StepRolledBack,
-            about_slots=True,
-        ),
-    )
-    sentences = sentences(guide[:3])
-    follow_up_question = "What does B's first step compute?"
     experiments: Mapping[str, Experiment] = {"465 tokens": SecondPrompt()}
 
     def is_wrong(self, measured: Mapping[str, int]) -> bool:

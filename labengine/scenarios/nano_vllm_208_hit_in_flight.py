@@ -15,11 +15,10 @@ from labengine.core.nano_vllm import NanoKVCacheManager
 from labengine.core.parts import Parts
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
-from labengine.events import BlockCached, PrefixHit, RequestAdded, SlotsWritten, StepEnded
+from labengine.events import PrefixHit, SlotsWritten
 from labengine.lab import Lab
 from labengine.scenarios.counts import num_computed_tokens, num_hit_tokens, num_misread_requests
-from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
-from labengine.scenarios.scenario import Column, Experiment, GuideStop, Scenario, Table, sentences, settings
+from labengine.scenarios.scenario import Column, Experiment, Scenario
 
 
 class RegistersCompletePrompts(VllmKVCacheManager):
@@ -55,9 +54,7 @@ NOW = Column("nano-vllm", "nano-vllm", "Registers after compute (pull request 21
 class TwoEqualPrompts(Experiment):
     """Two equal prompts of nine tokens at once, in steps too small for the first one: it is cut."""
 
-    question = "At most 6 tokens a step: nano-vLLM cuts A's prompt. Does B read what A has not computed?"
     columns: ClassVar[tuple[Column, ...]] = (AS_IT_WAS, NOW)
-    settings = settings(num_blocks=12, block_size=4, max_num_batched_tokens=6)
 
     def play(self, lab: Lab) -> None:
         """Add both and run them to their second tokens."""
@@ -75,93 +72,11 @@ class TwoEqualPrompts(Experiment):
             "tokens computed": num_computed_tokens(lab),
         }
 
-    def answer(self, table: Table) -> str:
-        """State what happens to a prompt that is cut."""
-        was = table[AS_IT_WAS.name]
-        return (
-            f"With A's prompt cut at 6 tokens, B is admitted in the step that completes A: "
-            f"{was['of them not yet computed']} of the {was['tokens that B finds']} tokens that it finds are computed "
-            f"in that step, and {was['requests that misread']} requests misread."
-        )
-
 
 class HitInFlight(TwoEqualPrompts, Scenario):
     """The same in larger steps, and in an engine that computes chunks of several prompts in one step."""
 
-    id = "nano-vllm-208"
-    title = "A hit on blocks that are still to be computed"
-    report = Report(
-        repository="GeeeekExplorer/nano-vllm",
-        kind="issue",
-        number="208",
-        title="Prefix cache can prematurely hit in-flight blocks in same prefill batch",
-        state="closed",
-        as_of="2026-08-26",
-        seen_in=("commit 44a51af (2026-04-25) and before, where `allocate()` registers; no wrong read is known there"),
-        mended_in="commit bb823b3 (2026-04-26): pull request 218 registers blocks behind their computation",
-        needs=("several prompts with a common prefix in one step",),
-    )
-    claim = (
-        "In nano-vLLM, a request of a prefill batch can hit blocks of an earlier request before they are computed. "
-        "They must not count as hits until a flag says that they are ready."
-    )
-    conclusion = Conclusion(
-        answer="holds in part",
-        reason=(
-            "Blocks are hit before they are computed: that holds. That they must not be hit does not "
-            "follow: the step that hits them computes them too, and writes before it reads. Pull request "
-            "209, with the flag, was closed without a merge."
-        ),
-        passages=(
-            CodePassage(
-                version="nano-vllm 44a51af",
-                file="nanovllm/engine/block_manager.py",
-                line=81,
-                text="self.hash_to_block_id[h] = block_id",
-                says="Allocation registers a full block before anything is computed.",
-            ),
-            ThreadPassage(
-                source="GeeeekExplorer/nano-vllm 208",
-                says="An answer argues that it does no harm in nano-vLLM: only the first prompt of a step is cut.",
-            ),
-        ),
-    )
-    kind = "hit in flight"
-    breaks = "A request reads slots that a later step is going to write."
-    wrong_figure = "requests that misread"
-    seen_by = ("read", "named")
-    question = "Two equal prompts of 9 tokens in one step, blocks of 4: what does B find, and read?"
     columns = (SEVERAL, FIXED, AS_IT_WAS, NOW)
-    settings = settings(num_blocks=12, block_size=4)
-    roles = ("registered with the whole prompt", "registered with what the step computes")
-    guide = (
-        GuideStop(
-            "Two equal prompts of nine tokens. A prompt may compute four tokens per step, so that no other waits long.",
-            RequestAdded,
-            lambda event: event.request_id == 1,
-        ),
-        GuideStop(
-            "A computes four tokens in this step. Right, its first block is registered. Left, all its full blocks are.",
-            BlockCached,
-        ),
-        GuideStop(
-            "B looks its prompt up in the same step. Right, it finds the block that A computes now. Left, two blocks: "
-            "A computes the second one in the next step.",
-            PrefixHit,
-            lambda event: event.request_id == 1,
-        ),
-        GuideStop(
-            "A's slots 0 to 3 are written, and then read by both: a hit on a block of the same step is right.",
-            SlotsWritten,
-            about_slots=True,
-        ),
-        GuideStop(
-            "Left, B has computed its last token over a block that no step has written: B is wrong from its first "
-            "token on.",
-            StepEnded,
-        ),
-    )
-    sentences = sentences(guide)
     experiments: Mapping[str, Experiment] = {"a prompt that is cut": TwoEqualPrompts()}
 
     def lab(self, column: str, model: str = "simulated") -> Lab:
@@ -174,20 +89,6 @@ class HitInFlight(TwoEqualPrompts, Scenario):
         for _ in range(2):
             lab.add(token_ids=range(1, 10), max_tokens=2)
         lab.step()
-
-    def answer(self, table: Table) -> str:
-        """State what nano-vLLM's scheduling prevents, and the price of registering later."""
-        wrong, right, was, now = (table[column.name] for column in self.columns)
-        return (
-            f"nano-vLLM as it was: B finds {was['tokens that B finds']} tokens, {was['of them not yet computed']} of "
-            f"them not computed at the look-up, and {was['requests that misread']} requests misread: the hit's KV is "
-            f"written in the same step, before it is read, and while a prompt is cut no other request is admitted (an "
-            f"answer in the thread argues so). Here, with chunks of several prompts in a step, it does harm: "
-            f"{wrong['of them not yet computed']} tokens in flight, {wrong['requests that misread']} request misreads; "
-            f"vLLM registers only what the step computes ({right['requests that misread']}). Registering after "
-            f"compute, like the flag, gives up the sharing: {now['tokens computed']} tokens computed instead of "
-            f"{was['tokens computed']}."
-        )
 
 
 def num_found_in_flight(lab: Lab) -> int:

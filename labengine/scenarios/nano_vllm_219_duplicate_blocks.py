@@ -16,26 +16,17 @@ from labengine.core.parts import Parts
 from labengine.events import (
     BlockCached,
     PrefixHit,
-    RequestAdded,
-    RequestFinished,
-    RequestScheduled,
-    SlotsWritten,
-    StepEnded,
 )
 from labengine.lab import Lab
 from labengine.record.wording import listed
 from labengine.scenarios.counts import events_of, num_computed_tokens, num_misread_requests, num_rules
 from labengine.scenarios.nano_vllm_243_own_tokens import Collision
-from labengine.scenarios.report import CodePassage, Conclusion, Report
 from labengine.scenarios.scenario import (
     Column,
     Experiment,
     FirstWrong,
-    GuideStop,
     Scenario,
     Table,
-    sentences,
-    settings,
     wrong_at,
 )
 
@@ -65,9 +56,7 @@ FOLLOW_UP: tuple[Callable[[Lab], Any], ...] = (Lab.step, _add_c, Lab.step, _add_
 class SameStep(Experiment):
     """Two equal prompts in one step."""
 
-    question = "Two equal prompts, one step: what do they hold after it?"
     columns: ClassVar[tuple[Column, ...]] = (NANO, PR_243, EARLY, OURS)
-    settings = settings(num_blocks=12, block_size=4)
     num_prompt_tokens = 14
 
     def play(self, lab: Lab) -> None:
@@ -95,16 +84,12 @@ class SameStep(Experiment):
 class Script(SameStep):
     """The pull request's text and block size; the length is ours, its 200 sentences cut to 801 tokens."""
 
-    question = "The script of the pull request, cut to 2 x 801 tokens, blocks of 256"
     columns = (NANO, PR_243)
-    settings = settings(num_blocks=16, block_size=256)
     num_prompt_tokens = 801
 
 
 class LostReuse(SameStep):
     """A goes on; B ends, C takes all free blocks, and D asks for what A still holds."""
-
-    question = "A holds the prefix, its twin B is gone: how much of it does D find?"
 
     def play(self, lab: Lab) -> None:
         """Play the step, and what comes after it."""
@@ -130,9 +115,7 @@ class LostReuse(SameStep):
 class TradeOff(Experiment):
     """Eight equal requests: the effect of merging on memory and on compute."""
 
-    question = "Is the overwrite a trade-off? 8 equal requests of 65 tokens, blocks of 16"
     columns = (EARLY, NANO, PR_243, OURS)
-    settings = settings(num_blocks=48, block_size=16)
 
     def play(self, lab: Lab) -> None:
         """Run one step."""
@@ -150,18 +133,6 @@ class TradeOff(Experiment):
             "tokens saved": 8 * 65 - computed,
         }
 
-    def answer(self, table: Table) -> str:
-        """State that overwriting gains nothing, and that hashing late is the trade-off."""
-        early, nano, merged = (table[column.name] for column in (EARLY, NANO, PR_243))
-        return (
-            f"Is the overwrite a trade-off? It buys nothing but brevity: a merge takes the blocks after the step from "
-            f"{nano['blocks after the step']} to {merged['blocks after the step']}. The trade-off is to hash late. "
-            f"That promises no KV before it is computed, and pays with what no merge gives back: a peak of "
-            f"{merged['peak while computing']} blocks, where hashing at allocation has "
-            f"{early['peak while computing']}, and {merged['tokens computed']} tokens computed instead of "
-            f"{early['tokens computed']}."
-        )
-
 
 class NoAliveCheck(LateMerge):
     """Merges into any block that the map names."""
@@ -174,7 +145,6 @@ class NoAliveCheck(LateMerge):
 class DanglingEntry(Experiment):
     """A ends in the step in which its equal B is hashed: the map leads B to a free block."""
 
-    question = "The map names a block that was just freed: may B take it?"
     columns = (
         PR_243,
         Column(
@@ -183,7 +153,6 @@ class DanglingEntry(Experiment):
             "Merges into the free block, which waits in the free queue for its next request.",
         ),
     )
-    settings = settings(num_blocks=8, block_size=4)
 
     def play(self, lab: Lab) -> None:
         """Run A and B; then C, with blocks from the queue; then a step in which B reads the block it merged into."""
@@ -199,118 +168,10 @@ class DanglingEntry(Experiment):
         """Count broken rules and misreads."""
         return {"rules broken": num_rules(lab), "wrong reads": num_misread_requests(lab)}
 
-    def answer(self, table: Table) -> str:
-        """State that B may not take the freed block."""
-        rules = table["no alive check"]["rules broken"]
-        return (
-            f"A dangling entry must not be reused without asking whether the block is alive: B would count on a block "
-            f"that waits in the free queue, C gets the same block, and B reads C's KV ({rules} rules broken). Taken as "
-            f"a miss, and overwritten, it is harmless ({table[PR_243.name]['rules broken']} broken)."
-        )
-
 
 class DuplicateBlocks(SameStep, Scenario):
     """Issue 219, with the pull request's fix and two engines that do not have the defect."""
 
-    id = "nano-vllm-219"
-    title = "Equal prompts in one step leave two copies of every block"
-    report = Report(
-        repository="GeeeekExplorer/nano-vllm",
-        kind="issue",
-        number="219",
-        title="[Discussion] Duplicate blocks for same-step prefix sharing",
-        state="open",
-        as_of="2026-06-15",
-        seen_in="commit bb823b3 (2026-04-26), where pull request 218 moved hashing behind the computation",
-        needs=("two equal prefixes of at least one full block, prefilled in one step",),
-    )
-    claim = (
-        "Requests with the same prefix that are scheduled in the same step overwrite each other's entries in the hash "
-        "map: two identical blocks stay in memory, and the one without an entry can no longer be reused."
-    )
-    conclusion = Conclusion(
-        answer="holds",
-        reason=(
-            "Each request that hashes a block sets the map's entry to its own, so that the later one of two equal "
-            "blocks is found, and the earlier one is not. Pull request 243, open as well, merges them."
-        ),
-        passages=(
-            CodePassage(
-                version="nano-vllm bb823b3",
-                file="nanovllm/engine/block_manager.py",
-                line=120,
-                text="self.hash_to_block_id[h] = block.block_id",
-                says="The entry is set without a look at the one that is there.",
-            ),
-        ),
-    )
-    kind = "duplicate"
-    breaks = "A live block loses its map entry to an equal one: memory holds both, and look-ups find only the later."
-    wrong_figure = "lost blocks"
-    why_unseen = (
-        "Each block is referenced, registered and read correctly: two copies cost memory, and no rule forbids them in "
-        "an edition that does not merge."
-    )
-    roles = ("the bug: as issue 219 found it", "the fix: with pull request 243")
-    guide = (
-        GuideStop(
-            "Two requests with the same prompt, A and B, are in the waiting queue. All 12 blocks are free.",
-            RequestAdded,
-        ),
-        GuideStop(
-            "A and B look their prompt up before either is computed: both miss. Each takes 4 blocks: 8 used.",
-            RequestScheduled,
-            lambda event: event.request_id == 1,
-        ),
-        GuideStop(
-            "The same keys and values are computed twice. The same letter is the same content: p, q and r are there in "
-            "two copies.",
-            SlotsWritten,
-            lambda event: event.request_id == 1,
-        ),
-        GuideStop(
-            "A's full blocks are registered first: the prefix map leads to #0, #1 and #2. Up to here both engines do "
-            "the same.",
-            BlockCached,
-            lambda event: event.request_id == 0 and event.index == 2,
-            "How many blocks will be used after this step?",
-        ),
-        GuideStop(
-            "Next comes B's block #4 with content p, whose hash is in the map already: the first difference. Left, #4 "
-            "takes the entry of A's #0. Right, B frees its own block and shares #0.",
-            BlockCached,
-            lambda event: event.request_id == 1,
-        ),
-        GuideStop(
-            "After the step. Left: 8 blocks used, 3 of them lost. Right: 5 used, none lost. What the fix cannot save: "
-            "while the step ran, both used 8 blocks and computed all 28 tokens.",
-            StepEnded,
-        ),
-        GuideStop(
-            "A step later, each has sampled two tokens. B is finished and its blocks are freed: on the left "
-            "they are the only ones that the map leads to.",
-            RequestFinished,
-            lambda event: event.request_id == 1,
-        ),
-        GuideStop(
-            "C, with another prompt, takes all 8 free blocks. On the left B's old blocks are among them, and with them "
-            "the map's entries for p, q and r are evicted, though A still holds all three.",
-            RequestScheduled,
-            lambda event: event.request_id == 2,
-        ),
-        GuideStop(
-            "C is done, and its blocks are free again. D comes with A's prompt. Left, it finds none of it. Right, it "
-            "finds 3 blocks: they are still in the map.",
-            PrefixHit,
-            lambda event: event.request_id == 3,
-        ),
-        GuideStop(
-            "What the bug has cost. Left, D takes 4 new blocks and computes 14 tokens; right, 1 block and 2 tokens. So "
-            "8 blocks are used now, and not 5; and 74 tokens were computed since the start, and not 62.",
-            StepEnded,
-        ),
-    )
-    sentences = sentences(guide[:6])
     experiments: Mapping[str, Experiment] = {
         "script": Script(),
         "lost reuse": LostReuse(),
@@ -322,15 +183,6 @@ class DuplicateBlocks(SameStep, Scenario):
     def follow_up_acts(self) -> tuple[Callable[[Lab], Any], ...]:
         """End B; have C take all free blocks and end; add D, whose prompt A still holds."""
         return FOLLOW_UP
-
-    def answer(self, table: Table) -> str:
-        """State the blocks after the step, and the peak, which the pull request's table leaves out."""
-        before, after = (table[column.name] for column in (NANO, PR_243))
-        return (
-            f"After the step {before['used blocks']} blocks are in use, and {after['used blocks']} with the merge, for "
-            f"{after['unique hashes']} hashes. While the step is computed it is {after['peak while computing']} in "
-            f"both."
-        )
 
     def first_wrong(self, lab: Lab) -> FirstWrong | None:
         """Return the first hash that takes a live block's map entry: it breaks no rule, but a block is lost."""

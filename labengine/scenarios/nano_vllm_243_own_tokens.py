@@ -13,12 +13,11 @@ from random import Random
 from labengine.core.editions import LABENGINE, NANO_VLLM_243
 from labengine.core.hash_chain import HashChain
 from labengine.core.parts import Parts
-from labengine.events import BlockCached, BlockMerged, RequestAdded, StepEnded
+from labengine.events import BlockMerged
 from labengine.lab import Lab
 from labengine.record.wording import counted
 from labengine.scenarios.counts import events_of, num_misread_requests
-from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
-from labengine.scenarios.scenario import Column, Experiment, GuideStop, Scenario, Table, sentences, settings
+from labengine.scenarios.scenario import Column, Experiment, Scenario, Table
 
 
 class SixBitHashes(HashChain):
@@ -44,9 +43,7 @@ COMPLETE_PREFIX = Column(
 class Collision(Experiment):
     """Two prompts whose second blocks hold equal tokens after different ones, under the same hash."""
 
-    question = "Equal tokens after different prefixes, and the hashes collide (6 bits): who merges?"
     columns = (OWN_TOKENS, COMPLETE_PREFIX)
-    settings = settings(num_blocks=12, block_size=4)
 
     def play(self, lab: Lab) -> None:
         """Run both prompts in one step, and a second step, which reads."""
@@ -72,9 +69,6 @@ class Collision(Experiment):
 class RandomPrompts(Collision):
     """Forty prompts of two kinds of blocks, so that many hold equal tokens after different ones."""
 
-    question = "Forty random prompts of five blocks, each one of two kinds: how many read foreign KV?"
-    settings = settings(num_blocks=260, block_size=4, max_num_seqs=64)
-
     def play(self, lab: Lab) -> None:
         """Run all of them in one step, and a second step, which reads."""
         rng = Random(243)
@@ -93,70 +87,6 @@ class RandomPrompts(Collision):
 class OwnTokens(Collision, Scenario):
     """The collision, with the pull request's comparison and with one of complete prefixes."""
 
-    id = "nano-vllm-243"
-    title = "Equal hash, equal tokens in the block, other tokens before it"
-    report = Report(
-        repository="GeeeekExplorer/nano-vllm",
-        kind="pull request",
-        number="243",
-        title="fix(engine): implement late merge to deduplicate blocks for same-step prefix sharing",
-        state="open",
-        as_of="2026-08-26",
-        seen_in=(
-            "the pull request itself, not merged; commit bb823b3 compares own tokens likewise when it looks a prompt up"
-        ),
-        needs=("two equal 64-bit hashes (xxHash) of different prefixes, in front of equal tokens",),
-    )
-    claim = "Comparing the token ids of two blocks with equal hashes keeps hash collisions from merging unequal blocks."
-    conclusion = Conclusion(
-        answer="does not hold",
-        reason=(
-            "Equal own tokens after different prefixes are different KV. With 64 bits a collision by "
-            "chance is improbable; here the hash is cut to six bits, which is ours."
-        ),
-        passages=(
-            CodePassage(
-                version="nano-vllm bb823b3",
-                file="nanovllm/engine/block_manager.py",
-                line=66,
-                text="self.blocks[block_id].token_ids != token_ids",
-                says="The look-up compares the tokens of the block, and not those before it.",
-            ),
-            ThreadPassage(
-                source="GeeeekExplorer/nano-vllm 243",
-                says="The merge asks for an equal hash, a block in use, and equal token ids of the block.",
-            ),
-        ),
-    )
-    kind = "weak hash"
-    breaks = "Blocks of equal tokens after different prefixes are merged when their hashes collide."
-    wrong_figure = "wrong reads"
-    seen_by = ("read",)
-    roles = ("own tokens compared", "everything before them compared, too")
-    guide = (
-        GuideStop(
-            "A and B begin with different blocks and go on with the same one. The hash has six bits here, and the "
-            "prompts were chosen so that their second blocks' hashes collide.",
-            RequestAdded,
-            lambda event: event.request_id == 1,
-        ),
-        GuideStop(
-            "A's second block is registered: hash, own tokens, and what stands before them.",
-            BlockCached,
-            lambda event: event.request_id == 0 and event.index == 1,
-        ),
-        GuideStop(
-            "B's second block has the same hash and the same own tokens. Left, that is enough: B gives up its block "
-            "and reads A's. Right, the tokens before them differ: both stay.",
-            BlockMerged,
-        ),
-        GuideStop(
-            "Left, B's next token rests on keys and values that were computed after A's first block.",
-            StepEnded,
-            lambda event: event.step == 2,
-        ),
-    )
-    sentences = sentences(guide)
     experiments: Mapping[str, Experiment] = {"random prompts": RandomPrompts()}
 
 

@@ -14,19 +14,13 @@ from labengine.core.nano_vllm import OwnTokensGroup
 from labengine.core.parts import Parts
 from labengine.core.request import Request, RequestStatus
 from labengine.events import (
-    BlockAllocated,
-    BlockCached,
     PrefixHit,
     SlotsWritten,
-    StepEnded,
     StepRolledBack,
-    StepStarted,
-    TokenSampled,
 )
 from labengine.lab import Lab
 from labengine.scenarios.counts import events_of
-from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
-from labengine.scenarios.scenario import Column, Experiment, GuideStop, Scenario, Table, sentences, settings, symptom
+from labengine.scenarios.scenario import Column, Experiment, Scenario, Table, symptom
 
 
 class AppendsWhenFull(OwnTokensGroup):
@@ -57,7 +51,6 @@ class Grows(Experiment):
     """One request in an empty pool: its blocks are 0, 1, 2 ..., so that position p belongs in slot p."""
 
     columns = (PROPOSED, ORIGINAL)
-    settings = settings(num_blocks=16, block_size=4)
     prompt = "Once upon a"
     num_steps = 10
     """Steps: one for the prompt, the others decode."""
@@ -74,8 +67,6 @@ class Grows(Experiment):
 
 class LateBlock(Grows):
     """The first claim: the block comes too late."""
-
-    question = "Claim 1, too late: in which slot does each position arrive?"
 
     def measure(self, lab: Lab) -> dict[str, int]:
         """Return the slots of positions on both sides of a boundary."""
@@ -96,8 +87,6 @@ class LateBlock(Grows):
 class Fragmented(Grows):
     """The second claim: hash and allocation belong together."""
 
-    question = "Claim 2, hash and next block at once: what does the hashed block hold for others?"
-
     def play(self, lab: Lab) -> None:
         """Have A fill and hash its first block; B begins with the same four tokens, hits the block and reads it."""
         super().play(lab)
@@ -111,21 +100,9 @@ class Fragmented(Grows):
         found = [block_id * 4 + offset for block_id in hit.block_ids[0] for offset in range(4)]
         return {"tokens that B finds": len(found), "of them never written": sum(slot not in written for slot in found)}
 
-    def answer(self, table: Table) -> str:
-        """State that the hashed block has a hole with the pull request."""
-        found, holes = table[PROPOSED.name].values()
-        return (
-            f"Claim 2, hash and allocation must be one operation: they are due in different steps. The hash is due "
-            f"when the block's last slot is written, the next block one token later. With the pull request the block "
-            f"that is hashed has a hole: of the {found} tokens that B finds, the KV of {holes} was never written."
-        )
-
 
 class At256(Grows):
     """The pull request's critical case (255 tokens), and the next one (256)."""
-
-    question = "Blocks of 256: a prompt of 255 tokens that grows, and one of exactly 256"
-    settings = settings(num_blocks=4, block_size=256)
 
     def play(self, lab: Lab) -> None:
         """Run two requests in turn; an assertion may end the second one's first decode."""
@@ -155,109 +132,6 @@ class At256(Grows):
 class OffByOne(Grows, Scenario):
     """The proposed rule is the broken column, the original the fixed one."""
 
-    id = "nano-vllm-71"
-    title = "The off-by-one that was none"
-    report = Report(
-        repository="GeeeekExplorer/nano-vllm",
-        kind="pull request",
-        number="71",
-        title="fix: update can_append and may_append logic for block allocation",
-        state="closed, not merged",
-        as_of="2026-08-26",
-        seen_in=(
-            "no version: the check that it calls wrong is right, from the first commit on to bb823b3 (2026-04-26)"
-        ),
-    )
-    claim = (
-        "The check for a new block, length % block_size == 1, comes one token too late: it should be == 0, and hash "
-        "the full block and allocate the next one in a single operation."
-    )
-    conclusion = Conclusion(
-        answer="does not hold",
-        reason=(
-            "When a step is scheduled, the length counts the token whose KV the step writes, at position "
-            "length - 1. A block is missing when that position is the first of a block, which is length % "
-            "block_size == 1."
-        ),
-        passages=(
-            CodePassage(
-                version="nano-vllm bb823b3",
-                file="nanovllm/engine/scheduler.py",
-                line=88,
-                text="seq.append_token(token_id)",
-                says="The sampled token is appended behind the computation: the next step finds it counted.",
-            ),
-            CodePassage(
-                version="nano-vllm bb823b3",
-                file="nanovllm/engine/block_manager.py",
-                line=107,
-                text="if len(seq) % self.block_size == 1:",
-                says="The block is added in the step that writes its first slot.",
-            ),
-            CodePassage(
-                version="nano-vllm bb823b3",
-                file="nanovllm/engine/model_runner.py",
-                line=181,
-                text="slot_mapping.append(seq.block_table[-1]",
-                says=("A decode writes into the last block of its table: one that is added earlier is the wrong one."),
-            ),
-            ThreadPassage(
-                source="GeeeekExplorer/nano-vllm 30",
-                says=(
-                    "The maintainer answers an equal report: a block is due when the length is one past a "
-                    "multiple of the block size."
-                ),
-            ),
-        ),
-    )
-    kind = "boundary"
-    breaks = "A token's KV goes to the block behind its own, and the block that is hashed has a hole."
-    wrong_figure = "in a wrong slot"
-    seen_by = ("slot", "read", "named")
-    question = "One request grows from 3 to 12 tokens in blocks of 4: where does its KV go?"
-    roles = ("the bug: what pull request 71 proposes", "correct as it was")
-    guide = (
-        GuideStop(
-            "The prompt's three tokens lie in block #0, slots 0 to 2. The fourth token is sampled, and counts as "
-            "length 4.",
-            TokenSampled,
-            about_slots=True,
-        ),
-        GuideStop(
-            "Now its KV is to be written, at position 3. Does the table need another block for that?",
-            StepStarted,
-            lambda event: event.step == 2,
-        ),
-        GuideStop(
-            "The pull request says yes, and the table ends with #1. The original says no: slot 3 of #0 is free.",
-            BlockAllocated,
-            lambda event: event.index == 1,
-            about_slots=True,
-        ),
-        GuideStop("Block #0 counts as full on both sides, and is registered for others to find.", BlockCached),
-        GuideStop(
-            "A decode writes into the table's last block. Left, that is the wrong one: position 3 goes to slot 7, and "
-            "slot 3 stays empty.",
-            SlotsWritten,
-            lambda event: event.start == 3,
-            about_slots=True,
-        ),
-        GuideStop(
-            "After the step #0 is full and right on the right. On the left it has a hole where position 3 belongs.",
-            StepEnded,
-        ),
-        GuideStop(
-            "Later. B begins with the same four tokens, and finds #0 on both sides.",
-            PrefixHit,
-            lambda event: event.request_id == 1,
-        ),
-        GuideStop(
-            "B has read #0. On the left what it says next rests on a slot that no step has written.",
-            StepEnded,
-            about_slots=True,
-        ),
-    )
-    sentences = sentences(guide[:6])
     experiments: Mapping[str, Experiment] = {
         "claim 1": LateBlock(),
         "claim 2": Fragmented(),

@@ -14,19 +14,14 @@ from labengine.core.editions import LABENGINE
 from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.core.token_budget import TokenBudgetScheduler
-from labengine.events import RequestForked, RequestPreempted, RequestScheduled, StepFailed, StepRolledBack
+from labengine.events import StepFailed, StepRolledBack
 from labengine.lab import Lab
 from labengine.scenarios.counts import events_of, num_finished, num_preemptions
-from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import (
     Column,
     FirstWrong,
-    GuideStop,
     Scenario,
-    Table,
     moment_of,
-    sentences,
-    settings,
     symptom,
     wrong_at,
 )
@@ -64,114 +59,11 @@ TOGETHER = Parts(name="labengine, beams together", scheduler=PreemptsTogether).o
 class BeamWithoutBlocks(Scenario):
     """A request beside a search of two beams, in a pool of four blocks."""
 
-    id = "openvino-genai-4332"
-    title = "A search gives way again, and one of its beams holds nothing"
-    report = Report(
-        repository="openvinotoolkit/openvino.genai",
-        kind="pull request",
-        number="4332",
-        title="Fix stale sequence handling during partial preemption",
-        state="closed",
-        as_of="2026-08-21",
-        seen_in="with beams the main branch at 2e24cc93; the same assertion without beams 2026.2.1 (model_server 4428)",
-        needs=("beam search with continuous batching", "too few blocks, so that a running search is preempted"),
-    )
-    kind = "preemption"
-    breaks = "What frees the blocks of a group takes it that every member has some, and raises."
-    wrong_figure = "steps that failed"
-    why_unseen = "The error ends the step before it computes anything, and the step is taken back."
-    claim = (
-        "When a group of beams is preempted in part, a fork may have left the block table already while the loop still "
-        "goes over it, and an assertion fails. It should be treated as freed."
-    )
-    conclusion = Conclusion(
-        answer="holds in part",
-        reason=(
-            "That the assertion fails for beams, a user's runs of the pull request's base show (model_server 4428). "
-            "That a fork has left the table before the loop is not shown: the pull request's test frees it by hand, "
-            "and in the pipeline a beam that is dropped leaves its group in the call that reports it. What may lead "
-            "there is the loop itself, as it reads: it takes a block from each beam in turn, a beam's last one ends "
-            "its table, and its own test for the end subtracts unsigned numbers, so that it is true only where the "
-            "context ends with a block. With what the pull request proposes, the same runs hang. Nothing was run here."
-        ),
-        passages=(
-            CodePassage(
-                version=MAIN,
-                file=BLOCK_MANAGER,
-                line=760,
-                text='OPENVINO_ASSERT(m_block_table.count(seq_id) > 0, "Invalid sequence group.");',
-                says="Every beam that has not finished has to have a block table.",
-            ),
-            CodePassage(
-                version=MAIN,
-                file="src/cpp/src/sampling/sampler.cpp",
-                line=507,
-                text="m_sequence_group->remove_sequence(beam.m_sequence->get_id());",
-                says="A beam that is not continued leaves the group.",
-            ),
-            CodePassage(
-                version=MAIN,
-                file=BLOCK_MANAGER,
-                line=795,
-                text="(int)sequence_group->get_context_len() - logical_blocks_released * m_block_size <= 0",
-                says="The loop's test for the end: an int minus a size_t is never below 0.",
-            ),
-            ThreadPassage(
-                source="openvinotoolkit/openvino.genai 4332",
-                says="The test forks a sequence, frees the fork, and then frees a part of the group.",
-            ),
-            ThreadPassage(
-                source="openvinotoolkit/model_server 4428",
-                says=(
-                    "A user, in September 2026, ran the base of the pull request, 2e24cc93, and the same with it. Two "
-                    "runs with beams failed at line 760 without it, and with it they stood still at step 8 until they "
-                    "were ended. The issue itself is a server of 2026.2.1 that fails at line 633: the assertion for "
-                    "groups that do not search with beams."
-                ),
-            ),
-        ),
-    )
-    question = "A and a search of two beams in four blocks: how many steps fail, and how many requests end?"
-    roles = ("the assertion: all beams hold blocks", "the proposal: those that do")
     columns = (
-        Column(
-            "every beam",
-            Parts(name="labengine, every beam", scheduler=PreemptsEveryBeam).overriding(TOGETHER),
-            "Preempts a search by going over all its beams, as the assertion asks for.",
-        ),
-        Column("holders", TOGETHER, "Goes over the beams that hold blocks, as the pull request proposes."),
-        Column(
-            "one by one",
-            "labengine",
-            "Preempts one beam at a time: the youngest, and the next one only if that does not suffice.",
-        ),
+        Column(parts=Parts(name="labengine, every beam", scheduler=PreemptsEveryBeam).overriding(TOGETHER)),
+        Column(parts=TOGETHER),
+        Column(parts="labengine"),
     )
-    settings = settings(num_blocks=4, block_size=4)
-    guide = (
-        GuideStop(
-            "B searches with two beams: C forks from it when its prompt is computed. A runs beside them.", RequestForked
-        ),
-        GuideStop(
-            "A needs a second block, and none is free. Both beams give theirs back, B first.",
-            RequestPreempted,
-            lambda event: event.request_id == 1,
-        ),
-        GuideStop(
-            "There is room for one of them: C comes back, and B waits without blocks.",
-            RequestScheduled,
-            lambda event: event.request_id == 2 and event.start == 4,
-        ),
-        GuideStop(
-            "A needs a third block. Left, B is to give its blocks back once more, and it has none: the step fails.",
-            StepFailed,
-        ),
-        GuideStop(
-            "Left, the step is taken back, and every other attempt fails as this one. Right, C alone gives way, and A "
-            "gets on.",
-            StepRolledBack,
-        ),
-    )
-    sentences = sentences(guide[:3])
 
     def play(self, lab: Lab) -> None:
         """Take six steps, then fourteen more; an error may end each of these."""
@@ -202,15 +94,6 @@ class BeamWithoutBlocks(Scenario):
         """Return the first step that fails."""
         moment = moment_of(lab, StepFailed)
         return None if moment is None else wrong_at(lab, moment, "B holds no blocks, and is to give them back.")
-
-    def answer(self, table: Table) -> str:
-        """State how many steps fail."""
-        every, holders, single = (table[column.name] for column in self.columns)
-        return (
-            f"Over every beam, {every['steps that failed']} of 20 steps fail, and {every['requests ended']} of 3 "
-            f"requests end. Over those that hold blocks, all {holders['requests ended']} end, with "
-            f"{holders['preemptions']} preemptions, as with {single['preemptions']} if beams give way one by one."
-        )
 
 
 SCENARIO = BeamWithoutBlocks()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import itemgetter
 from os import PathLike
 from pathlib import Path
@@ -18,6 +18,7 @@ from labengine.scenarios.corruption import Corruption, SideBySide, corruption_of
 from labengine.scenarios.experiment import Column as Column
 from labengine.scenarios.experiment import Experiment as Experiment
 from labengine.scenarios.experiment import settings as settings
+from labengine.scenarios.guide import GuideStop as GuideStop
 from labengine.scenarios.kinds import KINDS as KINDS
 from labengine.scenarios.report import UNKNOWN, Conclusion, Report, recorded_runs
 from labengine.scenarios.verdict import FirstWrong as FirstWrong
@@ -27,26 +28,6 @@ from labengine.session.compare.comparison import Comparison
 from labengine.session.saved.assertion import Asserting
 
 E = TypeVar("E", bound=Event)
-
-
-@dataclass(frozen=True, slots=True)
-class GuideStop:
-    """A sentence, and the first event of a kind that passes the test, on either side of a comparison.
-
-    A story's stops are reached in order: each considers only events after the one before.
-    """
-
-    sentence: str
-    kind: type[Event]
-    test: Callable[[Any], bool] = lambda event: True
-    question: str = ""
-    """A prediction to ask for here, on the number of used blocks at the step's end; continuing answers it."""
-    about_slots: bool = False
-    """The sentence is about slots: the story's block tables are shown slot by slot."""
-
-    def matches(self, event: Event) -> bool:
-        """Return whether the sentence belongs to this event."""
-        return isinstance(event, self.kind) and self.test(event)
 
 
 def sentences(guide: tuple[GuideStop, ...]) -> tuple[str, ...]:

@@ -13,19 +13,14 @@ from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.core.step_plan import StepPlan
 from labengine.core.token_budget import TokenBudgetScheduler
-from labengine.events import RequestAdded, RequestFinished, RequestPreempted, RequestScheduled, StepEnded, StepStarted
+from labengine.events import RequestAdded, RequestFinished, RequestPreempted, RequestScheduled, StepStarted
 from labengine.lab import Lab
 from labengine.scenarios.counts import events_of, num_computed_tokens
-from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import (
     Column,
     FirstWrong,
-    GuideStop,
     Scenario,
-    Table,
     moment_of,
-    sentences,
-    settings,
     wrong_at,
 )
 
@@ -107,97 +102,7 @@ def num_preempted_in_vain(lab: Lab) -> int:
 class PromptNotCounted(Scenario):
     """A is urgent and holds most of the pool, B is not and holds little; C is urgent, and does not fit beside A."""
 
-    id = "sglang-28282"
-    title = "A request is preempted, and the one for which it gave way still does not fit"
-    report = Report(
-        repository="sgl-project/sglang",
-        kind="pull request",
-        number="28282",
-        title="Fix priority-preemption budget dropping prompt tokens for fresh requests",
-        state="closed",
-        as_of="2026-06-15",
-        seen_in="0.5.13, as its code reads",
-        needs=(
-            "--enable-priority-scheduling",
-            "a running batch that is full, and a request that comes in and is more urgent",
-            "no hierarchical cache with storage: its prefetch sets the length before",
-        ),
-    )
-    claim = (
-        "The sum of what a preemption has to free reads a length that is still 0 for a new request: the prompt is left "
-        "out, victims fall although what they free does not suffice, or too few of them fall."
-    )
-    conclusion = Conclusion(
-        answer="holds in part",
-        reason=(
-            "Read in the code of 0.5.13, and not run: the sum is made before the length is set. In 0.5.23 the sum "
-            "measures an array in place of the length, and this array is filled at the same later place. What a "
-            "step costs by it was not measured."
-        ),
-        passages=(
-            CodePassage(
-                version="sglang 0.5.13",
-                file="sglang/srt/managers/schedule_policy.py",
-                line=1055,
-                text="req.extend_input_len",
-                says="The sum begins with the request's length, which a new request has as 0.",
-            ),
-            CodePassage(
-                version="sglang 0.5.13",
-                file="sglang/srt/managers/scheduler.py",
-                line=2674,
-                text="or not adder.preempt_to_schedule(req, self.server_args)",
-                says="The preemption is decided here.",
-            ),
-            CodePassage(
-                version="sglang 0.5.13",
-                file="sglang/srt/managers/scheduler.py",
-                line=2688,
-                text="req.init_next_round_input(self.tree_cache)",
-                says="The length is set here, below.",
-            ),
-            CodePassage(
-                version="sglang 0.5.23",
-                file="sglang/srt/managers/schedule_policy.py",
-                line=1737,
-                text="len(req.full_untruncated_fill_ids)",
-                says="A later sum measures the array of the request's tokens, which begins empty.",
-            ),
-            ThreadPassage(
-                source="sgl-project/sglang 28282",
-                says="A new request and a retracted one have the length 0 when the sum is made.",
-            ),
-        ),
-    )
-    kind = "preemption"
-    breaks = "B loses its blocks and its place, and no request gets on by it."
-    wrong_figure = "requests preempted in vain"
-    why_unseen = "Every state is consistent: a preemption in vain only costs time, and tokens that are computed again."
-    question = "C does not fit, with B's blocks or without: who gives way?"
     columns = (REPORTED, FIXED)
-    settings = settings(num_blocks=8, block_size=4, policy="priority")
-    roles = ("the bug: the prompt left out", "the fix: the prompt counted")
-    guide = (
-        GuideStop(
-            "A, which is urgent, holds five blocks of eight; B, which is not, holds two.",
-            StepEnded,
-        ),
-        GuideStop(
-            "C is urgent too, and its prompt alone needs four blocks. One is free, and B could give two: that is not "
-            "enough.",
-            RequestAdded,
-            lambda event: event.request_id == 2,
-        ),
-        GuideStop(
-            "Left, the sum has no prompt in it: two tokens of an answer would fit, so B has to go. C is not admitted.",
-            RequestPreempted,
-        ),
-        GuideStop(
-            "Right, B goes on beside A, and C waits for A's end. Left, B waits behind C.",
-            StepEnded,
-        ),
-    )
-    sentences = sentences(guide)
 
     def play(self, lab: Lab) -> None:
         """Run A (17 tokens) and B (6 tokens, less urgent); then add C (16 tokens), and run all to their ends."""
@@ -227,15 +132,6 @@ class PromptNotCounted(Scenario):
         moment = moment_of(lab, RequestPreempted)
         text = "B gives its two blocks back for C, which needs four: three are free then, and C goes on waiting."
         return None if moment is None else wrong_at(lab, moment, text)
-
-    def answer(self, table: Table) -> str:
-        """State what the preemption in vain costs."""
-        wrong, right = (table[column.name] for column in self.columns)
-        return (
-            f"B gives way, and C waits as before: B ends in step {wrong['step in which B ends']}, and "
-            f"{wrong['tokens computed']} tokens are computed; with the prompt counted in step "
-            f"{right['step in which B ends']}, with {right['tokens computed']}."
-        )
 
 
 SCENARIO = PromptNotCounted()

@@ -15,11 +15,9 @@ from random import Random
 from labengine.core.editions import VLLM
 from labengine.core.hash_chain import HashChain
 from labengine.core.parts import Parts
-from labengine.events import PrefixHit, RequestAdded, RequestFinished, StepEnded
 from labengine.lab import Lab
 from labengine.scenarios.counts import num_hit_tokens, num_misread_requests
-from labengine.scenarios.report import CodePassage, Conclusion, Report
-from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
+from labengine.scenarios.scenario import Column, Scenario, Table
 
 HASH_OF_NONE = 0xFCA86420
 """hash(None) in CPython 3.12 and later, on every machine. The extra_hash of a request without adapter is None too."""
@@ -88,89 +86,10 @@ def num_colliding_starts(token_ids: tuple[int, ...], num_starts: int) -> int:
 class PredictableHash(Scenario):
     """An attacker knows how a prompt begins, and sends another one whose first block has the same hash."""
 
-    id = "vllm-12621"
-    title = "Block hashes made with hash() can be made to collide"
-    report = Report(
-        repository="vllm-project/vllm",
-        kind="pull request",
-        number="12621",
-        title="[Core] Improve hash collision avoidance in prefix caching",
-        state="merged",
-        as_of="2026-09-11",
-        seen_in="V0 up to 0.7.1, whose first block follows hash(None)",
-        mended_in="0.7.2, which begins with hash('None') (12621). V0 used hash() until 0.11.0 came without V0",
-        needs=("V0", "prefix caching", "Python 3.12 or later, where hash(None) is a constant"),
-    )
-    claim = (
-        "With a predictable hash(None), an attacker who knows a prompt can compute one that collides with it, and fill "
-        "the cache with wrong KV. A chain that begins with a random value makes that much more difficult."
-    )
-    conclusion = Conclusion(
-        answer="holds in part",
-        reason=(
-            "A colliding prompt can be computed, within the token ids of a vocabulary of 128,000. That a random start "
-            "makes it much more difficult does not follow: Python's hash() of 0.7.2's tuple is the same for one pair "
-            "of blocks behind about three of four random starts, found here without knowing any."
-        ),
-        passages=(
-            CodePassage(
-                version="vllm 0.7.1",
-                file="vllm/core/block/prefix_caching_block.py",
-                line=932,
-                text="return hash((is_first_block, prev_block_hash, *cur_block_token_ids,",
-                says="V0's key is Python's hash of the tuple, and nothing else; the first block follows None.",
-            ),
-            CodePassage(
-                version="vllm 0.7.2",
-                file="vllm/core/block/prefix_caching_block.py",
-                line=754,
-                text="_none_hash: int = hash('None')",
-                says="The start is the hash of a string, which is another one in each process.",
-            ),
-            CodePassage(
-                version="vllm 0.7.2",
-                file="vllm/v1/core/kv_cache_utils.py",
-                line=26,
-                text="token_ids: Tuple[int, ...]",
-                says="V1's key holds the tokens beside the hash.",
-            ),
-            CodePassage(
-                version="vllm 0.32.0",
-                file="vllm/v1/core/kv_cache_utils.py",
-                line=143,
-                text="return os.urandom(32).hex()",
-                says="The start is random where the hash is not cryptographic (xxhash), and constant for SHA-256.",
-            ),
-        ),
-    )
-    kind = "weak hash"
-    breaks = "A prompt hits blocks of other tokens that were made to have its hash."
-    wrong_figure = "requests that misread"
-    seen_by = ("read",)
-    question = "A's first block is made to collide with B's. Both go on with the same tokens: what does B find?"
     columns = (PREDICTABLE, FIXED, RANDOM)
     block_size = 8
-    settings = settings(num_blocks=12, block_size=block_size)
     known_prompt = tuple(range(1, 26))
     """B's prompt: three full blocks and one token more."""
-    roles = ("the bug: hash() from a constant", "another hash: SHA-256")
-    guide = (
-        GuideStop(
-            "A's first block is B's with its last five tokens changed, so that the hash is the same.",
-            RequestAdded,
-        ),
-        GuideStop(
-            "A has ended. Its three full blocks are cached, each under a hash that continues the first one's.",
-            RequestFinished,
-        ),
-        GuideStop(
-            "B's prompt comes, which the attacker knew. Left, the look-up finds all three of A's blocks. Right, none.",
-            PrefixHit,
-            lambda event: event.request_id == 1,
-        ),
-        GuideStop("Left, B has answered from the KV of the attacker's tokens.", StepEnded),
-    )
-    sentences = sentences(guide)
 
     def play(self, lab: Lab) -> None:
         """Run the colliding prompt, then the known one."""

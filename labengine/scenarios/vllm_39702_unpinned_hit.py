@@ -17,17 +17,13 @@ from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.engine.external.host import HostStore
-from labengine.events import BlocksSaved, ExternalHit, RequestFinished, RequestScheduled, StepEnded, StepRolledBack
+from labengine.events import StepRolledBack
 from labengine.lab import Lab
 from labengine.scenarios.counts import events_of, num_finished
-from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import (
     Column,
-    GuideStop,
     Scenario,
     Table,
-    sentences,
-    settings,
     symptom,
 )
 
@@ -51,104 +47,13 @@ def two_blocks() -> HostStore:
 class UnpinnedHit(Scenario):
     """B is looked up while A fills the pool; A's blocks are saved, and the tier has room for two."""
 
-    id = "vllm-39702"
-    title = "The tier's hit is evicted between look-up and use"
-    report = Report(
-        repository="vllm-project/vllm",
-        kind="issue",
-        number="39702",
-        title=(
-            "[Bug]: SimpleCPUOffloadScheduler crashes with AssertionError: Expected N hit tokens, got 0 (TOCTOU race "
-            "in update_state_after_alloc)"
-        ),
-        state="closed",
-        as_of="2026-09-11",
-        seen_in="0.19.0, the first release with the connector, to 0.21.0",
-        mended_in="0.22.0 (42289): the look-up pins what it finds, and there is no second one",
-        needs=("SimpleCPUOffloadConnector", "prefix caching", "a CPU cache that is full and evicts"),
-    )
-    claim = (
-        "get_num_new_matched_tokens() finds tokens in the CPU cache and pins none of them. They can be evicted before "
-        "update_state_after_alloc() looks them up again, and its assertion (expected N hit tokens, got 0) ends the "
-        "server."
-    )
-    conclusion = Conclusion(
-        answer="holds in part",
-        reason=(
-            "The first look-up pins nothing, and the second one asserts on its count. That an eviction comes between "
-            "them is not seen in 0.20.2: both calls are in one pass over the waiting queue, and the manager takes CPU "
-            "blocks only when it prepares the step's stores, after that (our reading). Users have met the assertion; "
-            "one tells that pinning has ended it."
-        ),
-        passages=(
-            CodePassage(
-                version="vllm 0.20.2",
-                file="vllm/v1/simple_kv_offload/manager.py",
-                line=225,
-                text="_, hit_length = self.cpu_coordinator.find_longest_cache_hit(",
-                says="The blocks that are found are dropped, and only their number is returned.",
-            ),
-            CodePassage(
-                version="vllm 0.20.2",
-                file="vllm/v1/simple_kv_offload/manager.py",
-                line=553,
-                text="cpu_blocks_alloc = cpu_block_pool.get_new_blocks(n_to_alloc)",
-                says="CPU blocks are taken, and so evicted, while stores are prepared.",
-            ),
-            CodePassage(
-                version="vllm 0.32.0",
-                file="vllm/v1/simple_kv_offload/manager.py",
-                line=385,
-                text="self._pending_cpu_hits[request.request_id] = (",
-                says="Since the fix the first call keeps what it has found, pinned, for the second one.",
-            ),
-            ThreadPassage(
-                source="vllm-project/vllm 42289",
-                says=(
-                    "A user met the assertion about 20 minutes into production, once the CPU cache had begun to evict, "
-                    "and not any more with the blocks pinned."
-                ),
-            ),
-        ),
-    )
-    kind = "external tier"
-    breaks = "A load is planned for blocks that the tier no longer has."
-    wrong_figure = "attempts that failed"
-    seen_by = ("tier",)
-    question = "B's hit was counted before A's blocks were saved: can B be loaded?"
-    roles = ("the bug: the first count is used", "labengine's way: counted when it is used")
     columns = (
         Column(
-            "counted once",
-            Parts(name="vllm, trusts the first answer", scheduler=TrustsTheFirstAnswer).overriding(VLLM),
-            "Uses the number of the first look-up, whatever the tier has evicted since: the tier refuses the load.",
+            parts=Parts(name="vllm, trusts the first answer", scheduler=TrustsTheFirstAnswer).overriding(VLLM),
             tier=two_blocks,
         ),
-        Column(
-            "counted when used",
-            "vllm",
-            "labengine's order: looks up in the step that allocates and loads. vLLM's fix pins the hit instead.",
-            tier=two_blocks,
-        ),
+        Column(parts="vllm", tier=two_blocks),
     )
-    settings = settings(num_blocks=6, block_size=4)
-    guide = (
-        GuideStop(
-            "A runs. B was looked up as well: the tier holds 8 of its tokens, but the pool has too few blocks for it. "
-            "Left, the number is kept.",
-            RequestScheduled,
-        ),
-        GuideStop("The tier has room for two blocks. A's two are saved, and B's are evicted for them.", BlocksSaved),
-        GuideStop("A ends, and there are blocks for B.", RequestFinished, lambda event: event.request_id == 0),
-        GuideStop("Left, B is admitted with the 8 tokens that were counted in step 1.", ExternalHit),
-        GuideStop(
-            "Left, the tier cannot deliver them. The step is taken back and tried anew, with the same number: it fails "
-            "for good.",
-            StepRolledBack,
-        ),
-        GuideStop("Right, the look-up has found nothing, and B has been computed.", StepEnded),
-    )
-    sentences = sentences(guide[:3])
 
     def play(self, lab: Lab) -> None:
         """Run A to its end, then B; an error may end each of B's steps."""

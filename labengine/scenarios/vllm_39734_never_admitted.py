@@ -16,20 +16,16 @@ from labengine.core.parts import Parts
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.core.token_budget import TokenBudgetScheduler
-from labengine.events import BlockFreed, RequestFinished, RequestScheduled, StepEnded, StepStarted
+from labengine.events import StepEnded
 from labengine.lab import Lab
 from labengine.scenarios.counts import num_finished, num_idle_steps
-from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import (
     Column,
     Experiment,
     FirstWrong,
-    GuideStop,
     Scenario,
     Table,
     moment_of,
-    sentences,
-    settings,
     wrong_at,
 )
 
@@ -59,16 +55,10 @@ GROUPS = (GroupSpec(4), GroupSpec(4, "sliding_window", 8))
 class TooLarge(Experiment):
     """The issue's title at its word: a prompt that no pool of this size can hold, and a short request behind it."""
 
-    question = "A prompt larger than the pool, and a short request behind it: 20 steps"
     columns = (
-        Column(
-            "queued",
-            Parts(name="vllm, refuses nothing", scheduler=RefusesNothing).overriding(VLLM),
-            "Queues it, as vLLM 0.32: a later check finds that it does not fit, at every step.",
-        ),
-        Column("refused", "vllm", "Refuses it at `add`: labengine's own rule, in every edition. vLLM 0.32 has none."),
+        Column(parts=Parts(name="vllm, refuses nothing", scheduler=RefusesNothing).overriding(VLLM)),
+        Column(parts="vllm"),
     )
-    settings = settings(num_blocks=9, block_size=4)
 
     def play(self, lab: Lab) -> None:
         """Add a prompt of 40 tokens, which is refused or not, and one of 5."""
@@ -99,102 +89,12 @@ class TooLarge(Experiment):
 class NeverAdmitted(Scenario):
     """A long prompt that fits by its window, and a short request behind it."""
 
-    id = "vllm-39734"
-    title = "A prompt that fits by its window is never admitted"
-    report = Report(
-        repository="vllm-project/vllm",
-        kind="issue",
-        number="39734",
-        title="[Bug]: Scheduler deadlocks when request exceeds KV cache capacity but is within max_model_len",
-        state="open",
-        as_of="2026-09-11",
-        seen_in="0.19.0, the first release with scheduler_reserve_full_isl, and 0.19.1",
-        mended_in="0.20.0, for models with a window (40946)",
-        needs=(
-            "a model with full and sliding-window layers (Gemma 4 in the report)",
-            "chunked prefill with scheduler_reserve_full_isl, the default",
-        ),
-    )
-    claim = (
-        "A request within max_model_len that exceeds the KV-cache capacity is never admitted and never refused: the "
-        "scheduler makes no progress, and every request behind it waits as well."
-    )
-    conclusion = Conclusion(
-        answer="holds in part",
-        reason=(
-            "In 0.19 such a request is never admitted, and all behind it wait. But it does not exceed the capacity: "
-            "the size that is logged in tokens counts every group for every token, and the prompt fits by its window."
-        ),
-        passages=(
-            CodePassage(
-                version="vllm 0.19.0",
-                file="vllm/v1/core/sched/scheduler.py",
-                line=734,
-                text="and not self.kv_cache_manager.can_fit_full_sequence(",
-                says="Admission asks for the blocks of the whole prompt, without a cap for a window.",
-            ),
-            CodePassage(
-                version="vllm 0.32.0",
-                file="vllm/v1/core/single_type_kv_cache_manager.py",
-                line=225,
-                text="num_required_blocks, self.max_admission_blocks_per_request",
-                says="A window group is counted for what it holds at one time, as when the pool is sized.",
-            ),
-            ThreadPassage(
-                source="vllm-project/vllm 40946",
-                says=(
-                    "The pool's size takes into account that blocks outside the window are used again, and admission "
-                    "did not: prompts that fit were turned away."
-                ),
-            ),
-            ThreadPassage(
-                source="vllm-project/vllm 55800",
-                says="The same stall where the drafter of speculative decoding has a window, reported on 2026-09-08.",
-            ),
-        ),
-    )
-    kind = "deadlock"
-    breaks = "A request waits for more blocks than it would ever hold, and the queue waits for it."
-    why_unseen = (
-        "Nothing is in a wrong state: no step allocates, writes or reads, so there is nothing to judge, and a rule on "
-        "progress can only hold for requests that are scheduled."
-    )
-    question = "A prompt of 40 tokens in a pool of 16 blocks that holds it by its window: 20 steps"
-    roles = ("the bug: all tokens counted", "the fix: pull request 40946")
     columns = (
-        Column(
-            "all tokens counted",
-            Parts(name="vllm, counts all tokens", kv_cache_manager=CountsAllTokens).overriding(VLLM),
-            "Asks for 10 blocks in either group, as vLLM 0.19: 20, and the pool has 16.",
-        ),
-        Column(
-            "window counted",
-            "vllm",
-            "Asks for 10 blocks and for the 5 that a window of 8 and a step of 8 hold, as vLLM since 0.20.0.",
-        ),
+        Column(parts=Parts(name="vllm, counts all tokens", kv_cache_manager=CountsAllTokens).overriding(VLLM)),
+        Column(parts="vllm"),
     )
-    settings = settings(num_blocks=17, groups=GROUPS, max_num_batched_tokens=8)
     num_steps = 20
     experiments: Mapping[str, Experiment] = {"larger than the pool": TooLarge()}
-    guide = (
-        GuideStop(
-            "All 16 blocks are free. Left, A asks for 20: 10 in the full group, and 10 in the window group, which "
-            "would never hold more than 5. A waits.",
-            StepStarted,
-        ),
-        GuideStop(
-            "Right, A is admitted, and computes 8 tokens in each step.",
-            RequestScheduled,
-            lambda event: event.request_id == 0,
-        ),
-        GuideStop(
-            "Right, the window has moved on: its first blocks are free, and the next chunk uses them.",
-            BlockFreed,
-            lambda event: event.reason == "window",
-        ),
-        GuideStop("Right, A has ended. Left, nothing has moved.", RequestFinished, lambda event: event.request_id == 0),
-    )
-    sentences = sentences(guide)
 
     def play(self, lab: Lab) -> None:
         """Add the long prompt and a short one, and take num_steps steps."""

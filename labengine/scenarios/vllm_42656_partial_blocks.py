@@ -9,20 +9,16 @@ from collections.abc import Mapping
 
 from labengine.core.editions import VLLM, VllmBlockPool
 from labengine.core.parts import Parts
-from labengine.events import BlockEvicted, BlockFreed, PrefixHit, RequestFinished
+from labengine.events import BlockEvicted
 from labengine.lab import Lab
 from labengine.scenarios.counts import events_of, num_hit_tokens
-from labengine.scenarios.report import CodePassage, Conclusion, Report
 from labengine.scenarios.scenario import (
     Column,
     Experiment,
     FirstWrong,
-    GuideStop,
     Scenario,
     Table,
     moment_of,
-    sentences,
-    settings,
     wrong_at,
 )
 
@@ -51,8 +47,6 @@ class ShortPrompts(Experiment):
     """One warm prompt of four full blocks; then short prompts that fill no block."""
 
     columns = (BROKEN, FIXED)
-    settings = settings(num_blocks=9, block_size=4)
-    question = "A warm prompt, then ten short ones, one after the other: what does the warm prompt find?"
     num_short = 10
     at_once = False
 
@@ -85,8 +79,6 @@ class ShortPrompts(Experiment):
 class AtOnce(ShortPrompts):
     """The pull request's second case: many requests at once, in a pool that is never full."""
 
-    question = "Thirty short prompts, eight at once, in a pool with room for them beside the warm one"
-    settings = settings(num_blocks=16, block_size=4, max_num_seqs=8)
     num_short = 30
     at_once = True
 
@@ -94,72 +86,6 @@ class AtOnce(ShortPrompts):
 class PartialBlocks(ShortPrompts, Scenario):
     """The pull request's first case: a tight pool."""
 
-    id = "vllm-42656"
-    title = "Partly filled blocks evict the cache"
-    report = Report(
-        repository="vllm-project/vllm",
-        kind="pull request",
-        number="42656",
-        title="Apply LRU policy only to proper cache entries",
-        state="merged",
-        as_of="2026-09-11",
-        seen_in="code of 0.22.1 and 0.23.0 (which queues only scratch blocks of some groups at the head)",
-        mended_in="0.24.0 (42656)",
-        needs=("V1", "prefix caching", "a pool that gets full, or many requests at once"),
-    )
-    claim = (
-        "Partial blocks, which no look-up can ever find, are evicted in LRU order like cached ones, and so evict these."
-    )
-    conclusion = Conclusion(
-        answer="holds",
-        reason="In 0.23.0 a request's blocks are all freed to the tail, with or without a hash.",
-        passages=(
-            CodePassage(
-                version="vllm 0.23.0",
-                file="vllm/v1/core/block_pool.py",
-                line=441,
-                text="self.free_block_queue.append_n(freed_blocks)",
-                says="All blocks that are freed by a request go to the tail.",
-            ),
-            CodePassage(
-                version="vllm 0.24.0",
-                file="vllm/v1/core/block_pool.py",
-                line=634,
-                text="self.free_block_queue.prepend_n(blocks_without_hash)",
-                says="Blocks without a hash go to the head.",
-            ),
-        ),
-    )
-    kind = "LRU"
-    breaks = "Cached content is evicted to keep blocks that no look-up can find."
-    wrong_figure = "warm blocks evicted"
-    why_unseen = (
-        "Each eviction is legal: a free block may be reused in any order, and only the hit rate tells the orders apart."
-    )
-    roles = ("the bug: one order for all", "the fix: blocks without a hash first")
-    guide = (
-        GuideStop(
-            "The warm prompt has ended. Its four full blocks are cached; the fifth holds one token, and no hash.",
-            RequestFinished,
-        ),
-        GuideStop(
-            "A short prompt's block is freed: two tokens, no hash. Left, it goes to the tail, behind the warm blocks. "
-            "Right, to the head.",
-            BlockFreed,
-            lambda event: event.request_id == 1,
-        ),
-        GuideStop(
-            "Left, each short prompt takes the next block from the head, until the warm prompt's blocks are "
-            "there: evicted to keep blocks that no request can find. Right, they all reuse the same one.",
-            BlockEvicted,
-        ),
-        GuideStop(
-            "The warm prompt comes again. Left, it finds nothing. Right, all of its full blocks.",
-            PrefixHit,
-            lambda event: event.request_id == 11,
-        ),
-    )
-    sentences = sentences(guide)
     experiments: Mapping[str, Experiment] = {"at once": AtOnce()}
 
     def first_wrong(self, lab: Lab) -> FirstWrong | None:

@@ -5,16 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from labengine.config import GroupSpec
 from labengine.lab import Lab
 from labengine.scenarios.counts import num_hit_tokens, num_misread_blocks, num_preemptions
-from labengine.scenarios.experiment import settings
 from labengine.scenarios.scenario import symptom
 from labengine.scenarios.verdict import Table
 from labengine.scenarios.vllm_44409_columns import (
     COLUMNS,
-    FULL,
-    WINDOW,
     HybridExperiment,
     num_doubled,
     num_loaded_blocks,
@@ -44,8 +40,6 @@ class PrefixInTwoPlaces(HybridExperiment):
     The sizes are those of the simulated model; a real one gets four times as many blocks of its own size.
     """
 
-    question = "A prefix hit in the pool, and more in the external tier: who gets which block?"
-    settings = settings(num_blocks=15, groups=(FULL, WINDOW))
     num_local, num_external, num_further = 2, 2, 2
     """Blocks of the prompt in the pool, blocks in the tier only, and the next prompt's further blocks."""
 
@@ -98,14 +92,6 @@ class PrefixInTwoPlaces(HybridExperiment):
 class ThreeGroups(PrefixInTwoPlaces):
     """The same experiment with a second window group."""
 
-    question = "The same with three groups, one full and two with a window"
-    settings = settings(num_blocks=22, groups=(FULL, WINDOW, WINDOW))
-
-    def answer(self, table: Table) -> str:
-        """State that more groups make more hits that can be taken."""
-        broken, fixed = (table[name]["blocks in two tables"] for name in ("interleaved", "two-phase"))
-        return f"With a third group {broken} blocks stand in two tables in the old order, and {fixed} in two phases."
-
 
 class Preempted(HybridExperiment):
     """Two requests in a pool that is too small for both, without another engine.
@@ -113,9 +99,6 @@ class Preempted(HybridExperiment):
     The second one is preempted, and its last blocks are reused. When it is admitted again, the rest of them is at the
     head of the free queue, and the tier has kept the others.
     """
-
-    question = "Preempted and taken up again: two groups"
-    settings = settings(num_blocks=13, groups=(FULL, WINDOW))
 
     def play(self, lab: Lab) -> None:
         """Run two prompts at once."""
@@ -144,16 +127,11 @@ class Preempted(HybridExperiment):
 class PreemptedThreeGroups(Preempted):
     """The same requests with a second window group."""
 
-    question = "Preempted and taken up again: three groups"
-    settings = settings(num_blocks=20, groups=(FULL, WINDOW, WINDOW))
-
 
 class Conversations(HybridExperiment):
     """Conversations in turn, each with a hit that the window skips once the tier's tokens count."""
 
-    question = "Twenty conversations whose hits the window skips: how many get through?"
     columns = COLUMNS[1:3]
-    settings = settings(num_blocks=15, groups=(FULL, GroupSpec(4, "sliding_window", 8)))
 
     def play(self, lab: Lab) -> None:
         """Start each with two blocks, and run it again when the tier holds two more; stop at the first error."""
@@ -168,13 +146,3 @@ class Conversations(HybridExperiment):
         """Count the served conversations and the leaked blocks."""
         served = lab.stats().num_finished // 2
         return {"conversations served": served, "blocks never given back": lab.snapshot().num_used_blocks}
-
-    def answer(self, table: Table) -> str:
-        """State that touched blocks in no table are never freed."""
-        leaky = table["bulk touch"]
-        return (
-            f"A bulk touch (33775, as 44409 tells of it) also touches hits that the window skips. They are in no table "
-            f"and never freed: after {leaky['conversations served']} conversations of 20, "
-            f"{leaky['blocks never given back']} blocks are lost to the pool, and admission, which does not count "
-            f"them, promises a block that is not there."
-        )

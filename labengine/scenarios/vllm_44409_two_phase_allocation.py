@@ -13,11 +13,9 @@ from typing import Any
 
 from labengine.engine.external.host import HostStore
 from labengine.engine.external.late import Delayed
-from labengine.events import BlockEvicted, BlocksLoaded, BlockTouched, PrefixHit
 from labengine.lab import Lab
 from labengine.scenarios.experiment import Experiment
-from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
-from labengine.scenarios.scenario import FirstWrong, GuideStop, Scenario, sentences, symptom, wrong_at
+from labengine.scenarios.scenario import FirstWrong, Scenario, symptom, wrong_at
 from labengine.scenarios.verdict import Table
 from labengine.scenarios.vllm_44409_columns import second_entries
 from labengine.scenarios.vllm_44409_experiments import (
@@ -32,92 +30,6 @@ from labengine.scenarios.vllm_44409_experiments import (
 class TwoPhaseAllocation(PrefixInTwoPlaces, Scenario):
     """The order before the fix, the fixed order, and the two other pull requests for the same crash."""
 
-    id = "vllm-44409"
-    title = "Two groups, one pool: a cache hit is allocated again before it is touched"
-    report = Report(
-        repository="vllm-project/vllm",
-        kind="pull request",
-        number="44409",
-        title="[Bugfix] Two-phase KV allocation for cross-group prefix cache hits (supersedes #33775)",
-        state="merged",
-        as_of="2026-09-11",
-        seen_in="code of 0.22.0 and 0.23.0",
-        mended_in="0.24.0 (44409)",
-        needs=(
-            "a hybrid model: KV-cache groups that share a pool",
-            "a connector with external tokens behind a local hit (OffloadingConnector in issue 43884)",
-        ),
-    )
-    claim = (
-        "In a hybrid model with a local prefix hit and external KV, one group's blocks for the external tokens can be "
-        "another group's hit blocks: one physical block in two tables, and a failing assert in the offloading "
-        "connector (issue 43884). Touching the hits of all groups first mends it."
-    )
-    conclusion = Conclusion(
-        answer="holds",
-        reason=(
-            "In 0.23 each group touches its hits and takes its fresh blocks before the next group does. Since 0.24.0 "
-            "the hits of all groups come first."
-        ),
-        passages=(
-            CodePassage(
-                version="vllm 0.23.0",
-                file="vllm/v1/core/single_type_kv_cache_manager.py",
-                line=248,
-                text="allocated_blocks = self.block_pool.get_new_blocks(",
-                says="The call for one group touches its hits, and takes its fresh blocks right after.",
-            ),
-            CodePassage(
-                version="vllm 0.24.0",
-                file="vllm/v1/core/kv_cache_coordinator.py",
-                line=227,
-                text="manager.allocate_external_computed_blocks(",
-                says="A second loop over the groups takes the blocks for external tokens.",
-            ),
-            ThreadPassage(
-                source="vllm-project/vllm 44409",
-                says=(
-                    "The pull request takes the intent of 33775 over, but touches no hit that a window skips; without "
-                    "the clamp of 44329 its load test had no assertion any more."
-                ),
-            ),
-        ),
-    )
-    kind = "double allocation"
-    breaks = "One physical block stands in the tables of two KV-cache groups, and each overwrites the other's KV."
-    wrong_figure = "blocks in two tables"
-    seen_by = ("one_entry", "write", "read")
-    roles = ("the bug: group by group", "the fix: pull request 44409, all hits first")
-    guide = (
-        GuideStop(
-            "The long prompt finds 8 tokens in the pool: two blocks in either group, all four of them still in the "
-            "free queue, at its head.",
-            PrefixHit,
-            lambda event: event.num_tokens > 0,
-        ),
-        GuideStop(
-            "Left, the full group touches its two hits, and takes two fresh blocks at once for what the tier holds. "
-            "They were the window group's hits: their content is forgotten.",
-            BlockEvicted,
-        ),
-        GuideStop(
-            "Left, the window group touches its hits as if nothing had happened: ref 2, and one block stands in two "
-            "tables.",
-            BlockTouched,
-            lambda event: event.ref_count == 2,
-        ),
-        GuideStop(
-            "Right, all four hits were touched before anybody took a fresh block. The tier fills what was taken; on "
-            "the left the window group will read what was loaded for the full one.",
-            BlocksLoaded,
-        ),
-        GuideStop(
-            "Later. The next prompt begins like the long one. Left: nothing of it is found. Right: all of its full "
-            "blocks are.",
-            PrefixHit,
-        ),
-    )
-    sentences = sentences(guide[:4])
     experiments: Mapping[str, Experiment] = {
         "three groups": ThreeGroups(),
         "preempted": Preempted(),

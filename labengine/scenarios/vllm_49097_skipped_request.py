@@ -11,11 +11,10 @@ from labengine.core.parts import Parts
 from labengine.core.request import Request, RequestStatus
 from labengine.core.step_plan import ScheduledRequest
 from labengine.core.token_budget import TokenBudgetScheduler
-from labengine.events import RequestAdded, RequestPreempted, RequestScheduled, StepEnded, StepStarted
+from labengine.events import RequestPreempted, RequestScheduled
 from labengine.lab import Lab
 from labengine.scenarios.counts import events_of
-from labengine.scenarios.report import CodePassage, Conclusion, Report
-from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
+from labengine.scenarios.scenario import Column, Scenario
 
 
 class DefersPrefills(TokenBudgetScheduler):
@@ -75,75 +74,7 @@ def scheduled_in(lab: Lab, step: int) -> list[int]:
 class SkippedRequest(Scenario):
     """A long prompt A is deferred; B needs a block and preempts A; C, which has all that it needs, stands behind B."""
 
-    id = "vllm-49097"
-    title = "A preemption makes the scheduler skip the next running request"
-    report = Report(
-        repository="vllm-project/vllm",
-        kind="issue",
-        number="49097",
-        title="[Bug]: PRIORITY scheduling can silently skip a running request for a full step when the preemption "
-        "victim was already deferred earlier in the same schedule() call",
-        state="closed",
-        as_of="2026-07-20",
-        seen_in="0.12.0 to 0.27.1, by the releases that were read",
-        mended_in="0.28.0, by pull request 49206",
-        needs=(
-            "--scheduling-policy priority",
-            "a running request that the step has passed over, such as a prompt that DP prefill balancing defers",
-            "a pool so full that another request preempts it",
-        ),
-    )
-    claim = (
-        "When the victim of a preemption stands earlier in the running list and was passed over in this step, the "
-        "next running request gets no token, though it has a free block and budget is left; a step later it goes on."
-    )
-    conclusion = Conclusion(
-        answer="holds",
-        reason="The index is lowered only for a victim that was scheduled in the same step. A step is lost, no state.",
-        passages=(
-            CodePassage(
-                version="vllm 0.27.1",
-                file="vllm/v1/core/sched/scheduler.py",
-                line=613,
-                text="req_index -= 1",
-                says="It stands inside the branch for a victim that this step has scheduled.",
-            ),
-            CodePassage(
-                version="vllm 0.28.0",
-                file="vllm/v1/core/sched/scheduler.py",
-                line=655,
-                text="if victim_index < req_index:",
-                says="The index is lowered for any victim that stood before it.",
-            ),
-        ),
-    )
-    kind = "boundary"
-    breaks = "A request that could go on gets no token in this step: its user waits longer, and nothing says so."
-    wrong_figure = "requests skipped in step 3"
-    seen_by = ("idle",)
-    question = "A is deferred, B preempts A, and C is ready. Whom does the step compute?"
     columns = (BROKEN, FIXED)
-    settings = settings(num_blocks=4, block_size=4, max_num_batched_tokens=16, long_prefill_token_threshold=8)
-    roles = ("the bug: the index stays", "the fix: the index follows the list")
-    guide = (
-        GuideStop("A has a prompt of 12 tokens, and a step computes at most 8 of it. B and C are short.", RequestAdded),
-        GuideStop(
-            "From step 2 on A's last chunk is deferred, and only B and C get tokens.",
-            StepStarted,
-            lambda event: event.step == 2,
-        ),
-        GuideStop(
-            "B needs a block, and none is free: A is preempted. It stood before B, and was passed over in this step.",
-            RequestPreempted,
-        ),
-        GuideStop("B is computed.", RequestScheduled, lambda event: event.request_id == 1),
-        GuideStop(
-            "Left, the step ends here: the index has moved past C. Right, C is computed too.",
-            StepEnded,
-            lambda event: event.step == 3,
-        ),
-    )
-    sentences = sentences(guide)
 
     def play(self, lab: Lab) -> None:
         """Add the three requests, and take three steps."""
@@ -161,14 +92,6 @@ class SkippedRequest(Scenario):
             "requests computed in step 3": len(scheduled),
             "requests skipped in step 3": len({*running} - {*scheduled}),
         }
-
-    def answer(self, table: Table) -> str:
-        """State whom the step computes."""
-        wrong, right = (table[column.name]["requests computed in step 3"] for column in self.columns)
-        return (
-            f"B alone on the left, {wrong} of 2; B and C on the right, {right} of 2. No state is wrong on either side: "
-            "C has lost a step, and goes on in the next one."
-        )
 
 
 SCENARIO = SkippedRequest()

@@ -19,19 +19,15 @@ from labengine.core.request import Request
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.engine.external.host import HostStore
 from labengine.engine.external.late import Delayed
-from labengine.events import BlocksLoaded, ExternalHit, ForwardRan, RequestAdded, StepEnded, StepStarted
+from labengine.events import ForwardRan, StepStarted
 from labengine.lab import Lab
 from labengine.scenarios.counts import events_of, num_finished
-from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.scenarios.scenario import (
     Column,
     Experiment,
     FirstWrong,
-    GuideStop,
     Scenario,
     Table,
-    sentences,
-    settings,
     wrong_at,
 )
 
@@ -124,7 +120,6 @@ class Stranded(Experiment):
         ),
         _column("57841", NoLoadBehind, "Begins no load behind a skipped request that holds nothing. Proposed."),
     )
-    settings = settings(num_blocks=28, block_size=4)
     num_steps = 30
 
     def lab(self, column: str, model: str = "simulated") -> Lab:
@@ -160,8 +155,6 @@ class Stranded(Experiment):
 class HeadAfterLoad(Stranded):
     """45406's own case: the large request comes when the load has begun, and is scanned first by its priority."""
 
-    question = "The large request comes after the load with a high priority: who gets through?"
-
     def begin(self, lab: Lab) -> None:
         """Begin the load; then add the large request, and the small one behind it."""
         lab.add(token_ids=LOADED, max_tokens=2)
@@ -169,107 +162,10 @@ class HeadAfterLoad(Stranded):
         lab.add(token_ids=BIG, max_tokens=2, extra_keys=dict([URGENT]))
         lab.add(token_ids=SMALL, max_tokens=1)
 
-    def answer(self, table: Table) -> str:
-        """State that the proposed invariant covers one order of arrival."""
-        finished = {name: column["requests finished"] for name, column in table.columns.items()}
-        return (
-            "57841 says of itself that it is for first come, first served. With priorities, played here by a key, a "
-            f"later request strands a load that was begun before: {finished['57841']} of 3 requests finish with it, "
-            f"{finished['45406']} if the scan goes on (45406), {finished['separate']} where loads are not in the queue."
-        )
-
 
 class StrandedLoads(Stranded, Scenario):
     """The queue of skipped requests is the broken column; the edition's own rule, loads apart, the fixed one."""
 
-    id = "vllm-57841"
-    title = "Loads that have landed wait for ever behind a request that does not fit"
-    report = Report(
-        repository="vllm-project/vllm",
-        kind="pull request",
-        number="57841",
-        title="[BugFix][Scheduler] Avoid Deadlocks in Skipped Waiting under KV Pressure",
-        state="open",
-        as_of="2026-09-22",
-        seen_in="the main branch at 9679173788, and code of 0.30.0",
-        mended_in=("0.31.0, by a queue of requests that hold blocks (the pull request that brought it was not found)"),
-        needs=(
-            (
-                "a connector that loads while the request waits, and that may answer “ask again”, such as "
-                "OffloadingConnector"
-            ),
-            "a pool that is nearly full, with nothing running",
-        ),
-    )
-    kind = "deadlock"
-    breaks = (
-        "A landed load is taken up where the scan reaches it, and the scan ends at a request that needs its blocks."
-    )
-    why_unseen = "Each step keeps every rule: nothing is scheduled, and a load counts as under way. Only time shows it."
-    claim = (
-        "With asynchronous loads the scheduler stops for ever under pressure: a request without blocks heads the queue "
-        "of skipped requests and does not fit, a load behind it has landed and is never reached. If no load is begun "
-        "behind a skipped request that holds nothing, no request that holds blocks is behind one that holds none "
-        "(limits: first come, first served; loads that fail and are recomputed)."
-    )
-    conclusion = Conclusion(
-        answer="holds in part",
-        reason=(
-            "The deadlock follows from the code of 0.30.0. The invariant has more holes than the limits that the pull "
-            "request names: its review found one, and a queue apart is what vLLM has since 0.31.0."
-        ),
-        passages=(
-            CodePassage(
-                version="vllm 0.30.0",
-                file="vllm/v1/core/sched/scheduler.py",
-                line=2319,
-                text="return self.skipped_waiting or self.waiting or None",
-                says="Requests that hold blocks and requests that hold none are skipped into one queue.",
-            ),
-            CodePassage(
-                version="vllm 0.30.0",
-                file="vllm/v1/core/sched/scheduler.py",
-                line=2970,
-                text="if request.request_id not in self.finished_recving_kv_req_ids:",
-                says="A landed load is looked at only when the scan comes to its request.",
-            ),
-            CodePassage(
-                version="vllm 0.31.0",
-                file="vllm/v1/core/sched/scheduler.py",
-                line=887,
-                text="request_queue = self.kv_holding_waiting or self.waiting",
-                says="Requests that hold blocks are scanned first.",
-            ),
-            ThreadPassage(
-                source="vllm-project/vllm 57841",
-                says=(
-                    "The review of 2026-09-22: a load that is taken up and then skipped again, for a limit of "
-                    "adapters or an encoder cache that is under way, still comes to stand behind a request without "
-                    "blocks."
-                ),
-            ),
-        ),
-    )
-    question = "A is skipped once, B loads behind it, A needs more than is free: who gets through in 30 steps?"
-    roles = ("the bug: one queue of skipped requests (0.30.0)", "vLLM since 0.31.0: loads apart, landed ones first")
-    guide = (
-        GuideStop(
-            "A needs 10 blocks. The tier is still storing its prompt: it is skipped in this step, and holds nothing.",
-            StepStarted,
-        ),
-        GuideStop(
-            "B, behind it, finds 100 of its 102 tokens in the tier. It gets 25 blocks of 27, and waits for the load.",
-            ExternalHit,
-        ),
-        GuideStop("C comes, which needs one block. Two are free.", RequestAdded, lambda event: event.request_id == 2),
-        GuideStop(
-            "Right, B's load has landed, and is taken up before A is looked at. Left, A comes first: it does not fit, "
-            "and the scan ends before B.",
-            BlocksLoaded,
-        ),
-        GuideStop("Left, the step computes nothing. So do all that follow: only B could free blocks.", StepEnded),
-    )
-    sentences = sentences(guide)
     experiments: Mapping[str, Experiment] = {"later head": HeadAfterLoad()}
 
     def is_wrong(self, measured: Mapping[str, int]) -> bool:

@@ -8,9 +8,11 @@ import importlib
 import json
 import re
 import subprocess
+import sys
 from collections import defaultdict
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -152,11 +154,16 @@ def test_a_how_to_is_one_page(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", HOW_TOS, ids=lambda page: page.name)
-def test_the_examples_of_a_how_to_run(page: Path) -> None:
+def test_the_examples_of_a_how_to_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = fenced(page, "python")
     assert bool(blocks) is (page.name not in WITHOUT_PYTHON)
+    for text in fenced(page, "toml"):
+        (tmp_path / "example.toml").write_text(text, encoding="utf-8")
     for block in blocks:
-        exec(compile(block, str(page), "exec"), {"__name__": "example"})
+        example = ModuleType("example")
+        example.__file__ = str(tmp_path / "example.py")
+        monkeypatch.setitem(sys.modules, "example", example)
+        exec(compile(block, str(page), "exec"), vars(example))
 
 
 def test_the_backend_of_the_how_to_attends_as_torch_does() -> None:

@@ -1,0 +1,189 @@
+"""What experiments say: sentences, dated facts and settings, in a TOML file beside the module that has their code.
+
+A table of the file holds class attributes of the class it is named after. docs/add-a-scenario.md has an example.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
+from functools import cache, partial
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+from typing import Any, NoReturn, TypeVar
+
+import labengine.events
+from labengine.config import ConfigError, GroupSpec
+from labengine.events import Event
+from labengine.scenarios.guide import GuideStop
+from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
+
+T = TypeVar("T")
+
+_FIGURE = re.compile(r"\{([^{}:]+): ([^{}]+)\}")
+"""A figure of a table in a sentence: "{the column's name: the figure's name}"."""
+
+_TEST = re.compile(r"(\w+)(>?=)(\S+)")
+"""What a stop asks of an event's field: "request_id=0", "num_tokens>=1"."""
+
+
+@dataclass(frozen=True)
+class Words:
+    """A TOML file, and the tables in it by class name."""
+
+    path: Path
+    text: str
+    tables: Mapping[str, Mapping[str, Any]]
+
+    def attributes(self, name: str, columns: Iterable[Any], known: Collection[str]) -> dict[str, Any]:
+        """Return the attributes of class `name`.
+
+        columns: the Column objects that its code has, without their words. known: names of attributes that it may have.
+        """
+        table = dict(self.tables.get(name, {}))
+        self._all_known(table, {*known, "story"}, "attribute")
+        if "columns" in table:
+            table["columns"] = self._columns(table["columns"], tuple(columns))
+        if "settings" in table:
+            table["settings"] = _settings(table["settings"])
+        if "report" in table:
+            table["report"] = self._made(Report, _with_thread(table["report"]))
+        if "conclusion" in table:
+            passages = tuple(map(self._passage, table["conclusion"].get("passages", ())))
+            table["conclusion"] = self._made(Conclusion, {**table["conclusion"], "passages": passages})
+        if "guide" in table:
+            table["guide"] = tuple(self._stop(*row) for row in table["guide"])
+            table["sentences"] = tuple(stop.sentence for stop in table["guide"][: table.pop("story", None)])
+        return {key: _as_tuple(value) for key, value in table.items()}
+
+    def refuse(self, word: str, message: str) -> NoReturn:
+        """Raise ConfigError with the line in which the word stands."""
+        lines = self.text.splitlines()
+        number = next((n for n, line in enumerate(lines, 1) if re.search(rf"(?<!\w){re.escape(word)}(?!\w)", line)), 1)
+        raise ConfigError(f"{self.path.name}, line {number}: {message}")
+
+    def _all_known(self, words: Iterable[str], known: Collection[str], what: str) -> None:
+        for word in words:
+            if word not in known:
+                near = get_close_matches(word, known, n=1)
+                hint = f" Did you mean {near[0]!r}?" if near else f" There are {', '.join(sorted(known))}."
+                self.refuse(word, f"there is no {what} {word!r}.{hint}")
+
+    def _made(self, kind: type[T], values: Mapping[str, Any]) -> T:
+        self._all_known(values, [field.name for field in fields(kind)], f"field of {kind.__name__}")  # type: ignore[arg-type]
+        try:
+            return kind(**{key: _as_tuple(value) for key, value in values.items()})
+        except TypeError as error:
+            self.refuse(kind.__name__.lower(), f"{error}")
+
+    def _columns(self, rows: list[list[str]], columns: tuple[Any, ...]) -> tuple[Any, ...]:
+        if len(rows) != len(columns):
+            self.refuse("columns", f"the code has {len(columns)} columns, and this file has {len(rows)}")
+        return tuple(replace(column, name=name, says=says) for (name, says), column in zip(rows, columns, strict=True))
+
+    def _passage(self, row: list[Any]) -> CodePassage | ThreadPassage:
+        if len(row) == 2:
+            return ThreadPassage(source=row[0], says=row[1])
+        version, file, line, text, says = row
+        return CodePassage(version=version, file=file, line=line, text=text, says=says)
+
+    def _stop(self, at: str, sentence: str, question: str = "") -> GuideStop:
+        """Return a stop. at: a kind of event, tests of its fields, and "slots": "BlockCached request_id=0 slots"."""
+        name, *words = at.split()
+        tests = [self._test(word) for word in words if word != "slots"]
+        kinds = {kind.__name__: kind for kind in vars(labengine.events).values() if _is_event(kind)}
+        self._all_known([name], kinds, "event")
+        self._all_known(
+            [field for field, _, _ in tests], [field.name for field in fields(kinds[name])], f"field of {name}"
+        )
+        return GuideStop(sentence, kinds[name], partial(_passes, tests), question, about_slots="slots" in words)
+
+    def _test(self, word: str) -> tuple[str, str, str]:
+        if (found := _TEST.fullmatch(word)) is None:
+            self.refuse(word, f"{word!r} is no test of a field: write field=value, field>=number or slots")
+        field, sign, value = found.groups()
+        return field, sign, value
+
+
+def words_of(cls: type, known: Collection[str]) -> dict[str, Any]:
+    """Return the attributes of a class that the file beside its module has; none where there is no such file.
+
+    known: names of the attributes it may have. Raises ConfigError, with file and line, for other names.
+    """
+    words = _words_beside(sys.modules.get(cls.__module__))
+    if words is None:
+        return {}
+    columns = vars(cls).get("columns", ())
+    attributes = words.attributes(cls.__name__, columns, known)
+    for name in attributes.keys() & vars(cls).keys() - {"columns"}:
+        words.refuse(name, f"{cls.__name__} has {name!r} here and in its code: remove one of them")
+    return attributes
+
+
+def refuse_unused(module: ModuleType) -> None:
+    """Raise ConfigError for a table in the file beside a module that is named after none of its classes."""
+    if words := _words_beside(module):
+        words._all_known(words.tables, vars(module), "class")
+
+
+def filled(template: str, columns: Mapping[str, Mapping[str, int]]) -> str:
+    """Return a sentence with figures of a table: "{column: figure}". Raises ConfigError for an unknown one."""
+
+    def figure(found: re.Match[str]) -> str:
+        column, name = found.groups()
+        if column not in columns or name not in columns[column]:
+            known = [f"{{{one}: {figure}}}" for one, figures in columns.items() for figure in figures]
+            raise ConfigError(f"there is no figure {found[0]} in the table; there are {', '.join(known)}")
+        return str(columns[column][name])
+
+    return _FIGURE.sub(figure, template)
+
+
+def _words_beside(module: ModuleType | None) -> Words | None:
+    file = getattr(module, "__file__", None)
+    return _read(Path(file).with_suffix(".toml")) if file else None
+
+
+@cache
+def _read(path: Path) -> Words | None:
+    if not path.is_file():
+        return None
+    text = path.read_text(encoding="utf-8")
+    try:
+        return Words(path, text, tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path.name}: {error}") from error
+
+
+def _is_event(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, Event)
+
+
+def _passes(tests: Iterable[tuple[str, str, str]], event: Any) -> bool:
+    return all(
+        str(getattr(event, field)) == value if sign == "=" else getattr(event, field) >= int(value)
+        for field, sign, value in tests
+    )
+
+
+def _settings(table: Mapping[str, Any]) -> Mapping[str, Any]:
+    settings = dict(table)
+    if "groups" in settings:
+        settings["groups"] = tuple(GroupSpec(*row) for row in settings["groups"])
+    return MappingProxyType(settings)
+
+
+def _with_thread(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a report: its thread, "vllm-project/vllm pull request 42289", becomes three of them."""
+    rest = {key: value for key, value in report.items() if key != "thread"}
+    repository, _, thread = report.get("thread", "").partition(" ")
+    kind, _, number = thread.rpartition(" ")
+    return {"repository": repository, "kind": kind, "number": number, **rest}
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(map(_as_tuple, value)) if isinstance(value, list) else value
