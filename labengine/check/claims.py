@@ -7,8 +7,10 @@ from dataclasses import replace
 
 from labengine import events as ev
 from labengine.check.blame import Blamed, Suspects, override_words
+from labengine.check.covered import judge_cover
 from labengine.check.named import Names
 from labengine.check.oracle import Oracle
+from labengine.check.registered import REGISTERING, Omissions
 from labengine.check.registrations import Registrations
 from labengine.check.scope import Scope
 from labengine.check.stream import Stream
@@ -18,6 +20,7 @@ from labengine.core.request import Request
 from labengine.core.scheduler import Scheduler
 from labengine.core.seams import deciding_methods, override_of
 from labengine.core.step_plan import StepPlan
+from labengine.record.snapshot import GroupState
 from labengine.record.violation import Violation
 
 Noted = (
@@ -25,7 +28,9 @@ Noted = (
     | ev.BlockCached
     | ev.BlockAllocated
     | ev.BlockEvicted
+    | ev.BlockFreed
     | ev.HashesMoved
+    | ev.RequestForked
     | ev.PrefixCacheReset
     | ev.PrefixHit
     | ev.ExternalHit
@@ -65,6 +70,8 @@ class Claims:
         parts = suspects.parts
         self._requests = requests
         self._groups = scheduler.manager.groups
+        self._specs = tuple(GroupState(g.spec.kind, g.spec.block_size, g.spec.window) for g in self._groups)
+        self._null_block = scheduler.manager.pool.null_block
         self._suspects = suspects
         self._registrations = Registrations()
         sizes = tuple(group.block_size for group in self._groups)
@@ -72,6 +79,7 @@ class Claims:
         trusts_hashes = not issubclass(parts.merge_policy, LateMergeComparingPrefixes)
         self._names = Names(oracle, scheduler.manager.pool.blocks, self._registrations, trusts_hashes=trusts_hashes)
         self.misnamed = self._names.misnamed
+        self._omissions = Omissions(scheduler, requests, oracle)
         self._connector = scheduler.external.connector
         self._tier = tier
         self._num_local = 0
@@ -93,8 +101,15 @@ class Claims:
                 self._registrations.add(event, extra_keys, self._names.claim_of(event, number), number, images)
             case ev.BlockAllocated():
                 self._registrations.give_away(event.block_id, number)
+                self._omissions.note_allocated(event.block_id)
             case ev.BlockEvicted():
                 self._registrations.evict(event.block_id)
+                self._omissions.note_evicted(event)
+            case ev.BlockFreed():
+                if (omitted := self._omissions.judge(event, self._requests[event.request_id])) is not None:
+                    return [Blamed(self._with_method(omitted, REGISTERING), number)]
+            case ev.RequestForked():
+                self._omissions.note_shared(event)
             case ev.HashesMoved():
                 self._registrations.move(event.block_id, event.into_block_id)
             case ev.PrefixCacheReset():
@@ -102,7 +117,10 @@ class Claims:
                 return [Blamed(violation, number) for violation in self._judge_reset()]
             case ev.PrefixHit():
                 self._num_local = event.num_tokens
-                return [*self._blamed(self._scope.judge(event, self._requests[event.request_id]), event, number)]
+                self._omissions.note_shared(event)
+                uncovered = judge_cover(event, self._specs, self._null_block)
+                found = uncovered or self._scope.judge(event, self._requests[event.request_id])
+                return [*self._blamed(found, event, number)]
             case ev.ExternalHit():
                 return [*self._blamed(self._judge_external(event), event, number)]
             case ev.BlocksLoaded() | ev.RequestReceived():
@@ -113,6 +131,7 @@ class Claims:
                 self._tier.note_changed(event)
             case ev.StepStarted():
                 self._registrations.open_step()
+                self._omissions.open_step()
             case ev.StepRolledBack():
                 self._take_back()
         return []
@@ -160,5 +179,6 @@ class Claims:
 
     def _take_back(self) -> None:
         self._registrations.take_back()
+        self._omissions.take_back()
         self._names.take_back()
         self._tier.take_back()

@@ -252,6 +252,12 @@ class Oracle:
         finding = self.content_unlike(block_id, group, part.request_id, low + wrong)
         return Misread(part.request_id, group, index, block_id, False, low + wrong, f"block {block_id} {finding}")
 
+    def holds_own(self, request_id: int, group: int, block_id: int, index: int) -> bool:
+        """Return whether a block holds all the KV of a request's full table entry, or its state."""
+        start, end = self.span(group, index)
+        own = self._identities.up_to(request_id, end)[start:end]
+        return list(self.memory.read(block_id, group, 0, end - start)) == list(own)
+
     def content_unlike_claim(self, block_id: int, group: int, request_id: int, index: int) -> str:
         """Return what a block holds in place of the KV of a request's table entry: "holds KV of ..."."""
         if group in self._states.indices:

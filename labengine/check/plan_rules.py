@@ -118,7 +118,9 @@ def _judge_write(
     what = f"request {request_id}, group {group}, is about to write to block {block_id}"
     others = [other for other in state.entries(block_id) if other != entry]
     holders = tuple(sorted({request_id, *(other for other, _, _ in others)}))
-    if not state.ref_count(block_id):
+    if block_id == state.null_block:
+        yield Violation("write", f"{what}, which only pads tables", holders)
+    elif not state.ref_count(block_id):
         yield Violation("write", f"{what}, which is free", holders, (block_id,))
     elif others and not (registers_early and all(_expects_the_same(state, entry, other) for other in others)):
         yield Violation("write", f"{what}, which others count on", holders, (block_id,))

@@ -59,12 +59,12 @@ class BlockPool:
     def touch(self, block_ids: Sequence[int]) -> None:
         """Add one reference to each of these cached blocks; a free one leaves the queue.
 
-        Raises IndexError for an id outside the pool.
+        Raises IndexError for an id outside the pool, and for the null block: a null entry of a hit holds nothing.
         """
         blocks, free_queue, record = self.blocks, self.free_queue, self._journal.record
-        num_blocks = len(blocks)
+        num_blocks, null_block = len(blocks), self.null_block
         for block_id in block_ids:
-            if not 0 <= block_id < num_blocks:
+            if not 0 <= block_id < num_blocks or block_id == null_block:
                 raise self._outside(block_id, "touched")
             block = blocks[block_id]
             before = None if block.ref_count else free_queue.remove(block_id)
@@ -200,6 +200,8 @@ class BlockPool:
         return found
 
     def _outside(self, block_id: int, what: str) -> IndexError:
+        if block_id == self.null_block:
+            return IndexError(f"a null entry is {what} as if it were a block: block {block_id} only pads tables")
         return IndexError(
             f"block {block_id} is {what}, and is not in the pool: its ids are 0 to {len(self.blocks) - 1}"
         )

@@ -24,6 +24,10 @@ GRAVE = KINDS[:3]
 """Kinds that end a search: what goes wrong by itself, and not beside a reference."""
 
 
+HITS_LOST = ("longest", "registered")
+"""Rules whose violation costs hits, and makes nothing wrong: a search for other kinds alone counts what they cost."""
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """A workload in a scope."""
@@ -51,7 +55,16 @@ class Judgement:
             parts, overrides = self.suspects.parts, self.overrides
         else:
             maker, overrides = _maker(scope), {}
-        return Sandbox(scope.config, parts, maker, scope.proposer, repeats=scope.repeats, overrides=overrides)
+        passed_over = () if "rule" in self.kinds else HITS_LOST
+        return Sandbox(
+            scope.config,
+            parts,
+            maker,
+            scope.proposer,
+            repeats=scope.repeats,
+            overrides=overrides,
+            passed_over=passed_over,
+        )
 
     def of(self, case: Case, sandbox: Sandbox | None = None) -> tuple[Finding, Case] | None:
         """Run a workload to its end; return the gravest finding that counts, and the workload up to it."""

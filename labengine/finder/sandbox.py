@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, Literal
@@ -107,8 +107,11 @@ class Sandbox:
         *,
         repeats: bool = False,
         overrides: dict[str, bool | None] | None = None,
+        passed_over: Collection[str] = (),
     ) -> None:
         """repeats: forks and rewinds are possible; for these the states before its steps are kept.
+
+        passed_over: rules behind whose violations a run goes on.
 
         overrides: takes what the parts' overrides come to, as Watch.overrides.
         """
@@ -120,6 +123,7 @@ class Sandbox:
         self.hooks.subscribe(self._note_difference, DecisionDiffered)
         self.watch = Watch(self.hooks)
         self._make, self._repeats = (config, parts, make_connector, proposer), repeats
+        self._passed_over = passed_over
         self._begin()
         self.on_begin: Callable[[int], object] = lambda number: None
         """Called by `run` with the number of each operation before it is done, counted from 1."""
@@ -253,9 +257,9 @@ class Sandbox:
         return violated or raised(error)
 
     def _violated(self, violations: list[Violation]) -> Finding | None:
-        if not violations:
+        first = next((one for one in violations if one.rule not in self._passed_over), None)
+        if first is None:
             return None
-        first = violations[0]
         return Finding("rule", f"{self.breach}{first.message}", first.rule)
 
     @property

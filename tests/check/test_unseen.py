@@ -16,7 +16,7 @@ SEEN_BY = {
     "lmcache-2158": "ValueError",
     "vllm-ascend-14283": "write",
     "sglang-8649": "window",
-    "sglang-17061": "IndexError",
+    "sglang-17061": "window",
     "fastdeploy-3080": "progress",
     "atlas-692": "said",
 }

@@ -96,7 +96,16 @@ def test_a_release_with_a_free_block_in_it_changes_nothing() -> None:
     assert state(pool) == before
 
 
-@pytest.mark.parametrize("block_id", [-1, 4, -4])
+def test_a_null_entry_is_no_block() -> None:
+    pool = make_pool()
+    before = state(pool)
+    with pytest.raises(IndexError, match="a null entry is touched as if it were a block: block -1 only pads tables"):
+        pool.touch([0, -1])
+    pool._journal.rollback()
+    assert state(pool) == before
+
+
+@pytest.mark.parametrize("block_id", [-2, 4, -4])
 def test_ids_outside_the_pool_are_refused_with_words(block_id: int) -> None:
     pool = make_pool()
     pool.take(2)

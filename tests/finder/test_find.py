@@ -16,6 +16,7 @@ import pytest
 
 from finder.wrong_parts import (
     AsksForMore,
+    EverySecondBlock,
     HidesState,
     Loops,
     NeverAdmits,
@@ -63,6 +64,7 @@ def searched(parts: object, **settings: Any) -> SearchReport:
     ("cls", "kind", "length"),
     [
         (NoAliveCheck, "rule", 3),
+        (EverySecondBlock, "rule", 3),
         (RaisesOnTouch, "raises", 4),
         (NeverAdmits, "liveness", 2),
         (HidesState, "raises", 5),
@@ -105,6 +107,12 @@ def test_a_part_that_keeps_more_than_the_reference_is_worse() -> None:
     assert one.kind == "worse" and "instead of" in one.message
     with one.compare() as comparison:
         assert comparison.left.snapshot().step == comparison.right.snapshot().step
+
+
+def test_what_is_never_registered_is_also_counted_as_hits_that_are_lost() -> None:
+    """Without the kind `rule` a run goes on behind the omission."""
+    one = found(EverySecondBlock, kinds=("worse",), max_workloads=200)
+    assert one.kind == "worse" and "tokens in the cache instead of" in one.message
 
 
 def test_an_edition_differs_from_another() -> None:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from labengine.core.block import Block
 from labengine.core.block_pool import BlockPool
+from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.merge_policy import LateMerge, MergePolicy
 from labengine.core.request import FinishReason, Request
@@ -22,6 +23,14 @@ class NoAliveCheck(LateMerge):
 
     def is_alive(self, other: Block) -> bool:
         return True
+
+
+class EverySecondBlock(FullAttentionGroup):
+    """Registers only some of the full blocks, without a decision that says so."""
+
+    def register_block(self, request: Request, index: int) -> None:
+        if index % 2 == 0:
+            super().register_block(request, index)
 
 
 class RaisesOnTouch(BlockPool):

@@ -1,0 +1,101 @@
+"""The rule `registered`: a full block that a hit could use is registered before it is free."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from labengine.check.oracle import Oracle
+from labengine.core.block import Block
+from labengine.core.kv_cache_group import KVCacheGroup
+from labengine.core.part_methods import definers, is_custom
+from labengine.core.request import Request
+from labengine.core.scheduler import Scheduler
+from labengine.core.seams import deciding_methods
+from labengine.events import BlockEvicted, BlockFreed, PrefixHit, RequestForked
+from labengine.record.violation import Violation
+
+REGISTERING = ("Scheduler.book_accepted", "Scheduler.book_computed", *deciding_methods("BlockCached"))
+"""Methods that take part in registering what a step has computed."""
+
+HELD_ELSEWHERE = ("merged", "copied")
+"""Reasons for which a request drops a block that another one stands in for."""
+
+
+class Omissions:
+    """Judges the blocks that the requests of one engine drop.
+
+    Four omissions are on purpose. `is_worth_caching` leaves out what no hit can use, and `num_cacheable_tokens` what is
+    behind the last end of a hit. A block that a failed step may have overwritten loses its key. And an edition that
+    registers blocks when it allocates them never registers those that accepted drafts fill in a request's last step:
+    vLLM 0.32's synchronous scheduler does so (vLLM pull request 54979).
+    """
+
+    def __init__(self, scheduler: Scheduler, requests: Mapping[int, Request], oracle: Oracle) -> None:
+        self._manager = manager = scheduler.manager
+        self._requests, self._oracle, self._has_drafts = requests, oracle, scheduler.config.num_drafts > 0
+        self._blocks: Sequence[Block] = manager.pool.blocks
+        classes = definers(type(manager), "num_cacheable_tokens")
+        self._num_cacheable = next(vars(cls)["num_cacheable_tokens"] for cls in classes if not is_custom(cls))
+        self._most_shared = 2 * scheduler.config.max_num_seqs
+        self._distrusted: set[int] = set()
+        self._given_away: set[int] = set()
+        self._num_shared: dict[int, int] = {}
+        """Per request: the tokens whose blocks another one has computed, and registers: a hit, or a fork's parent's."""
+
+    def note_shared(self, event: PrefixHit | RequestForked) -> None:
+        """Note how many tokens' blocks a request begins with."""
+        self._num_shared[event.request_id] = event.num_tokens
+
+    def note_evicted(self, event: BlockEvicted) -> None:
+        """Note a block that a failed step may have overwritten: its request may get it back, without its key."""
+        if event.reason == "distrusted":
+            self._distrusted.add(event.block_id)
+
+    def note_allocated(self, block_id: int) -> None:
+        """Note a block that the open step gives away, for new content."""
+        if block_id in self._distrusted:
+            self._given_away.add(block_id)
+
+    def open_step(self) -> None:
+        """Begin a step: what was before cannot be taken back any more."""
+        self._distrusted -= self._given_away
+        self._given_away.clear()
+        if len(self._num_shared) > self._most_shared:
+            self._num_shared = {i: n for i, n in self._num_shared.items() if self._holds_blocks(i)}
+
+    def take_back(self) -> None:
+        """Leave the blocks that the open step has given away where they were."""
+        self._given_away.clear()
+
+    def judge(self, event: BlockFreed, request: Request) -> Violation | None:
+        """Return the violation of a full block whose tokens are computed, and that no key leads to."""
+        if self._blocks[event.block_id].token_ids or event.block_id in self._distrusted:
+            return None
+        if event.reason in HELD_ELSEWHERE:
+            return None
+        group = self._manager.groups[event.group]
+        start, end = event.index * group.block_size, (event.index + 1) * group.block_size
+        if not self._num_shared.get(event.request_id, 0) < end <= self._num_registrable(request, group):
+            return None
+        if not (group.caches_every_block or group.is_worth_caching(request, event.index)):
+            return None
+        if not self._oracle.holds_own(event.request_id, event.group, event.block_id, event.index):
+            return None
+        what = f"the state after {end} tokens" if group.keeps_states else f"the KV of tokens {start} to {end - 1}"
+        text = (
+            f"request {event.request_id} drops block {event.block_id}, which holds {what} and was never registered: no "
+            "look-up will find it"
+        )
+        return Violation("registered", text, (event.request_id,), (event.block_id,))
+
+    def _num_registrable(self, request: Request, group: KVCacheGroup) -> int:
+        """Return how many of a request's computed tokens an edition registers."""
+        num_tokens = request.num_computed_tokens
+        if self._has_drafts and self._manager.num_registrable_tokens(request, 1, "allocated"):
+            num_tokens = min(num_tokens, request.num_registered_blocks[group.index] * group.block_size)
+        num_cacheable: int = self._num_cacheable(self._manager, group, num_tokens)
+        return num_cacheable
+
+    def _holds_blocks(self, request_id: int) -> bool:
+        request = self._requests.get(request_id)
+        return request is not None and request.has_blocks
