@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -151,17 +152,26 @@ def test_the_first_wrong_event_of_a_broken_vllm_is_named(name: str, items: list[
         "touch leaves the queue": ("BlockPool._maybe_evict_cached_block, vllm/", "BlockPool.take", ev.BlockEvicted),
         "unhashed to the tail": ("BlockPool.free_blocks, differential/", "BlockPool.reused_first", ev.BlockFreed),
         "late merge": ("BlockPool.touch", "", ev.BlockPinned),
+        "freed too early": ("BlockPool.free_blocks, vllm/", "KVCacheManager.slot_runs", ev.BlockUnpinned),
+        "salt left out": ("KVCacheManager.get_computed_blocks", "", ev.PrefixHit),
+        "youngest first": ("FCFSRequestQueue.add_request, differential/", "Scheduler.next_waiting", ev.PrefixHit),
     }[name]
     assert found.recorded.method.startswith(broken) and found.expected.method.startswith(method)
     assert isinstance(found.recorded.event, kind)
-    assert isinstance(found.expected.event, type(None) if name == "late merge" else kind)
+    if name not in ("freed too early", "salt left out"):
+        assert isinstance(found.expected.event, type(None) if name == "late merge" else kind)
     if name == "late merge":
         assert found.request and "is pinned: it gets a reference that is of no table" in str(found)
     if name == "unhashed to the tail":
         assert isinstance(found.recorded.event, ev.BlockFreed) and isinstance(found.expected.event, ev.BlockFreed)
         assert (found.recorded.event.queue_end, found.expected.event.queue_end) == ("tail", "head")
         assert found.recorded.event.block_id == found.expected.event.block_id
-    assert bool(result.violations) == (name == "touch leaves the queue")
+    rules = {one.rule for one in result.violations}
+    assert ("held" in rules) == (name == "freed too early") and ("read" in rules) == (name == "touch leaves the queue")
+    assert ("scope" in rules) == (name == "salt left out") and (not rules or "first" not in name)
+    if name == "freed too early":
+        assert found.request and re.search(r"Block #\d+ is freed, and is still \w+'s table\[0\]", str(found))
+        assert re.search(r"block \d+ is freed, and is still table\[0\] of request \d+", str(result))
     assert result.compare().timelines[1].end > found.number or name == "late merge"
 
 
@@ -282,7 +292,7 @@ def test_kv_that_goes_to_another_block_is_found(tmp_path: Path) -> None:
             (block_id, *others), *following = event.runs
             event = replace(event, runs=((block_id + 1, *others), *following))
         timeline.record(event)
-    changed_piece: Any = SimpleNamespace(timeline=timeline, fold=piece.fold)
+    changed_piece: Any = SimpleNamespace(timeline=timeline, fold=piece.fold, inputs=[])
     rules = {one.rule for one in violations_of(changed_piece)}
     assert {"slot", "read"} <= rules
 
