@@ -35,7 +35,7 @@ the phase under way, and to the update once the forward pass is done. See record
 class InVllm(NamedTuple):
     """A method of vLLM's, and what it decides, in labengine's words."""
 
-    owner: Literal["scheduler", "manager", "pool", "group", "state"]
+    owner: Literal["scheduler", "manager", "pool", "group", "state", "waiting"]
     method: str
     reason: str
 

@@ -65,7 +65,8 @@ class PrefixHit(Event):
     in_vllm = {
         "": InVllm(
             "manager", "get_computed_blocks", "The longest prefix whose blocks are cached in every group is reused."
-        )
+        ),
+        "order": InVllm("waiting", "peek_request", "The request that is first in the waiting queue is admitted next."),
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -151,17 +152,26 @@ def test_the_first_wrong_event_of_a_broken_vllm_is_named(name: str, items: list[
         "touch leaves the queue": ("BlockPool._maybe_evict_cached_block, vllm/", "BlockPool.take", ev.BlockEvicted),
         "unhashed to the tail": ("BlockPool.free_blocks, differential/", "BlockPool.reused_first", ev.BlockFreed),
         "late merge": ("BlockPool.touch", "", ev.BlockPinned),
+        "freed too early": ("BlockPool.free_blocks, vllm/", "KVCacheManager.slot_runs", ev.BlockUnpinned),
+        "salt left out": ("KVCacheManager.get_computed_blocks", "", ev.PrefixHit),
+        "youngest first": ("FCFSRequestQueue.add_request, differential/", "Scheduler.next_waiting", ev.PrefixHit),
     }[name]
     assert found.recorded.method.startswith(broken) and found.expected.method.startswith(method)
     assert isinstance(found.recorded.event, kind)
-    assert isinstance(found.expected.event, type(None) if name == "late merge" else kind)
+    if name not in ("freed too early", "salt left out"):
+        assert isinstance(found.expected.event, type(None) if name == "late merge" else kind)
     if name == "late merge":
         assert found.request and "is pinned: it gets a reference that is of no table" in str(found)
     if name == "unhashed to the tail":
         assert isinstance(found.recorded.event, ev.BlockFreed) and isinstance(found.expected.event, ev.BlockFreed)
         assert (found.recorded.event.queue_end, found.expected.event.queue_end) == ("tail", "head")
         assert found.recorded.event.block_id == found.expected.event.block_id
-    assert bool(result.violations) == (name == "touch leaves the queue")
+    rules = {one.rule for one in result.violations}
+    assert ("held" in rules) == (name == "freed too early") and (name != "touch leaves the queue" or "read" in rules)
+    assert ("scope" in rules) == (name == "salt left out") and (not rules or "first" not in name)
+    if name == "freed too early":
+        assert found.request and re.search(r"Block #\d+ is freed, and is still \w+'s table\[0\]", str(found))
+        assert re.search(r"block \d+ is freed, and is still table\[0\] of request \d+", str(result))
     assert result.compare().timelines[1].end > found.number or name == "late merge"
 
 
@@ -206,6 +216,22 @@ def test_nothing_is_judged_of_what_no_edition_is(change: Any, why: str, tmp_path
     assert result.exit_code == 2 and result.num_judged == 0 and why in result.why_unjudged
     with pytest.raises(labengine.ConfigError, match="nothing to compare"):
         result.compare()
+
+
+def test_a_request_that_skips_the_cache_is_followed(tmp_path: Path) -> None:
+    """As one with prompt_logprobs does. The first request finds nothing in any case."""
+
+    def unread(item: Item) -> bool:
+        rows = item.get("message", {}).get("e")
+        if rows:
+            item["message"]["inputs"].append([len(rows), "unread", 0])
+        return bool(rows)
+
+    skipped = changed(SYNC, in_row("PrefixHit", 4, True))
+    assert labengine.conform(written(changed(skipped, unread), tmp_path))
+    found = labengine.conform(written(skipped, tmp_path)).difference
+    assert found is not None and isinstance(found.recorded.event, ev.PrefixHit)
+    assert labengine.conform(written(changed(SYNC, unread), tmp_path)).exit_code == 1
 
 
 def _unusual(item: Item) -> bool:
@@ -282,7 +308,7 @@ def test_kv_that_goes_to_another_block_is_found(tmp_path: Path) -> None:
             (block_id, *others), *following = event.runs
             event = replace(event, runs=((block_id + 1, *others), *following))
         timeline.record(event)
-    changed_piece: Any = SimpleNamespace(timeline=timeline, fold=piece.fold)
+    changed_piece: Any = SimpleNamespace(timeline=timeline, fold=piece.fold, inputs=[])
     rules = {one.rule for one in violations_of(changed_piece)}
     assert {"slot", "read"} <= rules
 
@@ -311,7 +337,7 @@ def test_the_commands_exit_status_is_the_verdict(tmp_path: Path, capsys: pytest.
     assert main(["conform", path]) == 2
     assert "Cannot be judged to its end" in capsys.readouterr().out
     assert main(["conform", str(tmp_path / "nothing")]) == 2
-    assert "there is no file" in capsys.readouterr().err
+    assert 'its log says why: look for "this scheduler is not tapped"' in capsys.readouterr().err
 
 
 def test_a_stream_without_an_end_is_judged_to_its_last_idle_moment(tmp_path: Path) -> None:

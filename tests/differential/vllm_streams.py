@@ -39,6 +39,9 @@ BROKEN_RUNS = {
     "touch leaves the queue": (21, 2),
     "unhashed to the tail": (21, 23),
     "late merge": (6, 5),
+    "freed too early": (3, 2),
+    "salt left out": (12, 4),
+    "youngest first": (3, 1),
 }
 """Seeds of the workloads recorded with each broken copy: a synchronous one, and an asynchronous one."""
 

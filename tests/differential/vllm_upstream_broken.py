@@ -7,13 +7,18 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from vllm.v1.core import kv_cache_utils
 from vllm.v1.core.block_pool import BlockPool
+from vllm.v1.core.sched.request_queue import FCFSRequestQueue
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.request import Request
 
 get_new_blocks, free_blocks, cache_full_blocks = (
     BlockPool.get_new_blocks,
     BlockPool.free_blocks,
     BlockPool.cache_full_blocks,
 )
+schedule = Scheduler.schedule
 
 
 def reversed_free_order(self: BlockPool, ordered_blocks: Iterable[Any]) -> None:
@@ -59,7 +64,26 @@ def merging_late(self: BlockPool, request: Any, blocks: list[Any], *args: Any, *
     cache_full_blocks(self, request, blocks, *args, **kwargs)
 
 
-Change = tuple[type, str, Callable[..., Any]]
+def freeing_too_early(self: Scheduler, *args: Any) -> Any:
+    """After the third step the first block of the first running request is given back, which goes on."""
+    output = schedule(self, *args)
+    if self.current_step == 3 and self.running:
+        blocks = self.kv_cache_manager.get_blocks(self.running[0].request_id).blocks
+        self.kv_cache_manager.block_pool.free_blocks([blocks[0][0]])
+    return output
+
+
+def without_salt(request: Request, start: int, end: int, start_mm_idx: int) -> tuple[None, int]:
+    """Tenants with other salts share blocks."""
+    return None, start_mm_idx
+
+
+def youngest_first(self: FCFSRequestQueue, request: Request) -> None:
+    """New requests overtake those that wait."""
+    self.appendleft(request)
+
+
+Change = tuple[Any, str, Callable[..., Any]]
 
 BROKEN: Mapping[str, Sequence[Change]] = {
     "free order reversed": [(BlockPool, "free_blocks", reversed_free_order)],
@@ -69,6 +93,9 @@ BROKEN: Mapping[str, Sequence[Change]] = {
     ],
     "unhashed to the tail": [(BlockPool, "free_blocks", all_to_the_tail)],
     "late merge": [(BlockPool, "cache_full_blocks", merging_late)],
+    "freed too early": [(Scheduler, "schedule", freeing_too_early)],
+    "salt left out": [(kv_cache_utils, "generate_block_hash_extra_keys", without_salt)],
+    "youngest first": [(FCFSRequestQueue, "add_request", youngest_first)],
 }
 """Each broken copy's changed methods."""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fake_vllm import FakeConnector, FakeRequest, FakeScheduler, Status, transferred
+from fake_vllm import FakeBlock, FakeConnector, FakeRequest, FakeScheduler, Status, transferred
 from labengine import events as ev
 from labengine.check.invariants import check_invariants
 from labengine.session.saved.trace import Trace
@@ -225,13 +225,21 @@ def _insert(scheduler: Any) -> None:
     pool._insert_block_hash(b"x" * 32 + bytes(4), pool.blocks[7], 4)
 
 
+def _taken_out(scheduler: Any) -> list[FakeBlock]:
+    """Return a block that a table has lost, and no method has freed."""
+    return [scheduler.kv_cache_manager.group.req_to_blocks["a"].pop()]
+
+
 def _free(scheduler: Any) -> None:
-    scheduler.kv_cache_manager.block_pool.free_blocks([scheduler.kv_cache_manager.group.req_to_blocks["a"][0]])
+    scheduler.kv_cache_manager.block_pool.free_blocks(_taken_out(scheduler))
+
+
+def _free_twice(scheduler: Any) -> None:
+    scheduler.kv_cache_manager.block_pool.free_blocks(2 * _taken_out(scheduler))
 
 
 def _unpin(scheduler: Any) -> None:
-    pool = scheduler.kv_cache_manager.block_pool
-    pool.unpin_blocks([scheduler.kv_cache_manager.group.req_to_blocks["a"][0]], print)
+    scheduler.kv_cache_manager.block_pool.unpin_blocks(_taken_out(scheduler), print)
 
 
 def _session(scheduler: Any) -> None:
@@ -252,6 +260,7 @@ def _raise(scheduler: Any) -> None:
         (_copy, "copy-on-write of a block that was hit in part"),
         (_insert, "a hash moved to another block"),
         (_free, "blocks were freed that are in no table"),
+        (_free_twice, "block 3 was freed, and had no reference"),
         (_unpin, "blocks were unpinned that nobody had pinned"),
         (_session, "a streaming session went on"),
         (_raise, "FakeScheduler._free_blocks raised KeyError"),

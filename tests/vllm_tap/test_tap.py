@@ -154,6 +154,15 @@ def test_an_unknown_signature_is_named(tmp_path: Path, caplog: pytest.LogCapture
     assert run_fake(scheduler) == UNTAPPED and not (tmp_path / "tap").exists()
 
 
+def test_a_wrapper_that_passes_on_what_it_gets_is_tapped(tmp_path: Path) -> None:
+    def bare(self: FakeScheduler, *args: Any, **kwargs: Any) -> None:
+        FakeScheduler.add_request(self, *args, **kwargs)
+
+    scheduler, _ = tapped(tmp_path, type("Wrapped", (FakeScheduler,), {"add_request": bare})(8))
+    assert run_fake(scheduler) == UNTAPPED
+    assert len(opened(tmp_path, scheduler).fold().requests) == 4
+
+
 def test_an_unknown_group_is_named() -> None:
     with pytest.raises(UnknownEngineError, match="KV-cache group ChunkedLocalAttentionManager; the tap knows"):
         Engine.of(scheduler_with(ChunkedLocalAttentionManager))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 KNOWN_VERSIONS = ("0.30", "0.31", "0.32")
@@ -143,7 +144,12 @@ def _kind(group: Any) -> str | None:
 
 def _difference(target: Any, name: str, wanted: list[str]) -> str | None:
     method = getattr(target, name, None)
-    found = None if method is None else [*inspect.signature(method).parameters]
+    if method is None:
+        return difference(type(target).__name__, name, None, wanted)
+    parameters = inspect.signature(method).parameters.values()
+    found = [one.name for one in takewhile(lambda one: one.kind is not one.VAR_POSITIONAL, parameters)]
+    if len(found) < len(parameters):  # of a wrapper: what it takes as *args it passes on
+        found += wanted[len(found) :]
     return difference(type(target).__name__, name, found, wanted)
 
 

@@ -13,6 +13,9 @@ from labengine_vllm.settings import settings
 
 FORMAT, FORMAT_VERSION = "labengine stream", 1
 
+QUEUE_METHODS = ("peek_request", "pop_request", "add_request", "prepend_request", "prepend_requests")
+"""Methods of vLLM's waiting queue that decide which request is admitted next."""
+
 
 def header(engine: Engine, stream_id: str, *, has_tokens: bool = True) -> dict[str, Any]:
     """Return the header of one engine's stream. has_tokens: False if token ids are left out of it."""
@@ -53,7 +56,20 @@ def rank_of(scheduler: Any) -> int:
 
 def _place(engine: Engine, role: str, name: str) -> dict[str, Any] | None:
     """Return the class, method, module and line of a method as the engine's own class has it; None without one."""
+    if role == "waiting":
+        return _place_in_queue(getattr(engine.scheduler, "waiting", None))
     target = dict(reversed(list(engine.objects()))).get(role)  # no state group, no place
+    return _place_on(target, name)
+
+
+def _place_in_queue(queue: Any) -> dict[str, Any] | None:
+    """Return the method that orders the waiting requests: of several, the first that is not vLLM's own."""
+    places = [place for name in QUEUE_METHODS if (place := _place_on(queue, name))]
+    changed = (place for place in places if not place["module"].startswith("vllm."))
+    return next(changed, places[0] if places else None)
+
+
+def _place_on(target: Any, name: str) -> dict[str, Any] | None:
     for owner in type(target).__mro__:
         if name in vars(owner):
             function = vars(owner)[name]

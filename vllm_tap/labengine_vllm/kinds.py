@@ -70,6 +70,7 @@ DRAFTS_JUDGED = 28
 DECIDED_BY = {
     "RequestAdded": ("scheduler", "add_request"),
     "PrefixHit": ("manager", "get_computed_blocks"),
+    "PrefixHit:order": ("waiting", "peek_request"),
     "RequestScheduled": ("scheduler", "schedule"),
     "RequestPreempted": ("scheduler", "_preempt_request"),
     "RequestFinished": ("scheduler", "_free_request"),

@@ -84,7 +84,8 @@ class Recorder:
         """Record a call that decides nothing itself, so that a reader can make the same calls on another scheduler.
 
         schedule, update, reset; abort (request), salt (request, digest), arrival (request, its time, which decides
-        between equal priorities), drafts ((request, tokens) each), unusual (why no other one can follow).
+        between equal priorities), unread (a request that is not to read the prefix cache), drafts ((request, tokens)
+        each), unusual (why no other one can follow).
         """
         if self.is_listening:
             self.inputs.append((len(self.rows), word, *values))

@@ -37,7 +37,6 @@ FEATURES = {
     "pooling_params": "pooling",
     "prompt_embeds": "prompt embeddings",
     "resumable": "streaming input",
-    "skip_reading_prefix_cache": "reading of the prefix cache turned off",
     "kv_transfer_params": "a KV transfer",
 }
 """Attributes of a request that bear on its scheduling besides tokens, salt and limits."""
@@ -88,6 +87,8 @@ class RequestObserver:
             recorder.note("arrival", number, request.arrival_time)
         if salt := getattr(request, "cache_salt", None):
             recorder.note("salt", number, sha256(str(salt).encode()).hexdigest()[:16])
+        if getattr(request, "skip_reading_prefix_cache", False):
+            recorder.note("unread", number)
         if found := unusual_features(request):
             recorder.note("unusual", f"request {request.request_id} has {', '.join(found)}")
 

@@ -23,14 +23,14 @@ def watch_tables(wrapping: Wrapping, engine: Engine, recorder: Recorder) -> None
     kinds = [kind for kind, _, _ in engine.group_rows()]
     for number, (group, kind) in enumerate(zip(engine.groups, kinds, strict=True)):
         (StateObserver if kind == "state" else GroupObserver)(recorder, group, number).watch(wrapping)
-    FreeObserver(recorder).watch(wrapping, engine)
+    FreeObserver(recorder, engine.groups).watch(wrapping, engine)
 
 
 class FreeObserver:
     """Observes the pool's frees. Each freed block's end of the queue is seen at the queue, and not inferred."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self, recorder: Recorder, groups: Sequence[Any]) -> None:
+        self._recorder, self._groups = recorder, groups
 
     def watch(self, wrapping: Wrapping, engine: Engine) -> None:
         """Put the wrappers on the pool and its free queue."""
@@ -76,13 +76,23 @@ class FreeObserver:
         why: str = "blocks were freed that are in no table",
         by: str = "BlockPool.free_blocks",
     ) -> None:
-        recorder = self._recorder
-        if recorder.owner is None and not _ids_of(ordered_blocks) <= recorder.pins:
+        recorder, times = self._recorder, _ids_of(ordered_blocks)
+        for block in ordered_blocks:
+            if not block.is_null and block.ref_cnt < times[block.block_id]:
+                return recorder.lose(f"block {block.block_id} was freed, and had no reference", by)
+        known = recorder.owner.index_of if recorder.owner is not None else {}
+        others = Counter({block_id: times[block_id] for block_id in times if block_id not in known})
+        if not others <= recorder.pins and not others.keys() - recorder.pins.keys() <= self._ids_in_tables():
             return recorder.lose(why, by)
         recorder.to_head = recorder.to_tail = ()
 
+    def _ids_in_tables(self) -> set[int]:
+        """Return the blocks of all tables: one that is freed from there without its table is for readers to judge."""
+        tables = (table for group in self._groups for table in group.req_to_blocks.values())
+        return {block.block_id for table in tables for block in table}
+
     def _report_unpinned(self, blocks: list[Any]) -> None:
-        """Report dropped references that are of no table. A block may be among them twice."""
+        """Report dropped references of no table that is given up. A block may be among them twice."""
         recorder, following = self._recorder, _ids_of(blocks)
         recorder.pins -= following
         queued = {block.block_id for block in (*recorder.to_head, *recorder.to_tail)}
@@ -111,10 +121,13 @@ class FreeObserver:
             self._report(block, "head")
 
     def _report(self, block: Any, queue_end: str | None) -> None:
-        owner = self._recorder.owner
+        recorder, owner = self._recorder, self._recorder.owner
         assert owner is not None
+        if block.block_id not in owner.index_of:
+            recorder.pins -= _ids_of([block])
+            return recorder.rows.append((BLOCK_UNPINNED, block.block_id, block.ref_cnt, queue_end))
         place = (owner.request_id, owner.group, owner.index_of[block.block_id])
-        self._recorder.rows.append((BLOCK_FREED, block.block_id, *place, block.ref_cnt, queue_end, owner.reason))
+        recorder.rows.append((BLOCK_FREED, block.block_id, *place, block.ref_cnt, queue_end, owner.reason))
 
 
 def _ids_of(blocks: Iterable[Any]) -> Counter[int]:

@@ -58,7 +58,8 @@ class EditionEngine:
     def add(self, name: str, prompt: Sequence[int], max_tokens: int, salt: str | None = None) -> None:
         """Queue a request."""
         keys: ExtraKeys = (("cache_salt", salt),) if salt else ()
-        self._called("add", self.rerun.add(ev.RequestAdded(int(name), tuple(prompt), max_tokens), keys, int(name)))
+        added = ev.RequestAdded(int(name), tuple(prompt), max_tokens)
+        self._called("add", self.rerun.add(added, keys, int(name), is_unread=False))
 
     def step(self) -> bool:
         """Schedule ahead while there is room, else book the oldest step, as vLLM's EngineCore does."""

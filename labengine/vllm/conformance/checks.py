@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from heapq import merge
 from types import SimpleNamespace
 
 from labengine import events as ev
@@ -17,6 +18,7 @@ from labengine.core.step_plan import ScheduledRequest, SlotRun, StepPlan
 from labengine.record.fold import Fold
 from labengine.record.timeline import Timeline
 from labengine.record.violation import Violation
+from labengine.vllm.conformance.breaches import breaches_of
 from labengine.vllm.stream.pieces import Piece
 
 MAX_VIOLATIONS = 20
@@ -29,7 +31,7 @@ BLOCKS_PER_STEP = 512
 def violations_of(piece: Piece) -> list[Violation]:
     """Return what the rules and the oracle find in a piece, oldest first, each once."""
     found: dict[tuple[str, tuple[int, ...], tuple[int, ...]], Violation] = {}
-    for one in _violations(piece):
+    for one in merge(breaches_of(piece), _violations(piece), key=lambda one: one.step or 0):
         found.setdefault((one.rule, one.request_ids, one.block_ids), one)
         if len(found) == MAX_VIOLATIONS:
             break

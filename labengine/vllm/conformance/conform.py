@@ -11,12 +11,14 @@ from labengine.record.files.file_access import MAX_BYTES, Limits
 from labengine.record.timeline import Timeline
 from labengine.record.violation import Violation
 from labengine.session.settings import refuse_unknown
+from labengine.vllm.conformance.breaches import entries_of
 from labengine.vllm.conformance.checks import violations_of
 from labengine.vllm.conformance.judging import JudgedPiece, judge
 from labengine.vllm.conformance.recorded import Recorded, read
 from labengine.vllm.conformance.result import (
     Conformance,
     FirstDifference,
+    freed_in_use,
     name_of,
     request_of,
     side_of_edition,
@@ -96,13 +98,16 @@ def _difference(recorded: Recorded, parts: Parts, judged: JudgedPiece) -> FirstD
     if judged.parting is None:
         return _unexpressed_difference(recorded, parts, judged)
     number, events = judged.parting.moments[0], (judged.parting.recorded, judged.parting.expected)
-    code = code_of(recorded.header.methods, recorded.header.engine)
+    code, state = code_of(recorded.header.methods, recorded.header.engine), recorded.piece.timeline.state(number)
+    side, request = side_of_recording(recorded.name, *events, code), request_of(events, recorded.names)
+    if isinstance(events[0], ev.BlockUnpinned) and (entries := entries_of(state, events[0].block_id)):
+        side, request = freed_in_use(side, events[0].block_id, entries[0]), name_of(entries[0][0], recorded.names)
     return FirstDifference(
         number=number,
         shown_at=(number + (events[0] is not None), judged.parting.moments[1] + (events[1] is not None)),
-        step=recorded.piece.timeline.state(number).step,
-        request=request_of(events, recorded.names),
-        recorded=side_of_recording(recorded.name, *events, code),
+        step=state.step,
+        request=request,
+        recorded=side,
         expected=side_of_edition(parts, events[1], events[0]),
     )
 

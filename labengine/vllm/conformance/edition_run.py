@@ -63,10 +63,10 @@ class Rerun:
         """Record an event that no part decides."""
         self.timeline.record(event)
 
-    def add(self, event: ev.RequestAdded, extra_keys: ExtraKeys, arrival: int) -> list[ev.Event]:
-        """Queue a recorded request. arrival: its place among those of equal priority."""
+    def add(self, event: ev.RequestAdded, extra_keys: ExtraKeys, arrival: int, *, is_unread: bool) -> list[ev.Event]:
+        """Queue a recorded request. arrival: its place among those of equal priority. is_unread: it skips the cache."""
         longest = max(1, min(event.max_tokens, self._longest - len(event.token_ids)))
-        sampling = SamplingParams(max_tokens=longest)
+        sampling = SamplingParams(max_tokens=longest, skip_reading_prefix_cache=is_unread)
         tokens, num_groups = list(event.token_ids), len(self._config.groups)
         request = Request(event.request_id, tokens, sampling, 0, num_groups, extra_keys, event.priority)
         request.arrival = arrival
@@ -198,6 +198,11 @@ def salts_of(piece: Piece) -> dict[int, ExtraKeys]:
     """Return the cache salt of each request that has one: a digest of it."""
     salts = (one.values for one in piece.inputs if one.word == "salt")
     return {INT(request_id): (("cache_salt", TEXT(digest)),) for request_id, digest, *_ in salts}
+
+
+def unread_of(piece: Piece) -> set[int]:
+    """Return the requests that are not to read the prefix cache, as those with prompt_logprobs."""
+    return {INT(one.values[0]) for one in piece.inputs if one.word == "unread"}
 
 
 def arrivals_of(piece: Piece) -> dict[int, int]:

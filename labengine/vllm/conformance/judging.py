@@ -10,12 +10,11 @@ from itertools import zip_longest
 from labengine import events as ev
 from labengine.config import ConfigError, EngineConfig
 from labengine.core.parts import Parts
-from labengine.core.request import ExtraKeys
 from labengine.record.files.parsing import INT, TEXT
 from labengine.record.timeline import Timeline
 from labengine.record.wording import readable
 from labengine.vllm.conformance.acts import Act, acts_of
-from labengine.vllm.conformance.edition_run import Rerun, arrivals_of, ends_of, order_by_names, salts_of
+from labengine.vllm.conformance.edition_run import Rerun, arrivals_of, ends_of, order_by_names, salts_of, unread_of
 from labengine.vllm.conformance.settings import CannotJudgeError
 from labengine.vllm.stream.pieces import Piece
 
@@ -62,7 +61,7 @@ def judge(
     except ConfigError as error:
         raise CannotJudgeError(f"no edition has its settings: {readable(str(error), 300)}") from None
     order_by_names(rerun.scheduler, names)
-    judging = _Judging(rerun, salts_of(piece), arrivals_of(piece))
+    judging = _Judging(rerun, piece)
     outcome = JudgedPiece(0, rerun.timeline)
     acts = list(acts_of(piece))
     for act in acts[:-1] if is_torn else acts:
@@ -83,8 +82,9 @@ def judge(
 
 
 class _Judging:
-    def __init__(self, rerun: Rerun, salts: dict[int, ExtraKeys], arrivals: dict[int, int]) -> None:
-        self._rerun, self._salts, self._arrivals = rerun, salts, arrivals
+    def __init__(self, rerun: Rerun, piece: Piece) -> None:
+        self._rerun = rerun
+        self._salts, self._arrivals, self._unread = salts_of(piece), arrivals_of(piece), unread_of(piece)
         self._hashes: dict[tuple[int, bytes], bytes] = {}
         """The recorded hash of each of ours, per group: two engines hash with different functions."""
         self._known: set[tuple[int, bytes]] = set()
@@ -95,8 +95,8 @@ class _Judging:
         match act.word, act.values:
             case "add", (ev.RequestAdded() as event,):
                 arrival = self._arrivals.get(event.request_id, event.request_id)
-                added = rerun.add(event, self._salts.get(event.request_id, ()), arrival)
-                for one in added:
+                salt, is_unread = self._salts.get(event.request_id, ()), event.request_id in self._unread
+                for one in rerun.add(event, salt, arrival, is_unread=is_unread):
                     rerun.mark(one)
                 return []
             case "mark", (event,):

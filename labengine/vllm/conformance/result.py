@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from labengine import events as ev
 from labengine.config import ConfigError
 from labengine.core.part_methods import definers
 from labengine.core.parts import Parts
-from labengine.core.seams import Decider, decider
+from labengine.core.seams import Decider, decider, decider_among
 from labengine.record.timeline import Timeline
 from labengine.record.violation import Violation
-from labengine.record.wording import readable, request_name
+from labengine.record.wording import block_name, entry_name, readable, request_name
 from labengine.session.compare.comparison import Comparison
 from labengine.vllm.conformance.against import Against, against
 from labengine.vllm.conformance.comparing import comparison_of
@@ -22,6 +22,9 @@ from labengine_widgets.words.phrases import phrase
 
 CONFORMS, DIFFERS, UNJUDGED = 0, 1, 2
 """Exit codes of `labengine conform`."""
+
+QUEUE_METHODS = ("Scheduler.next_waiting", "WaitingQueue.add_request", "WaitingQueue.prepend_request")
+"""Methods that decide which request is admitted next."""
 
 MAX_SHOWN = 3
 """Violations that are printed: the first ones; the others mostly follow from them."""
@@ -172,8 +175,16 @@ def side_of_recording(name: str, event: ev.Event | None, other: ev.Event | None,
     if event is None:
         return _nothing(name)
     seam = code.get(type(event).__name__) if _shares_table(event, other) else ev.entry_of(code, event)
+    if _is_out_of_turn(event, other):
+        seam = code.get("PrefixHit:order", seam)
     method = "" if seam is None else f"{seam['seam']}, {str(seam['source']).removeprefix('# ')}"
     return SideEvent(name, event, phrase(event), method)
+
+
+def freed_in_use(side: SideEvent, block_id: int, entry: tuple[int, int, int]) -> SideEvent:
+    """Return the recorded side of a block that was freed while a table's entry (request, group, index) leads to it."""
+    sentence = f"Block {block_name(block_id)} is freed, and is still {entry_name(*entry)}."
+    return replace(side, sentence=sentence)
 
 
 def unexpressed(name: str, why: str, method: str) -> SideEvent:
@@ -192,6 +203,8 @@ def side_of_edition(parts: Parts, event: ev.Event | None, other: ev.Event | None
 
 def _decider(parts: Parts, event: ev.Event, other: ev.Event | None) -> Decider | None:
     """Return the method by which two events differ: of the same table, they differ in a block or in its place."""
+    if _is_out_of_turn(event, other):
+        return decider_among(parts, QUEUE_METHODS)
     if not _shares_table(event, other):
         return decider(parts, event)
     if isinstance(event, ev.BlockAllocated):
@@ -199,6 +212,11 @@ def _decider(parts: Parts, event: ev.Event, other: ev.Event | None) -> Decider |
     if getattr(event, "block_id", None) == getattr(other, "block_id", None):
         return Decider(definers(parts.block_pool, "reused_first")[0], "reused_first")
     return Decider(definers(parts.full_attention_group, "freeing_order")[0], "freeing_order")
+
+
+def _is_out_of_turn(one: ev.Event, other: ev.Event | None) -> bool:
+    """Return True for two admissions, of different requests."""
+    return isinstance(one, ev.PrefixHit) and isinstance(other, ev.PrefixHit) and one.request_id != other.request_id
 
 
 def _shares_table(one: ev.Event, other: ev.Event | None) -> bool:

@@ -28,7 +28,8 @@ class Traffic:
     """When requests came and were aborted, and the cache was reset, in steps: those of n come before step n.
 
     tokens: all that each request had in the end. ends: where each finished. salts: what keeps requests apart besides
-    their tokens. places: of requests in the order of arrival, where priorities are equal.
+    their tokens. places: of requests in the order of arrival, where priorities are equal. unread: requests
+    that skip the prefix cache.
     """
 
     requests: dict[int, ev.RequestAdded]
@@ -40,13 +41,14 @@ class Traffic:
     ends: Ends
     salts: Mapping[int, ExtraKeys] = field(default_factory=dict)
     places: Mapping[int, int] = field(default_factory=dict)
+    unread: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, events: Iterable[ev.Event], salts: Mapping[int, ExtraKeys], places: Mapping[int, int]) -> Traffic:
         """Collect what came from outside. Requests that run when the recording ends are aborted there."""
         requests, tokens, ends, resets, step = dict[int, ev.RequestAdded](), dict[int, list[int]](), {}, set[int](), 1
         arrivals, aborts = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
-        is_open = dict[int, None]()
+        is_open, unread = dict[int, None](), set[int]()
         for event in events:
             match event:
                 case ev.StepStarted(number):
@@ -57,6 +59,8 @@ class Traffic:
                     is_open[request_id] = None
                 case ev.TokenSampled(request_id, token_id):
                     tokens[request_id].append(token_id)
+                case ev.PrefixHit(request_id, is_skipped=True):
+                    unread.add(request_id)
                 case ev.PrefixCacheReset():
                     resets.add(step)
                 case ev.RequestFinished(request_id, reason):
@@ -65,7 +69,8 @@ class Traffic:
                     if reason == "abort":
                         aborts[step].append(request_id)
         aborts[step] += is_open
-        return cls(requests, arrivals, aborts, frozenset(resets), step, tokens, ends, salts, places)
+        came = requests, arrivals, aborts, frozenset(resets), step
+        return cls(*came, tokens, ends, salts, places, frozenset(unread))
 
     def run(
         self,
@@ -110,7 +115,8 @@ class Traffic:
         for request_id in self.arrivals.get(step, ()):
             added, num_groups = self.requests[request_id], len(engine.config.groups)
             room = added.max_tokens if longest is None else longest - len(added.token_ids)
-            sampling = SamplingParams(max_tokens=max(1, min(added.max_tokens, room)))
+            longest_answer, is_unread = max(1, min(added.max_tokens, room)), request_id in self.unread
+            sampling = SamplingParams(max_tokens=longest_answer, skip_reading_prefix_cache=is_unread)
             salt = self.salts.get(request_id, ())
             request = Request(request_id, list(added.token_ids), sampling, 0, num_groups, salt, added.priority)
             request.arrival = self.places.get(request_id, request_id)

@@ -12,6 +12,7 @@ from labengine.config import ConfigError
 from labengine.system.regular_file import open_regular
 
 SUFFIX = ".labstream"
+WHY_UNTAPPED = 'If vLLM has run with the tap, its log says why: look for "this scheduler is not tapped".'
 GZIP = b"\x1f\x8b"
 """How a saved recording begins."""
 _NAME = re.compile(rf"(?P<stream>rank\d+-.+)-(?P<number>\d+){re.escape(SUFFIX)}")
@@ -28,10 +29,13 @@ def stream_files(place: str | PathLike[str]) -> list[Path]:
     if not path.is_dir():
         if found := _streams(path.parent).get(path.name):
             return found
-        raise ConfigError(f"there is no file {path}; attach takes a {SUFFIX} file, or the folder of LABENGINE_TAP")
+        wanted = f"attach takes a {SUFFIX} file, or the folder of LABENGINE_TAP"
+        raise ConfigError(f"there is no file {path}; {wanted}. {WHY_UNTAPPED}")
     streams = _streams(path)
     if not streams:
-        raise ConfigError(f"there is no stream in {path}: LABENGINE_TAP=file:{path} makes vLLM's tap write one")
+        raise ConfigError(
+            f"there is no stream in {path}: LABENGINE_TAP=file:{path} makes vLLM's tap write one. {WHY_UNTAPPED}"
+        )
     if len(streams) > 1:
         names = ", ".join(places_in(path)[:8])
         raise ConfigError(f"{path} has {len(streams)} streams, newest first: {names}; name one of these")

@@ -28,8 +28,8 @@ MAX_TIMES = 100_000
 class RecordedInput(NamedTuple):
     """A call of the scheduler from outside: schedule, update, reset, abort (request), drafts ((request, tokens) each).
 
-    salt (request, digest) and arrival (request, time) are of the request that was just added; unusual (why) is what no
-    other scheduler can follow.
+    salt (request, digest), arrival (request, time) and unread (request: it is not to read the prefix cache) are of the
+    request that was just added; unusual (why) is what no other scheduler can follow.
     """
 
     moment: int
@@ -41,6 +41,7 @@ class RecordedInput(NamedTuple):
 INPUTS: Mapping[str, tuple[Shape, ...]] = {
     "salt": (INT, TEXT),
     "arrival": (INT, SECONDS),
+    "unread": (INT,),
     "abort": (INT,),
     "drafts": (array_of(row_of(INT, IDS)),),
     "unusual": (TEXT,),
