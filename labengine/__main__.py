@@ -10,6 +10,7 @@ import select
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from errno import EIO, EPIPE
 from pathlib import Path
 from typing import TextIO
 
@@ -37,15 +38,15 @@ def main(arguments: list[str] | None = None) -> int:
     except ConfigError as error:
         print(f"labengine: {visible(str(error))}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # as in `labengine doctor run.lab | head`
-        if not _is_closed(out):  # another pipe's
+    except OSError as error:  # as in `labengine doctor run.lab | head`, or in a terminal that was closed
+        if error.errno not in (EPIPE, EIO) or not _is_closed(out):  # another file's
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())  # Python flushes it once more at its end
         return 128 + 13
 
 
 def _is_closed(stream: TextIO) -> bool:
-    """Return True for a pipe whose reader has gone, as `head` goes after its lines."""
+    """Return True for a pipe whose reader has gone, as `head` goes after its lines, and for a closed terminal."""
     try:
         asked = select.poll()
         asked.register(stream.fileno(), select.POLLOUT)
@@ -269,13 +270,18 @@ def _attach(options: argparse.Namespace) -> None:
 
     if is_kv_place(options.place):
         raise ConfigError(f"{options.place} is of KV events: labengine attach-kv {options.place}")
-    attach_command(options, print)
+    attach_command(options, _say)
 
 
 def _attach_kv(options: argparse.Namespace) -> None:
     from labengine.vllm.cache_events.attach_kv_command import kv_command
 
-    kv_command(options, print)
+    kv_command(options, _say)
+
+
+def _say(text: str) -> None:
+    """Print at once: in a service's log the address of a page must not wait for its end."""
+    print(text, flush=True)
 
 
 def _conform(options: argparse.Namespace) -> int:
