@@ -180,7 +180,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     conform.set_defaults(run=_conform)
     doctor = commands.add_parser("doctor", help="why each request hit or missed the prefix cache; see docs/doctor.md")
-    doctor.add_argument("place", metavar="FILE | DIR", help="a .lab or .labstream file, or the folder of LABENGINE_TAP")
+    doctor.add_argument(
+        "place",
+        metavar="PLACE",
+        help="a .lab or .labstream file, the folder of LABENGINE_TAP; or unix:DIR or tcp:127.0.0.1:PORT of a running "
+        "vLLM, which is followed until Ctrl-C",
+    )
+    doctor.add_argument("--seconds", type=float, metavar="N", help="follow a running vLLM for so long")
     doctor.add_argument("--json", action="store_true", help="print the result as JSON")
     doctor.add_argument("--tokenizer", metavar="DIR", help="a model's directory or name, for the text of tokens")
     doctor.add_argument("--top", type=int, default=10, metavar="N", help="prefixes to name (10)")
@@ -302,16 +308,9 @@ def _conform(options: argparse.Namespace) -> int:
 
 
 def _doctor(options: argparse.Namespace) -> None:
-    from labengine.vllm.prefix_doctor.doctor import doctor
-    from labengine.vllm.stream.files import places_in
+    from labengine.vllm.prefix_doctor.doctor_command import doctor_command
 
-    for number, place in enumerate(places_in(options.place)):
-        result = doctor(place, tokenizer=options.tokenizer, top=options.top)
-        pools = result.with_pools() if options.twice else None
-        if options.json:
-            print(json.dumps({**result.to_dict(), "pools": None if pools is None else pools.to_dict()}))
-        else:
-            print("\n" * (number > 0) + (str(result) if pools is None else f"{result}\n\n{pools}"))
+    doctor_command(options, _say)
 
 
 def _workload(named: str) -> dict[str, object]:

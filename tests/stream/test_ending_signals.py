@@ -26,6 +26,8 @@ COMMANDS = {
     "attach unix:tap --page --record run.lab --html run.html": "Ctrl-C ends it",
     "attach unix:ranks --page": "Ctrl-C ends it",
     "attach files --page --record run.lab": "Ctrl-C ends it",
+    "doctor unix:tap": "until Ctrl-C",
+    "doctor unix:ranks": "until Ctrl-C",
     "attach-kv ipc://EVENTS --replay ipc://REPLAY --record run.kvevents --html run.html": "until Ctrl-C",
 }
 """Each command, and what it says once a signal may end it."""
