@@ -10,6 +10,7 @@ import select
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from errno import EIO, EPIPE
 from pathlib import Path
 from typing import TextIO
 
@@ -37,15 +38,15 @@ def main(arguments: list[str] | None = None) -> int:
     except ConfigError as error:
         print(f"labengine: {visible(str(error))}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # as in `labengine doctor run.lab | head`
-        if not _is_closed(out):  # another pipe's
+    except OSError as error:  # as in `labengine doctor run.lab | head`, or in a terminal that was closed
+        if error.errno not in (EPIPE, EIO) or not _is_closed(out):  # another file's
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())  # Python flushes it once more at its end
         return 128 + 13
 
 
 def _is_closed(stream: TextIO) -> bool:
-    """Return True for a pipe whose reader has gone, as `head` goes after its lines."""
+    """Return True for a pipe whose reader has gone, as `head` goes after its lines, and for a closed terminal."""
     try:
         asked = select.poll()
         asked.register(stream.fileno(), select.POLLOUT)
@@ -179,7 +180,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     conform.set_defaults(run=_conform)
     doctor = commands.add_parser("doctor", help="why each request hit or missed the prefix cache; see docs/doctor.md")
-    doctor.add_argument("place", metavar="FILE | DIR", help="a .lab or .labstream file, or the folder of LABENGINE_TAP")
+    doctor.add_argument(
+        "place",
+        metavar="PLACE",
+        help="a .lab or .labstream file, the folder of LABENGINE_TAP; or unix:DIR or tcp:127.0.0.1:PORT of a running "
+        "vLLM, which is followed until Ctrl-C",
+    )
+    doctor.add_argument("--seconds", type=float, metavar="N", help="follow a running vLLM for so long")
     doctor.add_argument("--json", action="store_true", help="print the result as JSON")
     doctor.add_argument("--tokenizer", metavar="DIR", help="a model's directory or name, for the text of tokens")
     doctor.add_argument("--top", type=int, default=10, metavar="N", help="prefixes to name (10)")
@@ -269,13 +276,18 @@ def _attach(options: argparse.Namespace) -> None:
 
     if is_kv_place(options.place):
         raise ConfigError(f"{options.place} is of KV events: labengine attach-kv {options.place}")
-    attach_command(options, print)
+    attach_command(options, _say)
 
 
 def _attach_kv(options: argparse.Namespace) -> None:
     from labengine.vllm.cache_events.attach_kv_command import kv_command
 
-    kv_command(options, print)
+    kv_command(options, _say)
+
+
+def _say(text: str) -> None:
+    """Print at once: in a service's log the address of a page must not wait for its end."""
+    print(text, flush=True)
 
 
 def _conform(options: argparse.Namespace) -> int:
@@ -296,16 +308,9 @@ def _conform(options: argparse.Namespace) -> int:
 
 
 def _doctor(options: argparse.Namespace) -> None:
-    from labengine.vllm.prefix_doctor.doctor import doctor
-    from labengine.vllm.stream.files import places_in
+    from labengine.vllm.prefix_doctor.doctor_command import doctor_command
 
-    for number, place in enumerate(places_in(options.place)):
-        result = doctor(place, tokenizer=options.tokenizer, top=options.top)
-        pools = result.with_pools() if options.twice else None
-        if options.json:
-            print(json.dumps({**result.to_dict(), "pools": None if pools is None else pools.to_dict()}))
-        else:
-            print("\n" * (number > 0) + (str(result) if pools is None else f"{result}\n\n{pools}"))
+    doctor_command(options, _say)
 
 
 def _workload(named: str) -> dict[str, object]:

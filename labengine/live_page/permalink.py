@@ -9,13 +9,18 @@ from urllib.parse import parse_qsl, quote_plus
 
 from labengine.config import ConfigError, shown
 from labengine.core.editions import Policy
+from labengine.record.wording import listed
 
 MAX_BLOCKS, MAX_BLOCK_SIZE, MAX_ACTS, MAX_STEPS = 512, 64, 200, 2_000
 MAX_COPIES, MAX_TOKENS, MAX_PROMPT = 64, 2_000, 20_000
 MAX_ANSWERS, MAX_DRAFTS, MAX_PRIORITY, MAX_STATE_SIZE = 16, 16, 1_000, 256
+MAX_REQUESTS, MAX_CHARACTERS = MAX_COPIES * MAX_ANSWERS, MAX_COPIES * MAX_PROMPT
+"""Of all prompts of a link together, each as often as it is added: what one prompt may be alone."""
 MAX_REAL_STEPS = 500
 """Steps of a real model: with sixteen requests one takes a tenth of a second or more."""
 SIMULATED, REAL_MODELS = "simulated", ("smollm2",)
+OF_A_LAB = ("model", "edition", "compare", "policy", "drafts", "states")
+"""Names in an address that a scenario has its own of."""
 MAX_NAME = 100
 """Characters of a bug's or an edition's name."""
 NUM_BLOCKS, BLOCK_SIZE = 24, 4
@@ -52,6 +57,11 @@ class PromptAct:
         urgency = {"priority": self.priority} if self.priority else {}
         for _ in range(self.copies):
             lab.add(self.text, max_tokens=self.max_tokens, **several, **urgency)
+
+    @property
+    def num_requests(self) -> int:
+        """Requests that the prompt becomes: each copy has its answers, or its beams."""
+        return self.copies * max(self.n, self.beams)
 
     def pairs(self) -> Iterator[tuple[str, object]]:
         """Yield the names and values of the address."""
@@ -156,6 +166,7 @@ def permalink_of(query: str) -> Permalink:
     for name, value in parse_qsl(query.removeprefix("?"), keep_blank_values=True, max_num_fields=1_000):
         read = _READ.get(name)
         if read is not None:
+            reader.names.add(name)
             read(reader, value)
     return reader.permalink()
 
@@ -164,6 +175,7 @@ class _LinkReader:
     """What was read of an address so far."""
 
     def __init__(self) -> None:
+        self.names: set[str] = set()
         self.bug = ""
         self.model = SIMULATED
         self.editions: tuple[str, ...] = ("labengine",)
@@ -173,21 +185,39 @@ class _LinkReader:
         self.acts: list[SessionAct] = []
 
     def permalink(self) -> Permalink:
-        """Return the session. Raises ConfigError for one that would take a browser too long."""
-        num_steps = sum(act.count for act in self.acts if isinstance(act, StepsAct))
-        most = MAX_STEPS if self.model == SIMULATED else MAX_REAL_STEPS
-        if len(self.acts) > MAX_ACTS or num_steps > most:
-            raise ConfigError(f"a link may have {MAX_ACTS} acts and {most:,} steps: this one has more")
-        if self.bug and self.model != SIMULATED:
-            raise ConfigError("a scenario in this page runs on the simulated model: leave out bug, or model")
+        """Return the session. Raises ConfigError for one that takes too long, and for names that exclude each other."""
+        self._refuse_long()
         link = Permalink(self.bug, self.model, self.editions, follow_up=self.follow_up, acts=tuple(self.acts))
         if self.bug:
+            self._refuse_beside_bug()
             return replace(link, changes=self.changes)
+        if self.follow_up:
+            raise ConfigError("follow_up in a link is a scenario's later cost: name its bug, or leave out follow_up")
         if self.settings.get("state_size") and self.model != SIMULATED:
             raise ConfigError("states in a link are for the simulated model: leave out states, or model")
         link = replace(link, **self.settings)
         pool = {"num_blocks": NUM_BLOCKS, "block_size": BLOCK_SIZE} | self.changes
         return replace(link, num_blocks=pool["num_blocks"], block_size=pool["block_size"])
+
+    def _refuse_long(self) -> None:
+        num_steps = sum(act.count for act in self.acts if isinstance(act, StepsAct))
+        most = MAX_STEPS if self.model == SIMULATED else MAX_REAL_STEPS
+        if len(self.acts) > MAX_ACTS or num_steps > most:
+            raise ConfigError(f"a link may have {MAX_ACTS} acts and {most:,} steps: this one has more")
+        prompts = [act for act in self.acts if isinstance(act, PromptAct)]
+        num_requests = sum(one.num_requests for one in prompts)
+        num_characters = sum(one.copies * len(one.text) for one in prompts)
+        if num_requests > MAX_REQUESTS or num_characters > MAX_CHARACTERS:
+            raise ConfigError(
+                f"a link may add {MAX_REQUESTS:,} requests with {MAX_CHARACTERS:,} characters in all, copies, n and "
+                f"beams counted: this one has {num_requests:,} with {num_characters:,}"
+            )
+
+    def _refuse_beside_bug(self) -> None:
+        if others := [name for name in OF_A_LAB if name in self.names]:
+            raise ConfigError(f"a scenario has its own model, edition and settings: leave out bug, or {listed(others)}")
+        if self.follow_up and self.changes:
+            raise ConfigError("a scenario with other figures has no later cost: leave out follow_up, or the figures")
 
     def read_model(self, value: str) -> None:
         """Read the model's name."""

@@ -16,7 +16,7 @@ TEXTS = ("Once upon a time", "<b>&amp;</b>=#?+%20 ", "日本語 ü\n\tx", "a,b;c
 def random_act(random: Random) -> SessionAct:
     kind = random.randrange(4)
     if kind < 2:
-        act = PromptAct(random.choice(TEXTS), random.randint(1, 64), random.randint(1, 2_000))
+        act = PromptAct(random.choice(TEXTS), random.randint(1, 8), random.randint(1, 2_000))
         others = ({"n": random.randint(2, 16)}, {"beams": random.randint(2, 16)}, {"priority": random.randint(-9, 9)})
         return replace(act, **random.choice(others)) if random.randrange(2) else act
     return StepsAct(random.randint(1, 9)) if kind == 2 else AbortAct(random.randrange(9))
@@ -65,7 +65,18 @@ def test_a_link_written_by_hand() -> None:
         ("step=2000&step=1", "2,000 steps: this one has more"),
         ("model=smollm2&step=501", "500 steps: this one has more"),
         ("model=gpt5", "model in a link must be one of simulated, smollm2, got 'gpt5'"),
-        ("bug=nano-vllm-219&model=smollm2", "runs on the simulated model"),
+        (
+            "bug=nano-vllm-219&model=smollm2",
+            "its own model, edition and settings: leave out bug, or model",
+        ),
+        ("policy=priority&drafts=4&bug=x&states=8", "leave out bug, or policy, drafts and states"),
+        ("edition=vllm&bug=x", "leave out bug, or edition"),
+        ("compare=vllm,labengine&bug=x", "leave out bug, or compare"),
+        ("bug=nano-vllm-219&follow_up=1&blocks=9", "with other figures has no later cost"),
+        ("edition=vllm&follow_up=1", "name its bug, or leave out follow_up"),
+        ("&".join(["prompt=a&copies=64&n=16"] * 150), "1,024 requests with 1,280,000 characters in all"),
+        ("prompt=a&copies=64&beams=16&prompt=b", "this one has 1,025 with 65"),
+        (f"prompt={'a' * 20_000}&copies=64&prompt=b", "this one has 65 with 1,280,001"),
         ("&".join(["abort=0"] * 201), "200 acts"),
         ("compare=vllm,vllm,vllm", "two editions can be compared"),
         (f"prompt={'a' * 20_001}", "at most 20,000 characters, this one 20,001"),

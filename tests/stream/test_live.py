@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,11 @@ import labengine
 from fake_vllm import FakeRequest
 from labengine import events as ev
 from labengine.__main__ import main
-from labengine.vllm.stream import listing, live, live_reader
+from labengine.vllm.stream import connection, files, listing, live, live_reader
+from labengine.vllm.stream.endpoints import Endpoint
 from labengine.vllm.stream.live import LiveStream
 from streams import BROKEN_OFF, TappedEngine, break_off, quick_sockets
-from waiting import PATIENCE, wait_until
+from waiting import PATIENCE, join, wait_until
 from widgets.feed.wire import Wire
 
 
@@ -233,6 +236,40 @@ def test_an_engine_that_says_nothing_is_abandoned(
     assert not readers()
 
 
+@pytest.mark.parametrize(("begun", "most"), [(b"", 1 << 20), (b"{}\n", 1 << 16)])
+def test_a_line_without_an_end_is_refused_soon(
+    begun: bytes, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "MAX_LINE_BYTES", 1 << 16)
+    sent = 0
+
+    def send() -> None:
+        nonlocal sent
+        with suppress(OSError), listener.accept()[0] as tap:
+            tap.sendall(begun)
+            while sent < 8 << 20:
+                sent += tap.send(b"x" * 4096)
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "rank0.sock"))
+        listener.listen()
+        sender = threading.Thread(target=send)
+        sender.start()
+        viewer = connection.Connection(Endpoint(tmp_path / "rank0.sock", 0))
+        with pytest.raises(labengine.ConfigError, match=f"a line of more than {most:,} bytes"):
+            list(viewer.lines())
+        viewer.close()
+        join(sender)
+    assert sent < most + (2 << 20), "what the system holds between the two comes on top"
+
+
+def test_a_file_without_lines_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MAX_LINE_BYTES", 1_000)
+    (tmp_path / "a.labstream").write_bytes(b"labengine".ljust(1_001, b"x"))
+    with pytest.raises(labengine.ConfigError, match="a line of more than 1,000 bytes"):
+        labengine.attach(tmp_path / "a.labstream")
+
+
 # -- which engine ------------------------------------------------------------------------------------------------------
 
 
@@ -297,12 +334,12 @@ def test_pieces_are_of_files_and_ranks_of_engines(engine: TappedEngine, tmp_path
 def test_the_command_records_until_it_is_interrupted(
     engine: TappedEngine, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(stream: LiveStream, seconds: float | None) -> bool:
-        assert seconds is None
+    def interrupted(stream: LiveStream, seconds: float) -> bool:
         steps(stream, engine, 3)
         engine.tap.recorder.lose("injected")
         steps(stream, engine, 3)
-        raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
+        return False
 
     monkeypatch.setattr(LiveStream, "wait", interrupted)
     out = tmp_path / "run.lab"

@@ -17,7 +17,6 @@ import pytest
 import labengine
 from differential import vllm_streams
 from labengine.__main__ import main
-from labengine.vllm.stream import attach_command
 from labengine.vllm.stream.page import frame_queue, pages
 from labengine.vllm.stream.page.frame_queue import FrameQueue
 from labengine.vllm.stream.page.server import MAX_MESSAGE, PageServer
@@ -223,39 +222,25 @@ def test_a_port_that_is_taken_is_named(server: PageServer, tmp_path: Path) -> No
         PageServer([stream], port)
 
 
-def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Interrupted:
-        def wait(self, seconds: float | None) -> None:
-            assert seconds is None
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(attach_command, "Event", Interrupted)
-
-
-def test_the_command_serves_until_it_is_interrupted(
-    tap: ReplayedTap, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    interrupted(monkeypatch)
+def test_the_command_serves_and_records(tap: ReplayedTap, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run.lab"
-    assert main(["attach", f"unix:{tmp_path / 'tap'}", "--page", "--record", str(out)]) == 0
-    title, address, *_ = capsys.readouterr().out.splitlines()
+    assert main(["attach", f"unix:{tmp_path / 'tap'}", "--page", "--record", str(out), "--seconds", "0"]) == 0
+    recording, title, address, *_ = capsys.readouterr().out.splitlines()
+    assert recording == f"recording into {tmp_path / 'run.labstream'}"
     assert title.startswith("vllm 0.32.0") and address.startswith("http://127.0.0.1:")
     assert labengine.open(out).title == title
     with pytest.raises(OSError):
         HTTPConnection(urlsplit(address).netloc).connect()
 
 
-def test_a_command_shows_all_ranks(
-    tap: ReplayedTap, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    interrupted(monkeypatch)
+def test_a_command_shows_all_ranks(tap: ReplayedTap, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with ReplayedTap(tmp_path / "tap", 5, rank=1):
         assert main(["attach", f"unix:{tmp_path / 'tap'}"]) == 0
         *listed, last = capsys.readouterr().out.splitlines()
         assert [line.split(" · ")[0].split()[-2:] for line in listed] == [["rank", "0"], ["rank", "1"]]
         assert "--page shows all of them" in last and main(["attach", listed[1].split()[0]]) == 0
         assert "· rank 1 ·" in capsys.readouterr().out.splitlines()[0]
-        assert main(["attach", f"unix:{tmp_path / 'tap'}", "--page"]) == 0
+        assert main(["attach", f"unix:{tmp_path / 'tap'}", "--page", "--seconds", "0"]) == 0
         first, second, address, *_ = capsys.readouterr().out.splitlines()
         assert "rank 0" in first and "rank 1" in second and address.startswith("http://127.0.0.1:")
         assert main(["attach", f"unix:{tmp_path / 'tap'}", "--page", "--html", "x.html"]) == 2

@@ -10,6 +10,7 @@ from typing import Any
 
 from labengine.config import checked_int
 from labengine.record.wording import readable
+from labengine.system.atomic_write import only_for_the_user
 from labengine.system.closing import Closing
 from labengine.vllm.cache_events.cache import EventCache
 from labengine.vllm.cache_events.chains import Chain, Chains
@@ -64,10 +65,10 @@ class CachedPrefixes(Closing):
             return markup(self.to_dict(checked_int("max_chains", max_chains, 1)))
 
     def export_html(self, path: str | PathLike[str], *, max_chains: int = MAX_CHAINS) -> None:
-        """Write the view as one page without scripts, light and dark, to print or to send."""
+        """Write the view as one page without scripts, light and dark, to print or send; only the user may read it."""
         from labengine_widgets.pages.html_page import write_page
 
-        with self._held_still():
+        with self._held_still(), only_for_the_user():
             write_page(path, page(self.to_dict(checked_int("max_chains", max_chains, 1))))
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from labengine.config import ConfigError, checked_int
 from labengine.record.wording import counted, listed, readable, request_name
+from labengine.vllm.prefix_doctor.alike import Alike, largest, others_sentence
 from labengine.vllm.prefix_doctor.diagnosis_page import html_of, html_of_look_ups, html_of_prefixes, html_of_sums
 from labengine.vllm.prefix_doctor.look_up import MAX_NAME, LookUp
 from labengine.vllm.prefix_doctor.pools import PoolComparison, with_pools
@@ -15,22 +16,23 @@ from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine
 from labengine.vllm.prefix_doctor.sums import Sums
 
 MAX_SHOWN = 50
-"""Look-ups that are printed: the newest."""
+"""Groups of look-ups that are printed: the largest."""
 
 
 @dataclass(frozen=True, repr=False)
 class Diagnosis:
     """Why each request hit or missed the prefix cache.
 
-    look_ups: one for each admission of a request, in order. sums: of the prompts. sums_again: of requests that were
-    admitted again after a preemption. prefixes: those that would have saved most.
-    num_waiting: requests that were never admitted. notes: what the recording cannot tell. unit: tokens between two
-    places at which a hit may end.
+    look_ups: one for each admission of a request, in order. groups: the same, put together where they went alike.
+    sums: of the prompts. sums_again: of requests that were admitted again after a preemption. prefixes: those that
+    would have saved most. num_waiting: requests that were never admitted. notes: what the recording cannot tell.
+    unit: tokens between two places at which a hit may end.
     """
 
     title: str
     unit: int
     look_ups: tuple[LookUp, ...]
+    groups: tuple[Alike, ...]
     sums: Sums
     sums_again: Sums
     prefixes: tuple[LostPrefix, ...]
@@ -64,9 +66,14 @@ class Diagnosis:
         return with_pools(self.recording, sizes or None)
 
     @property
-    def shown(self) -> tuple[LookUp, ...]:
-        """The look-ups that are printed."""
-        return self.look_ups[-self.most_shown :]
+    def shown(self) -> tuple[Alike, ...]:
+        """The groups that are printed."""
+        return largest(self.groups, self.most_shown)
+
+    @property
+    def num_hidden(self) -> int:
+        """Look-ups of the other groups."""
+        return len(self.look_ups) - sum(map(len, self.shown))
 
     @property
     def heading(self) -> str:
@@ -99,17 +106,18 @@ class Diagnosis:
             lines += ["", "Prefixes that would have saved most, had they stayed:"]
             lines += [f"  {prefix_sentence(one)}" for one in self.prefixes]
         lines += [""]
-        if hidden := len(self.look_ups) - len(self.shown):
-            lines.append(f"... {counted(hidden, 'earlier look-up')}: `look_ups` has them")
-        names = [readable(one.name, MAX_NAME) for one in self.shown]
+        if self.num_hidden:
+            lines.append(f"... {counted(self.num_hidden, 'other look-up')}: `look_ups` has them")
+        names = [readable(alike[-1].name, MAX_NAME) for alike in self.shown]
         width = max(map(len, names), default=0)
-        for name, one in zip(names, self.shown, strict=True):
-            lines.append(f"{name.ljust(width)}  step {one.step:<5} {one.sentence}")
+        for name, alike in zip(names, self.shown, strict=True):
+            lines.append(f"{name.ljust(width)}  step {alike[-1].step:<5} {alike[-1].sentence}")
+            lines += [f"{'':{width + 12}} {others}"] if (others := others_sentence(alike)) else []
         return "\n".join([*lines, *self.notes])
 
     def _repr_html_(self) -> str:
-        hidden = len(self.look_ups) - len(self.shown)
-        parts = html_of_sums(self.sums), html_of_prefixes(self.prefixes), html_of_look_ups(self.shown, hidden)
+        look_ups = html_of_look_ups(self.shown, self.num_hidden)
+        parts = html_of_sums(self.sums), html_of_prefixes(self.prefixes), look_ups
         return html_of(self.title, (self.heading, self.again, *self.notes), *parts)
 
     def to_dict(self) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from html import escape
 
 from labengine.record.wording import counted, listed, readable
+from labengine.vllm.prefix_doctor.alike import Alike, others_sentence
 from labengine.vllm.prefix_doctor.look_up import CAUSES, MAX_NAME, LookUp
 from labengine.vllm.prefix_doctor.prefixes import LostPrefix
 from labengine.vllm.prefix_doctor.sums import Sums
@@ -67,17 +68,17 @@ def html_of_prefixes(prefixes: Iterable[LostPrefix]) -> str:
     return f"{title}<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 
-def html_of_look_ups(shown: Iterable[LookUp], num_hidden: int) -> str:
-    """Return the table of the look-ups, and how many earlier ones it leaves out."""
+def html_of_look_ups(shown: Iterable[Alike], num_hidden: int) -> str:
+    """Return the table of the groups of look-ups, and how many look-ups it leaves out."""
     rows = "".join(
         f'<tr><td {_NAME} title="{escape(one.name)}">{escape(readable(one.name, MAX_NAME))}</td>'
         f"<td {_RIGHT}>{one.step}</td>"
         f"<td {_LEFT}>{_bar(_look_up_parts(one), 'width:110px;height:10px;margin-top:4px')}</td>"
-        f"<td {_LEFT}>{escape(one.sentence)}</td></tr>"
-        for one in shown
+        f"<td {_LEFT}>{'<br>'.join(map(escape, filter(None, (one.sentence, others))))}</td></tr>"
+        for one, others in ((alike[-1], others_sentence(alike)) for alike in shown)
     )
     head = f"<tr><th {_LEFT}>request</th><th {_RIGHT}>step</th><th {_LEFT}>tokens</th><th {_LEFT}>why</th></tr>"
-    more = f"<p>{counted(num_hidden, 'earlier look-up')}: <code>look_ups</code> has them.</p>" if num_hidden else ""
+    more = f"<p>{counted(num_hidden, 'other look-up')}: <code>look_ups</code> has them.</p>" if num_hidden else ""
     return f"<p><b>Look-ups</b></p><table><thead>{head}</thead><tbody>{rows}</tbody></table>{more}"
 
 

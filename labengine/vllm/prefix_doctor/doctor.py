@@ -11,6 +11,7 @@ from labengine.record.files.file_access import MAX_BYTES, Limits
 from labengine.record.wording import readable
 from labengine.session.saved.viewed_recording import ViewedRecording
 from labengine.session.settings import refuse_unknown
+from labengine.vllm.prefix_doctor.alike import groups_of
 from labengine.vllm.prefix_doctor.diagnosis import Diagnosis
 from labengine.vllm.prefix_doctor.examine import Examination, examine
 from labengine.vllm.prefix_doctor.prefixes import LostPrefix, lost_prefixes, merged
@@ -48,15 +49,17 @@ def doctor(
 def diagnosis_of(recordings: list[RecordedEngine], top: int) -> Diagnosis:
     """Examine recordings, the pieces of one stream, and put the findings together."""
     examinations = [examine(one) for one in recordings]
-    look_ups = tuple(
-        replace(one, sentence=words.sentence(one))
+    examined = [
+        (examination, replace(one, sentence=words.sentence(one)))
         for examination, words in ((one, Sentences(one)) for one in examinations)
         for one in examination.look_ups
-    )
+    ]
+    look_ups = tuple(one for _, one in examined)
     return Diagnosis(
         title=recordings[0].title,
         unit=examinations[0].unit,
         look_ups=look_ups,
+        groups=groups_of(examined),
         sums=Sums.of(one for one in look_ups if one.is_first),
         sums_again=Sums.of(one for one in look_ups if not one.is_first),
         prefixes=merged((_prefixes(one, top) for one in examinations), top),

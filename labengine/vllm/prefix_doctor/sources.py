@@ -57,8 +57,7 @@ def recordings_of(
         raise ConfigError(f"doctor takes a lab, a recording, or a file; got {type(source).__name__}")
     if is_live(source):
         raise ConfigError(
-            f"attach to it first: labengine.doctor(labengine.attach({source!r})); in a terminal "
-            f"`labengine attach {source} --record run.lab`, then `labengine doctor run.lab`"
+            f"attach to it first: labengine.doctor(labengine.attach({source!r})), or `labengine doctor {source}`"
         )
     path = Path(source)
     if path.is_file() and not _is_stream(path):

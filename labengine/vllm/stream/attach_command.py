@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from threading import Event
 
 from labengine.config import ConfigError, checked_int
 from labengine.record.files.file_access import MAX_BYTES
 from labengine.session.saved.viewed_recording import ViewedRecording
+from labengine.system.ending_signals import EndingSignals
 from labengine.vllm.stream.attach import MAX_LIVE_EVENTS, attach
 from labengine.vllm.stream.endpoints import endpoints, is_live
-from labengine.vllm.stream.growing_file import EndingSignals, GrowingFile
+from labengine.vllm.stream.growing_file import GrowingFile
 from labengine.vllm.stream.listing import listed
 from labengine.vllm.stream.live import LiveStream
 from labengine.vllm.stream.ranks import attach_ranks
@@ -34,20 +34,24 @@ def attach_command(options: Namespace, say: Say) -> None:
         say("\n".join(engines))
         say("--rank N attaches to one of them, and so does one of these places; --page shows all of them.")
         return
-    if is_live(options.place) and not options.page and (options.record is not None or options.html is not None):
+    if is_live(options.place) and (options.record is not None or options.html is not None):
         _record(options, say)
         return
     if options.max_events is not None or options.max_bytes is not None:
         raise ConfigError("--max-events and --max-bytes are for recording a running vLLM: --record, or --html")
     with attach(options.place, piece=options.piece, rank=options.rank, tokenizer=options.tokenizer) as recording:
         if options.page:
-            _serve([recording], options, say)
+            with EndingSignals() as signals:
+                _serve([recording], signals, options, say)
         _write(recording, options)
         _say_what_it_was(recording, say)
 
 
 def _record(options: Namespace, say: Say) -> None:
-    """Record a running vLLM until Ctrl-C, a signal, its limit or its end; then write what was asked for."""
+    """Record a running vLLM until a signal, its limit or its end, with --page until a signal; write what was asked for.
+
+    A terminal that was dropped takes no word: what is written is written before anything more is said.
+    """
     if options.piece is not None:
         raise ConfigError("piece is for files; a live stream begins with this moment")
     max_bytes = None if options.max_bytes is None else checked_int("--max-bytes", options.max_bytes, 1)
@@ -60,10 +64,12 @@ def _record(options: Namespace, say: Say) -> None:
             EndingSignals() as signals,
             LiveStream.attached(found, options.rank, token_text, max_events, MAX_BYTES, growing.write) as stream,
         ):
-            with suppress(KeyboardInterrupt):
+            if options.page:
+                say(f"recording into {growing.path}")
+                _serve([stream], signals, options, say)
+            else:
                 say(f"{stream.title}\nrecording into {growing.path} until Ctrl-C, or until vLLM ends")
-                signals.raise_now()
-                stream.wait(options.seconds)
+                signals.wait(options.seconds, stream.wait)
             earlier = _write(stream, options)
             is_saved = (
                 options.record is not None and not stream.timeline.num_dropped and not stream.reader.num_forgotten
@@ -88,23 +94,20 @@ def _serve_ranks(options: Namespace, say: Say) -> None:
     """Serve all engines of a place side by side."""
     if options.record is not None or options.html is not None:
         raise ConfigError("--record and --html are for one engine: --rank N names it")
-    with attach_ranks(options.place, tokenizer=options.tokenizer) as ranks:
-        _serve(ranks.streams, options, say)
+    with attach_ranks(options.place, tokenizer=options.tokenizer) as ranks, EndingSignals() as signals:
+        _serve(ranks.streams, signals, options, say)
         for stream in ranks.streams:
             say(stream.summary())
 
 
-def _serve(recordings: Sequence[ViewedRecording], options: Namespace, say: Say) -> None:
-    """Serve a page until Ctrl-C, or until so many seconds have passed."""
+def _serve(recordings: Sequence[ViewedRecording], signals: EndingSignals, options: Namespace, say: Say) -> None:
+    """Serve a page until Ctrl-C or another signal, or until so many seconds have passed."""
     from labengine.vllm.stream.page.server import PageServer  # anywidget: for a page only
 
     with PageServer(recordings, options.port) as server:
         say("\n".join(one.title for one in recordings))
         say(f"{server.address}\nfor browsers on this machine: whoever has the address can look; Ctrl-C ends it")
-        try:
-            Event().wait(options.seconds)
-        except KeyboardInterrupt:
-            say("")
+        signals.wait(options.seconds, Event().wait)
 
 
 def _write(recording: ViewedRecording, options: Namespace) -> list[Path]:

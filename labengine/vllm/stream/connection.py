@@ -10,9 +10,11 @@ from contextlib import suppress
 from labengine.config import ConfigError
 from labengine.record.wording import readable
 from labengine.vllm.stream.endpoints import Endpoint
+from labengine.vllm.stream.files import MAX_LINE_BYTES
 
 SECONDS_TO_CONNECT = 5.0
-MAX_LINE_BYTES = 1 << 30
+MAX_HEADER_BYTES = 1 << 20
+"""Bytes of the first line, before which nothing shows that a tap is at the other end."""
 
 
 class Connection:
@@ -30,14 +32,16 @@ class Connection:
         """
         begun: list[bytes] = []
         """What has come of the line that is not complete."""
+        most, num_begun = MAX_HEADER_BYTES, 0
         while data := self._receive():
             first, *others = data.split(b"\n")
             begun.append(first)
+            num_begun += len(first)
             for line in others:
                 yield _checked(b"".join(begun), self.place)
-                begun = [line]
-            if sum(map(len, begun)) > MAX_LINE_BYTES:
-                raise ConfigError(f"{self.place} sends a line without an end: it is no tap of labengine's")
+                begun, num_begun, most = [line], len(line), MAX_LINE_BYTES
+            if num_begun > most:
+                raise ConfigError(f"{self.place} sends a line of more than {most:,} bytes: it is no tap of labengine's")
 
     def wait_at_most(self, seconds: float | None) -> None:
         """Limit the time without any byte."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 from os import PathLike
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from labengine.system.regular_file import open_regular
 
 SUFFIX = ".labstream"
 WHY_UNTAPPED = 'If vLLM has run with the tap, its log says why: look for "this scheduler is not tapped".'
+MAX_LINE_BYTES = 1 << 28
+"""Bytes of a line. The longest ones are keyframes: 300 bytes a block, so 30 MB for 100,000 blocks."""
 GZIP = b"\x1f\x8b"
 """How a saved recording begins."""
 _NAME = re.compile(rf"(?P<stream>rank\d+-.+)-(?P<number>\d+){re.escape(SUFFIX)}")
@@ -64,7 +67,7 @@ def _streams(folder: Path) -> dict[str, list[Path]]:
 def lines_of(file: Path) -> Iterator[tuple[bytes, bool]]:
     """Yield (line, whether it is complete) for each line: the last one of a live stream may be half written.
 
-    Raises ConfigError for a file that cannot be read, or was saved by a lab or by attach.
+    Raises ConfigError for a file that cannot be read, was saved by a lab or by attach, or has too long a line.
     """
     try:
         with open_regular(file) as lines:
@@ -73,7 +76,9 @@ def lines_of(file: Path) -> Iterator[tuple[bytes, bool]]:
                     f"{file} is a saved recording, and no stream of the tap: `labengine open {file}` shows it, with "
                     "--html as a page; labengine doctor takes both"
                 )
-            for line in lines:
+            for line in iter(partial(lines.readline, MAX_LINE_BYTES + 1), b""):
+                if len(line) > MAX_LINE_BYTES:
+                    raise ConfigError(f"{file} has a line of more than {MAX_LINE_BYTES:,} bytes: it is no stream")
                 yield line.rstrip(b"\n"), line.endswith(b"\n")
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror}") from error

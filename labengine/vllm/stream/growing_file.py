@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from types import FrameType
 
 from labengine.config import ConfigError
 from labengine.vllm.stream.files import SUFFIX
@@ -57,38 +55,3 @@ class GrowingFile:
         self._file.close()
         if not (is_kept and self._num_bytes):
             self.path.unlink(missing_ok=True)
-
-
-ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-
-
-class EndingSignals:
-    """In the block, Ctrl-C, `docker stop`, systemd and a dropped terminal end a wait, and nothing else.
-
-    They raise KeyboardInterrupt from `raise_now` on; one that came before raises there. A script that starts a command
-    with & has it ignore SIGINT; a recording that was asked for does not.
-    """
-
-    def __init__(self) -> None:
-        self._may_raise = self._is_asked = False
-
-    def raise_now(self) -> None:
-        """Let signals raise from here on."""
-        self._may_raise = True
-        if self._is_asked:
-            raise KeyboardInterrupt
-
-    def _end(self, number: int, frame: FrameType | None) -> None:
-        self._is_asked = True
-        if self._may_raise:
-            for ignored in ENDING:
-                signal.signal(ignored, signal.SIG_IGN)  # what was recorded is written now
-            raise KeyboardInterrupt
-
-    def __enter__(self) -> EndingSignals:
-        self._before = {number: signal.signal(number, self._end) for number in ENDING}
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)

@@ -76,9 +76,22 @@ def test_a_second_ending_branches_off() -> None:
 
     def check(mounted: MountedView) -> None:
         assert mounted.texts(".le-map-bead") == ["p#1", "q#2", "r#3", "s#4", "t#5", "u#6"]
-        assert mounted.count(".le-map-row") == 2 and mounted.count(".le-map-branch") == 1
+        assert mounted.count(".le-map-row") == 2 and mounted.texts(".le-map-branch") == ["└"]
         assert mounted.count(".le-map-bead.le-map-is-kept") == 6, "all are free, and still a hit"
         mounted.picture("branching")
+
+    show_view(check, "map", events)
+
+
+def test_a_branch_below_another_prompts_row_names_the_hash_that_it_follows() -> None:
+    events = branching(range(400, 409))
+
+    def check(mounted: MountedView) -> None:
+        assert mounted.count(".le-map-row") == 3 and mounted.texts(".le-map-branch") == ["after q"]
+        ((branch, *_),), above = mounted.boxes(".le-map-branch"), mounted.boxes(".le-map-beads")[1]
+        assert branch == above[0], "it is not indented as if it belonged to the row above"
+        for theme in ("light", "dark"):
+            mounted.picture("branch-elsewhere", theme)
 
     show_view(check, "map", events)
 

@@ -26,12 +26,16 @@ def preempting() -> list[ev.Event]:
         return _events(lab)
 
 
-def branching() -> list[ev.Event]:
-    """Two endings of one beginning, one after the other, so that the second branches off the first one's chain."""
+def branching(between: Sequence[int] = ()) -> list[ev.Event]:
+    """Two endings of one beginning, one after the other, so that the second branches off the first one's chain.
+
+    between: another prompt between the two.
+    """
     with Lab("simulated", num_blocks=24, block_size=4, edition="vllm", seed=1) as lab:
         common = list(range(100, 108))
-        for ending in (range(200, 209), range(300, 309)):
-            lab.add(token_ids=[*common, *ending], max_tokens=3)
+        prompts = [*common, *range(200, 209)], between, [*common, *range(300, 309)]
+        for prompt in filter(None, prompts):
+            lab.add(token_ids=list(prompt), max_tokens=3)
             lab.run()
         return _events(lab)
 

@@ -55,3 +55,17 @@ export class ChainLayout {
     return place;
   }
 }
+
+// Of rows as they stand, those that hang below the row of the hash at which they branch off, maybe behind its other
+// branches. Rows keep their order, so that another prompt's may stand above a branch.
+export function hanging(rows: ChainRow[], places: Map<string, ChainPlace>): Set<ChainRow> {
+  const found = new Set<ChainRow>(),
+    above: ChainRow[] = [];
+  for (const row of rows) {
+    const parent = row.after === null ? undefined : places.get(row.after)?.row;
+    while (above.length && above[above.length - 1] !== parent) above.pop();
+    if (above.length) found.add(row);
+    above.push(row);
+  }
+  return found;
+}

@@ -19,7 +19,7 @@ import { VisibleRows } from "../visible_rows.ts";
 import type { Bead } from "./beads.ts";
 import { legend, paintBead } from "./beads.ts";
 import type { ChainRow } from "./chain_layout.ts";
-import { ChainLayout } from "./chain_layout.ts";
+import { ChainLayout, hanging } from "./chain_layout.ts";
 
 export const title = "Prefix map";
 
@@ -103,11 +103,12 @@ class HashMap {
     this.element.classList.toggle("le-is-empty", !shown.length);
     this.paintSummary(numHidden);
     this.visible.expect(rows.length);
+    const below = hanging(rows, this.layout.places);
     keep(
       this.list,
-      rows.map((row) => ({ key: row.index, row, signature: row.version })),
+      rows.map((row) => ({ key: row.index, row, signature: `${row.version} ${below.has(row)}` })),
       ({ row }) => makeRow(row),
-      (child, { row }, place) => this.visible.paint(child, () => this.paintRow(child, row), place),
+      (child, { row }, place) => this.visible.paint(child, () => this.paintRow(child, row, below.has(row)), place),
     );
     this.visible.settle();
     this.marks.again();
@@ -209,8 +210,10 @@ class HashMap {
     }
   }
 
-  paintRow(child: ChainElement, row: ChainRow) {
+  paintRow(child: ChainElement, row: ChainRow, isBelow: boolean) {
     const { scene } = this;
+    child.style.setProperty("--le-depth", String(isBelow ? Math.min(row.depth, 6) : 0));
+    if (row.after !== null) say(child.branch, isBelow ? "└" : `after ${contentName(scene.contentOf(row.after))}`);
     const isSeen = (key: string) => this.present.has(key) || this.evicted.has(key) || this.cachings.has(key);
     const last = lastIndex(row.keys, isSeen),
       head = row.keys.findIndex(isSeen);
@@ -295,13 +298,13 @@ function lastIndex<T>(items: T[], test: (item: T) => boolean) {
 function makeRow(row: ChainRow) {
   const made = Object.assign(make("div", "le-map-row"), {
     group: make("span", "le-map-group"),
+    branch: make("span", row.after === null ? "" : "le-map-branch le-quiet"),
     more: make("span", "le-quiet"),
     beads: make("span", "le-map-beads"),
   });
   made.setAttribute("role", "listitem");
-  made.classList.toggle("le-map-branch", row.after !== null);
   made.dataset.group = String(row.group);
-  made.style.setProperty("--le-depth", String(Math.min(row.depth, 6)));
+  if (row.after !== null) made.append(made.branch);
   made.append(made.group, made.more, made.beads);
   return made;
 }

@@ -1,0 +1,54 @@
+"""Look-ups that went alike: of one cause, and where prompts diverged, in the same block behind the same prefix."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+from labengine.record.wording import counted, listed, readable
+from labengine.vllm.prefix_doctor.examine import Examination
+from labengine.vllm.prefix_doctor.look_up import MAX_NAME, LookUp
+
+Alike = tuple[LookUp, ...]
+"""In order: the last one stands for all."""
+
+
+def groups_of(examined: Iterable[tuple[Examination, LookUp]]) -> tuple[Alike, ...]:
+    """Return the look-ups in groups, each at the place of its newest one."""
+    groups: dict[Hashable, list[LookUp]] = {}
+    for examination, one in examined:
+        key = one.verdict, one.is_first, bool(one.num_hit), _place(examination, one)
+        groups[key] = groups.pop(key, [])  # at the end
+        groups[key].append(one)
+    return tuple(map(tuple, groups.values()))
+
+
+def largest(groups: tuple[Alike, ...], most: int) -> tuple[Alike, ...]:
+    """Return at most so many groups in order: the largest, of several the newest."""
+    kept = sorted(range(len(groups)), key=lambda number: (-len(groups[number]), -number))[:most]
+    return tuple(groups[number] for number in sorted(kept))
+
+
+def others_sentence(alike: Alike) -> str:
+    """Return what is said of a group beside its newest look-up; empty where it has no other."""
+    others = alike[:-1]
+    if not others:
+        return ""
+    names = listed([readable(one.name, MAX_NAME) for one in others], 3)
+    steps = f"step {others[0].step}" if len(others) == 1 else f"steps {others[0].step} to {others[-1].step}"
+    num_hit, num_tokens = sum(one.num_hit for one in others), sum(one.num_tokens for one in others)
+    return f"and {len(others):,} more like it ({names}; {steps}): hit {num_hit:,} of {counted(num_tokens, 'token')}"
+
+
+def _place(examination: Examination, one: LookUp) -> Hashable:
+    """Return where a prompt diverged from the nearest one before: its prefix of complete blocks up to there.
+
+    A hit ends with a block, so that a token more or less in common is the same place.
+    """
+    sequences, other, unit = examination.sequences, one.shared_with, examination.unit
+    if one.verdict not in ("new", "short_of_a_block"):
+        return "did not diverge"
+    if other is None:
+        return "begins otherwise"
+    if sequences.has_tokens and one.num_shared >= len(sequences.tokens[other]):
+        return "goes on where the other one ends"
+    return sequences.node_at(one.request_id, one.num_shared // unit * unit)
