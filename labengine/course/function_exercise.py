@@ -1,4 +1,7 @@
-"""Fill in a function: its results are compared with the solution's on examples that are shown, and on hidden cases."""
+"""Fill in a function: its results are compared with the solution's on examples that are shown, and on hidden cases.
+
+The function is called in a process of its own, where there is one; its results are judged in this one.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,11 @@ from traceback import extract_tb
 from typing import Any, ClassVar
 
 from labengine.config import ConfigError, shown
-from labengine.course.alone import MEMORY, answered_alone, begin_run, exact_result
+from labengine.course.alone import MEMORY, answered_alone, begin_run, exact
 from labengine.course.base import CodeExercise, ExerciseText, Mistake, called
 from labengine.course.blank import NO_RETURN, is_blank, lacks_return
 from labengine.course.check_result import CheckResult, TextTable, blank, passed, wrong
+from labengine.course.plain_value import plain_value
 from labengine.finder.endings import OF_THE_USER, named
 from labengine.finder.limits import EndlessOperationError, ends_soon
 
@@ -24,12 +28,25 @@ _MAX_TEXT = 60
 
 @dataclass(frozen=True)
 class CallOutcome:
-    """What a function did with one case: its value, or a problem in words. changed: the argument that it changed."""
+    """What a function did with one case: its value, of type `kind`, or a problem in words; as plain data.
+
+    arguments: as they are after the call.
+    """
 
     value: Any = None
+    kind: str = ""
+    arguments: Case = ()
     problem: str = ""
-    changed: str = ""
     is_endless: bool = False
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What an answer did with the cases, up to one that does not end. lacks_return: it returns None every time."""
+
+    outcomes: tuple[CallOutcome, ...]
+    name: str
+    lacks_return: bool
 
 
 class FunctionExercise(CodeExercise):
@@ -52,7 +69,7 @@ class FunctionExercise(CodeExercise):
         super().__init__(text, right_answer, mistakes)
         self.cases, self.num_shown = tuple(cases), num_shown
         self._signature = inspect.signature(right_answer)
-        self._expected = [_outcome(right_answer, case, self._names) for case in self.cases]
+        self._expected = [_outcome(right_answer, case) for case in self.cases]
         for case, expected in zip(self.cases, self._expected, strict=True):
             if expected.problem:
                 raise ConfigError(f"the solution fails on {shown(case)}: {expected.problem}")
@@ -70,33 +87,43 @@ class FunctionExercise(CodeExercise):
 
     def show(self, answer: Any = None) -> CheckResult:
         """Return a table of the examples: arguments, what the answer returns, and what is right."""
-        return self._survived("shown", lambda: answered_alone(lambda: exact_result(self._shown(answer))))
+        tried = self._survived("shown", lambda: answered_alone(lambda: self._tried_with(answer, self._num_examples)))
+        return tried if isinstance(tried, CheckResult) else self._shown(tried)
 
-    def _shown(self, answer: Any) -> CheckResult:
-        if is_blank(answer):
+    def _shown(self, tried: Tried | None) -> CheckResult:
+        if tried is None:
             table = self._table(range(self.num_shown), None)
             return CheckResult("blank", ("Examples of what is right:",), table)
-        _refuse_uncallable(answer)
-        outcomes: list[CallOutcome] = []
-        for case in self.cases[: self.num_shown]:
-            if not (outcomes and outcomes[-1].is_endless):
-                outcomes.append(_outcome(answer, case, self._names))
+        outcomes = tried.outcomes
         is_right = all(map(_is_equal, outcomes, self._expected[: self.num_shown]))
-        line = f"What {called(answer)} returns for the examples:"
+        line = f"What {tried.name} returns for the examples:"
         return CheckResult("passed" if is_right else "wrong", (line,), self._table(range(len(outcomes)), outcomes))
 
+    def _judged_safely(self, answer: Any) -> CheckResult:
+        return self._verdict(answered_alone(lambda: self._tried_with(answer, len(self.cases))))
+
     def _judged(self, answer: Any) -> CheckResult:
+        return self._verdict(self._tried_with(answer, len(self.cases)))
+
+    def _tried_with(self, answer: Any, num_cases: int) -> Tried | None:
+        """Return what an answer does with the first cases; None for a blank one."""
         if is_blank(answer):
+            return None
+        if not callable(answer):
+            raise ConfigError(f"give the function itself, as in .check(slot), without calling it; got {shown(answer)}")
+        outcomes: list[CallOutcome] = []
+        for case in self.cases[:num_cases]:
+            if not (outcomes and outcomes[-1].is_endless):
+                outcomes.append(_outcome(answer, case))
+        return Tried(tuple(outcomes), exact(called(answer)), lacks_return(answer, self.right_answer))
+
+    def _verdict(self, tried: Tried | None) -> CheckResult:
+        if tried is None:
             return blank(f"{called(self.right_answer)} is still empty: put your code where `...` is.", self._specified)
-        _refuse_uncallable(answer)
-        outcomes = []
-        for number, case in enumerate(self.cases):
-            outcomes.append(_outcome(answer, case, self._names))
-            if outcomes[-1].is_endless:
-                table = self._table([number], outcomes[-1:])
-                return wrong(
-                    "The cases after this one were not tried:", self._sentence(number, outcomes[-1]), table=table
-                )
+        outcomes, last = tried.outcomes, len(tried.outcomes) - 1
+        if outcomes[last].is_endless:
+            sentence, table = self._sentence(last, outcomes[last]), self._table([last], outcomes[last:])
+            return wrong("The cases after this one were not tried:", sentence, table=table)
         failed = [i for i, expected in enumerate(self._expected) if not _is_equal(outcomes[i], expected)]
         if not failed:
             return passed(
@@ -107,7 +134,7 @@ class FunctionExercise(CodeExercise):
             f"{len(failed)} of {len(self.cases)} cases fail; the smallest:",
             self._sentence(first, outcomes[first]),
         ]
-        no_return = NO_RETURN if lacks_return(answer, self.right_answer) else ""
+        no_return = NO_RETURN if tried.lacks_return and not outcomes[first].problem else ""
         return wrong(*lines, no_return, self._fitting_hint(outcomes), table=self._table([first], [outcomes[first]]))
 
     @property
@@ -120,23 +147,29 @@ class FunctionExercise(CodeExercise):
 
     def _sentence(self, number: int, outcome: CallOutcome) -> str:
         call = f"{called(self.right_answer)}({self._arguments(number)})"
-        expected = self._expected[number].value
+        right = self._expected[number]
+        expected = right.value
         if outcome.problem:
             return f"`{call}` {outcome.problem}; right is {_short(expected)}."
-        if outcome.changed:
-            return f"`{call}` changes its argument `{outcome.changed}`: the caller's table is not the same afterwards."
-        if not _is_same_type(outcome.value, expected):
-            kinds = f"{type(outcome.value).__name__}, and {type(expected).__name__} is wanted"
+        if changed := self._changed(outcome, right):
+            return f"`{call}` changes its argument `{changed}`: the caller's table is not the same afterwards."
+        if not _is_same_type(outcome, right):
+            kinds = f"{outcome.kind}, and {right.kind} is wanted"
             return f"`{call}` returns {_short(outcome.value)}: that is {kinds} ({_short(expected)})."
         return f"`{call}` returns {_short(outcome.value)}; right is {_short(expected)}."
+
+    def _changed(self, outcome: CallOutcome, right: CallOutcome) -> str:
+        """Return the arguments that are not afterwards what they are with the solution."""
+        pairs = zip(self._names, outcome.arguments, right.arguments, strict=False)
+        return ", ".join(name for name, yours, wanted in pairs if not _same(yours, wanted))
 
     def _arguments(self, number: int) -> str:
         return ", ".join(map(_short, self.cases[number]))
 
-    def _fitting_hint(self, outcomes: list[CallOutcome]) -> str:
+    def _fitting_hint(self, outcomes: Sequence[CallOutcome]) -> str:
         """Return the hint of the common mistake that gives the same results everywhere."""
         for mistake, hint in self.mistakes:
-            if all(map(_is_equal, outcomes, (_outcome(mistake, case, self._names) for case in self.cases))):
+            if all(map(_is_equal, outcomes, (_outcome(mistake, case) for case in self.cases))):
                 return hint
         return ""
 
@@ -154,12 +187,7 @@ def _lines(number: int) -> str:
     return "1 line" if number == 1 else f"{number} lines"
 
 
-def _refuse_uncallable(answer: Any) -> None:
-    if not callable(answer):
-        raise ConfigError(f"give the function itself, as in .check(slot), without calling it; got {shown(answer)}")
-
-
-def _outcome(function: Callable[..., Any], case: Case, names: Sequence[str]) -> CallOutcome:
+def _outcome(function: Callable[..., Any], case: Case) -> CallOutcome:
     """Call a function with copies of the arguments. Return what it raises, and a loop without an end, as a sentence."""
     arguments = copy.deepcopy(case)
     begin_run(f"{called(function)}({', '.join(map(_short, case))})")
@@ -175,8 +203,7 @@ def _outcome(function: Callable[..., Any], case: Case, names: Sequence[str]) -> 
     except BaseException as error:
         raises = "raises" if isinstance(error, Exception) else "ends the process: it raises"
         return CallOutcome(problem=f"{raises} {named(error)}{_line_of(error)}")
-    changed = [name for name, old, new in zip(names, case, arguments, strict=False) if not _same(old, new)]
-    return CallOutcome(value, changed=", ".join(changed))
+    return CallOutcome(plain_value(value), exact(type(value).__name__), plain_value(arguments))
 
 
 def _line_of(error: BaseException) -> str:
@@ -187,24 +214,22 @@ def _line_of(error: BaseException) -> str:
 def _is_equal(one: CallOutcome, other: CallOutcome) -> bool:
     if one.problem or other.problem:
         return one.problem.partition(":")[0] == other.problem.partition(":")[0]
-    return one.changed == other.changed and _is_same_type(one.value, other.value) and _same(one.value, other.value)
+    is_alike = _is_same_type(one, other) and _same(one.value, other.value)
+    return is_alike and _same(one.arguments, other.arguments)
 
 
-def _is_same_type(one: Any, other: Any) -> bool:
+def _is_same_type(one: CallOutcome, other: CallOutcome) -> bool:
     """True for two values of one type, and for a list and a tuple."""
-    return type(one) is type(other) or (isinstance(one, list | tuple) and isinstance(other, list | tuple))
+    return one.kind == other.kind or (isinstance(one.value, list | tuple) and isinstance(other.value, list | tuple))
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Compare values of a reader's code: floats up to rounding; what cannot be compared is different."""
+    """Compare plain values: floats up to rounding."""
     if isinstance(one, float) and isinstance(other, float):
         return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
         return len(one) == len(other) and all(map(_same, one, other))
-    try:
-        return bool(one == other)
-    except Exception:
-        return False
+    return bool(one == other)
 
 
 def _short(value: Any) -> str:

@@ -170,12 +170,12 @@ class OverrideExercise(WithOverride):
         parts = self._parts_with(answer)
         workloads = self._sorted_workloads()
         failed: list[int] = []
-        sentence, pictures = "", list[tuple[str, str]]()
+        sentence, ending, pictures = "", "", list[tuple[str, str]]()
         for number, workload in enumerate(workloads):
             with played(self.maker, self._reference, workload) as right, played(self.maker, parts, workload) as trial:
                 problem, found = self._problem(right, trial)
                 if problem and not failed:
-                    sentence, pictures = problem, found
+                    sentence, ending, pictures = problem, trial.ending, found
                 failed += [number] if problem else []
                 if trial.ending == "endless":
                     text = f"Hidden workload {number} does not come to its end; the others were not tried any more."
@@ -186,7 +186,8 @@ class OverrideExercise(WithOverride):
         head = (
             f"{len(failed)} of {len(workloads)} hidden workloads go wrong; the smallest is number {failed[0]}; {draws}."
         )
-        return wrong(head, sentence, self._no_return(answer), self._fitting_hint(parts), pictures=pictures)
+        no_return = "" if ending == "raised" else self._no_return(answer)
+        return wrong(head, sentence, no_return, self._fitting_hint(parts), pictures=pictures)
 
     def _problem(self, right: Trial, trial: Trial) -> tuple[str, list[tuple[str, str]]]:
         """Return what is wrong, in a sentence, and a picture of the moment; an empty sentence if nothing is."""

@@ -19,6 +19,8 @@ VERSION = 1
 LOCK_SECONDS = 10.0
 """Seconds to wait for another process that writes."""
 
+_MOST = 1e15
+
 NamedScore = tuple[str, float]
 """A scored run: the name of the reader's class, and its score."""
 
@@ -172,7 +174,7 @@ def _attempts(entry: Any) -> Attempts:
         if name in ("passed", "has_seen_solution"):
             is_valid = isinstance(value, bool)
         else:
-            is_valid = (name == "score" and (is_number or value is None)) or (isinstance(value, int) and is_number)
+            is_valid = (is_number or value is None) if name == "score" else (is_number and _is_count(value))
         if not is_valid:
             raise ValueError(f"{name} is {value!r}")
     return Attempts(**known)
@@ -188,4 +190,9 @@ def _runs(value: Any) -> tuple[NamedScore, ...]:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    """True for a number that is no NaN and not beyond all measure: JSON of Python's has Infinity, and 1e9999."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and -_MOST < value < _MOST
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and value >= 0

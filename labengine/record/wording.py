@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable, Sequence
 
+from labengine.record.hidden_text import with_signs
 from labengine.record.snapshot import GroupState
 
-_VISIBLE = {"\n": "⏎", "\r": "⏎", "\t": "⇥"}
-_HIDDEN_CATEGORIES = {"Cc", "Cf", "Co", "Cs", "Zl", "Zp"}
-_BLANK_LETTERS = "\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0"
-"""Letters and marks without a shape: Python takes some of them in names."""
 HASH_DIGITS = 8
 """Hexadecimal digits shown of a hash."""
 
@@ -64,42 +60,13 @@ def group_name(groups: Sequence[GroupState], group: int) -> str:
 
 
 def readable(text: str, limit: int = 160) -> str:
-    """Return text of unknown origin as one visible line: line ends as signs, control and direction marks as dots."""
-    if len(text) > limit:
-        return readable(text[: limit - 1], limit) + "…"
-    return _shown(text)
+    """Return text of unknown origin as one visible line: line ends as signs, all else that is hidden as dots."""
+    return with_signs(text) if len(text) <= limit else with_signs(text[: limit - 1]) + "…"
 
 
 def visible(text: str) -> str:
     """Return text of unknown origin with its line ends and tabs, and with signs or dots for all else that is hidden."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(one if one in "\n\t" else _visible(one) for one in text)
-
-
-def hidden_character(text: str) -> str:
-    """Return the first character of a source that can hide others, as 'U+202E'; empty without one.
-
-    Line ends and tabs hide nothing, nor do the joiners inside emoji and scripts.
-    """
-    if text.isascii() and text.isprintable():
-        return ""
-    return next((f"U+{ord(one):04X}" for one in text.translate(_PLAIN) if _is_hidden(one)), "")
-
-
-_PLAIN = dict.fromkeys(map(ord, "\n\t\u200c\u200d"))
-
-
-def _shown(text: str) -> str:
-    return text if text.isascii() and text.isprintable() else "".join(map(_visible, text))
-
-
-def _is_hidden(character: str) -> bool:
-    return unicodedata.category(character) in _HIDDEN_CATEGORIES or character in _BLANK_LETTERS
-
-
-def _visible(character: str) -> str:
-    return _VISIBLE.get(character) or ("·" if _is_hidden(character) else character)
+    return with_signs(text, kept="\n\t")
 
 
 def joined(tokens: Sequence[str]) -> str:

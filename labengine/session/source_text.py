@@ -18,7 +18,7 @@ from threading import RLock
 from types import FunctionType
 from typing import Any, TypeVar
 
-from labengine.record.wording import hidden_character
+from labengine.record.hidden_text import hiding, with_escapes
 
 T = TypeVar("T")
 
@@ -91,12 +91,12 @@ def checked_literal(text: str) -> str:
 
 def quoted(text: str) -> str:
     """Return a text as a literal, in double quotes unless it holds one."""
-    return repr(text) if '"' in text else '"' + repr("'" + text)[2:]
+    return with_escapes(repr(text) if '"' in text else '"' + repr("'" + text)[2:])
 
 
 def checked_name(text: object) -> str:
     """Return an identifier unchanged. ValueError for anything else, and for one that is not seen as it is."""
-    if not isinstance(text, str) or not text.isidentifier() or hidden_character(text):
+    if not isinstance(text, str) or not text.isidentifier() or hiding(text):
         raise ValueError(f"{text!r} is no name")
     return text
 
@@ -122,8 +122,10 @@ def _written(value: object) -> str:
         return f"({', '.join(map(_written, value))}{',' * (len(value) == 1)})"
     if type(value) is set and value:
         return f"{{{', '.join(sorted(map(_written, value)))}}}"
-    if value is None or type(value) in (bool, int, complex, str, bytes):
+    if value is None or type(value) in (bool, int, complex):
         return repr(value)
+    if type(value) in (str, bytes):
+        return with_escapes(repr(value))
     raise TypeError(f"{value!r} is no plain value")
 
 

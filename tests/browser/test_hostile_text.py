@@ -13,6 +13,7 @@ import labengine
 from browser.chromium import new_context
 from browser.exported_page import ExportedPage, opened
 from browser.screenshots import keep
+from hidden_texts import HIDING
 from labengine import events as ev
 from labengine.session.compare.comparison import Comparison
 from labengine_widgets.pages.export import export_html
@@ -30,18 +31,22 @@ HOSTILE = (
     "<img src=data:, onerror=window.pwned=2>",
     "\"'><svg onload=window.pwned=3>",
     "</title></style></noscript><b onmouseover=window.pwned=4>",
-    "\u202edlrow\u202c\u2066olleh",
+    "\u202edlrow\u202c\u2066olleh" + HIDING,
     "a\u2028b\u2029c\x00\x1b[31m\r\n",
     "${window.pwned=5}{{pwned}}<!--",
     "\ud800]]>&lt;&#x3c;\ue0003\ue001",
 )
+NAMES = (HOSTILE[1] + HOSTILE[4], HOSTILE[2])
 MARKUP = "img, svg[onload], b[onmouseover], .labengine script, [onerror], [onclick]"
 HIDDEN = r"""
 () => {
-  const hidden = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u2028\u2029\u202a-\u202e\u2066-\u2069]/;
-  const walk = document.createTreeWalker(document.querySelector(".labengine"), NodeFilter.SHOW_TEXT), found = [];
-  while (walk.nextNode())
-    if (hidden.test(walk.currentNode.data)) found.push(walk.currentNode.data);
+  const hidden = /[^\P{Cc}\n\t]|[\p{Cf}\p{Co}\p{Zl}\p{Zp}\p{DI}\u2800]|[^\P{Zs} ]/u, found = [];
+  const look = (text) => { if (hidden.test(text)) found.push(text); };
+  const walk = document.createTreeWalker(document.querySelector(".labengine"), NodeFilter.SHOW_ALL);
+  while (walk.nextNode()) {
+    look(walk.currentNode.data ?? "");
+    for (const { name, value } of walk.currentNode.attributes ?? []) if (/title|^aria-/.test(name)) look(value);
+  }
   return found;
 }
 """
@@ -140,7 +145,7 @@ def test_without_scripts(browser: Browser, view_source: HostileViewSource, tmp_p
 def compared(tmp_path: Path) -> Iterator[Path]:
     """Two sides whose names, title and prompt are hostile, as a page."""
     with labengine.compare(
-        *("nano-vllm", "nano-vllm+243"), num_blocks=12, block_size=4, title=HOSTILE[0] + HOSTILE[4], names=HOSTILE[1:3]
+        *("nano-vllm", "nano-vllm+243"), num_blocks=12, block_size=4, title=HOSTILE[0] + HOSTILE[4], names=NAMES
     ) as comparison:
         _fill(comparison)
         yield comparison.export_html(tmp_path / "pair.html")

@@ -192,14 +192,16 @@ def test_a_link_stays_a_link_and_its_file_keeps_its_mode(progress_file: Path, tm
 
 def test_a_bad_entry_is_left_out_and_kept(progress_file: Path) -> None:
     bad = {"bad": 1, "worse": {"tries": "many"}, "odd": {"runs": [["Mine", True]]}}
+    bad |= {"negative": {"tries": -5}, "no number": {"score": float("nan")}, "endless": {"runs": [["Mine", 1e999]]}}
+    bad |= {"huge": {"score": 10**400}, "below": {"hints": -1}}
     good = {"good": {"passed": True, "tries": 2}}
     progress_file.parent.mkdir()
     progress_file.write_text(json.dumps({"version": 1, "exercises": bad | good}))
-    assert list(labengine.progress()) == ["good"] and "3 entries cannot be read" in labengine.progress().note
+    assert list(labengine.progress()) == ["good"] and "8 entries cannot be read" in labengine.progress().note
     note_check("worse", is_passed=True)
     kept = json.loads(progress_file.read_text())["exercises"]
-    untouched = ("bad", "odd", "good")
-    assert [kept[name] for name in untouched] == [(bad | good)[name] for name in untouched]
+    untouched = ("bad", "odd", "good", "negative", "no number", "endless", "huge", "below")
+    assert [repr(kept[name]) for name in untouched] == [repr((bad | good)[name]) for name in untouched]
     assert kept["worse"]["unreadable"] == {"tries": "many"} and labengine.progress()["worse"].passed
 
 

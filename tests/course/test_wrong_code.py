@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections import namedtuple
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,7 +15,10 @@ from labengine.core.merge_policy import MergePolicy
 from labengine.core.nano_vllm import NanoBlockPool
 from labengine.core.request import Request
 from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.course import function_exercise
 from labengine.course.exercises.your_own_policy import KeepWhatComesBack
+from labengine.course.function_exercise import FunctionExercise
+from labengine.course.plain_value import plain_value
 from labengine_widgets.compare.view import CompareView
 
 pytestmark = pytest.mark.usefixtures("loops_end_soon")
@@ -37,6 +42,10 @@ def changing(table: list[int], position: int, block_size: int) -> int:
     return table[position // block_size] * block_size + position % block_size
 
 
+def exits(token_ids: list[int], block_size: int) -> None:
+    sys.exit()
+
+
 def as_float(table: list[int], position: int, block_size: int) -> float:
     return float(table[position // block_size] * block_size + position % block_size)
 
@@ -58,6 +67,40 @@ def test_a_function_that_is_wrong(answer: Any, said: str) -> None:
     result = exercise.check(answer)
     assert result.state == "wrong" and said in result.text
     assert "<b>" not in result._repr_html_().replace("<b>✗</b>", "")
+
+
+class Agrees(int):
+    __hash__ = int.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+
+def replaces_the_judge(*_: Any) -> int:
+    function_exercise._is_equal = function_exercise._same = lambda one, other: True  # type: ignore[assignment]
+    return 0
+
+
+def empties_what_is_right(*_: Any) -> int:
+    frame: Any = sys._getframe()
+    while frame := frame.f_back:
+        if isinstance(exercise := frame.f_locals.get("self"), FunctionExercise):
+            exercise._expected, exercise.cases = [], ()
+    return 0
+
+
+@pytest.mark.parametrize("answer", [replaces_the_judge, empties_what_is_right, lambda *_: Agrees(0)])
+def test_what_judges_an_answer_is_outside_its_reach(answer: Callable[..., Any]) -> None:
+    exercise = labengine.exercise(SLOT)
+    assert exercise.check(answer).state == "wrong" and exercise.show(answer).state == "wrong"
+
+
+def test_a_value_is_judged_as_plain_data() -> None:
+    point = namedtuple("point", "x y")(1, [Agrees(2), {"a": {3.5, True}}])
+    found = plain_value(point)
+    assert found == (1, [2, {"a": {3.5, True}}]) and type(found) is tuple and type(found[1][0]) is int
+    assert repr(plain_value([object])) == "[<class 'object'>]"
+    assert repr(plain_value("x" * 2**21)).endswith("x'") and not isinstance(plain_value("x" * 2**21), str)
 
 
 def test_a_list_is_as_good_as_a_tuple() -> None:
@@ -217,6 +260,7 @@ def test_nothing_that_an_answer_returns_raises(name: str, answer: Any) -> None:
     [
         (SLOT, lambda table, position, block_size: [None][0]),
         ("prefix-caching/chain", lambda token_ids, block_size: print(end="")),
+        ("prefix-caching/chain", exits),
     ],
 )
 def test_none_that_comes_from_somewhere_is_not_taken_for_a_missing_return(name: str, answer: Any) -> None:

@@ -12,14 +12,16 @@
       |
     views            what a view is, and what views are made of
       |
-    look, model      colours, theme, elements; a recording and its state at any moment, without a page
+    look             colours, theme, elements
       |
-    tables           JSON that Python reads too: words/phrases.json and labengine/glossary.json
+    model            a recording and its state at any moment, without a page
+      |
+    tables           JSON that Python reads too: words/phrases.json, labengine/glossary.json, record/hidden_text.json
 
     folder         may import, besides itself
     -------------  ----------------------------------------------
     model          tables
-    look           nothing
+    look           model
     views          look, model
     views/time     look, model, views
     views/NAME     look, model, views, views/time
@@ -41,7 +43,11 @@ import pytest
 from import_graph import rules_of
 
 IMPORT = re.compile(r"""(?:\bfrom|\bimport)\s*\(?\s*["'](\.[^"']+\.(?:ts|json))["']""")
-TABLES = ("../labengine_widgets/words/phrases.json", "../../labengine/glossary.json")
+TABLES = (
+    "../labengine_widgets/words/phrases.json",
+    "../../labengine/glossary.json",
+    "../../labengine/record/hidden_text.json",
+)
 OWN_FOLDERS = ("model", "look", "views", "views/time", "stage", "stage/compare", "widget.ts", "views/index.ts")
 
 

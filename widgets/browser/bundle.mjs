@@ -14,7 +14,11 @@ const SOURCES = dirname(fileURLToPath(import.meta.url));
 const ROOT = join(SOURCES, "..", "..");
 const STATIC = join(SOURCES, "..", "labengine_widgets", "static");
 // What both languages read.
-const SHARED = ["labengine/glossary.json", "widgets/labengine_widgets/words/phrases.json"];
+const SHARED = [
+  "labengine/glossary.json",
+  "labengine/record/hidden_text.json",
+  "widgets/labengine_widgets/words/phrases.json",
+];
 const MODULE_EXPORTS = "export const { mount, internals } = labengine;\nexport default { render: labengine.render };\n";
 
 // Digest of all sources: tests/widgets/browser/test_bundle.py computes the same one without Node.

@@ -1,6 +1,7 @@
 // The entry: `render` for a widget with a kernel behind it, `mount` for a page that has none.
 
 import { element } from "./look/element.ts";
+import { visible } from "./model/hidden_text.ts";
 import { counted, joined, listed, readable } from "./model/names.ts";
 import type { Varied } from "./model/payloads.ts";
 import { phrase, statePhrase } from "./model/phrases.ts";
@@ -37,6 +38,7 @@ export const internals = {
   joined,
   listed,
   readable,
+  visible,
   MODES,
   PLAY_STATES,
   ASK_STATES,

@@ -44,6 +44,19 @@ def _shares_from_the_start(num_tokens: int, block_size: int, num_copies: int) ->
     return after, after
 
 
+def _always_a_partial_one_after(num_tokens: int, block_size: int, num_copies: int) -> tuple[int, int]:
+    return peak_and_after(num_tokens, block_size, num_copies)[0], num_tokens // block_size + num_copies
+
+
+def _a_last_block_for_each_other(num_tokens: int, block_size: int, num_copies: int) -> tuple[int, int]:
+    num_blocks = -(-num_tokens // block_size)
+    return num_copies * num_blocks, num_blocks + num_copies - 1
+
+
+def _adds_up_the_tokens(num_tokens: int, block_size: int, num_copies: int) -> tuple[int, int]:
+    return -(-num_copies * num_tokens // block_size), peak_and_after(num_tokens, block_size, num_copies)[1]
+
+
 _NO_PARTIAL_ONE = "Where the prompt fills its last block exactly, there is no partly filled one."
 
 
@@ -68,6 +81,12 @@ def peak() -> Exercise:
             ),
             (_always_a_partial_one, _NO_PARTIAL_ONE),
             (_always_a_partial_one_at_the_peak, _NO_PARTIAL_ONE),
+            (_always_a_partial_one_after, _NO_PARTIAL_ONE),
+            (_a_last_block_for_each_other, _NO_PARTIAL_ONE),
+            (
+                _adds_up_the_tokens,
+                "Each copy has blocks of its own: round up the tokens of one, and then multiply.",
+            ),
             (
                 _shares_from_the_start,
                 "The merge comes after the computing: in the middle of the step each copy has blocks of its own.",

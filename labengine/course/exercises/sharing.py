@@ -179,6 +179,26 @@ def _best_of_each(scores: dict[int, float], likeliest: Candidates, num_beams: in
     return [(beam, max(words, key=lambda one: one[1])[0]) for beam, words in likeliest.items()]
 
 
+def _sums(scores: dict[int, float], likeliest: Candidates) -> list[tuple[float, int, str]]:
+    return sorted((scores[beam] + more, beam, word) for beam, words in likeliest.items() for word, more in words)
+
+
+def _worst_first(scores: dict[int, float], likeliest: Candidates, num_beams: int) -> list[tuple[int, str]]:
+    return [(beam, word) for _, beam, word in _sums(scores, likeliest)[:num_beams]]
+
+
+def _best_last(scores: dict[int, float], likeliest: Candidates, num_beams: int) -> list[tuple[int, str]]:
+    return [(beam, word) for _, beam, word in _sums(scores, likeliest)[-num_beams:]]
+
+
+def _best_word_of_each(scores: dict[int, float], likeliest: Candidates, num_beams: int) -> list[tuple[int, str]]:
+    bests = {beam: [max(words, key=lambda one: one[1])] for beam, words in likeliest.items()}
+    return best(scores, bests, num_beams)
+
+
+_EVERY_BEAM = "So a beam goes on once at most. One beam may go on twice, and another one not at all."
+
+
 def _forgets_the_past(scores: dict[int, float], likeliest: Candidates, num_beams: int) -> list[tuple[int, str]]:
     return best(dict.fromkeys(scores, 0.0), likeliest, num_beams)
 
@@ -187,9 +207,9 @@ def go_on() -> Exercise:
     """Fill in: which beams go on."""
     return exercise(
         "sharing/go-on",
-        "Beams 0, 1 ... have `scores`, the sums of their log-probabilities, and `likeliest` has what may follow each: "
-        "pairs of a word and its log-probability. Return the `num_beams` best continuations over all beams as pairs "
-        "(beam, word), the best first. No two are equally good.",
+        "`scores` is a dict: for each beam 0, 1 ... the sum of its log-probabilities. `likeliest` is a dict, too: for "
+        "each beam a list of what may follow, pairs of a word and its log-probability. Return the `num_beams` best "
+        "continuations over all beams as pairs (beam, word), the best first. No two are equally good.",
         solution=best,
         cases=[
             ({0: -1.0, 1: -2.0}, {0: [("a", -0.5), ("b", -0.7)], 1: [("c", -0.1), ("d", -3.0)]}, 2),
@@ -204,7 +224,10 @@ def go_on() -> Exercise:
             "Put all sums of all beams into one list, sort it, and cut it off.",
         ],
         mistakes=[
-            (_best_of_each, "So every beam would go on. One beam may go on twice, and another one not at all."),
+            (_best_of_each, _EVERY_BEAM),
+            (_best_word_of_each, _EVERY_BEAM),
+            (_worst_first, "Log-probabilities are negative, and the one nearest 0 is the best: sort descending."),
+            (_best_last, "These are the right ones, in ascending order: the best has to come first."),
             (_forgets_the_past, "A likely word behind an unlikely text is still an unlikely text: add the score."),
         ],
     )

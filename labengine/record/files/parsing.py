@@ -16,6 +16,9 @@ from labengine.record.wording import visible
 class TraceError(ConfigError):
     """A trace that is damaged, of another kind, or newer than this labengine; the message names the remedy."""
 
+    def __init__(self, message: str) -> None:
+        super().__init__(visible(message))  # it may quote the file, and repr leaves some characters that draw nothing
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:

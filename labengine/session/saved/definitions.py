@@ -11,7 +11,7 @@ from typing import Any
 from labengine.core.parts import Parts
 from labengine.engine.draft_model import PROPOSERS
 from labengine.record.files.parsing import TraceError
-from labengine.record.wording import hidden_character
+from labengine.record.hidden_text import hiding
 from labengine.session.saved.layout import in_a_line, plain_literal
 from labengine.session.source_text import checked_import, checked_literal, checked_name, quoted, tree_of
 
@@ -130,9 +130,9 @@ def _defined_name(text: str) -> list[str]:
 
 
 def checked_source(text: str) -> str:
-    """Return Python as it is. Raises TraceError where a character in it hides others from a reader of the script."""
-    if hidden := hidden_character(text):
-        raise TraceError(f"this session has {hidden} in the source of a class, which hides text: write an escape")
+    """Return Python as it is. Raises TraceError where something in it hides text from a reader of the script."""
+    if found := hiding(text):
+        raise TraceError(f"this session has {found} in the source of a class, which hides text: write an escape")
     return text
 
 

@@ -1,4 +1,4 @@
-"""Text that hides: no control or direction mark of a saved file gets out, and its code is read as it would run."""
+"""Text that hides: nothing of a saved file that draws nothing gets out, and its code is read as it would run."""
 
 from __future__ import annotations
 
@@ -189,6 +189,11 @@ REFUSED = (
     "x = '\x00'",
     "'''\u202e",
     "x = [\u2028]",
+    "x\ufe00 = 1",
+    "x = '\U000e0100'",
+    "# \xa0",
+    f"x = 1{' ' * 200}; y = 2",
+    "x = 1\n" + "\n" * 3_000 + "y = 2",
 )
 
 
@@ -227,7 +232,7 @@ def test_a_title_names_no_encoding(lines: list[bytes], tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["\u3164", "a\uffa0", "a b", "", "1a"])
+@pytest.mark.parametrize("name", ["\u3164", "a\uffa0", "a\ufe0f", "a b", "", "1a"])
 def test_a_name_is_seen(name: str) -> None:
     with pytest.raises(ValueError, match="is no name"):
         checked_name(name)
@@ -238,3 +243,12 @@ def test_text_in_other_scripts_stays_usable(tmp_path: Path) -> None:
     with Lab("simulated", parts=Parts(name=name), num_blocks=12, block_size=4) as lab:
         lab.save(tmp_path / "run.lab")
         assert "עברית" in repr(labengine.open(tmp_path / "run.lab")) and "日本" in lab.to_code()
+
+
+def test_a_text_that_hides_something_is_escaped_in_code() -> None:
+    salt = f"a{HIDING} {' ' * 200}; b"
+    with Lab("simulated", num_blocks=64, block_size=4) as lab:
+        lab.add(salt, max_tokens=1, cache_salt=salt)
+        code = lab.to_code()
+    assert hidden_in(code) == "" and " " * 80 not in code
+    assert any(isinstance(one, ast.Constant) and one.value == salt for one in ast.walk(ast.parse(code)))

@@ -12,7 +12,8 @@ def test_the_bundle_is_up_to_date(project_root: Path) -> None:
     """`make lint` goes further, with Node: it holds the bundle against what esbuild makes of the sources."""
     root = project_root / "widgets" / "browser"
     sources = {path.relative_to(root).as_posix(): path for path in root.rglob("*") if path.suffix in (".ts", ".css")}
-    shared = ("labengine/glossary.json", "widgets/labengine_widgets/words/phrases.json")
+    tables = ("labengine/glossary.json", "labengine/record/hidden_text.json")
+    shared = (*tables, "widgets/labengine_widgets/words/phrases.json")
     digest = hashlib.sha256()
     for name, path in (*sorted(sources.items()), *((name, project_root / name) for name in shared)):
         digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")

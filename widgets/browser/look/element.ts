@@ -1,11 +1,6 @@
 // Helpers that create and update elements. Text is only ever set as textContent.
 
-const UNSEEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g;
-
-// Text that is safe to show: invisible characters and direction marks become dots.
-export function seen(text: string | number) {
-  return String(text).replace(UNSEEN, "·");
-}
+import { visible } from "../model/hidden_text.ts";
 
 export function element<Tag extends keyof HTMLElementTagNameMap>(
   tag: Tag,
@@ -14,7 +9,7 @@ export function element<Tag extends keyof HTMLElementTagNameMap>(
 ): HTMLElementTagNameMap[Tag] {
   const made = document.createElement(tag);
   if (className) made.className = className;
-  if (text !== undefined) made.textContent = seen(text);
+  if (text !== undefined) made.textContent = visible(String(text));
   return made;
 }
 
@@ -33,11 +28,12 @@ export function button(text: string, title: string, className = "") {
 
 // Writes a text only if it has changed, which saves a layout.
 export function write(target: Element, text: string | number) {
-  const wanted = seen(text);
+  const wanted = visible(String(text));
   if (target.textContent !== wanted) target.textContent = wanted;
 }
 
-// Sets a property only if it has changed: writing an equal value costs as much.
+// Sets a property, a text as it is safe to show, only if it has changed: writing an equal value costs as much.
 export function put<T, K extends keyof T>(target: T, name: K, value: T[K]) {
-  if (target[name] !== value) target[name] = value;
+  const wanted = typeof value === "string" ? (visible(value) as typeof value) : value;
+  if (target[name] !== wanted) target[name] = wanted;
 }

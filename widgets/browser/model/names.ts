@@ -1,10 +1,10 @@
 // Names on screen: requests A, B, C; contents p, q, r; blocks #7; lists and counts. Equal to those of wording.py.
 
+import { withSigns } from "./hidden_text.ts";
+
 const LETTERS = "pqrstuvwxyz";
 const HASH_DIGITS = 8;
 const MAX_LISTED = 6;
-const HIDDEN = /[\p{Cc}\p{Cf}\p{Co}\p{Cs}\p{Zl}\p{Zp}]/gu;
-const VISIBLE: Record<string, string> = { "\n": "⏎", "\r": "⏎", "\t": "⇥" };
 
 // A to Z, then AA, AB ...
 export function requestName(request: number) {
@@ -144,11 +144,10 @@ function plural(noun: string) {
   return noun + (/(s|sh|ch|x)$/.test(noun) ? "es" : "s");
 }
 
-// Text of unknown origin in one visible line: line ends as signs, control and direction marks as dots.
+// Text of unknown origin as one visible line: line ends as signs, all else that is hidden as dots.
 export function readable(text: string, limit: number) {
-  const characters = [...text],
-    cut = characters.length > limit ? `${characters.slice(0, limit - 1).join("")}…` : text;
-  return cut.replace(HIDDEN, (character) => VISIBLE[character] ?? "·");
+  const characters = [...text];
+  return characters.length > limit ? `${withSigns(characters.slice(0, limit - 1).join(""))}…` : withSigns(text);
 }
 
 // A kind of event as words: "BlockAllocated" -> "block allocated".

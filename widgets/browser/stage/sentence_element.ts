@@ -1,6 +1,7 @@
 // A sentence as elements: what it mentions lights up wherever it is drawn, and the other way round (pointing.ts).
 
-import { element, seen } from "../look/element.ts";
+import { element } from "../look/element.ts";
+import { visible } from "../model/hidden_text.ts";
 import type { Mention, Sentence } from "../model/sentence.ts";
 import { wordOf } from "../model/sentence.ts";
 
@@ -11,7 +12,7 @@ export function writeSentence(target: Element, sentence: Sentence) {
   const wanted = JSON.stringify(sentence);
   if (written.get(target) === wanted) return;
   written.set(target, wanted);
-  target.replaceChildren(...sentence.map((part) => (typeof part === "string" ? seen(part) : mentionElement(part))));
+  target.replaceChildren(...sentence.map((part) => (typeof part === "string" ? visible(part) : mentionElement(part))));
 }
 
 function mentionElement(mention: Mention) {

@@ -1,7 +1,7 @@
 // The two columns: each side's name and numbers above its tables, pool, map and queue, in the same places. In a narrow
 // cell they are tabs.
 
-import { element, targetOf, write } from "../../look/element.ts";
+import { element, put, targetOf, write } from "../../look/element.ts";
 import { hasMisnamed } from "../../model/alarms.ts";
 import type { Side } from "../../model/side.ts";
 import { AlarmCount, CrashSign } from "../alarm.ts";
@@ -198,7 +198,8 @@ export class Column {
       { index } = this.side;
     write(this.name, names[index]);
     write(this.role, roles[index]);
-    this.name.title = this.role.title = [names[index], roles[index]].filter(Boolean).join(": ");
+    for (const made of [this.name, this.role])
+      put(made, "title", [names[index], roles[index]].filter(Boolean).join(": "));
     this.score.paint();
     for (const one of this.alarms) one.paint();
     this.score.element.classList.toggle("le-is-doubtful", this.alarms[0].found.length > 0);

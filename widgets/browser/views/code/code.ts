@@ -1,7 +1,8 @@
 // The method that decided the shown event, and the method that emitted it; an override is shown as a difference from
 // the method that it overrides.
 
-import { element, seen, targetOf, write } from "../../look/element.ts";
+import { element, put, targetOf, write } from "../../look/element.ts";
+import { visible } from "../../model/hidden_text.ts";
 import type { Seam, SeamMethod, Selection } from "../../model/payloads.ts";
 import type { Recording } from "../../model/recording.ts";
 import type { Scene } from "../../model/scene.ts";
@@ -164,7 +165,7 @@ class Code {
       ...(method.base && !this.isFullText ? differenceOf(method, method.base) : textOf(method)),
     );
     this.scrollToLit();
-    this.sheet.setAttribute("aria-label", `Source of ${nameOf(method)}`);
+    put(this.sheet, "ariaLabel", `Source of ${nameOf(method)}`);
   }
 
   scrollToLit() {
@@ -185,7 +186,7 @@ class Code {
     made.append(element("code", "", nameOf(method)));
     const words = [method.is_custom ? "override" : "", method.is_emitter ? "emits" : ""].filter(Boolean).join(", ");
     if (words) made.append(element("span", "le-code-mark", words));
-    made.title = method.reason || nameOf(method);
+    put(made, "title", method.reason || nameOf(method));
     return made;
   }
 
@@ -227,15 +228,15 @@ function nameOf(method: { class: string; seam: string }) {
 
 function* textOf(method: SeamMethod) {
   yield caption(`${method.module}${method.line ? `, line ${method.line}` : ""}`);
-  const lines = method.source.split("\n"),
+  const lines = visible(method.source).split("\n"),
     coloured = pieces(lines);
   for (let i = 0; i < lines.length; i++)
     yield lineOf(" ", method.line ? method.line + i : "", coloured[i], litOf(method, i));
 }
 
 function* differenceOf(method: SeamMethod, base: NonNullable<SeamMethod["base"]>) {
-  const before = base.source.split("\n"),
-    after = method.source.split("\n");
+  const before = visible(base.source).split("\n"),
+    after = visible(method.source).split("\n");
   const old = pieces(before),
     fresh = pieces(after);
   yield caption(`${method.module}${method.line ? `, line ${method.line}` : ""}`);
@@ -267,6 +268,6 @@ function lineOf(sign: string, number: string | number, coloured: PythonPiece[], 
     words = element("span", "le-code-words");
   if (className.includes("le-code-lit")) made.setAttribute("aria-current", "true");
   made.append(element("span", "le-code-number", number), element("span", "le-code-sign", sign), words);
-  for (const [text, kind] of coloured) words.append(kind ? element("span", `le-py-${kind}`, text) : seen(text));
+  for (const [text, kind] of coloured) words.append(kind ? element("span", `le-py-${kind}`, text) : text);
   return made;
 }
