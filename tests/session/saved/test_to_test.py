@@ -244,6 +244,20 @@ def test_what_other_cells_define_is_carried(tmp_path: Path, monkeypatch: pytest.
     assert outcomes(tmp_path, text) == RED_AND_GREEN
 
 
+def test_a_base_that_an_edition_names_is_carried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = (
+        "from labengine.core.editions import VLLM as THEIRS",
+        f"class Keeps(THEIRS.block_pool):{CELLS[-1].partition(':')[2]}".replace("not keeps(block)", "not block.keys"),
+    )
+    with Lab(
+        "simulated", edition="vllm", num_blocks=5, block_size=4, parts=class_of_cells(cells, monkeypatch)
+    ) as lab:
+        play_21(lab)
+        text = lab.to_test()
+    assert "from labengine.core.editions import VLLM as THEIRS\n" in text
+    assert outcomes(tmp_path, text) == RED_AND_GREEN
+
+
 def test_what_cannot_be_carried_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     cells = ("LIMITS = object()", *CELLS[2:])
     lacking = tuple(cell.replace("LIMITS['kept']", "LIMITS and 0") for cell in cells)
