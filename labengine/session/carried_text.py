@@ -143,7 +143,7 @@ def _import_line(name: str, value: object) -> str | None:
 
 
 def _holding_line(name: str, value: object) -> str | None:
-    """Return the line that imports a value from the module that assigns it: from labengine.core.editions import VLLM."""
+    """Return the line that imports a value from the module that assigns it, such as the edition VLLM."""
     for module in [*sys.modules.values()]:
         held = [own for own, one in [*getattr(module, "__dict__", {}).items()] if one is value]
         for own in held:

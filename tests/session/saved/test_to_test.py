@@ -249,9 +249,7 @@ def test_a_base_that_an_edition_names_is_carried(tmp_path: Path, monkeypatch: py
         "from labengine.core.editions import VLLM as THEIRS",
         f"class Keeps(THEIRS.block_pool):{CELLS[-1].partition(':')[2]}".replace("not keeps(block)", "not block.keys"),
     )
-    with Lab(
-        "simulated", edition="vllm", num_blocks=5, block_size=4, parts=class_of_cells(cells, monkeypatch)
-    ) as lab:
+    with Lab("simulated", edition="vllm", num_blocks=5, block_size=4, parts=class_of_cells(cells, monkeypatch)) as lab:
         play_21(lab)
         text = lab.to_test()
     assert "from labengine.core.editions import VLLM as THEIRS\n" in text
