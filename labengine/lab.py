@@ -424,7 +424,10 @@ class Lab(Looking, Closing):
 
     @property
     def violations(self) -> list[Violation]:
-        """Violations that the checks have found, oldest first, each with the number of the event that caused it."""
+        """Violations that the checks have found, each with the number of the event that caused it.
+
+        Those that only cost work (LOST_WORK in record/violation.py) come last; otherwise the oldest first.
+        """
         return self.session.inspection.violations
 
     def kv(self, block_id: int, layer: int) -> tuple[torch.Tensor, torch.Tensor]:

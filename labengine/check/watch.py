@@ -29,7 +29,7 @@ from labengine.record.fold import Fold
 from labengine.record.hooks import Hooks, Subscription, is_of_listener
 from labengine.record.snapshot import Snapshot
 from labengine.record.timeline import Timeline
-from labengine.record.violation import Subject, Violation
+from labengine.record.violation import Subject, Violation, gravest_first
 
 MAX_VIOLATIONS = 1000
 MAX_FIRST_EVENTS = 50
@@ -275,7 +275,8 @@ class Watch:
         """Add the step's violations to its report."""
         engine = self._engine
         if engine is not None:
-            engine.report = replace(engine.report, violations=tuple(self.violations[self._num_before_step :]))
+            found = gravest_first(self.violations[self._num_before_step :])
+            engine.report = replace(engine.report, violations=tuple(found))
 
     def _ask(self, question: Callable[[Judge], list[Suspicion]]) -> None:
         """Collect the judge's suspicions. A failure of the judge must not disturb the engine."""

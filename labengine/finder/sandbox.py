@@ -29,7 +29,7 @@ from labengine.finder.state_key import attributes_of, state_key
 from labengine.finder.tally import Tally
 from labengine.record.hooks import Hooks
 from labengine.record.snapshot import Snapshot
-from labengine.record.violation import Violation
+from labengine.record.violation import Violation, gravest_first
 from labengine.session.overrides_in_use import merged
 
 Kind = Literal["rule", "raises", "liveness", "differs", "worse"]
@@ -255,7 +255,7 @@ class Sandbox:
     def _violated(self, violations: list[Violation]) -> Finding | None:
         if not violations:
             return None
-        first = violations[0]
+        first = gravest_first(violations)[0]
         return Finding("rule", f"{self.breach}{first.message}", first.rule)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 RULES = {
@@ -29,6 +30,9 @@ RULES = {
 }
 """Rules that must hold, by name."""
 
+LOST_WORK = frozenset({"duplicate", "longest", "idle"})
+"""Rules that cost work, memory or time, and corrupt nothing."""
+
 Subject = tuple[str, int | None, int | None]
 
 
@@ -55,3 +59,8 @@ class Violation:
         """(rule, request, block), each combination: a violation is reported once per subject."""
         requests, blocks = self.request_ids or (None,), self.block_ids or (None,)
         return frozenset((self.rule, request_id, block_id) for request_id in requests for block_id in blocks)
+
+
+def gravest_first(violations: Iterable[Violation]) -> list[Violation]:
+    """Return the violations, those of LOST_WORK last, otherwise in their order."""
+    return sorted(violations, key=lambda one: one.rule in LOST_WORK)

@@ -110,6 +110,9 @@ def test_an_override_that_changes_nothing_gets_no_test() -> None:
     with lab_of(parts=Parts(block_pool=SaysTheSame)) as lab:
         with pytest.raises(NoTestError, match="these requests are decided alike") as caught:
             lab.to_test()
+        said = str(caught.value)
+        assert "SaysTheSame.reused_first was called, and nothing came of it." in said
+        assert "(labengine.find(SaysTheSame) searches for them)" in said
         assert caught.value.suggestion == ""
         with pytest.raises(NoTestError, match=r"the assertion holds with what you gave too \(assert lab"):
             lab.to_test("lab.snapshot().step == 3")
