@@ -10,6 +10,7 @@ from labengine import events as ev
 from labengine.check.blame import Blamed, Suspects, all_overrides
 from labengine.check.claims import Claims, Noted
 from labengine.check.first_event import BrokenState, NearestEvents, Suspicion, first_events
+from labengine.check.freed import judge_freed_again
 from labengine.check.granted import judge_failure, judge_granted
 from labengine.check.idle import judge_idle
 from labengine.check.invariants import check_invariants
@@ -245,6 +246,7 @@ class Watch:
         if self._engine is not None:
             error, parts = self._engine.failure, self._engine.parts
             self._compare(lambda stream: [*judge_failure(error, stream, parts)])
+            self._compare(lambda stream: [*judge_freed_again(error, stream, self._timeline, self._overrides)])
             if error is None or not is_of_listener(error):
                 self._compare(lambda stream: stream.look_ahead())
         self._report()

@@ -9,7 +9,7 @@ RULES = {
     "partition": "every block is either free, queued once, or used",
     "ref_count": "a block's ref_count is the number of table entries that point at it",
     "one_entry": "a block stands in the tables of one group only, and once per table",
-    "held": "no block of a request is free, and a finished request holds none",
+    "held": "no block of a request is free; a finished request holds none, and gives each back once",
     "prefix_map": "the map leads to blocks that are known by that hash",
     "duplicate": "where an edition merges, no two live blocks hold the same content",
     "window": "the tokens that a request's next token attends to are covered by its tables",
