@@ -60,7 +60,8 @@ class Lab(Looking, Closing):
     Labs on the same files, device, dtype and backend share loaded weights.
     num_blocks, block_size: the KV pool, in blocks ("auto": as many as fit) and tokens per block.
     groups: the KV-cache groups of the simulated model; a real one brings its own.
-    edition: whose decisions to take ("labengine", "vllm", "nano-vllm" ...). parts: replaces single decisions.
+    edition: whose decisions to take ("labengine", "vllm", "nano-vllm" ...).
+    parts: a class that replaces one part, or Parts for several.
     policy: "fcfs" admits requests in the order in which they come; "priority" the most urgent first, see `add`. Nobody
     is preempted for that: only a running request that lacks a block preempts, and then the least urgent one.
     runner: a subclass of ModelRunner, which replaces decisions below the plan (a real model only); see docs/engine.md.
@@ -359,7 +360,7 @@ class Lab(Looking, Closing):
         return self._history.num_known_steps
 
     def fork(
-        self, step: int | None = None, *, edition: str | None = None, parts: Parts | None = None, **settings: Any
+        self, step: int | None = None, *, edition: str | None = None, parts: Parts | type | None = None, **settings: Any
     ) -> Self:
         """Return a second lab with the same inputs up to a step, which can continue with other inputs.
 
@@ -423,7 +424,10 @@ class Lab(Looking, Closing):
 
     @property
     def violations(self) -> list[Violation]:
-        """Violations that the checks have found, oldest first, each with the number of the event that caused it."""
+        """Violations that the checks have found, each with the number of the event that caused it.
+
+        Those that only cost work (LOST_WORK in record/violation.py) come last; otherwise the oldest first.
+        """
         return self.session.inspection.violations
 
     def kv(self, block_id: int, layer: int) -> tuple[torch.Tensor, torch.Tensor]:

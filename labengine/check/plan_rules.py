@@ -10,6 +10,7 @@ from labengine.check.state import State
 from labengine.check.stream import Stream
 from labengine.core.async_token_budget import AsyncTokenBudgetScheduler
 from labengine.core.parts import Parts
+from labengine.core.request import RequestStatus
 from labengine.core.scheduler import Scheduler
 from labengine.core.seams import decider_among
 from labengine.core.step_plan import ScheduledRequest, SlotRun, StepPlan
@@ -182,7 +183,7 @@ def judge_booked(plan: StepPlan, stream: Stream, scheduler: Scheduler, parts: Pa
     requests = scheduler.requests
     for part in plan.scheduled:
         request = requests.get(part.request_id)
-        if request is None or not request.has_blocks:
+        if request is None or not request.has_blocks or request.status is RequestStatus.FINISHED:
             continue
         if not part.num_known <= request.num_computed_tokens <= part.end:
             text = f"request {part.request_id} is computed up to token {part.num_known}, and counts "

@@ -10,6 +10,7 @@ from labengine import events as ev
 from labengine.check.blame import Blamed, Suspects, all_overrides
 from labengine.check.claims import Claims, Noted
 from labengine.check.first_event import BrokenState, NearestEvents, Suspicion, first_events
+from labengine.check.freed import judge_freed_again
 from labengine.check.granted import judge_failure, judge_granted
 from labengine.check.idle import judge_idle
 from labengine.check.invariants import check_invariants
@@ -29,7 +30,7 @@ from labengine.record.fold import Fold
 from labengine.record.hooks import Hooks, Subscription, is_of_listener
 from labengine.record.snapshot import Snapshot
 from labengine.record.timeline import Timeline
-from labengine.record.violation import Subject, Violation
+from labengine.record.violation import Subject, Violation, gravest_first
 
 MAX_VIOLATIONS = 1000
 MAX_FIRST_EVENTS = 50
@@ -245,6 +246,7 @@ class Watch:
         if self._engine is not None:
             error, parts = self._engine.failure, self._engine.parts
             self._compare(lambda stream: [*judge_failure(error, stream, parts)])
+            self._compare(lambda stream: [*judge_freed_again(error, stream, self._timeline, self._overrides)])
             if error is None or not is_of_listener(error):
                 self._compare(lambda stream: stream.look_ahead())
         self._report()
@@ -275,7 +277,8 @@ class Watch:
         """Add the step's violations to its report."""
         engine = self._engine
         if engine is not None:
-            engine.report = replace(engine.report, violations=tuple(self.violations[self._num_before_step :]))
+            found = gravest_first(self.violations[self._num_before_step :])
+            engine.report = replace(engine.report, violations=tuple(found))
 
     def _ask(self, question: Callable[[Judge], list[Suspicion]]) -> None:
         """Collect the judge's suspicions. A failure of the judge must not disturb the engine."""

@@ -14,6 +14,14 @@ from labengine.record.hooks import Hooks
 from labengine.record.snapshot import NULL_BLOCK
 
 
+class FreedTwiceError(RuntimeError):
+    """A block that is free already is freed."""
+
+    def __init__(self, block_id: int) -> None:
+        super().__init__(f"block {block_id} is freed twice: its ref_count is 0")
+        self.block_id = block_id
+
+
 class BlockPool:
     """num_blocks blocks shared by all KV-cache groups; a block is free exactly when its ref_count is 0."""
 
@@ -83,8 +91,8 @@ class BlockPool:
         """Drop one reference of each, the first to be reused first. Returns the blocks now free, at the head and the
         tail.
 
-        Before anything changes, raises IndexError for an id outside the pool, and RuntimeError for a block that is free
-        already; ValueError for an override of `reused_first` that returns other than some of these blocks.
+        Before anything changes, raises IndexError for an id outside the pool, and FreedTwiceError for a block that is
+        free already; ValueError for an override of `reused_first` that returns other than some of these blocks.
         """
         blocks = self.blocks
         freed: list[int] = []
@@ -100,9 +108,9 @@ class BlockPool:
                 if left <= 0:
                     if left:
                         block.ref_count = 0
-                        raise RuntimeError(f"block {block_id} is freed twice: its ref_count is 0")
+                        raise FreedTwiceError(block_id)
                     freed.append(block_id)
-        except (IndexError, RuntimeError) as error:
+        except (IndexError, FreedTwiceError) as error:
             self._journal.pop()
             for counted in block_ids[: len(block_ids) - len([*rest]) - 1]:
                 blocks[counted].ref_count += 1

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import InitVar, dataclass, field, fields, replace
 from difflib import get_close_matches
 from functools import cache
 from typing import Any, get_args, get_type_hints
 
-from labengine.config import ConfigError, EngineConfig
+from labengine.config import ConfigError, EngineConfig, shown
 from labengine.core.block_pool import BlockPool
 from labengine.core.connector import Connector
 from labengine.core.external_loads import ExternalLoads
 from labengine.core.free_queue import FreeQueue
+from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.hash_chain import HashChain
 from labengine.core.journal import Journal
 from labengine.core.kv_cache_group import KVCacheGroup
@@ -21,6 +22,8 @@ from labengine.core.overrides import refuse_wrong_overrides
 from labengine.core.part_methods import class_name
 from labengine.core.prefix_lookup import PrefixLookup
 from labengine.core.scheduler import Scheduler
+from labengine.core.sliding_window import SlidingWindowGroup
+from labengine.core.state_group import StateGroup
 from labengine.core.waiting_queue import WaitingQueue
 from labengine.record.hooks import Hooks
 
@@ -30,12 +33,14 @@ _UNNAMED = "custom"
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """The class that takes each decision. To show a bug: subclass one class, override one method, name the subclass
+    """The class that takes each decision. To show a bug: subclass one class, override one method, give the subclass
     here.
 
-    A field that is left out keeps the edition's class in `overriding`.
+    Its base says which field it replaces; several classes are given by field. A field that is left out keeps the
+    edition's class in `overriding`.
     """
 
+    replacing: InitVar[type | None] = field(default=None, kw_only=False)
     name: str = _UNNAMED
     scheduler: type[Scheduler] = _AS_EDITION
     kv_cache_manager: type[KVCacheManager] = _AS_EDITION
@@ -52,17 +57,25 @@ class Parts:
 
     def __new__(cls, *unnamed: object, **replaced: object) -> Parts:
         """Refuse unknown fields with a helpful message, before the dataclass's own __init__ raises TypeError."""
-        if unnamed:
-            raise ConfigError(f"Parts takes its classes by name, as in merge_policy=MyPolicy; got {unnamed[0]!r}")
+        if unnamed[1:] or not all(isinstance(one, type) for one in unnamed):
+            raise ConfigError(
+                f"Parts takes one class as it is, and several by name, as in merge_policy=MyPolicy; got "
+                f"{', '.join(map(shown, unnamed))}"
+            )
         known = [field.name for field in fields(cls)]
         for name in replaced:
-            if name not in known:
+            if name not in (*known, "replacing"):  # which dataclasses.replace passes on
                 near = get_close_matches(name, known, n=1)
                 hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
                 raise ConfigError(f"Parts has no field {name!r}; {hint}")
         return super().__new__(cls)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, replacing: type | None) -> None:
+        if replacing is not None:
+            name = field_of(replacing)
+            if getattr(self, name) is not _AS_EDITION:
+                raise ConfigError(f"parts: {name} is {class_name(replacing)}, and given by name too")
+            object.__setattr__(self, name, replacing)
         for name, base in base_classes().items():
             value = getattr(self, name)
             if value is _AS_EDITION:
@@ -117,6 +130,37 @@ class Parts:
 def base_classes() -> dict[str, type]:
     """Return the base class of each field of Parts: {"block_pool": BlockPool, ...}."""
     return {name: get_args(hint)[0] for name, hint in get_type_hints(Parts).items() if get_args(hint)}
+
+
+_GROUPS = {
+    "full_attention_group": FullAttentionGroup,
+    "sliding_window_group": SlidingWindowGroup,
+    "state_group": StateGroup,
+}
+"""Per field of a KV-cache group, the class from which those of its kind derive."""
+
+
+def field_of(cls: type) -> str:
+    """Return the field of Parts whose class this one can replace. Raises ConfigError if there is not exactly one."""
+    bases = base_classes() | _GROUPS
+    meant = [field for field, base in bases.items() if issubclass(cls, base)]
+    if len(meant) == 1:
+        return meant[0]
+    name, by_name = class_name(cls), "name the field, as in labengine.Parts(block_pool=MyPool)"
+    if meant or issubclass(cls, KVCacheGroup):
+        names = " or ".join(bases[field].__name__ for field in meant or _GROUPS)
+        raise ConfigError(f"{name} could replace {names}: make it a subclass of one of them, or {by_name}")
+    parts = ", ".join(base.__name__ for base in bases.values())
+    raise ConfigError(f"{name} is no subclass of a part ({parts}): make it one, or {by_name}")
+
+
+def given_parts(given: object) -> Parts:
+    """Return Parts as they are, and one class as Parts. Raises ConfigError for anything else."""
+    if isinstance(given, Parts):
+        return given
+    if isinstance(given, type):
+        return Parts(given)
+    raise ConfigError(f"parts must be a labengine.Parts, or a class that replaces a part, got {shown(given)}")
 
 
 def parts_of(scheduler: Scheduler) -> tuple[Any, ...]:

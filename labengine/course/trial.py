@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from labengine.config import ConfigError, shown
 from labengine.core.editions import LABENGINE, edition
-from labengine.core.parts import Parts
+from labengine.core.parts import Parts, given_parts
 from labengine.course.alone import MEMORY, begin_run
 from labengine.course.odd_values import odd_value
 from labengine.engine.failure import raising_method
@@ -37,9 +36,7 @@ class LabMaker:
         others = {name: value for name, value in settings.items() if name not in ("edition", "policy", "parts")}
         base = edition(settings.get("edition", LABENGINE.name), settings.get("policy", "fcfs"))
         if (parts := settings.get("parts")) is not None:
-            if not isinstance(parts, Parts):
-                raise ConfigError(f"parts must be a labengine.Parts, got {shown(parts)}")
-            base = parts.overriding(base)
+            base = given_parts(parts).overriding(base)
         maker = cls(base, others)
         maker.lab().close()  # wrong settings are refused now
         return maker

@@ -14,6 +14,7 @@ from typing import Any
 from labengine.finder import limits
 from labengine.finder.board import Board, NoAnswer, Why
 from labengine.finder.channel import Receiver, Sender
+from labengine.finder.driven.confinement import confine, end_session
 from labengine.finder.endings import named, refuse_copies, text_of
 from labengine.finder.limits import can_fork, ends_soon, limit_memory
 from labengine.finder.output import Print, redirect_output
@@ -101,8 +102,7 @@ class _Call:
 
     def end(self) -> None:
         """End the process."""
-        self._process.kill()
-        self._process.join()
+        end_copy(self._process)
         self._receiver.close()
 
     def _ended(self) -> NoAnswer:
@@ -150,7 +150,7 @@ def _answer(
     except Exception as error:
         answer = board.no_answer("failed", named(error))
     except BaseException as error:
-        answer = board.no_answer("exit", f"it ends the process ({type(error).__name__})")
+        answer = board.no_answer("exit", f"it ends the process ({named(error)})")
     sys.setprofile(None)
     board.finish()
     _send_answer(sender, answer, board)
@@ -201,8 +201,16 @@ def begin_copy(sender: Sender, receiver: Receiver, *, is_bounded: bool = True) -
     receiver.close()
     sender.own()
     refuse_copies()
+    confine()
     if is_bounded:
         limit_memory()
+
+
+def end_copy(process: Any) -> None:
+    """End a copy, and the processes that it has started."""
+    end_session(process.pid)
+    process.kill()
+    process.join()
 
 
 def forked(target: Any, *arguments: Any) -> Any:

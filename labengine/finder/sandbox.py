@@ -29,7 +29,7 @@ from labengine.finder.state_key import attributes_of, state_key
 from labengine.finder.tally import Tally
 from labengine.record.hooks import Hooks
 from labengine.record.snapshot import Snapshot
-from labengine.record.violation import Violation
+from labengine.record.violation import Violation, gravest_first
 from labengine.session.overrides_in_use import merged
 
 Kind = Literal["rule", "raises", "liveness", "differs", "worse"]
@@ -257,9 +257,10 @@ class Sandbox:
         return violated or raised(error)
 
     def _violated(self, violations: list[Violation]) -> Finding | None:
-        first = next((one for one in violations if one.rule not in self._passed_over), None)
-        if first is None:
+        judged = [one for one in violations if one.rule not in self._passed_over]
+        if not judged:
             return None
+        first = gravest_first(judged)[0]
         return Finding("rule", f"{self.breach}{first.message}", first.rule)
 
     @property

@@ -17,7 +17,7 @@ from time import monotonic
 from typing import Any
 
 from labengine.config import ConfigError
-from labengine.finder.alone import begin_copy, exit_of, forked
+from labengine.finder.alone import begin_copy, end_copy, exit_of, forked
 from labengine.finder.channel import Receiver, Sender
 from labengine.finder.judged_alone import LOST, judged_alone
 from labengine.finder.judgement import GRAVE, Case
@@ -273,8 +273,7 @@ class _Searcher:
         """End the process. Twice is harmless."""
         if self.is_open:
             self.is_open = False
-            self._process.kill()
-            self._process.join()
+            end_copy(self._process)
             self.receiver.close()
 
 

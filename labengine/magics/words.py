@@ -120,7 +120,7 @@ def errors_in_plain_words(call: str) -> Iterator[None]:
 def violations_reported(current: CurrentLab) -> Iterator[None]:
     """Print new violations after the block. Raises UsageError in place of an exception that a part raised in a step."""
     labs = current.labs
-    known, crashes = [len(lab.violations) for lab in labs], [lab.crash for lab in labs]
+    known, crashes = [{*lab.violations} for lab in labs], [lab.crash for lab in labs]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ViolationWarning)  # violation_line prints the same
@@ -134,7 +134,7 @@ def violations_reported(current: CurrentLab) -> Iterator[None]:
         raise
     finally:
         for lab, before in zip(labs, known, strict=True):
-            if found := lab.violations[before:]:
+            if found := [one for one in lab.violations if one not in before]:
                 print(violation_line(found))
 
 

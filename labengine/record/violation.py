@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 RULES = {
     "partition": "every block is either free, queued once, or used",
     "ref_count": "a block's ref_count is the number of table entries that point at it",
     "one_entry": "a block stands in the tables of one group only, and once per table",
-    "held": "no block of a request is free, and a finished request holds none",
+    "held": "no block of a request is free; a finished request holds none, and gives each back once",
     "prefix_map": "the map leads to blocks that are known by that hash",
     "duplicate": "where an edition merges, no two live blocks hold the same content",
     "window": "the tokens that a request's next token attends to are covered by its hit and its tables",
@@ -29,6 +30,9 @@ RULES = {
     "watch": "the check itself runs",
 }
 """Rules that must hold, by name."""
+
+LOST_WORK = frozenset({"duplicate", "longest", "idle"})
+"""Rules that cost work, memory or time, and corrupt nothing."""
 
 Subject = tuple[str, int | None, int | None]
 
@@ -56,3 +60,8 @@ class Violation:
         """(rule, request, block), each combination: a violation is reported once per subject."""
         requests, blocks = self.request_ids or (None,), self.block_ids or (None,)
         return frozenset((self.rule, request_id, block_id) for request_id in requests for block_id in blocks)
+
+
+def gravest_first(violations: Iterable[Violation]) -> list[Violation]:
+    """Return the violations, those of LOST_WORK last, otherwise in their order."""
+    return sorted(violations, key=lambda one: one.rule in LOST_WORK)

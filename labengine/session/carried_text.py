@@ -72,7 +72,12 @@ class _Carried:
             self._add_alias(name, value.__name__)
         elif isinstance(function := inspect.unwrap(value) if callable(value) else None, FunctionType):
             self._add_function(name, function)
-        elif (written := literal(value)) is None or self.found["constants"].setdefault(name, written) != written:
+        elif (written := literal(value)) is not None:
+            if self.found["constants"].setdefault(name, written) != written:
+                self._note("missing", name)
+        elif (line := _holding_line(name, value)) is not None:
+            self._note("imports", line)
+        else:
             self._note("missing", name)
         return self.found
 
@@ -135,6 +140,25 @@ def _import_line(name: str, value: object) -> str | None:
     if own_name is None or getattr(sys.modules.get(module), own_name, None) is not value:
         return None
     return f"from {module} import {own_name}" + ("" if own_name == name else f" as {name}")
+
+
+def _holding_line(name: str, value: object) -> str | None:
+    """Return the line that imports a value from the module that assigns it, such as the edition VLLM."""
+    for module in [*sys.modules.values()]:
+        held = [own for own, one in [*getattr(module, "__dict__", {}).items()] if one is value]
+        for own in held:
+            if _is_importable(module.__name__) and own in _assigned_names(module):
+                return f"from {module.__name__} import {own}" + ("" if own == name else f" as {name}")
+    return None
+
+
+def _assigned_names(module: ModuleType) -> set[str]:
+    """Return the names to which a module's text assigns a value; those that it imports are another module's."""
+    with suppress(OSError, TypeError, SyntaxError, ValueError):
+        statements = tree_of(inspect.getsource(module)).body
+        nodes = [node for one in statements if isinstance(one, (ast.Assign, ast.AnnAssign)) for node in ast.walk(one)]
+        return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return set()
 
 
 def _is_importable(module: str) -> bool:

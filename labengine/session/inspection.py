@@ -13,7 +13,7 @@ from labengine.core.parts import Parts
 from labengine.engine.ahead import scheduling_line
 from labengine.engine.loaded_model import LoadedModel
 from labengine.record.snapshot import Snapshot
-from labengine.record.violation import Violation
+from labengine.record.violation import Violation, gravest_first
 from labengine.session.overrides_in_use import Overrides, override_line
 from labengine.session.runs import Runs
 from labengine.session.stats import LabStats, StatsListener
@@ -53,15 +53,15 @@ class Inspection:
         with self._stepper.reading():
             snapshot = self._stepper.engine.snapshot()
             if self._watch is not None:
-                return self._watch.check(snapshot)
+                return gravest_first(self._watch.check(snapshot))
             policy = self._parts.merge_policy
             contents = [] if issubclass(policy, LateMergeComparingPrefixes) else judge_contents(snapshot)
-            return [*check_invariants(snapshot, merges=issubclass(policy, LateMerge)), *contents]
+            return gravest_first([*check_invariants(snapshot, merges=issubclass(policy, LateMerge)), *contents])
 
     @property
     def violations(self) -> list[Violation]:
-        """Violations that the checks have found so far, oldest first."""
-        return [] if self._watch is None else list(self._watch.violations)
+        """Violations that the checks have found so far: the gravest first, then by age."""
+        return [] if self._watch is None else gravest_first(self._watch.violations)
 
     @property
     def overrides(self) -> Overrides:

@@ -20,6 +20,14 @@ def override_notes(overrides: Overrides, came_of_it: str = "nothing came of it")
     return [*notes, words] if otherwise else notes
 
 
+def notes_of_none(overrides: Overrides) -> list[str]:
+    """Return a sentence on those that were called, and those of `override_notes`: no override has mattered."""
+    called = _names(overrides, False)
+    were = "was" if len(called) == 1 else "were"
+    words = f"{listed(called, len(called))} {were} called, and nothing came of it."
+    return [words, *override_notes(overrides)] if called else override_notes(overrides)
+
+
 def override_line(overrides: Overrides) -> str:
     """Return the overrides in one line, each with what it has come to."""
     words = {None: " (never called)", True: " (decides otherwise than production)", False: ""}

@@ -14,7 +14,7 @@ from labengine.config import ConfigError, EngineConfig, GroupSpec, checked_bool,
 from labengine.core.connector import Connector
 from labengine.core.editions import Policy, with_policy
 from labengine.core.editions import edition as edition_named
-from labengine.core.parts import Parts
+from labengine.core.parts import Parts, given_parts
 from labengine.core.proposer import Proposer
 from labengine.engine.checked_proposer import refuse_wrong_proposer
 from labengine.engine.loaded_model import ModelOptions
@@ -88,7 +88,7 @@ class LabSettings:
     groups: Sequence[GroupSpec] | None = None
     edition: str = "labengine"
     policy: Policy = "fcfs"
-    parts: Parts | None = None
+    parts: Parts | type | None = None
     runner: type[ModelRunner] | None = None
     external: str | PathLike[str] | Connector | None = None
     speculation: Proposer | None = None
@@ -111,8 +111,8 @@ class LabSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.parts, Parts | None):
-            raise ConfigError(f"parts must be a labengine.Parts, got {shown(self.parts)}")
+        if self.parts is not None:
+            object.__setattr__(self, "parts", given_parts(self.parts))
         if self.runner is not None:
             _require_class_for_weights(self.runner, self.model)
         if isinstance(self.num_blocks, str) and self.num_blocks != "auto":
@@ -139,7 +139,7 @@ class LabSettings:
         """The edition's parts, with the user's parts in place of its own."""
         if self.parts is None:
             return edition_named(self.edition, self.policy)
-        return with_policy(self.parts, self.edition, self.policy)
+        return with_policy(given_parts(self.parts), self.edition, self.policy)
 
     @property
     def asked_blocks(self) -> int | None:

@@ -9,14 +9,17 @@ import pytest
 from check.watched import FULL, HYBRID, Watched, watched
 from driving import as_parts
 from labengine import events as ev
+from labengine.core.block_pool import FreedTwiceError
+from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.kv_cache_group import NotGrantedError
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.parts import Parts
 from labengine.core.prefill_first import PrefillFirstScheduler
 from labengine.core.prefix_lookup import Hit
-from labengine.core.request import Request
+from labengine.core.request import FinishReason, Request
 from labengine.core.step_plan import StepPlan
 from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.events.event import FreeReason
 
 
 def three_decoding(parts: Parts, num_blocks: int = 16, **settings: int) -> Watched:
@@ -30,6 +33,57 @@ def three_decoding(parts: Parts, num_blocks: int = 16, **settings: int) -> Watch
 
 def with_scheduler(scheduler: type, edition: str = "labengine") -> Parts:
     return Parts(scheduler=scheduler).overriding(as_parts(edition))
+
+
+# -- held, where the step fails ----------------------------------------------------------------------------------------
+
+
+class FreesAgain(TokenBudgetScheduler):
+    """Frees the blocks of the request that finished last once more (as SGLang 18694 reports of a preemption)."""
+
+    held: tuple[int, ...] = ()
+    steps_between = 0
+
+    def finish(self, request: Request, reason: FinishReason) -> None:
+        type(self).held = (*request.block_tables[0],)
+        super().finish(request, reason)
+
+    def schedule(self) -> StepPlan:
+        if self.held and not self.steps_between:
+            self.manager.pool.release(self.held)
+        self.steps_between -= bool(self.held)
+        return super().schedule()
+
+
+@pytest.mark.parametrize("steps_between", [0, 3])
+def test_a_request_that_finished_and_is_freed_again_is_named(
+    steps_between: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FreesAgain, "held", ())
+    monkeypatch.setattr(FreesAgain, "steps_between", steps_between)
+    setup = watched(16, FULL, with_scheduler(FreesAgain))
+    setup.add(1, 2, 3, max_tokens=8)
+    setup.add(*range(10, 15))
+    with pytest.raises(FreedTwiceError):
+        setup.run()
+    [found] = setup.watch.violations
+    assert (found.rule, found.request_ids, found.block_ids) == ("held", (1,), (1,))
+    assert found.message.startswith("request 1 has finished, and its block 1 is freed again (overridden: FreesAgain.")
+
+
+class KeepsTheTable(FullAttentionGroup):
+    """Frees a request's blocks, and leaves its table as it is."""
+
+    def free(self, request: Request, reason: FreeReason) -> None:
+        table = request.block_tables[self.index]
+        self.release(request, table, range(len(table)), reason)
+
+
+def test_a_finished_request_that_keeps_its_table_breaks_no_rule_on_what_it_computes() -> None:
+    setup = watched(8, FULL, Parts(KeepsTheTable).overriding(as_parts("labengine")))
+    setup.add(1, 2, 3)
+    setup.run()
+    assert setup.broken_rules() >= {"held", "said"} and "progress" not in setup.broken_rules()
 
 
 # -- idle --------------------------------------------------------------------------------------------------------------

@@ -15,10 +15,11 @@ from labengine import ConfigError, Lab, Parts
 from labengine.core.block import Block
 from labengine.core.block_pool import BlockPool
 from labengine.core.connector import BlockTransfer
-from labengine.core.editions import EDITIONS, LABENGINE
+from labengine.core.editions import EDITIONS, LABENGINE, VLLM, VllmBlockPool
 from labengine.core.external_loads import ExternalLoads
 from labengine.core.free_queue import FreeQueue
 from labengine.core.full_attention import FullAttentionGroup
+from labengine.core.kv_cache_group import KVCacheGroup
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.merge_policy import KeepDuplicates, LateMerge
 from labengine.core.prefill_first import PrefillFirstScheduler
@@ -332,6 +333,36 @@ def test_an_unknown_field_names_the_nearest(make: Callable[..., Parts]) -> None:
         make(xyz=LateMerge)
 
 
-def test_parts_are_set_by_name() -> None:
-    with pytest.raises(ConfigError, match=r"takes its classes by name, as in merge_policy=MyPolicy; got 'mine'"):
-        Parts("mine")  # type: ignore[misc]
+class OneGroup(VLLM.full_attention_group):  # type: ignore[misc, name-defined]
+    """Changes nothing."""
+
+
+@pytest.mark.parametrize(
+    ("cls", "field"), [(LateMerge, "merge_policy"), (OneGroup, "full_attention_group"), (VllmBlockPool, "block_pool")]
+)
+def test_one_class_replaces_the_part_that_it_derives_from(cls: type, field: str) -> None:
+    assert Parts(cls) == Parts(**{field: cls})
+    with Lab("simulated", num_blocks=4, parts=cls) as lab, lab.fork(parts=cls) as fork:
+        assert getattr(lab.parts, field) is getattr(fork.parts, field) is cls
+
+
+@pytest.mark.parametrize(
+    ("classes", "said"),
+    [
+        (("mine",), "one class as it is, and several by name, as in merge_policy=MyPolicy; got 'mine'"),
+        ((LateMerge, VllmBlockPool), "several by name"),
+        ((int,), r"int is no subclass of a part \(Scheduler, .*name the field, as in labengine.Parts\(block_pool="),
+        ((KVCacheGroup,), "could replace FullAttentionGroup or SlidingWindowGroup or StateGroup: make it a subclass"),
+    ],
+)
+def test_what_names_no_field_is_refused(classes: tuple[Any, ...], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Parts(*classes)
+    if len(classes) == 1 and isinstance(classes[0], type):
+        with pytest.raises(ConfigError, match=said):
+            Lab("simulated", parts=classes[0])
+
+
+def test_a_class_and_its_field_are_refused() -> None:
+    with pytest.raises(ConfigError, match="merge_policy is LateMerge, and given by name too"):
+        Parts(LateMerge, merge_policy=LateMerge)

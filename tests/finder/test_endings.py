@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from importlib import import_module
+from math import inf
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -20,7 +24,9 @@ from finder.test_find import ONE_SCOPE, TINY
 from labengine.__main__ import main
 from labengine.config import ConfigError
 from labengine.core.block_pool import BlockPool
-from labengine.finder import workers
+from labengine.finder import alone, workers
+from labengine.finder.alone import called_alone
+from labengine.finder.board import NoAnswer
 from labengine.finder.channel import Receiver
 from labengine.finder.counterexample import Counterexample
 from labengine.finder.engines import search as engine_search
@@ -30,6 +36,7 @@ from labengine.finder.find import GRAVE, INTERRUPTED, find
 from labengine.finder.judged_alone import EXIT, LOST
 from labengine.finder.report import SearchReport
 from labengine.finder.scopes import large_scopes, small_scopes
+from waiting import wait_until
 
 ROOT = Path(labengine.__file__).parents[1]
 INSIDE = {name: one for name, one in ENDINGS.items() if one.is_seen_inside}
@@ -138,6 +145,59 @@ def test_a_searcher_that_is_killed_from_outside_is_none_and_makes_the_report_no_
     report = searched("labengine")
     assert isinstance(report, SearchReport) and report.is_cut
     assert "as far as the search has come" in repr(report) and "its process was ended" in repr(report)
+
+
+# -- what stays in the process -------------------------------------------------------------------------------------
+
+PARENT, GROUP = os.getpid(), os.getpgid(0)
+LEAVING: dict[str, Callable[[], object]] = {
+    "to the parent": lambda: os.kill(PARENT, signal.SIGURG),
+    "to the parent's group": lambda: os.killpg(GROUP, signal.SIGURG),
+    "to the parent's group as a process": lambda: os.kill(-GROUP, signal.SIGURG),
+}
+
+
+@pytest.fixture
+def heard() -> Iterator[list[int]]:
+    """Signals that this process gets."""
+    found: list[int] = []
+    before = signal.signal(signal.SIGURG, lambda number, _: found.append(number))
+    yield found
+    signal.signal(signal.SIGURG, before)
+
+
+@pytest.mark.parametrize("name", LEAVING)
+def test_a_signal_that_would_leave_the_session_is_a_finding(name: str, heard: list[int]) -> None:
+    one = searched(ending(LEAVING[name]), max_workloads=0)
+    assert isinstance(one, Counterexample) and "it sends signal 23 to another process" in one.message
+    found = called_alone(lambda board: LEAVING[name](), inf)
+    assert isinstance(found, NoAnswer) and "it sends signal 23 to another process" in found.reason
+    assert heard == []
+
+
+def test_a_signal_to_its_own_group_stays_there(heard: list[int]) -> None:
+    assert called_alone(lambda board: os.killpg(os.getpgid(0), signal.SIGURG) or len(heard), inf) == 1
+    assert heard == []
+
+
+def is_gone(pid: int) -> bool:
+    return alone._state_and_seconds(pid)[0] in "XZ"
+
+
+def test_what_it_has_started_ends_with_it() -> None:
+    pid = called_alone(lambda board: subprocess.Popen(["sleep", "1000"]).pid, inf)
+    wait_until(lambda: is_gone(pid))
+
+
+def test_it_ends_with_its_parent() -> None:
+    reading, writing = os.pipe()
+    if (middle := os.fork()) == 0:
+        called_alone(lambda board: os.write(writing, b"%d" % os.getpid()) and time.sleep(1000), inf)
+    pid = int(os.read(reading, 20))
+    os.kill(middle, signal.SIGKILL)
+    os.waitpid(middle, 0)
+    wait_until(lambda: is_gone(pid))
+    os.close(reading), os.close(writing)
 
 
 # -- what a counterexample gives -----------------------------------------------------------------------------------
@@ -289,6 +349,7 @@ def search_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[
         ("raise KeyboardInterrupt", "KeyboardInterrupt"),
         ("os._exit(0)", "its process ended with status 0"),
         ("os.kill(os.getpid(), 9)", "its process ended with status -9"),
+        ("os.kill(os.getppid(), signal.SIGURG)", "it sends signal 23 to another process"),
         ("os.closerange(3, 64)", "its process ended with status"),
         ("os.write(3, b'{}\\n')", "answers another workload"),
         ("os.fork()", "RuntimeError: it forks its process"),

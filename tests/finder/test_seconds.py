@@ -57,9 +57,9 @@ def tasks(number: int) -> list[Task]:
 
 
 class Hanging:
-    """A process that says nothing."""
+    """A process that says nothing. Its id is of no process."""
 
-    exitcode = None
+    exitcode, pid = None, 2**30
 
     def __init__(self, target: object, task: Task, seconds: float, receiver: Receiver, note: object) -> None:
         self._end = os.dup(receiver.sender._descriptor)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
-from labengine import ConfigError, Lab, Parts
+import labengine
+from labengine import ConfigError, Lab, Parts, PrefixLookup
 from labengine.core.block import Block
 from labengine.core.block_pool import BlockPool
 from labengine.core.merge_policy import LateMerge
+from labengine.core.prefix_lookup import Hit
+from labengine.core.request import Request
 from labengine.course.branch import FAST_PREFILL
+from labengine.record.violation import LOST_WORK, RULES
 from labengine.session.violation_warnings import ViolationWarning
 
 EQUAL = list(range(1, 10))
@@ -39,6 +44,26 @@ class NoAliveCheck(LateMerge):
 
     def is_alive(self, other: Block) -> bool:
         return True
+
+
+class TakesTheSecond(PrefixLookup):
+    """Takes the second block of a hit for the first: a hit that is too short, of wrong KV."""
+
+    def longest_hit(self, request: Request, max_tokens: int) -> Hit:
+        hit = super().longest_hit(request, max_tokens)
+        return hit._replace(num_tokens=4, block_ids=(hit.block_ids[0][1:2],)) if hit.num_tokens > 4 else hit
+
+
+def test_the_gravest_violations_come_first(tmp_path: Path) -> None:
+    assert RULES.keys() > LOST_WORK
+    with Lab("simulated", num_blocks=8, block_size=4, parts=TakesTheSecond) as lab:
+        lab.session.violation_warnings.is_silent = True
+        for _ in range(2):
+            lab.add(token_ids=EQUAL, max_tokens=1)
+            report = lab.step()
+        lab.save(tmp_path / "run.lab")
+        found = [report.violations, lab.violations, lab.check(), labengine.open(tmp_path / "run.lab").violations]
+    assert {tuple(one.rule for one in violations) for violations in found} == {("read", "longest")}
 
 
 def test_a_list_of_violations_is_printed_in_words() -> None:

@@ -52,7 +52,7 @@ MODULES: dict[str, tuple[str, str | None]] = {
 num_copies = [0]
 """How many copies of this process the engine has made."""
 
-symptoms = importlib.import_module("symptoms")
+symptoms, confinement = map(importlib.import_module, ("symptoms", "confinement"))
 
 
 class EndlessWorkloadError(BaseException):
@@ -64,6 +64,7 @@ def main(engine: str, patch: str | None = None) -> None:
     answers = _own_stdout()
     name, events = MODULES[engine]
     driving = importlib.import_module(name)
+    confinement.confine()
     if patch is not None:
         runpy.run_path(patch)
     with open(str(driving.__file__), encoding="utf-8") as file:

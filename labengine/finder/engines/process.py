@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from labengine.config import ConfigError
+from labengine.finder.driven.confinement import end_session
 from labengine.record.wording import readable
 from labengine.system.closing import Closing
 
@@ -142,7 +143,8 @@ class EngineProcess(Closing):
         return self._process.wait()
 
     def close(self) -> None:
-        """End the process. Twice is harmless."""
+        """End the process, and those that it has started. Twice is harmless."""
+        end_session(self._process.pid)
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from labengine.config import ConfigError, as_int
-from labengine.core.parts import Parts
+from labengine.core.parts import Parts, given_parts
 from labengine.engine.loaded_model import LoadedModel, SimulatedModel
 from labengine.engine.recorded_model import RecordedModel, RecordedRequest
 from labengine.session.history.inputs import AddInput, BrokenStep, Input
@@ -62,7 +62,7 @@ class History:
     # -- fork ----------------------------------------------------------------------------------------------------------
 
     def fork(
-        self, step: int | None = None, *, edition: str | None = None, parts: Parts | None = None, **settings: Any
+        self, step: int | None = None, *, edition: str | None = None, parts: Parts | type | None = None, **settings: Any
     ) -> Session:
         """Return a second session with the same inputs up to a step. See Lab.fork."""
         refuse_unknown("fork()", settings, LabSettings, History.fork)
@@ -78,7 +78,7 @@ class History:
         _repeat(fork, inputs, now if step is None else step)
         return fork
 
-    def empty_fork(self, *, edition: str | None = None, parts: Parts | None = None, **settings: Any) -> Session:
+    def empty_fork(self, *, edition: str | None = None, parts: Parts | type | None = None, **settings: Any) -> Session:
         """Return a second session on the same weights, without inputs. Otherwise as `fork`."""
         refuse_unknown("rerun()", settings, LabSettings)
         with self._stepper.reading():
@@ -115,7 +115,7 @@ class History:
         return self._session.model.sibling(settings.engine_config(), settings.model_options())
 
     def _changed_settings(
-        self, call: str, edition: str | None, parts: Parts | None, changes: dict[str, Any]
+        self, call: str, edition: str | None, parts: Parts | type | None, changes: dict[str, Any]
     ) -> LabSettings:
         for name in _OF_THE_WEIGHTS:
             if name in changes:
@@ -124,13 +124,11 @@ class History:
                 )
         if "external" not in changes:
             self.refuse_lasting_tier(call)
-        if not isinstance(parts, Parts | None):
-            raise ConfigError(f"parts must be a labengine.Parts, got {parts!r}")
         own: dict[str, Any] = {"num_blocks": self._session.config.num_blocks}
         if edition is not None:
             own |= {"edition": edition, "parts": parts}
         elif parts is not None:
-            own |= {"parts": parts.overriding(self._session.parts)}
+            own |= {"parts": given_parts(parts).overriding(self._session.parts)}
         return replace(self._session.settings, **own | changes)
 
     # -- rewind --------------------------------------------------------------------------------------------------------

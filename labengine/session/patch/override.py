@@ -10,7 +10,7 @@ from typing import Any
 
 from labengine.config import ConfigError, shown
 from labengine.core.part_methods import class_name, is_custom
-from labengine.core.parts import Parts, base_classes
+from labengine.core.parts import Parts, field_of
 from labengine.session.patch.seams import AmbiguousSeamError, find_seam
 
 PREFIX = "Patched"
@@ -26,8 +26,7 @@ def parts_with(override: object, parts: Parts, kinds: Collection[str]) -> Parts:
         case Parts():
             return override.overriding(parts)
         case type():
-            field = field_of(override, parts)
-            return with_classes(parts, class_name(override), {field: override})
+            return with_classes(parts, class_name(override), {field_of(override): override})
         case FunctionType():
             return _with_function(override, parts, kinds)
     raise ConfigError(f"an override is a subclass of a part, or a function named like a seam: got {shown(override)}")
@@ -37,26 +36,6 @@ def with_classes(parts: Parts, name: str, classes: Mapping[str, type]) -> Parts:
     """Return the parts with these classes, by field, in place of their own. name: the override's, for the title."""
     replaced: dict[str, Any] = {"name": f"{parts.name} + {name}", **classes}
     return replace(parts, **replaced)
-
-
-def field_of(cls: type, parts: Parts) -> str:
-    """Return the field of Parts whose class this one can replace. Raises ConfigError if there is not exactly one.
-
-    All kinds of KV-cache group have the same base: the class in use that shares more bases with `cls` is meant.
-    """
-    shared = {
-        field: len({*cls.__mro__} & {*getattr(parts, field).__mro__})
-        for field, base in base_classes().items()
-        if issubclass(cls, base)
-    }
-    meant = [field for field, number in shared.items() if number == max(shared.values())]
-    if len(meant) == 1:
-        return meant[0]
-    if meant:
-        names = " or ".join(getattr(parts, field).__name__ for field in meant)
-        raise ConfigError(f"{class_name(cls)} could replace {names}: make it a subclass of one of them")
-    bases = ", ".join(dict.fromkeys(base.__name__ for base in base_classes().values()))
-    raise ConfigError(f"{class_name(cls)} is no subclass of a part ({bases})")
 
 
 def lost_overrides(cls: type, in_use: type) -> list[str]:

@@ -7,16 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from labengine.config import ConfigError, shown
 from labengine.core.editions import edition as edition_named
 from labengine.core.part_methods import class_name, is_custom
-from labengine.core.parts import Parts
+from labengine.core.parts import Parts, field_of, given_parts
 from labengine.session.compare.comparison import Comparison
 from labengine.session.compare.sides import LiveSide
 from labengine.session.history.history import History
 from labengine.session.history.inputs import Input
 from labengine.session.origin import Origin
-from labengine.session.patch.override import field_of, lost_overrides, parts_with
+from labengine.session.patch.override import lost_overrides, parts_with
 from labengine.session.session import Session
 from labengine.session.violation_warnings import stacklevel_of_caller
 
@@ -62,14 +61,12 @@ def rerun_beside(
 def _parts_before(session: Session, settings: Mapping[str, Any]) -> Parts:
     """Return the session's parts, or those of another edition and policy, with the settings' own laid over them."""
     own = settings.get("parts")
-    if not isinstance(own, Parts | None):
-        raise ConfigError(f"parts must be a labengine.Parts, got {shown(own)}")
     before = session.parts
     if settings.keys() & {"edition", "policy"}:
         before = edition_named(
             settings.get("edition", session.settings.edition), settings.get("policy", session.settings.policy)
         )
-    return before if own is None else own.overriding(before)
+    return before if own is None else given_parts(own).overriding(before)
 
 
 def _closed_with(made: ExitStack, side: LiveSide) -> LiveSide:
@@ -92,7 +89,7 @@ def _warn_of_lost_overrides(override: object, parts: Parts) -> None:
     """Warn of what a user's class leaves out because it does not derive from the class in use."""
     if not isinstance(override, type) or not is_custom(override):
         return
-    in_use = getattr(parts, field_of(override, parts))
+    in_use = getattr(parts, field_of(override))
     if lost := lost_overrides(override, in_use):
         text = f"{class_name(override)} does not derive from {in_use.__name__}, this lab's own class, and leaves out"
         warnings.warn(f"{text} {', '.join(lost)}", stacklevel=stacklevel_of_caller())

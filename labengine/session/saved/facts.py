@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from labengine.config import ConfigError, GroupSpec
 from labengine.core.editions import edition
+from labengine.core.parts import given_parts
 from labengine.engine.draft_model import PROPOSERS
 from labengine.events import StepFailed
 from labengine.record.files.file import save
@@ -89,9 +90,9 @@ def _plain(value: object) -> object:
 
 def _parts(settings: LabSettings) -> dict[str, Any] | None:
     """Return the classes that replace the edition's, with their source."""
-    parts, own = settings.parts, edition(settings.edition, settings.policy)
-    if parts is None:
+    if settings.parts is None:
         return None
+    parts, own = given_parts(settings.parts), edition(settings.edition, settings.policy)
     values = {f.name: getattr(parts, f.name) for f in fields(parts)}
     replacing = {name: cls for name, cls in values.items() if isinstance(cls, type) and cls is not getattr(own, name)}
     classes = {name: class_text(cls) for name, cls in replacing.items()}

@@ -12,6 +12,7 @@ from labengine.core.connector import Connector
 from labengine.core.editions import LABENGINE, edition
 from labengine.core.parts import Parts
 from labengine.record.wording import listed
+from labengine.session.overrides_in_use import Overrides, notes_of_none
 from labengine.session.saved.assertion import Asserting, Assertion, assertion_of
 from labengine.session.saved.definitions import (
     External,
@@ -25,7 +26,7 @@ from labengine.session.saved.definitions import (
 )
 from labengine.session.saved.facts import facts_of
 from labengine.session.saved.input_lines import input_lines, refuse_dropped
-from labengine.session.saved.layout import call_lines, in_a_line
+from labengine.session.saved.layout import call_lines, in_a_line, plain_literal
 from labengine.session.saved.observed import observed, telling
 from labengine.session.saved.played import Played, Script
 from labengine.session.saved.stand_in import StandIn, stand_in_of
@@ -58,7 +59,7 @@ class RegressionTest:
 
     says: the file's first sentence. external and body: as in to_code. right: names of the file that have other values
     where the test is green, PARTS = None by default; None where nothing is known to be right. stand_in: what is run in
-    place of a session with weights.
+    place of a session with weights. overrides: what they came to in the session.
     """
 
     facts: Mapping[str, Any]
@@ -70,6 +71,7 @@ class RegressionTest:
     right: Mapping[str, Any] | None = field(default_factory=lambda: {"PARTS": None})
     right_name: str = "production's classes"
     stand_in: StandIn | None = None
+    overrides: Overrides = field(default_factory=dict)
 
     @property
     def function(self) -> str:
@@ -149,10 +151,24 @@ class RegressionTest:
         if suggestion:
             return NoTestError(f"{what}: give an assertion, such as to_test(asserting={suggestion!r})", suggestion)
         alike = "" if suggestion is None else f", and with {self.right_name} these requests are decided alike"
+        notes = notes_of_none(self.overrides) if suggestion is not None else []
         return NoTestError(
-            f"{what}{alike}: the test would be green, whatever it was to catch. Add requests on which it matters "
-            "(labengine.find searches for them), or give an assertion, to_test(asserting=...)"
+            " ".join([f"{what}{alike}: the test would be green, whatever it was to catch.", *notes])
+            + f" Add requests on which it matters ({self._find_call} searches for them), or give an assertion, "
+            "to_test(asserting=...)"
         )
+
+    @property
+    def _find_call(self) -> str:
+        """The search for requests on which the session's own classes matter."""
+        classes = (self.facts["parts"] or {"classes": {}})["classes"].values()
+        arguments = [checked_name(cls["name"]) for cls in classes]
+        arguments = arguments if len(arguments) < 2 else ["lab.parts"]
+        if self.external is not None and self.external.text is not None:
+            arguments.append(f"{'external=' * bool(arguments)}{checked_name(self.external.text['name'])}")
+        if (name := self.facts["settings"].get("edition", LABENGINE.name)) != LABENGINE.name:
+            arguments.append(f"against={plain_literal(name)}")
+        return f"labengine.find({', '.join(arguments)})"
 
     def _not_green(self, green: Played) -> NoTestError:
         suggestion = self._suggestion() or ""
@@ -190,6 +206,7 @@ def session_test(session: Session, asserting: Asserting | None, other: Parts | N
         right=right,
         right_name=right_name,
         stand_in=stand_in_of(session, facts),
+        overrides=session.inspection.overrides,
     ).seen_both_ways()
 
 

@@ -14,7 +14,7 @@ from labengine.events import ViolationFound
 from labengine.record.fold import Fold
 from labengine.record.snapshot import Snapshot
 from labengine.record.timeline import Timeline
-from labengine.record.violation import Violation
+from labengine.record.violation import Violation, gravest_first
 from labengine.record.wording import readable
 from labengine.session.history.crash import Crash, newest_crash
 from labengine.session.looking import Looking
@@ -85,9 +85,9 @@ class ViewedRecording(Looking, Closing, ABC):
 
     @property
     def violations(self) -> list[Violation]:
-        """Violations that the checks had found and that are still in the recording, oldest first."""
+        """Violations that the checks had found and that are still in the recording: the gravest first, then by age."""
         found = self.timeline.of_kind(ViolationFound)
-        return [
+        return gravest_first(
             Violation(
                 readable(one.rule),
                 readable(one.message, _MAX_MESSAGE),
@@ -99,7 +99,7 @@ class ViewedRecording(Looking, Closing, ABC):
                 tuple(readable(text, _MAX_MESSAGE) for text in one.fact),
             )
             for one in found
-        ]
+        )
 
     @property
     def crash(self) -> Crash | None:

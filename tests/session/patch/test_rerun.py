@@ -193,7 +193,7 @@ def test_another_edition_and_other_parts_hold_for_both_sides(worked: Lab) -> Non
         assert right.merge_policy is left.merge_policy and issubclass(right.block_pool, left.block_pool)
     with worked.rerun(touch, parts=Parts(merge_policy=KeepDuplicates)) as comparison:
         assert {side.parts.merge_policy for side in (comparison.left, comparison.right)} == {KeepDuplicates}
-    with pytest.raises(ConfigError, match=r"parts must be a labengine.Parts, got 3"):
+    with pytest.raises(ConfigError, match=r"parts must be a labengine.Parts, or a class that replaces a part, got 3"):
         worked.rerun(touch, parts=3)
 
 

@@ -110,6 +110,9 @@ def test_an_override_that_changes_nothing_gets_no_test() -> None:
     with lab_of(parts=Parts(block_pool=SaysTheSame)) as lab:
         with pytest.raises(NoTestError, match="these requests are decided alike") as caught:
             lab.to_test()
+        said = str(caught.value)
+        assert "SaysTheSame.reused_first was called, and nothing came of it." in said
+        assert "(labengine.find(SaysTheSame) searches for them)" in said
         assert caught.value.suggestion == ""
         with pytest.raises(NoTestError, match=r"the assertion holds with what you gave too \(assert lab"):
             lab.to_test("lab.snapshot().step == 3")
@@ -241,6 +244,18 @@ def test_what_other_cells_define_is_carried(tmp_path: Path, monkeypatch: pytest.
     ):
         assert text.count(carried) == 1, carried
     assert "from labengine.core.block import Block as B" in text and "import functools" in text
+    assert outcomes(tmp_path, text) == RED_AND_GREEN
+
+
+def test_a_base_that_an_edition_names_is_carried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = (
+        "from labengine.core.editions import VLLM as THEIRS",
+        f"class Keeps(THEIRS.block_pool):{CELLS[-1].partition(':')[2]}".replace("not keeps(block)", "not block.keys"),
+    )
+    with Lab("simulated", edition="vllm", num_blocks=5, block_size=4, parts=class_of_cells(cells, monkeypatch)) as lab:
+        play_21(lab)
+        text = lab.to_test()
+    assert "from labengine.core.editions import VLLM as THEIRS\n" in text
     assert outcomes(tmp_path, text) == RED_AND_GREEN
 
 
