@@ -61,6 +61,8 @@ class Exercise(ABC):
     """
 
     kind: ClassVar[str]
+    panels: tuple[str, ...] = ()
+    """The views of the dashboard that show() returns: those that its notebook has introduced; () for all."""
 
     def __init__(self, text: ExerciseText, right_answer: Any, mistakes: Sequence[Mistake]) -> None:
         self.text, self.right_answer, self.mistakes = text, right_answer, tuple(mistakes)

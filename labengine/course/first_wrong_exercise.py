@@ -90,7 +90,7 @@ class FirstWrongExercise(Exercise):
 
     def show(self, answer: Any = None) -> Any:
         """Return the dashboard of the broken run, at its beginning; `lab` of the exercise is the lab."""
-        dashboard = self.lab.show()
+        dashboard = self.lab.show(*self.panels)
         self.lab.goto(0)
         self._opened_at = self.lab.moment
         return dashboard

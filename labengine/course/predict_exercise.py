@@ -143,7 +143,7 @@ class PredictExercise(Exercise):
 
     def show(self, answer: Any = None) -> Any:
         """Return the dashboard of the lab, with the question in it."""
-        picture = self.lab.view(*self._views) if self._views else self.lab.show()
+        picture = self.lab.view(*self._views) if self._views else self.lab.show(*self.panels)
         self._is_shown = True
         return picture
 

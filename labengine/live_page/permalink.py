@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, quote_plus
 
@@ -33,6 +34,9 @@ class Playable(Protocol):
     def add(self, prompt: str, *, max_tokens: int, **sampling: Any) -> Any:
         """Queue a request, or several for one prompt."""
 
+    def chat(self, messages: Sequence[dict[str, str]], *, max_tokens: int, **sampling: Any) -> Any:
+        """Queue a conversation through the model's chat template."""
+
     def abort(self, request_id: int) -> object:
         """End a request."""
 
@@ -42,7 +46,10 @@ class Playable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PromptAct:
-    """Equal requests, added at once. n: answers to each, which fork; beams: of a search for each; 1 for none."""
+    """Equal requests, added at once. n: answers to each, which fork; beams: of a search for each; 1 for none.
+
+    is_chat: the text is a user's message, which the model's chat template wraps.
+    """
 
     text: str
     copies: int = DEFAULT_COPIES
@@ -50,13 +57,18 @@ class PromptAct:
     n: int = 1
     beams: int = 1
     priority: int = 0
+    is_chat: bool = False
 
     def play(self, lab: Playable) -> None:
         """Add them."""
         several: dict[str, int] = {name: getattr(self, name) for name in ("n", "beams") if getattr(self, name) > 1}
         urgency = {"priority": self.priority} if self.priority else {}
         for _ in range(self.copies):
-            lab.add(self.text, max_tokens=self.max_tokens, **several, **urgency)
+            if self.is_chat:
+                message = {"role": "user", "content": self.text}
+                lab.chat([message], max_tokens=self.max_tokens, **several, **urgency)
+            else:
+                lab.add(self.text, max_tokens=self.max_tokens, **several, **urgency)
 
     @property
     def num_requests(self) -> int:
@@ -65,7 +77,7 @@ class PromptAct:
 
     def pairs(self) -> Iterator[tuple[str, object]]:
         """Yield the names and values of the address."""
-        yield "prompt", self.text
+        yield ("chat" if self.is_chat else "prompt"), self.text
         if self.copies != DEFAULT_COPIES:
             yield "copies", self.copies
         if self.max_tokens != DEFAULT_TOKENS:
@@ -187,7 +199,8 @@ class _LinkReader:
     def permalink(self) -> Permalink:
         """Return the session. Raises ConfigError for one that takes too long, and for names that exclude each other."""
         self._refuse_long()
-        link = Permalink(self.bug, self.model, self.editions, follow_up=self.follow_up, acts=tuple(self.acts))
+        acts = tuple(map(_without_template, self.acts) if self.model == SIMULATED else self.acts)
+        link = Permalink(self.bug, self.model, self.editions, follow_up=self.follow_up, acts=acts)
         if self.bug:
             self._refuse_beside_bug()
             return replace(link, changes=self.changes)
@@ -238,13 +251,13 @@ class _LinkReader:
             raise ConfigError(f"policy in a link must be fcfs or priority, got {shown(value)}")
         self.settings["policy"] = value
 
-    def read_prompt(self, value: str) -> None:
+    def read_prompt(self, value: str, *, is_chat: bool = False) -> None:
         """Begin a prompt."""
         if not value.strip():
             raise ConfigError("the link has an empty prompt")
         if len(value) > MAX_PROMPT:
             raise ConfigError(f"a link's prompt has at most {MAX_PROMPT:,} characters, this one {len(value):,}")
-        self.acts.append(PromptAct(value))
+        self.acts.append(PromptAct(value, is_chat=is_chat))
 
     def change_prompt(self, name: str, number: int) -> None:
         """Change the prompt that was read last."""
@@ -256,6 +269,11 @@ class _LinkReader:
             raise ConfigError(f"{name} comes right after its prompt")
         changed: dict[str, Any] = {name: number}
         self.acts[-1] = replace(last, **changed)
+
+
+def _without_template(act: SessionAct) -> SessionAct:
+    """Return an act for the simulated model, which has no chat template."""
+    return replace(act, is_chat=False) if isinstance(act, PromptAct) else act
 
 
 def _name(value: str) -> str:
@@ -293,6 +311,7 @@ _READ: dict[str, Callable[[_LinkReader, str], object]] = {
     "states": _setting("state_size", "states", MAX_STATE_SIZE),
     "follow_up": lambda reader, value: setattr(reader, "follow_up", value == "1"),
     "prompt": _LinkReader.read_prompt,
+    "chat": partial(_LinkReader.read_prompt, is_chat=True),
     "copies": _of_prompt("copies", 1, MAX_COPIES),
     "max_tokens": _of_prompt("max_tokens", 1, MAX_TOKENS),
     "n": _of_prompt("n", 1, MAX_ANSWERS),

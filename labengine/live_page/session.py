@@ -11,7 +11,7 @@ from labengine.core.editions import edition
 from labengine.core.nano_vllm import UnchunkedScheduler
 from labengine.core.proposer import NGram
 from labengine.engine.loaded_model import is_provided
-from labengine.engine.wasm.bpe_tokenizer import BPETokenizer
+from labengine.engine.wasm.bpe_tokenizer import BPETokenizer, question_in
 from labengine.lab import Lab
 from labengine.live_page.permalink import MAX_COPIES, SIMULATED, AbortAct, Permalink, PromptAct, SessionAct, StepsAct
 from labengine.scenarios import bug
@@ -153,4 +153,8 @@ def _prompt_of(lab: Lab, one: Input, num_forks: int) -> PromptAct | None:
     tokenizer, beams = lab.session.model.tokenizer, one.sampling.beams
     spell = tokenizer.spelled if isinstance(tokenizer, BPETokenizer) else tokenizer.decode
     text, n = spell(one.token_ids), 1 if beams > 1 else 1 + num_forks
-    return PromptAct(text, 1, one.sampling.max_tokens, n, beams, one.priority)
+    question = question_in(text) if isinstance(tokenizer, BPETokenizer) else None
+    is_chat = question is not None
+    return PromptAct(
+        text if question is None else question, 1, one.sampling.max_tokens, n, beams, one.priority, is_chat
+    )

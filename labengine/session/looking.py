@@ -25,9 +25,12 @@ class Looking:
 
     _views: RecordingViews
 
-    def show(self, *, at: At | None = None) -> Dashboard:
-        """Return the dashboard, always the same one. at: a picture of an earlier moment instead, see `view`."""
-        return self._views.show(at)
+    def show(self, *names: str, at: At | None = None) -> Dashboard:
+        """Return the dashboard, always the same one. at: a picture of an earlier moment instead, see `view`.
+
+        names: the views that it has, for readers who have not met the others: "pool", "tables", "queue" ...
+        """
+        return self._views.show(at, names)
 
     def view(self, *names: str, at: At | None = None, **settings: Any) -> Closeable:
         """Return one view alone, or several beside each other: "pool", "tables", "map", "queue", "timeline" ...

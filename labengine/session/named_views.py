@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import partial
 from importlib.util import find_spec
@@ -82,6 +82,14 @@ def view_of(
         raise ConfigError(f"{figures[0]!r} is a figure of its own: lab.view({figures[0]!r})")
     is_plain = checked_bool("plain", settings.get("plain", False))
     return lambda: _view(feed(), names, is_plain)
+
+
+def refuse_outside_dashboard(names: Iterable[object]) -> None:
+    """Raise ConfigError for names of no view, and for one that plotly draws: it is a widget by itself."""
+    for name in names:
+        _require_known(name)
+        if name == "xray":
+            raise ConfigError("a dashboard has no X-ray: lab.view('xray')")
 
 
 def _charts(source: ViewSource, feed: Callable[[], Feed]) -> Closeable:

@@ -17,7 +17,7 @@ from labengine.record.timeline import Timeline
 from labengine.session.history.breakpoints import BreakpointHit
 from labengine.session.history.crash import Crash
 from labengine.session.history.moments import Look, moment_of, steps_after, steps_before
-from labengine.session.named_views import Closeable, MakeXRay, key_of_view, view_name, view_of
+from labengine.session.named_views import Closeable, MakeXRay, key_of_view, refuse_outside_dashboard, view_name, view_of
 from labengine.session.saved.frame import events_frame
 from labengine.session.settings import request_id_of
 from labengine.session.view_source import At, picture_of
@@ -72,21 +72,23 @@ class RecordingViews:
 
     # -- views ---------------------------------------------------------------------------------------------------------
 
-    def show(self, at: At | None = None) -> Dashboard:
-        """Return the dashboard, always the same one; with `at` that of a picture."""
+    def show(self, at: At | None = None, names: tuple[str, ...] = ()) -> Dashboard:
+        """Return the dashboard, always the same one, with all views or those named; with `at` that of a picture."""
         if at is not None:
-            return self._picture(at).show()
+            return self._picture(at).show(None, names)
+        names = tuple(map(view_name, names))
+        refuse_outside_dashboard(names)
         with interrupts_deferred():
             from labengine_widgets.view import Dashboard
 
-        dashboard = self._view(("dashboard",), lambda: Dashboard(self.feed))
+        dashboard = self._view(("dashboard", *names), lambda: Dashboard(self.feed, names))
         assert isinstance(dashboard, Dashboard)
         return dashboard
 
     @property
     def has_dashboard(self) -> bool:
-        """True once the dashboard was shown, and until it is closed."""
-        return ("dashboard",) in self._views
+        """True once a dashboard was shown, and until it is closed."""
+        return any(key[0] == "dashboard" for key in self._views)
 
     def view(self, names: tuple[str, ...], at: At | None, settings: dict[str, Any]) -> Closeable:
         """Return a widget with the views of these names; with `at` that of a picture."""

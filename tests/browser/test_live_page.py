@@ -15,6 +15,7 @@ from browser.static_server import served
 from browser.steady_clock import STEADY_CLOCK, WATCH_PLAYS
 from labengine.scenarios import bug
 from tools.site import live_page as site
+from tools.site.opening import QUESTION
 
 BUG = "?bug=nano-vllm-219"
 PROMPT = "Two people ask the very same question at the very same moment. The"
@@ -82,6 +83,12 @@ def unfit_on_a_phone(page: Page) -> list[str]:
 def test_the_front_asks_a_question_and_nothing_plays_over_it(browser: Browser, address: str) -> None:
     with opened(browser, address) as page:
         ask(page)
+        words = page.locator(".le-texts-row").all_inner_texts()
+        assert [row.split() for row in words] == [["A", *QUESTION.split()], ["B", *QUESTION.split()]]
+        assert bottom_of_the_pool(page, 1440, 900) <= 900 and is_beside_the_question(page)
+        assert bottom_of_the_pool(page, 1024, 768) <= 768 and is_beside_the_question(page)
+        assert bottom_of_the_pool(page, 390, 844) <= 844
+        page.set_viewport_size({"width": 1252, "height": 1000})
         assert unfit_on_a_phone(page) == []
         page.evaluate("() => { document.querySelector('.labengine').stage.player.speed = 20; }")
         page.get_by_role("button", name="8", exact=True).click()
@@ -100,6 +107,21 @@ def test_the_front_asks_a_question_and_nothing_plays_over_it(browser: Browser, a
         page.locator(".labengine-dashboard").press("End")
         until(page, step="1", peak="6", used="3")
         assert not page.locator("#opening, #opening-after").first.is_visible()
+
+
+def bottom_of_the_pool(page: Page, width: int, height: int) -> float:
+    """Where the pool ends in a window of this size."""
+    page.set_viewport_size({"width": width, "height": height})
+    page.evaluate(FRAME)
+    bottom: float = page.locator("canvas.le-pool").evaluate("(canvas) => canvas.getBoundingClientRect().bottom")
+    return bottom
+
+
+def is_beside_the_question(page: Page) -> bool:
+    """True if the picture has more than half of the width, with the question on its left."""
+    lab, question = page.locator("#lab").bounding_box(), page.locator("#opening").bounding_box()
+    assert lab is not None and question is not None and page.viewport_size is not None
+    return lab["x"] >= question["x"] + question["width"] and lab["width"] > page.viewport_size["width"] / 2
 
 
 def ask(page: Page) -> None:

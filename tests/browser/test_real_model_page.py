@@ -114,7 +114,8 @@ def test_loading_is_told_and_files_that_are_damaged_or_missing_leave_the_lab_sim
 
 PROMPT = "Two people ask the very same question at the very same moment. The"
 LINK = (
-    "model=smollm2&edition=labengine&prompt=Two+people+ask+the+very+same+question+at+the+very+same+moment.+The&copies=2"
+    "model=smollm2&edition=labengine&blocks=24&block_size=8"
+    "&chat=Two+people+ask+the+very+same+question+at+the+very+same+moment.+The&copies=2&max_tokens=48"
 )
 
 

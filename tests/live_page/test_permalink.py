@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from labengine.config import ConfigError
+from labengine.engine.wasm.bpe_tokenizer import chat_text, question_in
 from labengine.live_page.permalink import AbortAct, Permalink, PromptAct, SessionAct, StepsAct, permalink_of
 
 TEXTS = ("Once upon a time", "<b>&amp;</b>=#?+%20 ", "日本語 ü\n\tx", "a,b;c/d'\"")
@@ -36,6 +37,16 @@ def test_what_is_written_is_read() -> None:
         for link in links:
             assert permalink_of(link.query()) == link
             assert permalink_of(f"?utm_source=x&{link.query()}&fbclid=1") == link, "others' words are left out"
+
+
+def test_a_question_goes_through_the_chat_template_of_a_model_that_has_one() -> None:
+    real = permalink_of("chat=And+now%3F&copies=2&model=smollm2")
+    assert real.acts == (PromptAct("And now?", 2, is_chat=True),) and permalink_of(real.query()) == real
+    assert permalink_of("chat=And+now%3F&copies=2").acts == (PromptAct("And now?", 2),)
+    text = chat_text([{"role": "user", "content": "And now?"}])
+    assert question_in(text) == "And now?"
+    more = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]
+    assert [question_in(other) for other in ("And now?", text[1:], text + "!", chat_text(more))] == [None] * 4
 
 
 def test_a_link_written_by_hand() -> None:

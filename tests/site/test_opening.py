@@ -21,8 +21,7 @@ def document() -> dict[str, Any]:
 
 
 def test_the_sentences_are_the_stops_of_the_step_in_order(document: dict[str, Any]) -> None:
-    captions = document["recording"]["captions"]
-    moments = [moment for moment, _, _ in captions]
+    moments = [moment for moment, _, _ in document["told"]]
     assert moments == sorted(set(moments)) and (moments[0], moments[-1]) == (document["asked"], document["plays_to"])
     assert document["used"] == 5
 
@@ -46,3 +45,4 @@ def test_each_sentence_is_true_at_its_moment() -> None:
             blocks = {part.number for part in words.parts if isinstance(part, Mention) and part.kind == "block"}
             assert blocks == {copy.block_id, copy.into_block_id}
             assert (state.ref_counts[copy.into_block_id], state.ref_counts[copy.block_id]) == (2, 0)
+        assert "merge" in str(told[3][1]), "the word stands where the first copy goes"

@@ -20,7 +20,7 @@ Told = tuple[int, Sentence]
 
 
 def opening() -> bytes:
-    """Return the recording with its sentences as captions, and what is asked: gzipped JSON.
+    """Return the recording, what is told of it as captions, and what is asked: gzipped JSON.
 
     asked: the moment at which the question stands; plays_to: the one after which it is answered; used: the answer.
     """
@@ -33,12 +33,11 @@ def opening() -> bytes:
         lab.step()
         told = sentences(timeline, asked)
         payload = json.loads(recording_payload(lab.view_source(), has_words=False))
-        payload["captions"] = [[moment, words.row(), None] for moment, words in told]
-        payload["captioned"] = [[payload["start"], timeline.end]]
         document = {
             "asked": asked,
             "plays_to": told[-1][0],
             "peak": max(timeline.state(moment).num_used_blocks for moment, _ in told),
+            "told": [[moment, words.row(), None] for moment, words in told],
             "used": lab.snapshot().num_used_blocks,
             "recording": payload,
         }
@@ -94,11 +93,11 @@ def _merged(
     for _, event in merges:
         copy, kept = the_block(event.block_id), the_block(event.into_block_id)
         words = (
-            Sentence(copy, " goes the same way: ", kept, " has two users, too.")
+            Sentence(copy, " is merged the same way: ", kept, " has two users, too.")
             if told
             else Sentence(
-                *("One copy is enough: ", name, " uses ", kept, " too, which has two users now, and ", copy),
-                " is free again.",
+                *("One copy is enough: ", name, " uses ", kept, " too, and ", copy, " is free again. That is a "),
+                "merge.",
             )
         )
         told.append((freed[event.block_id], words))

@@ -14,7 +14,9 @@ from labengine_widgets.view_source import PairViewSource, ViewSource
 
 
 class Varied(Protocol):
-    """A workload and the figures that can be changed."""
+    """A workload and the figures that can be changed. is_plain: its pool is drawn in plain terms."""
+
+    is_plain: bool
 
     def change(self, changes: Mapping[str, int]) -> ViewSource | PairViewSource:
         """Run it with these figures, and return the run. An error's message says why that is impossible."""
@@ -70,5 +72,5 @@ def view_of(varied: Varied) -> VaryView:
     run: Any = varied.change({})
     view = PairVaryView(run) if hasattr(run, "view_sources") else VaryView(run, POOL)
     view.varied = varied
-    view.arrangement = {**view.arrangement, "varied": varied.to_dict()}
+    view.arrangement = {**view.arrangement, "varied": varied.to_dict(), "is_plain": varied.is_plain}
     return view

@@ -125,10 +125,10 @@ LOOK_AHEAD = 1_000
 
 
 class Dashboard(View):
-    """All views of one lab at once; any number of dashboards may show the same lab."""
+    """All views of one lab at once, or those named; any number of dashboards may show the same lab."""
 
-    def __init__(self, source: Feed | ViewSource) -> None:
-        super().__init__(source, DASHBOARD)
+    def __init__(self, source: Feed | ViewSource, views: Sequence[str] = ()) -> None:
+        super().__init__(source, {**DASHBOARD, "views": [*views]})
 
     def open_at(self, moment: int) -> None:
         """Show the state right after event number `moment` of the timeline, until the lab moves on.

@@ -1,6 +1,9 @@
 // The front of the page: one engine, one question about it, and the step that answers it, told slowly. A recording: it
 // waits for nothing. Then the reader's own question.
+import type { CaptionRow } from "../browser/model/payloads.ts";
 import type { Stage } from "../browser/stage/stage.ts";
+import type { SoloTrack } from "../browser/stage/track.ts";
+import { Captions } from "../browser/stage/track.ts";
 import { unpacked } from "../browser/stage/wire.ts";
 import type { Arrangement } from "../browser/widget.ts";
 import { mount } from "../browser/widget.ts";
@@ -13,6 +16,7 @@ interface Opened {
   plays_to: number;
   peak: number;
   used: number; // the answer
+  told: CaptionRow[];
   recording: unknown;
 }
 
@@ -51,6 +55,9 @@ export class Opening {
     if (this.element.hidden) return stage.close(); // another session was quicker
     this.stage = stage;
     this.opened = opened;
+    const captions = new Captions();
+    captions.add(opened.asked - 1, opened.plays_to, opened.told);
+    (stage.track as SoloTrack).captions = captions;
     stage.moveTo(opened.asked);
     stage.on("painted", () => {
       this.inUse.textContent = `${stage.sides[0].scene.score.used} in use`;

@@ -16,7 +16,8 @@ import { MODEL, RealModel } from "./real_model.ts";
 type State = "opening" | "recorded" | "loading" | "live" | "failed";
 
 const COMPARE: Arrangement = { kind: "compare", views: [] },
-  LINK_MS = 150;
+  LINK_MS = 150,
+  REAL = { model: MODEL, edition: "labengine", blocks: "24", block_size: "8" }; // its chat template is long
 
 const WORDS: Record<State, string> = {
   opening: "",
@@ -84,8 +85,10 @@ class LivePage {
   // The reader's own question: its session is opened as soon as Python is there.
   askOwn(question: string, people: number, isReal: boolean) {
     this.isToStep = true;
-    const asked = { edition: "labengine", prompt: question, copies: String(people) };
-    this.query = String(new URLSearchParams(isReal ? { model: MODEL, ...asked } : asked));
+    const copies = String(people),
+      simulated = { edition: "labengine", prompt: question, copies },
+      real = { ...REAL, chat: question, copies, max_tokens: "48" };
+    this.query = String(isReal ? new URLSearchParams(real) : new URLSearchParams(simulated));
     if (this.whyNoPython) this.refused(this.whyNoPython);
     else if (this.isPythonThere) this.begun();
     else this.show("loading");

@@ -257,10 +257,21 @@ def twice() -> Exercise:
     )
 
 
+def _introduced(make: Callable[[], Exercise]) -> Callable[[], Exercise]:
+    """Return a function that makes the exercise with a dashboard of what the notebook has introduced."""
+
+    def made() -> Exercise:
+        exercise = make()
+        exercise.panels = ("pool", "tables", "queue", "log")
+        return exercise
+
+    return made
+
+
 EXERCISES: Mapping[str, Callable[[], Exercise]] = {
     "why-blocks/slot": slot,
     "why-blocks/waste": waste,
-    "why-blocks/next-block": next_block,
-    "why-blocks/num-free": num_free,
-    "why-blocks/twice": twice,
+    "why-blocks/next-block": _introduced(next_block),
+    "why-blocks/num-free": _introduced(num_free),
+    "why-blocks/twice": _introduced(twice),
 }

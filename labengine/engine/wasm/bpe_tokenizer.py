@@ -145,3 +145,12 @@ def chat_text(messages: Sequence[Mapping[str, str]]) -> str:
     system = [] if messages[0]["role"] == "system" else [{"role": "system", "content": SYSTEM}]
     turns = [f"<|im_start|>{message['role']}\n{message['content']}<|im_end|>\n" for message in (*system, *messages)]
     return "".join([*turns, "<|im_start|>assistant\n"])
+
+
+def question_in(text: str) -> str | None:
+    """Return the user's message of a conversation of one, as chat_text writes it; None for another text."""
+    before, after = chat_text([{"role": "user", "content": "\0"}]).split("\0")
+    if not (text.startswith(before) and text.endswith(after) and len(text) > len(before) + len(after)):
+        return None
+    question = text[len(before) : -len(after)]
+    return None if "<|im_" in question else question

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from labengine.config import ConfigError, checked_int, shown
+from labengine.config import ConfigError, checked_bool, checked_int, shown
 from labengine.engine.interrupts import interrupts_deferred
 from labengine.record.wording import request_name
 from labengine.session.compare.comparison import Comparison
@@ -45,11 +45,13 @@ class Variation:
 
     Displayed, it shows pool and figures; each move of a slider runs the recorded inputs and steps again from the
     beginning, on new labs. on_weights: a real model computes each run anew; by default its requests sample the tokens
-    that they had, and past these made-up ones, so that no weights are needed.
+    that they had, and past these made-up ones, so that no weights are needed. plain: draws the pool
+    as lab.view("pool", plain=True) does.
     Raises ConfigError for what cannot be run again: a recording alone, no requests, a tier that cannot be emptied.
     """
 
-    def __init__(self, of: object, *, on_weights: bool = False) -> None:
+    def __init__(self, of: object, *, on_weights: bool = False, plain: bool = False) -> None:
+        self.is_plain = checked_bool("plain", plain)
         self._comparison = of if isinstance(of, Comparison) else None
         self._sides = [
             VariedSide(_lab(side), on_weights) for side in (of.sides if isinstance(of, Comparison) else [of])
@@ -154,12 +156,13 @@ class Variation:
         self.show()._ipython_display_()
 
 
-def vary(of: object) -> Variation:
+def vary(of: object, *, plain: bool = False) -> Variation:
     """Return sliders for block size, pool and copies over what a lab, or a comparison of two labs, was given so far.
 
     The lab is left as it is; what it is given later is not part of the workload. See Variation.
+    plain: draws one lab's pool as lab.view("pool", plain=True) does.
     """
-    return Variation(of)
+    return Variation(of, plain=plain)
 
 
 def _checked(figure: Figure, value: object) -> int:

@@ -123,10 +123,10 @@ export class Scene extends SceneState {
 }
 
 // The text in each written slot.
-export function wordsOf({ tokens, images }: Block, textOf: (token: number) => string) {
+export function wordsOf({ tokens, images }: Block, textOf: (token: number, slot: number) => string) {
   return tokens.map((token, slot) => {
     const image = images?.[slot];
     if (image) return ` ${imageWord(image)}`;
-    return token === null ? "–" : textOf(token);
+    return token === null ? "–" : textOf(token, slot);
   });
 }

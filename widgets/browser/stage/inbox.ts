@@ -221,7 +221,7 @@ export class Inbox {
 
   addWords(payload: WordsPayload, side: Side) {
     const { track } = this.stage;
-    if (side.index !== 0 || !track.captions) return;
+    if (side.index !== 0 || !track.captions || this.stage.isPlain) return;
     const rows = payload.captions ?? [];
     for (const [start, end] of payload.captioned ?? [])
       track.captions.add(

@@ -8,20 +8,26 @@ import { Controls, Notice } from "./controls.ts";
 import { CaptionLine, Head, MomentData } from "./head.ts";
 import { Keys, onKey } from "./keyboard.ts";
 import { overflowOf } from "./overflow.ts";
+import type { Panel } from "./panel.ts";
 import { Drawer, panel } from "./panel.ts";
+import { PlainCaptions } from "./plain_captions.ts";
 import { Presentation } from "./presentation.ts";
 import { Scrubber } from "./scrubber.ts";
 import { overlay } from "./slides.ts";
 import type { Stage } from "./stage.ts";
+import { Texts } from "./texts.ts";
 import { Told } from "./told.ts";
+import { SoloTrack } from "./track.ts";
 import { watchWidth } from "./visibility.ts";
 
 const NARROW = 640; // below it the panels stand one above the other
 const READABLE = 200; // the least width of one view beside others
+const PANELS = ["pool", "tables", "map", "queue", "tier"];
 const DRAWN = ["timeline", "step", "bands", "groups", "log", "why", "code", "charts"];
 
 // Everything about one lab at once: pool, tables, map, queue and tier; a drawer for the rest; time and controls below.
-export function layDashboard(stage: Stage, root: HTMLElement) {
+// views: of a dashboard for somebody who has not met the others yet; empty for all.
+export function layDashboard(stage: Stage, root: HTMLElement, { views }: Shown) {
   const keys = new Keys(stage),
     layer = overlay(stage),
     controls = new Controls(stage),
@@ -32,12 +38,13 @@ export function layDashboard(stage: Stage, root: HTMLElement) {
     main = element("div", "le-main"),
     side = element("div", "le-side"),
     lower = element("div", "le-lower");
-  const [map, queue, tier, tables] = ["map", "queue", "tier", "tables"].map((name) => panel(stage, name));
-  lower.append(map, queue, tier);
-  side.append(tables, lower);
-  const pool = panel(stage, "pool");
-  main.append(pool, side);
-  const drawer = new Drawer(stage, DRAWN),
+  const isShown = (name: string) => !views.length || views.includes(name),
+    panels = Object.fromEntries(PANELS.filter(isShown).map((name) => [name, panel(stage, name)]));
+  const { pool, tables, tier, ...others } = panels;
+  lower.append(...Object.values(others), ...shown(tier));
+  side.append(...shown(tables), ...(lower.childElementCount ? [lower] : []));
+  main.append(...shown(pool), ...(side.childElementCount ? [side] : []));
+  const drawer = new Drawer(stage, DRAWN.filter(isShown)),
     presentation = new Presentation(stage, controls.step, keys);
   root.append(
     head.element,
@@ -63,16 +70,20 @@ export function layDashboard(stage: Stage, root: HTMLElement) {
   ])
     stage.add(part);
   root.addEventListener("keydown", (event) => onKey(event, { stage, controls, scrubber, keys, presentation }));
-  const signs = Object.entries({ map, queue, tier, tables }).map(([name, made]) => overflowOf(made, name));
-  stage.add({ paint: () => signs.forEach((sign) => !stage.painting.isHurried && sign?.paint()) });
-  stage.add({ paint: () => put(tier, "hidden", !stage.sides[0].recording.hasTier) });
+  const signs = Object.entries(panels).map(([name, made]) => name !== "pool" && overflowOf(made, name));
+  stage.add({ paint: () => signs.forEach((sign) => sign && !stage.painting.isHurried && sign.paint()) });
+  if (tier) stage.add({ paint: () => put(tier, "hidden", !stage.sides[0].recording.hasTier) });
   stage.drawer = drawer;
   stage.askWhy = (about) => drawer.askWhy(about);
   watchWidth(stage, root, NARROW);
   stage.open([
     [caption.element, 0.6],
-    [pool, 0.3],
+    [main, 0.3],
   ]);
+}
+
+function shown(made: Panel | undefined) {
+  return made ? [made] : [];
 }
 
 interface Shown {
@@ -89,7 +100,9 @@ export function layViews(stage: Stage, root: HTMLElement, { views, is_plain = fa
     scrubber = new Scrubber(stage),
     caption = new CaptionLine(stage),
     asked = new AskedQuestion(stage),
-    main = element("div", "le-main");
+    main = element("div", "le-main"),
+    texts = is_plain ? [new Texts(stage)] : [];
+  if (is_plain && stage.track instanceof SoloTrack) stage.track.captions = new PlainCaptions(stage.track);
   const panels = views.filter((name) => name in VIEWS).map((name) => panel(stage, name));
   main.append(...panels);
   root.classList.add("le-single");
@@ -99,10 +112,20 @@ export function layViews(stage: Stage, root: HTMLElement, { views, is_plain = fa
     root.style.setProperty("--le-num-rows", String(numRows));
     root.style.setProperty("--le-num-columns", String(Math.ceil(panels.length / numRows)));
   });
-  root.append(asked.element, caption.element, main, scrubber.element, new Notice(stage).element, layer, keys.element);
+  root.append(
+    asked.element,
+    caption.element,
+    ...texts.map((one) => one.element),
+    main,
+    scrubber.element,
+    new Notice(stage).element,
+    layer,
+    keys.element,
+  );
   for (const part of [
     caption,
     asked,
+    ...texts,
     scrubber,
     new MomentData(stage, scrubber),
     new Told(stage),

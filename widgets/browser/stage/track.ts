@@ -150,7 +150,7 @@ export interface Caption {
 }
 
 // Captions by moment, and the stretches of events for which there are any.
-class Captions {
+export class Captions {
   list: Caption[] = [];
   ranges: [start: number, end: number][] = [];
 

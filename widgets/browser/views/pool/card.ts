@@ -92,13 +92,13 @@ function drawTokens(
   context: CanvasRenderingContext2D,
   { x, y, w, h }: Rect,
   block: Block,
-  { theme, text: textOf }: CardLook,
+  { theme, text: textOf, isFolded }: CardLook,
 ) {
   const { size } = block,
     words = block.keepsStates ? [shownState(context, block, w - 14, theme)] : wordsOf(block, textOf);
   const top = y + 21,
     bottom = y + h - 23,
-    color = block.refCount ? theme.ink : theme.soft;
+    color = block.refCount && !isFolded ? theme.ink : theme.soft;
   if (bottom - top < 10) return;
   if (showsSlots({ x, y, w, h }, block))
     return drawSlots(context, { x: x + 6, y: top, w: w - 12, h: bottom - top }, words, {

@@ -17,7 +17,8 @@ export interface CellRect extends Rect {
 
 export interface CardLook {
   theme: Theme;
-  text: (token: number) => string;
+  text: (token: number, slot: number) => string;
+  isFolded: boolean; // all of it is a chat template
   groups: Group[];
   isNext: boolean;
   isNull: boolean;

@@ -1,6 +1,8 @@
 // A block for somebody who sees blocks for the first time: its number, its words in large type, and who uses it.
 
+import type { Theme } from "../../look/theme.ts";
 import { counted } from "../../model/names.ts";
+import { plainWord } from "../../model/plain_words.ts";
 import type { Block } from "../../model/scene.ts";
 import { wordsOf } from "../../model/scene.ts";
 import { drawText } from "../canvas.ts";
@@ -11,6 +13,7 @@ import { drawGround } from "./cell.ts";
 import { drawBadge } from "./signs.ts";
 
 const MAX_BADGES = 4;
+const ROOMY = 84; // a cell of this height has a line for its users
 
 export function drawPlain(
   context: CanvasRenderingContext2D,
@@ -21,23 +24,36 @@ export function drawPlain(
 ) {
   const { theme, text } = look,
     { x, y, w, h } = rect,
-    size = Math.max(12, Math.min(18, Math.round(w / 10)));
+    size = Math.max(12, Math.min(18, Math.round(w / 10))),
+    isRoomy = h >= ROOMY;
   drawGround(context, rect, block && { ...block, fill: 0 }, look, 8);
-  drawText(context, `#${id}`, x + 9, y + size + 4, `600 ${size}px ${theme.ui}`, block ? theme.ink : theme.soft);
+  const middle = y + 4 + (isRoomy ? size : 0.8 * size);
+  drawText(context, `#${id}`, x + 9, middle, `600 ${size}px ${theme.ui}`, block ? theme.ink : theme.soft);
   if (!block) return;
-  const words = wordsOf(block, text),
-    top = y + size + 10,
-    foot = y + h - size / 2 - 7;
-  drawSlots(context, { x: x + 6, y: top, w: w - 12, h: foot - size - top }, words, {
+  const words = wordsOf(block, (token, slot) => plainWord(text(token, slot), token)),
+    top = y + size + (isRoomy ? 10 : 7),
+    foot = y + h - (isRoomy ? size / 2 + 7 : size / 2);
+  drawSlots(context, { x: x + 6, y: top, w: w - 12, h: (isRoomy ? foot - size : y + h - 5) - top }, words, {
     theme,
     size: block.size,
     numWritten: words.length - block.promised,
     color: block.refCount ? theme.ink : theme.soft,
     font: `${size - 2}px ${theme.ui}`,
   });
-  block.owners
+  drawUsers(context, rect, block, { theme, size, line: isRoomy ? foot : middle - 0.35 * size, isRoomy });
+}
+
+// In a line of their own, or behind the number.
+function drawUsers(
+  context: CanvasRenderingContext2D,
+  { x, w }: Rect,
+  { owners, refCount }: Block,
+  { theme, size, line, isRoomy }: { theme: Theme; size: number; line: number; isRoomy: boolean },
+) {
+  const first = isRoomy ? x + 9 + size / 2 : x + 9 + 3 * size;
+  owners
     .slice(0, MAX_BADGES)
-    .forEach((request, i) => drawBadge(context, x + 9 + size / 2 + i * 1.3 * size, foot, 0.62 * size, request, theme));
-  const users = block.refCount ? counted(block.refCount, "user") : "free, kept";
-  drawText(context, users, x + w - 9, foot + 0.35 * size, `600 ${size - 2}px ${theme.ui}`, theme.ink, "right");
+    .forEach((request, i) => drawBadge(context, first + i * 1.3 * size, line, 0.62 * size, request, theme));
+  const users = refCount ? (isRoomy ? counted(refCount, "user") : "") : isRoomy ? "free, kept" : "kept";
+  drawText(context, users, x + w - 9, line + 0.35 * size, `600 ${size - 2}px ${theme.ui}`, theme.ink, "right");
 }

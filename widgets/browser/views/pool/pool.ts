@@ -4,6 +4,7 @@
 import { element } from "../../look/element.ts";
 import type { Theme } from "../../look/theme.ts";
 import type { Misnamed } from "../../model/alarms.ts";
+import { templateWord } from "../../model/chat_template.ts";
 import { counted } from "../../model/names.ts";
 import type { Selection } from "../../model/payloads.ts";
 import type { Block, Scene } from "../../model/scene.ts";
@@ -225,14 +226,13 @@ class Pool {
     context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     const selected = this.outlines.named(this.outlines.selected),
       pointed = this.outlines.named(this.outlines.pointed);
-    const text = (token: number) => this.side.text(token);
     for (const id of ids ?? range(scene.numBlocks)) {
       const rect = this.rectOf(id),
         block = this.blockOf(scene, id);
       if (ids) context.clearRect(rect.x - rect.gap / 2, rect.y - rect.gap / 2, rect.w + rect.gap, rect.h + rect.gap);
       painter(context, rect, id, block, {
         theme,
-        text,
+        ...this.textOf(scene, id, block),
         groups,
         isNext: id === next,
         isNull: id === scene.nullBlock,
@@ -243,6 +243,20 @@ class Pool {
       if (broken) drawViolated(context, rect, broken, theme);
       this.outlines.paintRings(context, rect, id, { theme, hasMark: painter.hasMark ?? false, selected, pointed });
     }
+  }
+
+  // A block's texts by the request that holds it: its chat template is folded.
+  textOf(scene: Scene, id: number, block: Block | null) {
+    const textOf = (token: number) => this.side.text(token),
+      request = scene.requests.get(block?.owners[0] ?? -1),
+      size = block?.size ?? 1,
+      first = (request?.tables[0].indexOf(id) ?? -1) * size;
+    if (!block || !request || first < 0) return { text: textOf, isFolded: false };
+    const folded = (slot: number) => templateWord(request, first + slot, size, textOf);
+    return {
+      text: (token: number, slot: number) => folded(slot) ?? textOf(token),
+      isFolded: Boolean(folded(0)) && folded(block.fill - 1) === "",
+    };
   }
 
   blockOf(scene: Scene, id: number) {

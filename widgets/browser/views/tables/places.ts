@@ -3,6 +3,7 @@
 import { element as make } from "../../look/element.ts";
 import type { Violation } from "../../model/alarms.ts";
 import { violationOf } from "../../model/alarms.ts";
+import { templateWord } from "../../model/chat_template.ts";
 import { imageWord, stateWords } from "../../model/names.ts";
 import type { Scene } from "../../model/scene.ts";
 import type { Side } from "../../model/side.ts";
@@ -83,7 +84,9 @@ export function placesOf(view: TablesView, id: number, group: number, layout: Ta
       isText && !keepsStates
         ? tokens.slice(0, layout.kind === "slots" ? size : MAX_TEXTS).map((token, i) => {
             const image = request.store.imageAt(index * size + i);
-            return image ? ` ${imageWord(image)}` : stage.text(side, token);
+            if (image) return ` ${imageWord(image)}`;
+            const folded = templateWord(request, index * size + i, size, (one) => stage.text(side, one));
+            return folded ?? stage.text(side, token);
           })
         : [];
     for (const [offset, token] of look?.block.strays || [])
