@@ -17,7 +17,7 @@ import { Told } from "./told.ts";
 import { watchWidth } from "./visibility.ts";
 
 const NARROW = 640; // below it the panels stand one above the other
-const READABLE = 200; // the least width of one view beside others
+const READABLE = 300; // the least width of one view beside others
 const DRAWN = ["timeline", "step", "bands", "groups", "log", "why", "code", "charts"];
 
 // Everything about one lab at once: pool, tables, map, queue and tier; a drawer for the rest; time and controls below.
@@ -93,6 +93,7 @@ export function layViews(stage: Stage, root: HTMLElement, { views, is_plain = fa
   const panels = views.filter((name) => name in VIEWS).map((name) => panel(stage, name));
   main.append(...panels);
   root.classList.add("le-single");
+  const signs = panels.map((made, i) => overflowOf(made, views[i]));
   watchWidth(stage, root, 0, (width) => {
     const most = Math.max(1, Math.floor(width / READABLE)),
       numRows = Math.max(1, Math.ceil(panels.length / most));
@@ -107,6 +108,7 @@ export function layViews(stage: Stage, root: HTMLElement, { views, is_plain = fa
     new MomentData(stage, scrubber),
     new Told(stage),
     new Difference(stage, (words) => scrubber.showChanges(words)),
+    { paint: () => signs.forEach((sign) => !stage.painting.isHurried && sign?.paint()) },
   ])
     stage.add(part);
   root.addEventListener("keydown", (event) => onKey(event, { stage, scrubber, keys }));
