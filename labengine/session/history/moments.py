@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from labengine.config import ConfigError, is_single_int
-from labengine.events import StepFailed
+from labengine.events import StepFailed, ViolationFound
 from labengine.record.timeline import Timeline
 from labengine.session.step_text import step_line
 
@@ -44,10 +44,17 @@ def moment_of(timeline: Timeline, step: int, event: int | None = None) -> int:
         return timeline.step_moments(first + 1)[0] if newest > first else timeline.end
     start, end = timeline.step_moments(step)
     if event is None:
-        return end
+        return _after_checks(timeline, end)
     if not is_single_int(event) or not 0 <= event < end - start:
         raise ConfigError(f"step {step} has events 0 to {end - start - 1}, got {event!r}")
     return start + event + 1
+
+
+def _after_checks(timeline: Timeline, end: int) -> int:
+    """Return the moment after the violations that the checks found when a step had ended."""
+    while end < timeline.end and isinstance(timeline.events(end, end + 1)[0], ViolationFound):
+        end += 1
+    return end
 
 
 def _not_recorded(timeline: Timeline) -> str:

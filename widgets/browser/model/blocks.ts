@@ -216,10 +216,20 @@ function noteStrays(
       [slot, request.token(position)],
       [rightSlot, null],
     ];
-    for (const [at, token] of written) {
-      const block = Math.floor(at / size);
-      scene.strays.set(block, new Map(scene.strays.get(block)).set(at - block * size, token));
-      touch(scene, block);
-    }
+    for (const [at, token] of written) noteStray(scene, Math.floor(at / size), at % size, token);
   }
+}
+
+// Notes that the slots of a token were computed with another one: a guess that was accepted and is not equal.
+export function noteOtherToken(scene: SceneState, request: RequestRecord, position: number, token: number) {
+  request.tables.forEach((table, group) => {
+    const { kind, size } = scene.groups[group],
+      block = table[Math.floor(position / size)];
+    if (kind !== "state" && block !== undefined) noteStray(scene, block, position % size, token);
+  });
+}
+
+function noteStray(scene: SceneState, block: number, offset: number, token: number | null) {
+  scene.strays.set(block, new Map(scene.strays.get(block)).set(offset, token));
+  touch(scene, block);
 }

@@ -1,6 +1,6 @@
 // What each kind of event does to a scene. Rows are [kind, ...fields], fields in the order of event_rows.ts.
 
-import { keepPromise, notePromise, noteSlots, noteState, noteToken, touch } from "./blocks.ts";
+import { keepPromise, noteOtherToken, notePromise, noteSlots, noteState, noteToken, touch } from "./blocks.ts";
 import type { EventRows } from "./event_rows.ts";
 import type { AnyRow, EventKind, Transfer } from "./events.ts";
 import type { RequestStatus } from "./payloads.ts";
@@ -338,6 +338,9 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
     request.append(token);
     scene.sampled.set(id, token);
     noteToken(scene, request, request.numTokens - 1);
+    const [guess, ...accepted] = request.accepted;
+    request.accepted = accepted;
+    if (guess !== undefined && guess !== token) noteOtherToken(scene, request, request.numTokens - 1, guess);
   },
 
   TokensDrafted(scene, [, id, tokens]) {
@@ -348,6 +351,7 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
   // The slots of rejected guesses no longer count as filled.
   DraftsJudged(scene, [, id, numAccepted, numRejected]) {
     const request = scene.own(id);
+    request.accepted = request.drafts.slice(0, numAccepted);
     request.drafts = [];
     request.numJudged += numAccepted + numRejected;
     request.numAccepted += numAccepted;

@@ -14,6 +14,7 @@ export class RequestRecord {
   hit: number | null = null; // tokens found in the cache when it was admitted; null before
   external = 0; // tokens that the external tier held beyond them
   drafts: number[] = []; // guesses of the tokens that follow
+  accepted: number[] = []; // guesses for which the step's tokens are still to come
   rejected: [start: number, end: number] | null = null; // slots of rejected guesses, from numComputed on
   numJudged = 0; // guesses that were judged, as far as this scene has seen it
   numAccepted = 0;

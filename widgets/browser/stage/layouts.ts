@@ -21,7 +21,7 @@ import { SoloTrack } from "./track.ts";
 import { watchWidth } from "./visibility.ts";
 
 const NARROW = 640; // below it the panels stand one above the other
-const READABLE = 200; // the least width of one view beside others
+const READABLE = 300; // the least width of one view beside others
 const PANELS = ["pool", "tables", "map", "queue", "tier"];
 const DRAWN = ["timeline", "step", "bands", "groups", "log", "why", "code", "charts"];
 
@@ -106,6 +106,7 @@ export function layViews(stage: Stage, root: HTMLElement, { views, is_plain = fa
   const panels = views.filter((name) => name in VIEWS).map((name) => panel(stage, name));
   main.append(...panels);
   root.classList.add("le-single");
+  const signs = panels.map((made, i) => overflowOf(made, views[i]));
   watchWidth(stage, root, 0, (width) => {
     const most = Math.max(1, Math.floor(width / READABLE)),
       numRows = Math.max(1, Math.ceil(panels.length / most));
@@ -130,6 +131,7 @@ export function layViews(stage: Stage, root: HTMLElement, { views, is_plain = fa
     new MomentData(stage, scrubber),
     new Told(stage),
     new Difference(stage, (words) => scrubber.showChanges(words)),
+    { paint: () => signs.forEach((sign) => !stage.painting.isHurried && sign?.paint()) },
   ])
     stage.add(part);
   root.addEventListener("keydown", (event) => onKey(event, { stage, scrubber, keys }));

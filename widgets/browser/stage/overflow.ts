@@ -2,6 +2,8 @@
 import { element, put, write } from "../look/element.ts";
 import type { Panel } from "./panel.ts";
 
+const SPACE = 5; // pixels below what is drawn of an item
+
 export class Overflow {
   view: HTMLElement;
   noun: string;
@@ -33,16 +35,16 @@ export class Overflow {
   // After the views: the layout that it asks for is due anyway.
   paint() {
     const { view, noun } = this,
-      below = view.scrollHeight - view.clientHeight - view.scrollTop > 3,
+      frame = view.getBoundingClientRect(),
+      boxes = this.itemsIn(view)
+        .map((item) => item.getBoundingClientRect())
+        .filter(({ height }) => height > 0),
+      below = boxes.some(({ bottom }) => bottom > frame.bottom + SPACE), // and not the space behind the last one
       right = view.scrollWidth - view.clientWidth - view.scrollLeft > 3,
       before = [view.scrollTop > 3 && "↑", view.scrollLeft > 3 && "←"].filter(Boolean).join(" ");
     put(this.element, "hidden", !below && !right && !before);
     if (this.element.hidden) return;
-    const frame = view.getBoundingClientRect(),
-      boxes = this.itemsIn(view)
-        .map((item) => item.getBoundingClientRect())
-        .filter(({ height }) => height > 0);
-    const count = boxes.filter(({ top, bottom }) => Math.min(top + this.enough, bottom) > frame.bottom + 3).length;
+    const count = boxes.filter(({ top, bottom }) => Math.min(top + this.enough, bottom) > frame.bottom + SPACE).length;
     write(
       this.element,
       [

@@ -1,5 +1,6 @@
 // The positions on two recordings at once: a position is a number of captions, each with a moment on either side.
 
+import { alarmsAt } from "../model/alarms.ts";
 import { lastBefore } from "../model/arrays.ts";
 import type { Phase } from "../model/events.ts";
 import type { Answer, ComparePayload, PairRow } from "../model/payloads.ts";
@@ -220,6 +221,16 @@ export class PairTrack {
   // The position just after the caption that differs first; null while none does.
   get differsAt() {
     return this.firstDifference === null ? null : this.firstDifference + 1;
+  }
+
+  // The position at which the first rule is broken on either side; null where none is.
+  get violatedAt() {
+    const found = this.sides.flatMap(({ recording }, side) =>
+      alarmsAt(recording, recording.end)
+        .violations.slice(0, 1)
+        .map(({ since }) => this.positionAt(side, since)),
+    );
+    return found.length ? Math.min(...found) : null;
   }
 
   // -- the guide

@@ -101,6 +101,7 @@ class Sliders {
     this.isWrong = isWrong;
     write(this.message, words);
     this.message.classList.toggle("le-error", isWrong);
+    for (const old of [this.outcome, this.stage.root]) old.classList.toggle("le-is-old", isWrong);
   }
 
   move() {

@@ -151,7 +151,9 @@ def _values(event: ev.Event, names: Iterable[str]) -> str:
 
 
 def _plain(value: Any) -> str:
-    return f"{value.hex()[:8]}…" if isinstance(value, bytes) else str(value)
+    if isinstance(value, bytes):
+        return f"{value.hex()[:8]}…"
+    return f"({', '.join(map(_plain, value))})" if isinstance(value, tuple) else str(value)
 
 
 Names = tuple[str, str]

@@ -57,7 +57,7 @@ export class CaptionPanel {
       stop = track.guideAt(stage.position);
     stage.root.classList.toggle("le-is-guided", length > 0);
     if (!length) return;
-    write(this.words, stop < 0 ? "" : track.guide[stop]);
+    writeSentence(this.words, stop < 0 ? [] : [track.guide[stop]]);
     write(this.sign, stop < 0 ? "" : stop + 1);
     this.guide.classList.toggle("le-is-past", !track.isGuided(stage.position)); // captions have followed since
     const reached = (track.guided.at(-1)?.[0] ?? -1) + 1,

@@ -40,7 +40,7 @@ export class Course {
     this.catchUp();
   }
 
-  // Sets the first position: the first guided stop, the first difference, or where nothing differs the opening. Events
+  // Sets the first position: the first guided stop, the first broken rule, the first difference, or the opening. Events
   // of new recordings wait for the captions about them, and these for the events.
   settle() {
     const { stage } = this,
@@ -49,7 +49,7 @@ export class Course {
     if (!track.isCurrent) return;
     if (this.hasSettled) this.goWhereWanted();
     if (!track.lastCaption || stage.isPlaying) return;
-    if (!this.hasSettled) this.put(track.guided[0]?.[1] ?? track.differsAt ?? this.opening);
+    if (!this.hasSettled) this.put(track.guided[0]?.[1] ?? track.violatedAt ?? track.differsAt ?? this.opening);
     else if (this.isAlong && this.wanted === null) {
       stage.player.stop();
       this.put((track.guide.length && track.nextStop(stage.position)) || track.end); // a story goes stop by stop

@@ -3,6 +3,7 @@
 import { button, element, put, write } from "../../look/element.ts";
 import type { Keys } from "../keyboard.ts";
 import { SPEEDS } from "../player.ts";
+import { writeSentence } from "../sentence_element.ts";
 import type { PairStage } from "../stage.ts";
 import { Prediction } from "./prediction.ts";
 
@@ -36,7 +37,7 @@ export class CompareHead {
   }
 
   paint() {
-    write(this.title, this.stage.track.title);
+    writeSentence(this.title, [this.stage.track.title]);
     this.transport.paint();
     this.phases.paint();
     this.controls.paint();

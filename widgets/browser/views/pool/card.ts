@@ -1,5 +1,6 @@
 // A block as a card, with room for everything: id, ref count and pips, tokens, owners, letter.
 
+import { roundOf } from "../../look/palette.ts";
 import type { Theme } from "../../look/theme.ts";
 import { groupLetter, groupName, joined, stateWords } from "../../model/names.ts";
 import type { Block } from "../../model/scene.ts";
@@ -22,6 +23,7 @@ export function drawCard(
   const { theme } = look,
     { x, y, w } = rect;
   drawGround(context, rect, block && showsSlots(rect, block) ? { ...block, garbage: null } : block, look, 6);
+  if (block && isStriped(block)) veil(context, { x: x + 3, y: y + 3, w: w - 6, h: 15 }, theme);
   drawText(context, `#${id}`, x + 7, y + 14, `600 12px ${theme.ui}`, block?.refCount ? theme.ink : theme.soft);
   const besideId = look.isUnlike ? drawUnlike(context, rect, id, block, look) : 0;
   const word = look.isNull ? "null" : look.isNext ? "next" : "";
@@ -113,7 +115,7 @@ function drawTokens(
   const text = joined(words).trimStart(),
     font = `12px ${block.keepsStates ? theme.ui : theme.code}`;
   context.font = font;
-  if (block.isLost) veil(context, { x: x + 4, y: top - 1, w: w - 8, h: lines * 13 + 2 }, theme);
+  if (isStriped(block)) veil(context, { x: x + 4, y: top - 1, w: w - 8, h: lines * 13 + 2 }, theme);
   let remaining = text + (!block.keepsStates && words.length < block.fill ? "…" : "");
   for (let line = 0; line < lines && remaining; line++) {
     const [head, tail] = breakText(context, remaining, w - 14, line === lines - 1);
@@ -128,6 +130,10 @@ function shownState(context: CanvasRenderingContext2D, { state }: Block, room: n
   context.font = `12px ${theme.ui}`;
   const words = stateWords(state);
   return widthOf(context, words) <= room ? words : words.replace("state ", "");
+}
+
+function isStriped({ isLost, content }: Block) {
+  return isLost || roundOf(content) > 0;
 }
 
 // Words on a hatch want a quiet ground.

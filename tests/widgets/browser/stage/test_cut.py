@@ -1,0 +1,121 @@
+"""No sentence is cut, wide or narrow: what has no room for its size is set smaller; rows that say more take a line."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from browser.bare_pages import BROWSER, BarePages
+from labengine import FixedDrafts, Lab, Parts, TokenBudgetScheduler
+from labengine import events as ev
+from labengine.scenarios import bug
+from widgets.browser.stage.dashboard_page import View, _ticked
+from widgets.compare.compare_page import ComparePage, show_comparison
+
+pytestmark = [pytest.mark.browser, pytest.mark.filterwarnings("ignore::labengine.session.violation_warnings.ViolationWarning")]
+
+PROMPT = [11, 12, 13, 14, 15, 16]
+WIDTHS = [1260, 1010, 844]
+"""JupyterLab's cells at 1440 pixels, without and with its side bar, and at 1024."""
+
+CUT = """() => {
+  const root = document.querySelector(".labengine"), range = document.createRange(), cut = [];
+  const words = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
+  for (let at = words.nextNode(); at; at = words.nextNode()) {
+    range.selectNodeContents(at);
+    const text = range.getBoundingClientRect();
+    if (!at.textContent.trim() || !text.width || at.parentElement.closest(".le-tables-words, .le-layer")) continue;
+    for (let frame = at.parentElement; frame !== root.parentElement; frame = frame.parentElement) {
+      const { overflowX, overflowY } = getComputedStyle(frame), box = frame.getBoundingClientRect();
+      if (overflowY === "auto") break;
+      const isWide = overflowX === "hidden" && (text.left < box.left - 2 || text.right > box.right + 2);
+      const isHigh = overflowY === "hidden" && text.bottom > box.bottom + 4;
+      if (isWide || isHigh) cut.push(at.textContent);
+    }
+  }
+  return cut;
+}"""
+"""The newest words of a request stay in sight: a long text of its begins with an ellipsis, and is no sentence."""
+
+
+class AcceptsAll(TokenBudgetScheduler):
+    def num_accepted(self, drafts: Any, sampled: Any) -> int:
+        return len(drafts)
+
+
+def guessing(**settings: Any) -> Lab:
+    """Return a lab whose first guess for position 9 is wrong."""
+    guesses = [*PROMPT, 28122, 32809, 37496, 99, 46870, 1536, 6223, 10910, 15597, 20284, 24971, 29658]
+    lab = Lab("simulated", num_blocks=16, block_size=4, speculation=FixedDrafts(guesses, 4), **settings)
+    lab.add(token_ids=PROMPT, max_tokens=12)
+    return lab
+
+
+def check_view(lab: Lab, at: int, width: int, check: Any) -> None:
+    """Run a check on the tables and the pool of a lab at a step."""
+
+    def run(pages: BarePages) -> None:
+        with lab, _ticked(), pages.lent(width + 40, 900) as bare:
+            picture: Any = lab.view("tables", "pool", at=at)
+            with closing(View(bare, [], {})) as page:
+                page.feed.detach(page)
+                page.feed, page.arrangement = picture.feeds[0], picture.arrangement  # type: ignore[misc]
+                page.page.evaluate("(w) => (document.getElementById('cell').style.width = w + 'px')", width)
+                page.feed.attach(page)
+                page.mount()
+                page.settled()
+                page.answer()
+                check(page)
+
+    BROWSER.run(run)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_row_with_guesses_and_a_violation_is_whole(width: int) -> None:
+    def check(page: View) -> None:
+        assert "accepted" in page.text(".le-tables-facts")
+        assert page.page.evaluate(CUT) == []
+
+    good = guessing()
+    good.step(2)
+    check_view(good, 2, width, check)
+    wrong = guessing(parts=Parts(scheduler=AcceptsAll))
+    wrong.run()
+    check_view(wrong, 3, width, check)
+
+
+def test_the_end_of_a_step_counts_its_violations_and_shows_the_token_that_was_computed() -> None:
+    wrong = guessing(parts=Parts(scheduler=AcceptsAll))
+    wrong.run()
+    assert [one.step for one in wrong.violations] == [3, 3]
+    assert isinstance(list(wrong.timeline.events())[wrong.goto(3).moment - 1], ev.ViolationFound)  # type: ignore[union-attr]
+
+    def check(page: View) -> None:
+        assert page.text(".le-alarm-number") == "2"
+        assert page.page.locator(".le-tok-wrong").all_text_contents() == ["999"], "slot 9, and token 99"
+
+    check_view(wrong, 3, 1260, check)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_sentence_of_a_comparison_is_cut(width: int) -> None:
+    long = "A waits for 12 blocks, and the pool has 3 of them. " * 5
+
+    def check(page: ComparePage) -> None:
+        page.page.evaluate(
+            """(text) => {
+              const { stage } = document.querySelector(".labengine"), { track } = stage;
+              track.guide[0] = text;
+              const [row] = track.rows.slice(track.guided[0][1] - 1);
+              Object.assign(row, { 4: [text], 5: [text] });
+              stage.repaint();
+            }""",
+            long[:200],
+        )
+        page.places()
+        assert page.page.evaluate(CUT) == []
+        assert page.page.locator(".le-is-long").count() > 0, "it has been set smaller"
+
+    show_comparison(check, bug("tokenspeed-976").compare(), width=width)
