@@ -194,7 +194,7 @@ class Scheduler(ForkScheduler, DraftScheduler):
             for group in manager.groups:
                 slot_runs.append(manager.slot_runs(request, start, end, group))
             if type(manager).slot_runs is not KVCacheManager.slot_runs:
-                self._check_slot_runs(slot_runs)
+                self._check_slot_runs(slot_runs, num_tokens)
         except IndexError:
             self._refuse_short_table(request, end)
             raise
@@ -211,18 +211,18 @@ class Scheduler(ForkScheduler, DraftScheduler):
             len(drafts),
         )
 
-    def _check_slot_runs(self, slot_runs: Sequence[Any]) -> None:
+    def _check_slot_runs(self, slot_runs: Sequence[Any], num_tokens: int) -> None:
         """Refuse an override's result that is no list of runs: each of its readers would fail elsewhere, or never end.
 
         Whether they are the right slots is for the rule `slot` to say.
         """
         for group, runs in zip(self.manager.groups, slot_runs, strict=True):
-            is_list = isinstance(runs, (list, tuple))
+            is_list = isinstance(runs, (list, tuple)) and len(runs) <= max(1, num_tokens)
             if not is_list or not all(_is_run(run, group.block_size) for run in runs):
                 owner, size = class_name(definers(type(self.manager), "slot_runs")[0]), group.block_size
                 raise ValueError(
                     f"{owner}.slot_runs has to return a tuple of runs (block_id, offset, length) of 0 to {size} tokens "
-                    f"each, in whole numbers; it returned {shown(runs)}"
+                    f"each, in whole numbers, and no more runs than tokens; it returned {shown(runs)}"
                 )
 
     def _refuse_short_table(self, request: Request, end: int) -> None:
