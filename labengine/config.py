@@ -32,6 +32,8 @@ MAX_NUM_BLOCKS = 10_000_000
 
 def shown(value: object) -> str:
     """Return the value's repr for a message, cut in the middle when it is longer than 200 characters."""
+    if isinstance(value, (list, tuple)) and len(value) > 200:  # a user's answer may have millions of items
+        return f"{repr(value[:100])[:120]}...{repr(value[-100:])[-40:]}"
     text = repr(value)
     return text if len(text) <= 200 else f"{text[:120]}...{text[-40:]}"
 

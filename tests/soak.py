@@ -23,6 +23,7 @@ if __name__ == "__main__":
 from check.random_operations import KINDS, Episode, Kind
 from ctrl_c import python_handles_sigint
 from driving import LiveFold, difference
+from labengine.config import ConfigError
 
 FIRST_SEED = 1_000_000
 NUM_OPERATIONS = 500
@@ -68,6 +69,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=FIRST_SEED, help="of the first episode")
     selected = parser.parse_args()
     kinds = KINDS if "all" in selected.kinds else selected.kinds
+    try:
+        Episode(Random(0), selected.edition, kinds=kinds)
+    except ConfigError as error:
+        parser.error(str(error))
     met: Counter[str] = Counter()
     seed, started = selected.seed, perf_counter()
     with python_handles_sigint():

@@ -97,8 +97,8 @@ class Claims:
         match event:
             case ev.BlockCached():
                 request = self._requests[event.request_id]
-                extra_keys, images = self._scope.keys_of(request.extra_keys), self._scope.images_of(request, event)
-                self._registrations.add(event, extra_keys, self._names.claim_of(event, number), number, images)
+                extra_keys, claim = self._scope.keys_of(request.extra_keys), self._names.claim_of(event, number)
+                self._registrations.add(event, extra_keys, claim, number, request.images)
             case ev.BlockAllocated():
                 self._registrations.give_away(event.block_id, number)
                 self._omissions.note_allocated(event.block_id)

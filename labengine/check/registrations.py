@@ -21,7 +21,7 @@ class Registration(NamedTuple):
     number: int
     """The event's number in the recording."""
     images: tuple[Image, ...] = ()
-    """The images that begin before the block's end."""
+    """All images of the request; which of them the block's KV depends on, a hit on it says."""
     given_away: int | None = None
     """Number of the BlockAllocated that gave the block to another request and left it its key; None for none."""
 
@@ -54,7 +54,7 @@ class Registrations:
         number: int,
         images: tuple[Image, ...] = (),
     ) -> None:
-        """Note that a block was registered. images: those that begin before its end."""
+        """Note that a block was registered. images: all of the request."""
         key = event.group, event.block_hash
         others = (one for one in self.of(event.block_id) if one.key != key)
         one = Registration(key, event.request_id, extra_keys, claim, number, images)

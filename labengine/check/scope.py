@@ -11,7 +11,7 @@ from labengine.config import shown
 from labengine.core.editions import VllmHashChain
 from labengine.core.hash_chain import HashChain
 from labengine.core.request import ExtraKeys, Image, images_before
-from labengine.events import BlockCached, PrefixHit
+from labengine.events import PrefixHit
 from labengine.record.violation import Violation
 from labengine.record.wording import listed
 
@@ -37,17 +37,9 @@ class Scope:
             return extra_keys
         return tuple(pair for pair in extra_keys if pair[0] not in self._left_out)
 
-    def images_of(self, request: Identified, event: BlockCached) -> tuple[Image, ...]:
-        """Return the images that begin before the end of a block that is registered: its KV depends on them."""
-        return self._before(request, event.group, event.index) if request.images else ()
-
-    def _before(self, request: Identified, group: int, index: int) -> tuple[Image, ...]:
-        end = (index + 1) * self._block_sizes[group]
-        return images_before(request.images, end)
-
     def judge(self, hit: PrefixHit, request: Identified) -> Violation | None:
         """Return the violation of a hit on blocks of other extra keys or images than the request's: on the first such
-        block.
+        block. Images behind the hit's end do not count, though the block may be registered up to there.
         """
         own = self.keys_of(request.extra_keys)
         for group, block_ids in enumerate(hit.block_ids):
@@ -57,9 +49,10 @@ class Scope:
                 if found and not alike:
                     return _violation(hit, block_id, found[-1], own)
                 if alike and (request.images or alike[-1].images):
-                    images = self._before(request, group, index)
-                    if not any(one.images == images for one in alike):
-                        return _other_image(hit, block_id, alike[-1], images)
+                    end = min(hit.num_tokens, (index + 1) * self._block_sizes[group])
+                    images = images_before(request.images, end)
+                    if all(images_before(one.images, end) != images for one in alike):
+                        return _other_image(hit, block_id, alike[-1], images, end)
         return None
 
 
@@ -72,8 +65,8 @@ def _violation(hit: PrefixHit, block_id: int, found: Registration, own: ExtraKey
     return Violation("scope", text, _distinct((found.request_id, hit.request_id)), (block_id,))
 
 
-def _other_image(hit: PrefixHit, block_id: int, found: Registration, images: tuple[Image, ...]) -> Violation:
-    theirs, ours = _names(found.images), _names(images)
+def _other_image(hit: PrefixHit, block_id: int, found: Registration, images: tuple[Image, ...], end: int) -> Violation:
+    theirs, ours = _names(images_before(found.images, end)), _names(images)
     text = (
         f"request {hit.request_id} hits block {block_id}, which request {found.request_id} registered with {theirs}, "
         f"and request {hit.request_id} has {ours}"
@@ -82,7 +75,9 @@ def _other_image(hit: PrefixHit, block_id: int, found: Registration, images: tup
 
 
 def _names(images: tuple[Image, ...]) -> str:
-    return listed(f"image {shown(image.identifier)} at position {image.start}" for image in images) or "no image"
+    if not images:
+        return "no image"
+    return listed(f"image {shown(image.identifier)} at position {image.start}" for image in images)
 
 
 def _distinct(request_ids: Iterable[int]) -> tuple[int, ...]:

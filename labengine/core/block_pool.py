@@ -140,7 +140,7 @@ class BlockPool:
 
     def _check_reused_first(self, freed: list[int], head: Any) -> None:
         """Refuse an override's result that is no choice among the freed blocks: the queue would be torn much later."""
-        is_list = isinstance(head, (list, tuple)) and all(map(is_single_int, head))
+        is_list = isinstance(head, (list, tuple)) and len(head) <= len(freed) and all(map(is_single_int, head))
         if is_list and len({*head}) == len(head) and {*head} <= {*freed}:
             return
         method = f"{type(self).__name__}.reused_first"

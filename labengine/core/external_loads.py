@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 from labengine.core.block import Key
 from labengine.core.connector import BlockTransfer, Connector
@@ -72,7 +73,7 @@ class ExternalLoads:
         hits = self._manager.local_hits(request, num_local)
         self._journal.record((self.connector.cancel, request.request_id))
         self._journal.record((self.loads.clear,))
-        self.loads.extend(self.connector.update_state_after_alloc(request, transfers, hits))
+        self.loads.extend(islice(self.connector.update_state_after_alloc(request, transfers, hits), len(transfers)))
 
     def wait_for(self, request: Request, num_computed: int) -> None:
         """Have the request wait until its load is over."""

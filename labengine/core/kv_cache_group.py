@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import islice
 
 from labengine.config import EngineConfig
 from labengine.core.block import BlockCopy
@@ -285,7 +286,7 @@ class KVCacheGroup:
         while first and table[first - 1] != null_block:
             first -= 1
         if first < last:
-            indices = [first + index for index in self.freeing_order(last - first)]
+            indices = [first + index for index in islice(self.freeing_order(last - first), last - first)]
             dropped = [table[index] for index in indices]
             self._journal.record((table.__setitem__, slice(first, last), table[first:last]))
             table[first:last] = [null_block] * (last - first)
@@ -306,7 +307,7 @@ class KVCacheGroup:
         held, null_block = table[:], self._pool.null_block
         self._journal.record((table.extend, held))
         table.clear()
-        indices = self.freeing_order(len(held))
+        indices = [*islice(self.freeing_order(len(held)), len(held))]
         if null_block in held:
             indices = [index for index in indices if held[index] != null_block]
         self.release(request, list(map(held.__getitem__, indices)), indices, reason)

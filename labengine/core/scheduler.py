@@ -111,20 +111,18 @@ class Scheduler(ForkScheduler, DraftScheduler):
     def forget_written(self, plan: StepPlan) -> None:
         """Distrust, after a rollback, every slot that the step's forward pass may have written to.
 
-        A block that had been free loses its cached content. A block of a request that the step had preempted belongs to
-        that request again, but holds another's KV: the request is preempted once more, to recompute. So is one that has
-        its shared block again in place of a copy, if that block was given away after the copy; and one whose state was
-        overwritten in place: the state before cannot be brought back.
+        A block that had been free loses its cached content. A block that the step had taken from a request, by a
+        preemption, a copy or a merge, belongs to that request again, but may hold another's KV: if its next token
+        attends to that, the request is preempted, to recompute. So is one whose state was overwritten in place: the
+        state before cannot be brought back.
         """
         written = plan.written_blocks()
         written.update(load.block_id for load in plan.loads)
         written.update(copy.into_block_id for copy in plan.copies)
         self.manager.pool.evict_cached(sorted(written), "distrusted")
         written -= self._written_in_place(plan)
-        suspects = *plan.preempted, *(copy.request_id for copy in plan.copies), *self._with_states(plan)
-        for request_id in dict.fromkeys(suspects):
-            holder = self.requests[request_id]
-            if any(written.intersection(table) for table in holder.block_tables):
+        for holder in reversed([*self.running, *self.external.loading, *self.waiting]):
+            if self._attends_to(holder, written):
                 self._preempt_anew(holder)
 
     def _written_in_place(self, plan: StepPlan) -> set[int]:
@@ -137,10 +135,13 @@ class Scheduler(ForkScheduler, DraftScheduler):
             if not group.keeps_states and block_id in self.requests[part.request_id].block_tables[group.index]
         }
 
-    def _with_states(self, plan: StepPlan) -> list[int]:
-        """Return the requests of a step that have states."""
-        has_states = any(group.keeps_states for group in self.manager.groups)
-        return [part.request_id for part in plan.scheduled] if has_states else []
+    def _attends_to(self, request: Request, block_ids: set[int]) -> bool:
+        """Return True if the next token of a request attends to one of these blocks."""
+        num_tokens, tables = request.num_computed_tokens, request.block_tables
+        return any(
+            not block_ids.isdisjoint(tables[group.index][group.num_skipped_tokens(num_tokens) // group.block_size :])
+            for group in self.manager.groups
+        )
 
     def _preempt_anew(self, victim: Request) -> None:
         """Preempt a request of a rolled-back step, whether it runs, waits or loads."""
@@ -193,7 +194,7 @@ class Scheduler(ForkScheduler, DraftScheduler):
             for group in manager.groups:
                 slot_runs.append(manager.slot_runs(request, start, end, group))
             if type(manager).slot_runs is not KVCacheManager.slot_runs:
-                self._check_slot_runs(slot_runs)
+                self._check_slot_runs(slot_runs, num_tokens)
         except IndexError:
             self._refuse_short_table(request, end)
             raise
@@ -210,18 +211,18 @@ class Scheduler(ForkScheduler, DraftScheduler):
             len(drafts),
         )
 
-    def _check_slot_runs(self, slot_runs: Sequence[Any]) -> None:
+    def _check_slot_runs(self, slot_runs: Sequence[Any], num_tokens: int) -> None:
         """Refuse an override's result that is no list of runs: each of its readers would fail elsewhere, or never end.
 
         Whether they are the right slots is for the rule `slot` to say.
         """
         for group, runs in zip(self.manager.groups, slot_runs, strict=True):
-            is_list = isinstance(runs, (list, tuple))
+            is_list = isinstance(runs, (list, tuple)) and len(runs) <= max(1, num_tokens)
             if not is_list or not all(_is_run(run, group.block_size) for run in runs):
                 owner, size = class_name(definers(type(self.manager), "slot_runs")[0]), group.block_size
                 raise ValueError(
                     f"{owner}.slot_runs has to return a tuple of runs (block_id, offset, length) of 0 to {size} tokens "
-                    f"each, in whole numbers; it returned {shown(runs)}"
+                    f"each, in whole numbers, and no more runs than tokens; it returned {shown(runs)}"
                 )
 
     def _refuse_short_table(self, request: Request, end: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 
 from labengine.config import ConfigError, checked_call, checked_int, shown
@@ -32,10 +32,10 @@ class CheckedProposer:
     def propose(self, token_ids: Sequence[int], num_tokens: int) -> tuple[int, ...]:
         """Return up to num_tokens guesses. Raises ValueError, naming the proposer, for what cannot be tokens."""
         proposed = self._proposer.propose(token_ids, num_tokens)
-        if isinstance(proposed, Iterator):  # a generator may have no end
+        if hasattr(proposed, "__iter__") and not isinstance(proposed, (str, bytes)):  # it may have no end
             proposed = list(islice(proposed, num_tokens))
         try:
-            return tuple(self._checked_ids(proposed)[:num_tokens])
+            return tuple(self._checked_ids(proposed))
         except (ConfigError, TypeError) as error:
             method = f"{type(self._proposer).__name__}.propose"
             raise ValueError(f"{method} has to return token ids, and returned {shown(proposed)}: {error}") from error

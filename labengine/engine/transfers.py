@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import groupby, islice
 from operator import attrgetter
 
 from labengine.core.block import Key
@@ -48,7 +48,8 @@ class Transfers:
             connector.wait(self._PATIENCE_S)
         with interrupts_deferred():
             done, failed = connector.get_finished(self._runner)
-            external.arrived.update({request_id: request_id in done for request_id in done | failed})
+            loading = (request.request_id for request in external.loading)  # others have nothing to wait for
+            external.arrived.update({i: i in done for i in loading if i in done or i in failed})
         self._emit_changes()
 
     def load(self, plan: StepPlan) -> None:
@@ -68,7 +69,7 @@ class Transfers:
     def save(self, plan: StepPlan) -> None:
         """Copy the blocks that the forward pass filled."""
         if self._connector is not None and plan.saves:
-            saved = self._connector.save_kv(plan.saves, self._runner)
+            saved = tuple(islice(self._connector.save_kv(plan.saves, self._runner), len(plan.saves)))
             self.num_saved += len(saved)
             self._emit_changes()
             self._emit(BlocksSaved, saved)

@@ -26,11 +26,15 @@ from labengine.core.proposer import NGram, Proposer
 from labengine.core.request import Image
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.engine.step_report import Phase
+from labengine.scenarios.vllm_43569_uncommitted_hash import ROLLED_BACK
 
 Kind = Literal["forks", "drafts", "states", "priorities", "images", "interrupts"]
 """forks: several answers, beams and branches; states: groups of state-space layers, and no tier; interrupts: a step
 meets a Ctrl-C, or a listener that raises, at any moment."""
 KINDS: tuple[Kind, ...] = ("forks", "drafts", "states", "priorities", "images", "interrupts")
+
+BY_PRIORITY = {"labengine": edition_named("labengine", "priority"), "vllm": as_parts(ROLLED_BACK.parts)}
+"""With pull request 43569: without it a victim of the same step leaves hashes without KV in vLLM."""
 
 POINTS = outside_listeners(SignalPoints())
 _NAMES = {ev.BlockMerged: "merged", ev.BlockEvicted: "evicted", ev.RequestPreempted: "preempted"}
@@ -50,9 +54,8 @@ class Episode:
         self.rng, self.kinds = rng, frozenset(kinds)
         parts = as_parts(edition)
         has_tier, is_vllm = issubclass(parts.scheduler, TokenBudgetScheduler), edition == "vllm"
-        if "priorities" in self.kinds and edition == "labengine" and rng.random() < 0.7:
-            # Not of edition vllm: there a victim of the same step leaves hashes without KV (scenario vllm-43569).
-            parts = edition_named(str(edition), "priority")
+        if "priorities" in self.kinds and edition in BY_PRIORITY and rng.random() < 0.7:
+            parts = BY_PRIORITY[str(edition)]
         self._with_branches = "forks" in self.kinds
         self._with_answers = "forks" in self.kinds and has_tier  # the nano editions refuse both
         self._with_beams = "forks" in self.kinds and edition == "labengine"
@@ -61,8 +64,8 @@ class Episode:
             self.groups = _with_states(rng, self.groups)
         size = max(group.block_size for group in self.groups)
         # A decode that vLLM pads with drafts waits for ever where a step has fewer tokens than it: at most 8 here.
-        is_tight = is_vllm and "drafts" in self.kinds  # vLLM has no tier beside drafts, and no short chunks
-        self.tier = _tier(rng) if has_tier and with_tier and not ("states" in self.kinds or is_tight) else None
+        is_tight = is_vllm and "drafts" in self.kinds  # it refuses chunks as short as that beside drafts
+        self.tier = _tier(rng) if has_tier and with_tier and "states" not in self.kinds else None
         self.alphabet, self._streams = rng.choice((1, 2, 3, 1000)), rng.choice((1, 1, 2, 100))
         self._stems = [self._tokens(rng.randint(1, 5 * size)) for _ in range(rng.randint(1, 3))]
         self.image_lengths = {name: rng.randint(1, 2 * size) for name in ("ab" if "images" in self.kinds else "")}

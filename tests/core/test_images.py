@@ -8,6 +8,7 @@ import pytest
 
 from labengine import ConfigError, GroupSpec, HashChain, Lab, Parts
 from labengine.config import SamplingParams
+from labengine.core.editions import VllmHashChain
 from labengine.core.request import Image, Request
 from labengine.events import PrefixHit, RequestAdded
 
@@ -71,13 +72,14 @@ def test_a_fork_has_the_images_of_its_parent_and_an_answer_too() -> None:
         assert lab.check() == []
 
 
+class Blind(HashChain):
+    """Leaves the images out."""
+
+    def keyed(self, parent_hash: bytes, keys: object) -> bytes:
+        return parent_hash
+
+
 def test_a_chain_that_forgets_them_is_found_out() -> None:
-    class Blind(HashChain):
-        """Leaves the images out."""
-
-        def keyed(self, parent_hash: bytes, keys: object) -> bytes:
-            return parent_hash
-
     said_in_scope = "image 'cat' at position 6, and request 1 has image 'dog'"
 
     def rules(edition: str) -> set[str]:
@@ -93,6 +95,24 @@ def test_a_chain_that_forgets_them_is_found_out() -> None:
 
     assert rules("vllm") == {"scope", "read"}, "it trusts the hash"
     assert rules("labengine") == set(), "it compares the prefix, images too"
+
+
+@pytest.mark.parametrize(
+    ("position", "chain", "rules"), [(7, VllmHashChain, set()), (5, Blind, {"scope", "named", "read"})]
+)
+def test_an_image_counts_as_far_as_a_hit_reaches_into_a_block(
+    position: int, chain: type[HashChain], rules: set[str]
+) -> None:
+    """The hit is of 6 tokens, and its last state in the block of tokens 4 to 7."""
+    groups, parts = [GroupSpec(4, "state"), GroupSpec(2)], Parts(hash_chain=chain)
+    with Lab("simulated", num_blocks=16, groups=groups, edition="vllm", parts=parts) as lab:
+        lab.session.violation_warnings.is_silent = True
+        for images in (None, {position: ("dog", 1)}):
+            lab.add(token_ids=TOKENS[:8], max_tokens=1, images=images)
+            lab.run()
+        assert lab.timeline is not None and lab.timeline.of_kind(PrefixHit)[-1].num_tokens == 6
+        assert {violation.rule for violation in lab.check()} == rules
+        assert all("registered with no image, and" in one.message for one in lab.violations if one.rule == "scope")
 
 
 @pytest.mark.parametrize(

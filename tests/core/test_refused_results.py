@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain, count, repeat
 from typing import Any
 
 import pytest
 
 from labengine import KVCacheManager, Parts, TokenBudgetScheduler
+from labengine.config import shown
+from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.hash_chain import HashChain
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
+from labengine.engine.external import HostStore
 from labengine.lab import Lab
 
 RUNS: dict[str, Callable[[tuple[tuple[int, int, int], ...]], Any]] = {
@@ -23,6 +27,7 @@ RUNS: dict[str, Callable[[tuple[tuple[int, int, int], ...]], Any]] = {
     "no length": lambda runs: [(block_id, offset, None) for block_id, offset, _ in runs],
     "a negative length": lambda runs: [(block_id, offset, -1) for block_id, offset, _ in runs],
     "more than memory": lambda runs: [(block_id, offset, 10**9) for block_id, offset, _ in runs],
+    "more than tokens": lambda runs: [*runs, *[(0, 0, 0)] * 1_000],
 }
 
 
@@ -76,3 +81,56 @@ def test_a_hash_that_is_no_bytes_is_refused(answer: object) -> None:
 
     said = refused(Parts(hash_chain=OddHash))
     assert said == f"OddHash.link has to return bytes, such as a digest(); it returned {answer!r}"
+
+
+# -- answers without an end: as much is taken as was asked for ---------------------------------------------------------
+
+
+class GuessesOn:
+    """Has no end, and a wrong token behind those that were asked for."""
+
+    num_drafts = 2
+
+    def propose(self, token_ids: Sequence[int], num_tokens: int) -> Any:
+        return chain(range(num_tokens), repeat("no token"))
+
+
+class FreesOn(FullAttentionGroup):
+    def freeing_order(self, num_entries: int) -> Any:
+        return chain(super().freeing_order(num_entries), count(num_entries))
+
+
+class TierGoesOn(HostStore):
+    def update_state_after_alloc(self, *arguments: Any) -> Any:
+        return chain(super().update_state_after_alloc(*arguments), repeat("no transfer"))
+
+    def save_kv(self, *arguments: Any) -> Any:
+        return chain(super().save_kv(*arguments), repeat("no transfer"))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"speculation": GuessesOn()}, {"parts": Parts(full_attention_group=FreesOn)}, {"external": TierGoesOn()}],
+    ids=["proposer", "freeing order", "tier"],
+)
+def test_of_an_answer_without_an_end_as_much_is_taken_as_was_asked_for(settings: dict[str, Any]) -> None:
+    with Lab("simulated", num_blocks=8, block_size=4, **settings) as lab:
+        for _ in range(2):
+            lab.add(token_ids=range(8), max_tokens=4)
+            lab.run()
+            lab.reset_prefix_cache()
+        assert lab.check() == [] and not lab.snapshot().num_used_blocks
+
+
+def test_a_long_answer_is_cut_before_it_is_checked_and_named_by_its_class() -> None:
+    class GuessesMillions:
+        num_drafts = 4
+
+        def propose(self, token_ids: Sequence[int], num_tokens: int) -> Sequence[int]:
+            return range(-1, 10**12)
+
+    with Lab("simulated", num_blocks=8, block_size=4, speculation=GuessesMillions()) as lab:
+        lab.add(token_ids=range(8), max_tokens=4)
+        with pytest.raises(ValueError, match=r"^GuessesMillions.propose has to return .*returned \[-1, 0\]: "):
+            lab.run()
+    assert len(shown([0] * 10**6)) < 200

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from check.watched import watched
 from driving import (
     TOKEN_BUDGET_EDITIONS,
     assert_drained,
@@ -175,6 +176,24 @@ def test_an_arrival_is_not_lost_with_the_step_that_heard_it(edition: str) -> Non
         phases.close()  # type: ignore[attr-defined]
         assert state(engine) == ("waiting", 0, 2)
     assert engine.step().scheduled == {0: 2}
+
+
+def test_a_load_is_lost_if_a_step_merged_its_blocks_and_gave_them_away_before_it_was_rolled_back() -> None:
+    """The blocks of the second of two equal loads: the step merged them, and wrote the tails of both prompts there."""
+    setup = watched(connector=FakeTier(delay=1))
+    setup.add(*PROMPT)
+    setup.run()
+    setup.engine.reset_prefix_cache()
+    for _ in range(2):
+        setup.add(*PROMPT)
+    setup.steps(1)
+    phases = setup.engine.phases()
+    assert [next(phases), next(phases)] == ["schedule", "forward"]
+    phases.close()  # type: ignore[attr-defined]
+    assert [state(setup.engine, request_id) for request_id in (1, 2)] == [("waiting", 0, 2), ("preempted", 0, 0)]
+    setup.engine.abort(1)
+    setup.run()
+    setup.assert_clean()
 
 
 def test_a_load_that_hangs_holds_up_nobody_else_and_ends_with_an_abort(edition: str) -> None:

@@ -106,7 +106,7 @@ def test_forward_fails_after_writing_some_tokens(ground: Ground, is_recorded: bo
         drive = ground.drive(seed, hooks)
         while not drive.is_done:
             list(drive.arrive())
-            if rng.random() < 0.4:
+            if rng.random() < 0.8:
                 drive.runner.fail_in_forward, drive.runner.num_writes_before = error(), rng.choice((0, 1, 3, 1000))
                 failed = fail_step(drive, error, drive.engine.step)
                 num_failed += failed is not None

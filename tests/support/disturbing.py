@@ -180,15 +180,18 @@ def forgetting(snapshot: Snapshot, plan: StepPlan) -> Snapshot:
 
 
 def overwritten_victims(before: Snapshot, plan: StepPlan) -> list[int]:
-    """Requests that the plan took a block from, by preempting or by copying, and gave it to others to write to."""
-    lost = {*plan.preempted, *(copy.request_id for copy in plan.copies)}
+    """Requests whose next token attends to a block that the plan took from them, and gave to others to write to."""
     own = {block_id for i in before.requests for block_id in _written_in_place(i, plan, before)}
     foreign = _written(plan) - own
-    return [i for i in sorted(lost) if foreign & _held(before, i)]
+    return [i for i in sorted(before.requests) if foreign & _attended_to(before, i)]
 
 
-def _held(snapshot: Snapshot, request_id: int) -> set[int]:
-    return {block_id for table in snapshot.requests[request_id].block_tables for block_id in table}
+def _attended_to(snapshot: Snapshot, request_id: int) -> set[int]:
+    request, blocks = snapshot.requests[request_id], set[int]()
+    for group, table in zip(snapshot.groups, request.block_tables, strict=True):
+        first = 0 if group.window is None else max(0, request.num_computed_tokens - group.window + 1)
+        blocks.update(table[first // group.block_size :])
+    return blocks
 
 
 def _written_in_place(request_id: int, plan: StepPlan, before: Snapshot) -> set[int]:
