@@ -6,7 +6,7 @@ import type { RequestRecord } from "./requests.ts";
 const OPENS = "<|im_start|>",
   CLOSES = "<|im_end|>",
   USER = "user";
-export const FOLDED = " [template]";
+const FOLDED = " [template]";
 
 type Range = [start: number, end: number];
 const known = new WeakMap<object, Range | null>(); // by the store of the tokens
