@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from labengine import events as ev
 from labengine.check.blame import Blamed
@@ -27,13 +28,19 @@ def judge_freed_again(
         freed = (events[i] for i in reversed(surviving(events)))
         for event in freed:
             if isinstance(event, ev.BlockFreed) and event.block_id == error.block_id:
-                text = f"{_given_back(event)} is freed again{overrides}"
-                violation = Violation("held", text, (event.request_id,), (event.block_id,))
-                yield Blamed(violation, stream.last_number)
+                violation = _violation(event, error.request_id)
+                yield Blamed(replace(violation, message=f"{violation.message}{overrides}"), stream.last_number)
                 return
 
 
-def _given_back(event: ev.BlockFreed) -> str:
+def _violation(event: ev.BlockFreed, request_id: int | None) -> Violation:
+    """event: gave the block back. request_id: the request for which it is freed again, if known."""
+    owner, block_id = event.request_id, event.block_id
+    if request_id not in (None, owner):
+        text = f"block {block_id} of request {request_id} is free: request {owner} gave it back ({event.reason})"
+        return Violation("held", text, (request_id, owner), (block_id,))
     if event.reason in _ENDS:
-        return f"request {event.request_id} {_ENDS[event.reason]}, and its block {event.block_id}"
-    return f"block {event.block_id}, which request {event.request_id} gave back ({event.reason}),"
+        text = f"request {owner} {_ENDS[event.reason]}, and its block {block_id} is freed again"
+    else:
+        text = f"block {block_id}, which request {owner} gave back ({event.reason}), is freed again"
+    return Violation("held", text, (owner,), (block_id,))

@@ -242,14 +242,19 @@ class Watch:
         self._plan, self._sampled = None, ()
 
     def _note_failure(self, event: ev.StepFailed) -> None:
-        """Compare and report the state in which a part raised: it may show the cause. In a listener it is none."""
-        if self._engine is not None:
-            error, parts = self._engine.failure, self._engine.parts
-            self._compare(lambda stream: [*judge_failure(error, stream, parts)])
-            self._compare(lambda stream: [*judge_freed_again(error, stream, self._timeline, self._overrides)])
-            if error is None or not is_of_listener(error):
-                self._compare(lambda stream: stream.look_ahead())
+        """Compare and report the state in which a part raised: it may show the cause."""
+        self._compare(self._judge_failed)
         self._report()
+
+    def _judge_failed(self, stream: Stream) -> list[Blamed]:
+        """Return what broke before a part raised. In a listener it shows nothing of the core."""
+        assert self._engine is not None
+        error, parts = self._engine.failure, self._engine.parts
+        freed = [*judge_freed_again(error, stream, self._timeline, self._overrides)]
+        found = [*judge_failure(error, stream, parts)]
+        if error is None or not is_of_listener(error):
+            found += stream.look_ahead()
+        return found or freed  # a reference that was never counted is freed again, too: that is the cause
 
     def _note_claim(self, event: Noted) -> None:
         self._ask_claims(lambda claims, stream: claims.note(event, stream.last_number))

@@ -15,11 +15,12 @@ from labengine.record.snapshot import NULL_BLOCK
 
 
 class FreedTwiceError(RuntimeError):
-    """A block that is free already is freed."""
+    """A block that is free already is freed. request_id: the request for which it is, if known."""
 
     def __init__(self, block_id: int) -> None:
         super().__init__(f"block {block_id} is freed twice: its ref_count is 0")
         self.block_id = block_id
+        self.request_id: int | None = None
 
 
 class BlockPool:

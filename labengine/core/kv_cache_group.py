@@ -8,7 +8,7 @@ from itertools import islice
 
 from labengine.config import EngineConfig
 from labengine.core.block import BlockCopy
-from labengine.core.block_pool import BlockPool
+from labengine.core.block_pool import BlockPool, FreedTwiceError
 from labengine.core.journal import Journal
 from labengine.core.merge_policy import MergePolicy
 from labengine.core.request import Request
@@ -417,7 +417,11 @@ class KVCacheGroup:
 
     def release(self, request: Request, block_ids: Sequence[int], indices: Sequence[int], reason: FreeReason) -> None:
         """Drop the references of removed table entries: no table may name a block that is free."""
-        head, tail = self._pool.release(block_ids)
+        try:
+            head, tail = self._pool.release(block_ids)
+        except FreedTwiceError as error:
+            error.request_id = request.request_id
+            raise
         if BlockFreed not in self._hooks:
             return
         ends: dict[int, QueueEnd] = dict.fromkeys(tail, "tail")
