@@ -31,7 +31,7 @@ RULES = {
 }
 """Rules that must hold, by name."""
 
-LOST_WORK = frozenset({"duplicate", "longest", "idle"})
+LOST_WORK = frozenset({"duplicate", "longest", "idle", "registered"})
 """Rules that cost work, memory or time, and corrupt nothing."""
 
 Subject = tuple[str, int | None, int | None]
