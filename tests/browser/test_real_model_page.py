@@ -147,9 +147,9 @@ def test_a_lab_of_real_words_merges_runs_and_has_a_link(browser: Browser, site: 
         page.wait_for_url(f"**/?{LINK}&step=1")
         page.get_by_text("smollm2 · edition labengine").wait_for()
         page.locator(".labengine").press("End")
-        used(page, "5")
+        used(page, "7")
         page.get_by_role("button", name="Run", exact=True).click()
-        page.wait_for_url("**copies=2&step=16*")
+        page.wait_for_url("**copies=2&max_tokens=48&step=19*")
         link = page.evaluate("() => location.href")
 
         other, _ = stack.enter_context(opened(context, link))
@@ -175,7 +175,7 @@ def test_a_lab_of_real_words_merges_runs_and_has_a_link(browser: Browser, site: 
         third.get_by_role("heading", name="how many of these 12 blocks").wait_for()
         third.get_by_role("button", name=f"{BUTTON} (98 MB, once)").click()
         third.get_by_text("smollm2 · edition labengine").wait_for()
-        third.wait_for_url(f"**/?{LINK}&step=16*")
+        third.wait_for_url(f"**/?{LINK}&step=19*")
 
 
 TOKENS = """() => {

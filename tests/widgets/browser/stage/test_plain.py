@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from browser.frames import FRAME
 from browser.screenshots import keep
 from checkout import ROOT
 from labengine import events as ev
@@ -129,6 +130,7 @@ def test_a_chat_template_is_folded(monkeypatch: pytest.MonkeyPatch) -> None:
     def check(view: View) -> None:
         view.page.evaluate("() => document.querySelector('.labengine').stage.step(-1)")
         view.page.locator(".le-tables-fold").first.click()
+        view.page.evaluate(FRAME)
         shown = view.page.locator(".le-tok").all_inner_texts()
         assert [word for word in shown[:14] if word] == ["[template]", "What", "now", "?", "[template]"]
 

@@ -13,6 +13,8 @@ import { drawGround } from "./cell.ts";
 import { drawBadge } from "./signs.ts";
 
 const MAX_BADGES = 4;
+const LEAST = 10; // px: the smallest type
+const LETTERS = 4.6; // widths of a slot in its type: "evening?" is whole
 const ROOMY = 84; // a cell of this height has a line for its users
 
 export function drawPlain(
@@ -31,6 +33,7 @@ export function drawPlain(
   drawText(context, `#${id}`, x + 9, middle, `600 ${size}px ${theme.ui}`, block ? theme.ink : theme.soft);
   if (!block) return;
   const words = wordsOf(block, (token, slot) => plainWord(text(token, slot), token)),
+    slot = (w - 12) / Math.ceil(block.size / 2),
     top = y + size + (isRoomy ? 10 : 7),
     foot = y + h - (isRoomy ? size / 2 + 7 : size / 2);
   drawSlots(context, { x: x + 6, y: top, w: w - 12, h: (isRoomy ? foot - size : y + h - 5) - top }, words, {
@@ -38,7 +41,7 @@ export function drawPlain(
     size: block.size,
     numWritten: words.length - block.promised,
     color: block.refCount ? theme.ink : theme.soft,
-    font: `${size - 2}px ${theme.ui}`,
+    font: `${Math.min(size - 2, Math.max(LEAST, Math.floor(slot / LETTERS)))}px ${theme.ui}`,
   });
   drawUsers(context, rect, block, { theme, size, line: isRoomy ? foot : middle - 0.35 * size, isRoomy });
 }
