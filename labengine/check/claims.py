@@ -25,6 +25,7 @@ from labengine.record.violation import Violation
 
 Noted = (
     ev.StepStarted
+    | ev.StepEnded
     | ev.BlockCached
     | ev.BlockAllocated
     | ev.BlockEvicted
@@ -84,6 +85,8 @@ class Claims:
         self._tier = tier
         self._num_local = 0
         """Tokens of the newest prefix hit: an external hit follows it."""
+        self._is_in_step = False
+        """False where another lab hands a request over: it fills what the hit lacks."""
         tier.begin(self._connector)
 
     def note(self, event: Noted, number: int) -> list[Blamed]:
@@ -118,7 +121,7 @@ class Claims:
             case ev.PrefixHit():
                 self._num_local = event.num_tokens
                 self._omissions.note_shared(event)
-                uncovered = judge_cover(event, self._specs, self._null_block)
+                uncovered = judge_cover(event, self._specs, self._null_block) if self._is_in_step else None
                 found = uncovered or self._scope.judge(event, self._requests[event.request_id])
                 return [*self._blamed(found, event, number)]
             case ev.ExternalHit():
@@ -129,7 +132,10 @@ class Claims:
                 self._tier.note_saved(event)
             case ev.TierChanged():
                 self._tier.note_changed(event)
+            case ev.StepEnded():
+                self._is_in_step = False
             case ev.StepStarted():
+                self._is_in_step = True
                 self._registrations.open_step()
                 self._omissions.open_step()
             case ev.StepRolledBack():

@@ -73,7 +73,8 @@ class ExternalLoads:
         hits = self._manager.local_hits(request, num_local)
         self._journal.record((self.connector.cancel, request.request_id))
         self._journal.record((self.loads.clear,))
-        self.loads.extend(islice(self.connector.update_state_after_alloc(request, transfers, hits), len(transfers)))
+        num_entries = sum(map(len, request.block_tables))  # a tier may load hits again, but no entry twice
+        self.loads.extend(islice(self.connector.update_state_after_alloc(request, transfers, hits), num_entries))
 
     def wait_for(self, request: Request, num_computed: int) -> None:
         """Have the request wait until its load is over."""

@@ -39,6 +39,7 @@ READERS = {
     "widgets/labengine_widgets/words/filling.py": "the table entry that a block's content came from outlives the entry",
     "widgets/browser/model/alarms.ts": "what ends a block's wrong name",
     "widgets/browser/model/forgetting.ts": "which hashes kept rows still name",
+    "widgets/browser/model/plain_words.ts": "a sentence for a first visitor",
     "widgets/browser/stage/motion.ts": "what slides from where to where",
     "widgets/browser/views/code/code.ts": "the seam of an event's variant",
     "widgets/browser/views/map/map.ts": "when a key came",

@@ -75,6 +75,7 @@ def _run(out: str, err: str, *arguments: str) -> None:
     from labengine.__main__ import main
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
     for number, path in enumerate((os.devnull, out, err)):
         os.dup2(os.open(path, os.O_RDWR | os.O_CREAT), number)
     status = 1

@@ -67,8 +67,8 @@ MUTANTS = (
         "free gives back all but the first block",
         "state",
         GROUP,
-        "        indices = self.freeing_order(len(held))\n        if null_block",
-        "        indices = self.freeing_order(len(held))[:-1]\n        if null_block",
+        "        indices = [*islice(self.freeing_order(len(held)), len(held))]",
+        "        indices = [*islice(self.freeing_order(len(held)), len(held))][:-1]",
     ),
     Mutant(
         "a freed block is told at the other end",

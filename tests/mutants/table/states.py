@@ -76,8 +76,8 @@ MUTANTS = (
         "a state that a broken step overwrote is kept",
         "reads",
         SCHEDULER,
-        "        return [part.request_id for part in plan.scheduled] if has_states else []",
-        "        return []",
+        "            if not group.keeps_states and block_id in self.requests[part.request_id].block_tables[group.index]",
+        "            if block_id in self.requests[part.request_id].block_tables[group.index]",
     ),
     Mutant(
         "the copied state is not counted at admission",

@@ -36,8 +36,8 @@ MUTANTS = (
         "a load goes to the block before",
         "tier",
         LOADS,
-        "        self.loads.extend(self.connector.update_state_after_alloc(request, transfers, hits))",
-        "        self.loads.extend(self.connector.update_state_after_alloc(request, transfers[:-1], hits))",
+        "islice(self.connector.update_state_after_alloc(request, transfers, hits), num_entries)",
+        "islice(self.connector.update_state_after_alloc(request, transfers[:-1], hits), num_entries)",
     ),
     Mutant(
         "external tokens are counted and not loaded",
