@@ -14,7 +14,10 @@ from labengine.scenarios import bug
 from widgets.browser.stage.dashboard_page import View, _ticked
 from widgets.compare.compare_page import ComparePage, show_comparison
 
-pytestmark = [pytest.mark.browser, pytest.mark.filterwarnings("ignore::labengine.session.violation_warnings.ViolationWarning")]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.filterwarnings("ignore::labengine.session.violation_warnings.ViolationWarning"),
+]
 
 PROMPT = [11, 12, 13, 14, 15, 16]
 WIDTHS = [1260, 1010, 844]
