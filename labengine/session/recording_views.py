@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, cast, runtime_checkable
@@ -241,7 +242,10 @@ class RecordingViews:
     def _look(self, moment: int) -> Look:
         timeline = self._recording()
         self._move_views(None if moment == timeline.end else moment)
-        return Look.at(timeline, moment)
+        look, newest = Look.at(timeline, moment), timeline.state().step
+        if moment == timeline.end or not self._view_source().is_live:
+            return look
+        return replace(look, text=f"{look.text}\nOnly the views go there; the engine stays after step {newest}.")
 
     def _move_views(self, moment: int | None) -> None:
         timeline = self._recording()

@@ -207,6 +207,8 @@ def test_a_step_brings_one_back_to_the_newest_moment(lab: Lab) -> None:
     lab.goto(1)
     lab.step()
     assert lab.moment is None and lab.back().step == 3
+    assert lab.back().text.endswith("Only the views go there; the engine stays after step 4.")
+    assert "engine" not in lab.goto(4).text
 
 
 def test_a_rewind_too(lab: Lab) -> None:

@@ -18,8 +18,9 @@ from labengine.session.compare.comparison import Comparison
 from labengine_widgets.compare.alignment import Pair, about, aligned, first_differing, same
 from labengine_widgets.compare.captions import PairCaptions
 from labengine_widgets.compare.configuration import shift_of
-from labengine_widgets.compare.first_difference import find_first_difference
+from labengine_widgets.compare.first_difference import distinct_sentences, find_first_difference
 from labengine_widgets.words.event_runs import MAX_SINGLES
+from labengine_widgets.words.mentions import Sentence
 from recordings import timeline_of
 from widgets.story_219 import begin, block_hash, merging_step, overwriting_step
 
@@ -142,6 +143,12 @@ def test_words_are_said_once_where_the_sides_agree_and_twice_where_not() -> None
             assert caption.left != caption.right
     assert compared.captions[0].sentence.startswith("The engine starts")
     assert compared.captions[-1].left != compared.captions[-1].right and not compared.captions[-1].pair.differs
+
+
+def test_hashes_that_differ_are_said_in_digits() -> None:
+    left, right = ([ev.BlocksSaved(0, ((0, 0, 1, bytes([key]) * 32),))] for key in (1, 2))
+    words = distinct_sentences((Sentence("#1 is copied."), Sentence("#1 is copied.")), left, right)
+    assert str(words[0]) == "#1 is copied. (transfers ((0, 0, 1, 01010101…)))" and "02020202…" in str(words[1])
 
 
 def test_the_parting_is_the_first_event_that_differs() -> None:

@@ -70,9 +70,11 @@ def test_an_impossible_figure_says_why_and_the_picture_stays() -> None:
         view.until("a refusal", lambda: "blocks" in view.message)
         assert "needs" in view.message
         assert (view.number("blocks in the pool"), view.outcome()["peak"], view.data("used")) == ("2", "8", "5")
+        assert view.page.locator(".le-is-old").count() == 2, "the old figures and the old picture are dimmed"
         view.picture("sliders-impossible")
         view.slide("blocks in the pool", 8)
         view.until("a run", lambda: view.message == "" and view.outcome()["peak"] == "8")
+        assert view.page.locator(".le-is-old").count() == 0
 
     show_sliders(check, lab())
 

@@ -223,12 +223,10 @@ export class PairTrack {
     return this.firstDifference === null ? null : this.firstDifference + 1;
   }
 
-  // The position at which the first rule is broken on either side; null where none is.
+  // The position just after the caption that says of a rule, on either side, that it is broken; null where none does.
   get violatedAt() {
     const found = this.sides.flatMap(({ recording }, side) =>
-      alarmsAt(recording, recording.end)
-        .violations.slice(0, 1)
-        .map(({ since }) => this.positionAt(side, since)),
+      alarmsAt(recording, recording.end).violations.map(({ event }) => this.positionAt(side, event + 1)),
     );
     return found.length ? Math.min(...found) : null;
   }

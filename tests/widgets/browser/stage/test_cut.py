@@ -11,6 +11,7 @@ from browser.bare_pages import BROWSER, BarePages
 from labengine import FixedDrafts, Lab, Parts, TokenBudgetScheduler
 from labengine import events as ev
 from labengine.scenarios import bug
+from labengine.session.compare.comparison import Comparison
 from widgets.browser.stage.dashboard_page import View, _ticked
 from widgets.compare.compare_page import ComparePage, show_comparison
 
@@ -122,3 +123,15 @@ def test_no_sentence_of_a_comparison_is_cut(width: int) -> None:
         assert page.page.locator(".le-is-long").count() > 0, "it has been set smaller"
 
     show_comparison(check, bug("tokenspeed-976").compare(), width=width)
+
+
+def test_a_comparison_without_a_story_opens_at_the_first_broken_rule() -> None:
+    both = Comparison(guessing(parts=Parts(scheduler=AcceptsAll)), guessing(), names=("yours", "labengine"))
+    with pytest.warns(UserWarning, match="breaks the rule"):
+        both.run()
+
+    def check(page: ComparePage) -> None:
+        assert page.text(".le-column-head .le-alarm-number") == "2"
+        assert (page.data("left") or "").startswith("Rule read is broken")
+
+    show_comparison(check, both)
