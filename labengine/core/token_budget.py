@@ -182,20 +182,26 @@ class TokenBudgetScheduler(HandOverScheduler):
 
     def choose_victim(self, request: Request) -> Request:
         """Return the least urgent running request; but before `request` itself, one that holds blocks and does not run
-        yet.
+        yet, or a beam that waits for the others of its search, if no request but such ones runs beside it.
 
-        Otherwise two requests could preempt each other for ever, each loading what the other's preemption dropped.
+        Otherwise two requests could preempt each other for ever, each loading what the other's preemption dropped, and
+        a beam itself, while those that wait for it hold the blocks that it lacks.
         """
         victim = super().choose_victim(request)
         if victim is not request:
             return victim
         if self.external.loading:
             return next(reversed(self.external.loading))
-        return self._last_holder() or victim
+        return self._last_holder() or self._last_held_beam(request) or victim
 
     def _last_holder(self) -> Request | None:
         """Return the last waiting request whose load has arrived."""
         return next((request for request in reversed(self.waiting) if request.has_blocks), None)
+
+    def _last_held_beam(self, request: Request) -> Request | None:
+        """Return the youngest beam that waits for others, if only such ones run beside a request."""
+        others = [one for one in self.running if one is not request]
+        return others[-1] if others and all(map(self.searches.holds, others)) else None
 
     def _take_back_last(self, preempted: list[int]) -> bool:
         """Preempt a request that holds blocks and computes nothing. Returns False if there is none.

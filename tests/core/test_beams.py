@@ -13,10 +13,11 @@ import pytest
 from check.watched import HYBRID, Watched, watched
 from driving import difference, queues
 from labengine import events as ev
-from labengine.config import ConfigError, SamplingParams
+from labengine.config import ConfigError, GroupSpec, SamplingParams
 from labengine.core.beams import BeamDecision, BeamPolicy, BeamSearch, EndedText
 from labengine.core.editions import LABENGINE
 from labengine.core.parts import Parts
+from labengine.core.proposer import NGram
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.lab import Lab
 from labengine.record.snapshot import Snapshot
@@ -128,6 +129,18 @@ def _known(snapshot: Snapshot) -> Snapshot:
     """Return what a rollback gives back: all but the cached content of blocks that the step has written."""
     blocks = tuple(replace(block, grouped_hashes=(), token_ids=()) for block in snapshot.blocks)
     return replace(snapshot, blocks=blocks, prefix_map={}, cached_free=())
+
+
+def test_a_beam_that_lacks_a_block_takes_it_from_those_that_wait_for_it() -> None:
+    """It would preempt itself for ever: each time it is admitted with three of the four blocks that it needs."""
+    groups, chunk = [GroupSpec(8, "state")], {"long_prefill_token_threshold": 8, "retention_interval": 0}
+    setup = watched(6, groups, max_num_seqs=2, budget=24, proposer=NGram(2), **chunk)
+    _, second = setup.search(*range(20), beams=2, max_tokens=8)
+    setup.steps(3)
+    setup.engine.scheduler.preempt(setup.engine.requests[second])
+    setup.steps(60)
+    assert not setup.engine.step()
+    setup.assert_clean()
 
 
 def test_every_step_can_be_broken_off_anywhere_and_taken_again() -> None:
