@@ -94,7 +94,7 @@ def test_the_crash_is_kept_and_stood_at(wrong: OpenView) -> None:
     notebook.execute("lab.goto('crash')")
     view.until("moment", printed(notebook, "lab.crash.moment"))
     assert view.root.locator(".le-alarm-crash:visible").inner_text() == "step 7 failed"
-    assert view.root.locator(".le-alarm-words").inner_text().startswith("RuntimeError in BlockPool.release: block 1")
+    assert view.root.locator(".le-alarm-words").inner_text().startswith("FreedTwiceError in BlockPool.release: block 1")
     pictures(view, "crash")
     view.press("Home")
     magic = notebook.execute("%load_ext labengine\n%lab goto crash")

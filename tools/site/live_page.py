@@ -30,7 +30,7 @@ PYODIDE_FILES = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_s
 PACKAGES = {"labengine": ROOT / "labengine", "labengine_widgets": ROOT / "widgets" / "labengine_widgets"}
 PURE = "tqdm"
 """The installed package that the simulated lab needs too: its progress bars."""
-SUFFIXES = (".py", ".json")
+SUFFIXES = (".py", ".json", ".toml")
 """Files of the packages that the page needs: the browser half comes with the page."""
 
 

@@ -22,7 +22,7 @@ IN_A_BROWSER = {"sys_platform": "emscripten", "platform_system": "Emscripten", "
 IN_A_BROWSER |= {"python_full_version": "3.14.2", "implementation_name": "cpython", "os_name": "posix"}
 LEFT_OUT = {"jedi", "parso", "widgetsnbextension", "jupyterlab-widgets"}
 """Required, and not needed: IPython completes without jedi (15 MB), and JupyterLite has the widgets' browser half."""
-SUFFIXES = {".py", ".json", ".js", ".css"}
+SUFFIXES = {".py", ".json", ".toml", ".js", ".css"}
 METADATA = {"METADATA", "entry_points.txt"}
 
 
