@@ -87,6 +87,8 @@ class Claims:
         """Tokens of the newest prefix hit: an external hit follows it."""
         self._is_in_step = False
         """False where another lab hands a request over: it fills what the hit lacks."""
+        self._step: int | None = None
+        """The step that a rollback takes back. An interrupt may roll the next one back before its StepStarted."""
         tier.begin(self._connector)
 
     def note(self, event: Noted, number: int) -> list[Blamed]:
@@ -135,11 +137,13 @@ class Claims:
             case ev.StepEnded():
                 self._is_in_step = False
             case ev.StepStarted():
-                self._is_in_step = True
+                self._is_in_step, self._step = True, event.step
                 self._registrations.open_step()
                 self._omissions.open_step()
             case ev.StepRolledBack():
-                self._take_back()
+                if event.step == self._step:
+                    self._take_back()
+                self._is_in_step, self._step = False, None
         return []
 
     def note_plan(self, plan: StepPlan) -> list[Blamed]:

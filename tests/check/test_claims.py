@@ -463,3 +463,28 @@ def test_the_event_that_broke_a_name(id: str, kind: type[ev.Event]) -> None:
         named = next(violation for violation in lab.violations if violation.rule == "named")
         assert named.first_event is not None
         assert type(lab.timeline.events(named.first_event, named.first_event + 1)[0]) is kind
+
+
+def test_a_step_that_is_rolled_back_before_it_was_told_takes_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a Ctrl-C between the step's journal and its StepStarted: what the step before evicted stays evicted."""
+    setup = watched(4, budget=8)
+    setup.add(*X, *Y, 1, max_tokens=1)
+    setup.run()
+    setup.add(*range(500, 513), max_tokens=1)
+    setup.run()
+    monkeypatch.setattr(type(setup.engine.hooks), "emit", _interrupted(type(setup.engine.hooks).emit))
+    setup.add(1)
+    with pytest.raises(KeyboardInterrupt):
+        setup.engine.step()
+    monkeypatch.undo()
+    setup.engine.abort(2)
+    assert setup.engine.reset_prefix_cache() and setup.watch.violations == []
+
+
+def _interrupted(emit: Any) -> Any:
+    def interrupted(hooks: Any, event: ev.Event) -> None:
+        if isinstance(event, ev.StepStarted):
+            raise KeyboardInterrupt
+        emit(hooks, event)
+
+    return interrupted
