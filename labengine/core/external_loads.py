@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from labengine.core.block import Key
 from labengine.core.connector import BlockTransfer, Connector
 from labengine.core.journal import Journal
 from labengine.core.kv_cache_manager import KVCacheManager
+from labengine.core.part_methods import class_name, definers
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.core.step_plan import ScheduledRequest
@@ -73,8 +74,19 @@ class ExternalLoads:
         hits = self._manager.local_hits(request, num_local)
         self._journal.record((self.connector.cancel, request.request_id))
         self._journal.record((self.loads.clear,))
-        num_entries = sum(map(len, request.block_tables))  # a tier may load hits again, but no entry twice
-        self.loads.extend(islice(self.connector.update_state_after_alloc(request, transfers, hits), num_entries))
+        loads = self.connector.update_state_after_alloc(request, transfers, hits)
+        self.loads.extend(self._bounded(request, loads))
+
+    def _bounded(self, request: Request, loads: Iterable[BlockTransfer]) -> list[BlockTransfer]:
+        """Return a tier's loads: it may load hits again, but no table entry twice. ValueError for more than that."""
+        num_entries = sum(map(len, request.block_tables))
+        taken = [*islice(loads, num_entries + 1)]
+        if len(taken) > num_entries:
+            method = (
+                f"{class_name(definers(type(self.connector), 'update_state_after_alloc')[0])}.update_state_after_alloc"
+            )
+            raise ValueError(f"{method} has to return at most a load per table entry, {num_entries}; it returned more")
+        return taken
 
     def wait_for(self, request: Request, num_computed: int) -> None:
         """Have the request wait until its load is over."""

@@ -101,9 +101,6 @@ class FreesOn(FullAttentionGroup):
 
 
 class TierGoesOn(HostStore):
-    def update_state_after_alloc(self, *arguments: Any) -> Any:
-        return chain(super().update_state_after_alloc(*arguments), repeat("no transfer"))
-
     def save_kv(self, *arguments: Any) -> Any:
         return chain(super().save_kv(*arguments), repeat("no transfer"))
 
@@ -120,6 +117,22 @@ def test_of_an_answer_without_an_end_as_much_is_taken_as_was_asked_for(settings:
             lab.run()
             lab.reset_prefix_cache()
         assert lab.check() == [] and not lab.snapshot().num_used_blocks
+
+
+class LoadsOn(HostStore):
+    def update_state_after_alloc(self, *arguments: Any) -> Any:
+        return chain(super().update_state_after_alloc(*arguments), repeat("no transfer"))
+
+
+def test_a_tier_that_loads_more_than_a_table_has_is_named() -> None:
+    with Lab("simulated", num_blocks=8, block_size=4, external=LoadsOn()) as lab:
+        lab.add(token_ids=range(8), max_tokens=1)
+        lab.run()
+        lab.reset_prefix_cache()
+        lab.add(token_ids=range(8), max_tokens=1)
+        with pytest.raises(ValueError, match=r"^LoadsOn.update_state_after_alloc has to return at most .* entry, 2"):
+            lab.run()
+        assert not lab.snapshot().num_used_blocks
 
 
 def test_a_long_answer_is_cut_before_it_is_checked_and_named_by_its_class() -> None:

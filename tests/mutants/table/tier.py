@@ -36,8 +36,8 @@ MUTANTS = (
         "a load goes to the block before",
         "tier",
         LOADS,
-        "islice(self.connector.update_state_after_alloc(request, transfers, hits), num_entries)",
-        "islice(self.connector.update_state_after_alloc(request, transfers[:-1], hits), num_entries)",
+        "        loads = self.connector.update_state_after_alloc(request, transfers, hits)",
+        "        loads = self.connector.update_state_after_alloc(request, transfers[:-1], hits)",
     ),
     Mutant(
         "external tokens are counted and not loaded",
