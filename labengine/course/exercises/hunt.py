@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from labengine.core.nano_vllm.scheduler import PrefillFirstScheduler
 from labengine.core.parts import Parts
-from labengine.core.prefill_first import PrefillFirstScheduler
 from labengine.core.request import Request
 from labengine.course.base import Exercise
 from labengine.course.branch import FAST_PREFILL, TEXTS, BranchManager, BranchScheduler, send_day, waits
@@ -301,8 +301,8 @@ def patience() -> Exercise:
         "`request.has_blocks` is True for a prompt of which some chunks are computed already, "
         "`self.manager.find_prefix(request).num_tokens` says what the cache would give a new one, and "
         "`request.num_tokens` is its length. A scheduler derives from `PrefillFirstScheduler` "
-        "(labengine.core.prefill_first). The score counts the steps that all requests of the day wait for their first "
-        "token.",
+        "(labengine.core.nano_vllm.scheduler). The score counts the steps that all requests of the day wait for their "
+        "first token.",
         solution=CachedFirst,
         workloads=[send_day],
         score=steps_waited,
