@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from labengine.core.nano_vllm.scheduler import PrefillFirstScheduler
 from labengine.core.parts import Parts
-from labengine.core.prefill_first import PrefillFirstScheduler
 from labengine.core.request import Request
 from labengine.course.base import Exercise
 from labengine.course.branch import FAST_PREFILL, TEXTS, BranchManager, BranchScheduler, send_day, waits

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from labengine.core.block import Block
-from labengine.core.nano_vllm import NanoBlockPool
+from labengine.core.nano_vllm.block_pool import NanoBlockPool
 from labengine.course.base import Exercise
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.predict_exercise import RevealedStep, in_step
