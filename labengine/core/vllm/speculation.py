@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import lcm
 
 from labengine.config import ConfigError, EngineConfig
 from labengine.core.connector import Connector
@@ -147,16 +148,44 @@ class VllmSpeculation(TokenBudgetScheduler):
         return super().finish_reason(request)
 
     def refuse_what_never_fits(self, request: Request) -> None:
-        """Raise ConfigError for a request that the pool could not hold with all its drafts and the drafter's KV."""
+        """Raise ConfigError for a request that the pool could not hold with all its drafts and the drafter's KV.
+
+        vLLM 0.32 lets such a request wait for ever, and all behind it: its own bound of what a window holds, to which
+        it sizes the pool, leaves out the drafter's slots.
+        """
         super().refuse_what_never_fits(request)
         config, num_usable = self.config, self.manager.pool.num_usable
-        num_slots = self.manager.num_slots(request, request.max_kv_tokens + config.num_drafts)
-        if (needed := self.manager.num_blocks_needed(num_slots)) > num_usable:
+        if (needed := self._most_blocks(request)) > num_usable:
             raise ConfigError(
                 f"with {config.num_drafts} drafts a prompt of {request.num_prompt_tokens} tokens with max_tokens="
                 f"{request.sampling.max_tokens} needs {needed} blocks, and the pool has {num_usable}: lower one of "
                 f"them, or use num_blocks={needed + config.num_blocks - num_usable} or more"
             )
+
+    def _most_blocks(self, request: Request) -> int:
+        """Return the most blocks that a request holds in any one step, a chunk of its text or a decode with drafts.
+
+        What a window holds depends on where in a block the step starts: the last steps start at each such place.
+        """
+        config, end, groups = self.config, request.max_kv_tokens, self.manager.groups
+        num_places = lcm(*(g.block_size for g in groups if not g.keeps_states and g.num_skipped_tokens(end)))
+        longest = min(config.max_num_batched_tokens - self.num_draft_inputs, end)
+        chunks = range(max(0, end - longest - num_places + 1), end - longest + 1)
+        decodes = range(max(request.num_prompt_tokens - 1, end - num_places), end)
+        return max(
+            *(self._num_held(request, start, start + longest) for start in chunks),
+            *(self._num_held(request, start, start + 1 + config.num_drafts) for start in decodes),
+        )
+
+    def _num_held(self, request: Request, start: int, end: int) -> int:
+        """Return how many blocks a request holds in a step that computes its tokens [start, end)."""
+        num_slots = self.manager.num_slots(request, end)
+        return sum(
+            group.max_blocks_held(end)
+            if group.keeps_states
+            else -(-num_slots // group.block_size) - group.num_skipped_tokens(start) // group.block_size
+            for group in self.manager.groups
+        )
 
 
 def num_read_ahead(config: EngineConfig) -> int:
