@@ -43,7 +43,7 @@ _numbers = count(1)
 class Session:
     """An engine and the parts beside it. Each part is an attribute, and is made of parts above it here.
 
-    Two call a part below them later: `stats` reads the stepper's newest report, `stepper` has the background end its step.
+    Two call a part below them later: `stats` reads the stepper's newest report; `stepper` ends the background's step.
 
     settings: the keywords of Lab. model: a loaded model to use; None loads the one that the settings name.
     ConfigError for settings that cannot work.

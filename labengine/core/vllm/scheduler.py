@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from labengine.config import ConfigError
 from labengine.core.request import Request
-from labengine.core.vllm_speculation import VllmSpeculation
+from labengine.core.vllm.speculation import VllmSpeculation
 
 
 class VllmScheduler(VllmSpeculation):

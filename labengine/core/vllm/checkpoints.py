@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from labengine.core.block import Key
-from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.core.state_group import StateGroup
-from labengine.core.vllm_speculation import VllmSpeculationManager
 from labengine.events import BlockCached, FreeReason
 
 
@@ -189,40 +187,3 @@ def is_reachable(start: int, end: int, position: int, alignment: int | None, lin
         and start + link <= position < end
         and (position - start) % alignment == 0
     )
-
-
-class CheckpointManager(VllmSpeculationManager):
-    """Tells the groups with checkpoints which tokens a chunk has: its blocks depend on where it begins."""
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._checkpointed = [
-            group
-            for group in self.groups
-            if isinstance(group, CheckpointGroup) and group.spec.checkpoint_alignment is not None
-        ]
-
-    def can_admit(self, request: Request, hit: Hit, num_external: int = 0, num_spare: int = 0) -> bool:
-        """Count a checkpoint of the whole request, as if it were one chunk."""
-        for group in self._checkpointed:
-            group.count_chunk(request, hit.num_tokens + num_external, request.num_tokens)
-        return super().can_admit(request, hit, num_external, num_spare)
-
-    def admit(self, request: Request, hit: Hit, num_tokens: int, num_external: int = 0, *, num_spare: int = 0) -> bool:
-        """Count a checkpoint of the first chunk."""
-        for group in self._checkpointed:
-            group.begin_chunk(request, hit.num_tokens + num_external, num_tokens)
-        return super().admit(request, hit, num_tokens, num_external, num_spare=num_spare)
-
-    def allocate(self, request: Request, num_tokens: int) -> bool:
-        """Count a checkpoint of the next chunk."""
-        for group in self._checkpointed:
-            group.begin_chunk(request, request.next_position, num_tokens)
-        return super().allocate(request, num_tokens)
-
-    def checkpoint(self, request: Request) -> int:
-        """Return after how many tokens a request's newest chunk leaves a state inside it; 0 for none."""
-        for group in self._checkpointed:
-            if (checkpoint := group.checkpoint(request)) is not None:
-                return checkpoint.num_tokens
-        return 0

@@ -95,3 +95,34 @@ class PrefillFirstScheduler(Scheduler):
             if self.allocate_or_preempt(request, request.num_tokens, batch, preempted):
                 batch.append(self.plan(request, 1, RequestStatus.RUNNING))
         return StepPlan(tuple(batch), tuple(preempted))
+
+
+class UnchunkedScheduler(PrefillFirstScheduler):
+    """No prompt is cut into chunks: a step admits a request only if its whole length fits the budget."""
+
+    def refuse_what_it_lacks(self, config: EngineConfig, connector: Connector | None) -> None:
+        """Raise ConfigError unless there is one group whose block size is the hash_block_size."""
+        super().refuse_what_it_lacks(config, connector)
+        if len(config.groups) > 1 or config.hash_block_size != config.groups[0].block_size:
+            raise ConfigError("this edition has one KV-cache group, and its hash_block_size is the block size")
+
+    def refuse_what_never_fits(self, request: Request) -> None:
+        """Raise ConfigError also for a request longer than a step: it would wait for ever and block those behind it."""
+        super().refuse_what_never_fits(request)
+        limit = self.config.max_num_batched_tokens
+        if request.max_kv_tokens > limit:
+            raise ConfigError(
+                f"this edition computes a prompt in one step: {request.num_prompt_tokens} tokens with "
+                f"max_tokens={request.sampling.max_tokens} (after a preemption all are computed again) need "
+                f"max_num_batched_tokens={request.max_kv_tokens} or more, and it is {limit}"
+            )
+
+    def admit(self, request: Request, limit: int, *, is_first: bool) -> Admission:
+        """Admit the request if all its tokens fit the budget; charge only those that the cache does not have."""
+        if request.num_tokens > limit:
+            return NOT_ADMITTED
+        hit = self.manager.find_prefix(request)
+        if not self.manager.can_admit(request, hit):
+            return NOT_ADMITTED
+        self._give_blocks(request, hit)
+        return request.num_tokens - hit.num_tokens

@@ -8,8 +8,8 @@ from typing import Any
 from labengine.core.block import BlockCopy, Key
 from labengine.core.kv_cache_group import GroupHit, KVCacheGroup
 from labengine.core.request import Request
-from labengine.core.vllm_checkpoints import Checkpoint, CheckpointGroup
-from labengine.core.vllm_partial_hits import PartialHits
+from labengine.core.vllm.checkpoints import Checkpoint, CheckpointGroup
+from labengine.core.vllm.partial_hits import PartialHits
 from labengine.events import BlockPinned, HashesMoved, StateCopied
 
 

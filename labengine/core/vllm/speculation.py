@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TypeGuard
+from math import lcm
 
 from labengine.config import ConfigError, EngineConfig
-from labengine.core.block import BlockCopy
 from labengine.core.connector import Connector
-from labengine.core.kv_cache_group import GroupHit, KVCacheGroup
-from labengine.core.kv_cache_manager import KVCacheManager
-from labengine.core.prefix_lookup import Hit, PrefixLookup
 from labengine.core.request import FinishReason, Request, RequestStatus
 from labengine.core.scheduler import NOT_ADMITTED, Admission
 from labengine.core.step_plan import ScheduledRequest
 from labengine.core.token_budget import TokenBudgetScheduler
-from labengine.core.vllm_partial_hits import PartialHits
-from labengine.events import UNKNOWN_TOKEN, BlockUnpinned, QueueEnd
+from labengine.events import UNKNOWN_TOKEN
 
 
 class VllmSpeculation(TokenBudgetScheduler):
@@ -155,139 +148,46 @@ class VllmSpeculation(TokenBudgetScheduler):
         return super().finish_reason(request)
 
     def refuse_what_never_fits(self, request: Request) -> None:
-        """Raise ConfigError for a request that the pool could not hold with all its drafts and the drafter's KV."""
+        """Raise ConfigError for a request that the pool could not hold with all its drafts and the drafter's KV.
+
+        vLLM 0.32 lets such a request wait for ever, and all behind it: its own bound of what a window holds, to which
+        it sizes the pool, leaves out the drafter's slots.
+        """
         super().refuse_what_never_fits(request)
         config, num_usable = self.config, self.manager.pool.num_usable
-        num_slots = self.manager.num_slots(request, request.max_kv_tokens + config.num_drafts)
-        if (needed := self.manager.num_blocks_needed(num_slots)) > num_usable:
+        if (needed := self._most_blocks(request)) > num_usable:
             raise ConfigError(
                 f"with {config.num_drafts} drafts a prompt of {request.num_prompt_tokens} tokens with max_tokens="
                 f"{request.sampling.max_tokens} needs {needed} blocks, and the pool has {num_usable}: lower one of "
                 f"them, or use num_blocks={needed + config.num_blocks - num_usable} or more"
             )
 
+    def _most_blocks(self, request: Request) -> int:
+        """Return the most blocks that a request holds in any one step, a chunk of its text or a decode with drafts.
 
-class VllmSpeculationManager(KVCacheManager):
-    """Keeps slots behind a step's tokens, in which the drafter writes KV while it guesses."""
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.num_lookahead: int | None = None
-        """These slots, where an operation is replayed that names their number; None: as many as drafts."""
-
-    def num_slots(self, request: Request, num_tokens: int) -> int:
-        """Return num_tokens and the drafter's slots, up to the longest request; none while its KV is still loaded."""
-        config, num_lookahead = self._config, self.num_lookahead
-        if num_lookahead is None:
-            num_lookahead = 0 if config.drafter == "lookup" or request.is_loading else config.num_drafts
-        return min(num_tokens + num_lookahead, config.max_model_len or num_tokens + num_lookahead)
-
-    def take_copies(self) -> tuple[BlockCopy, ...]:
-        """Return the copies of this step, and drop the references that kept their blocks until now, group by group."""
-        copies = super().take_copies()
-        pinned = sorted((copy for copy in copies if copy.is_pinned), key=lambda copy: copy.group)
-        if pinned:
-            self.unpin([block_id for copy in pinned for block_id in (copy.block_id, copy.into_block_id)])
-        return copies
-
-    def unpin(self, block_ids: Sequence[int]) -> None:
-        """Drop one reference of each, which is of no table."""
-        head, tail = self.pool.release(block_ids)
-        if BlockUnpinned not in self._hooks:
-            return
-        left = Counter(block_ids)
-        ends: dict[int, QueueEnd] = dict.fromkeys(tail, "tail")
-        ends |= dict.fromkeys(head, "head")
-        for block_id in block_ids:
-            left[block_id] -= 1
-            if left[block_id] or block_id not in ends:
-                self._emit_unpinned(block_id, self.pool.blocks[block_id].ref_count + left[block_id], None)
-        for block_id in (*tail, *reversed(head)):  # in this order the head of the queue ends right
-            self._emit_unpinned(block_id, 0, ends[block_id])
-
-    def _emit_unpinned(self, block_id: int, ref_count: int, end: QueueEnd | None) -> None:
-        self._hooks.emit(BlockUnpinned(block_id, ref_count, end))
-
-    def num_cacheable_tokens(self, group: KVCacheGroup, num_tokens: int) -> int:
-        """Return one block more where a hit drops its last block: it has to be found first.
-
-        What several modules of MTP read ahead may be computed again, so it is not final.
+        What a window holds depends on where in a block the step starts: the last steps start at each such place.
         """
-        num_final = max(0, num_tokens - max(0, num_read_ahead(self._config) - 1))
-        if len(self.groups) == 1:
-            return num_final
-        aligned = super().num_cacheable_tokens(group, num_tokens)
-        if not aligned or not group.drops_last_block:
-            return aligned
-        return min(num_final, super().num_cacheable_tokens(group, num_final) + group.block_size)
+        config, end, groups = self.config, request.max_kv_tokens, self.manager.groups
+        num_places = lcm(*(g.block_size for g in groups if not g.keeps_states and g.num_skipped_tokens(end)))
+        longest = min(config.max_num_batched_tokens - self.num_draft_inputs, end)
+        chunks = range(max(0, end - longest - num_places + 1), end - longest + 1)
+        decodes = range(max(request.num_prompt_tokens - 1, end - num_places), end)
+        return max(
+            *(self._num_held(request, start, start + longest) for start in chunks),
+            *(self._num_held(request, start, start + 1 + config.num_drafts) for start in decodes),
+        )
+
+    def _num_held(self, request: Request, start: int, end: int) -> int:
+        """Return how many blocks a request holds in a step that computes its tokens [start, end)."""
+        num_slots = self.manager.num_slots(request, end)
+        return sum(
+            group.max_blocks_held(end)
+            if group.keeps_states
+            else -(-num_slots // group.block_size) - group.num_skipped_tokens(start) // group.block_size
+            for group in self.manager.groups
+        )
 
 
 def num_read_ahead(config: EngineConfig) -> int:
     """Return how many tokens behind a chunk its drafter reads: each module of MTP one more than the one before it."""
     return config.num_drafts if config.drafter == "mtp" else 0
-
-
-class VllmPrefixLookup(PrefixLookup):
-    """With EAGLE a group drops the last block that it finds: the head needs hidden states of the tokens before.
-
-    Of several groups each that drops one looks one block past the length that the others accept, and drops that block;
-    where hits may end inside a block, one link of the hash chain. Source: vLLM's
-    HybridKVCacheCoordinator.find_longest_cache_hit (0.32).
-    """
-
-    def longest_hit(self, request: Request, max_tokens: int) -> Hit:
-        """Return the longest hit on at most max_tokens leading tokens, without what is dropped."""
-        if not any(group.drops_last_block or _ends_inside(group) for group in self._groups):
-            return super().longest_hit(request, max_tokens)
-        if len(self._groups) == 1:
-            (group,) = self._groups
-            (block_ids,) = group.find_dropped_hit(request, max_tokens, self._groups)
-            return Hit(len(block_ids) * group.block_size, (tuple(block_ids),))
-        found: dict[int, list[int]] = {}
-        lengths: dict[int, int] = {}
-        dropped: set[int] = set()
-        is_simple = len(self._kinds) == 2 and self._kinds[0][0].spec.kind == "full"
-        length, longest = max_tokens, 0
-        while True:
-            num_tokens = length
-            for siblings in self._kinds:
-                first = siblings[0]
-                if first.has_every_shorter_hit and first.index in found:
-                    num_tokens = min(num_tokens, lengths[first.index])
-                    continue
-                before, drops = num_tokens, first.drops_last_block and first.index not in dropped
-                limit = min(num_tokens + _margin(first), request.num_tokens) if drops else num_tokens
-                num_tokens, hits = _found(request, limit, siblings, drops=drops)
-                if drops:
-                    dropped.add(first.index)
-                elif num_tokens < before:
-                    dropped.clear()
-                found.update((group.index, hit) for group, hit in zip(siblings, hits, strict=True))
-                lengths[first.index] = num_tokens
-                longest = max(longest, num_tokens)
-            if num_tokens >= length:
-                break
-            length = num_tokens
-            if is_simple:
-                break
-        sizes = [group.block_size for group in self._groups]
-        return Hit(length, tuple(tuple(found[i][: -(-length // size)]) for i, size in enumerate(sizes)), longest)
-
-
-def _ends_inside(group: KVCacheGroup) -> TypeGuard[PartialHits]:
-    return isinstance(group, PartialHits) and group.has_partial_hits
-
-
-def _margin(group: KVCacheGroup) -> int:
-    """Return how many tokens a group may find behind the others' length, to drop them: none of states."""
-    if group.keeps_states:
-        return 0
-    return group.hit_unit if _ends_inside(group) else group.block_size
-
-
-def _found(request: Request, limit: int, siblings: Sequence[KVCacheGroup], *, drops: bool) -> tuple[int, GroupHit]:
-    first = siblings[0]
-    if _ends_inside(first):
-        return first.find_partial_hit(request, limit, siblings, drops=drops)
-    hits = (first.find_dropped_hit if drops else first.find_hit)(request, limit, siblings)
-    return len(hits[0]) * first.block_size, hits

@@ -9,8 +9,7 @@ from labengine.config import ConfigError, EngineConfig
 from labengine.core.connector import Connector
 from labengine.core.request import FinishReason, Request, RequestStatus
 from labengine.core.step_plan import ScheduledRequest, StepPlan
-from labengine.core.vllm_partial_hits import VllmSlidingWindowGroup
-from labengine.core.vllm_scheduler import VllmScheduler
+from labengine.core.vllm.scheduler import VllmScheduler
 from labengine.events import UNKNOWN_TOKEN, DraftsJudged, RequestScheduled
 
 
@@ -230,9 +229,3 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
         self._journal.record((self._ahead.__setitem__, request_id, self._ahead.get(request_id, Unbooked())))
         self._ahead[request_id] = ahead
         self._set(self.requests[request_id], "num_unbooked_tokens", ahead.num_tokens - ahead.num_stale)
-
-
-class AsyncSlidingWindowGroup(VllmSlidingWindowGroup):
-    """A sliding window whose blocks are dropped one step later, when the step that reads them is booked."""
-
-    num_steps_in_flight = 2
