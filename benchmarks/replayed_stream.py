@@ -26,8 +26,9 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "support"), str(ROOT /
 import labengine  # noqa: E402
 from differential import vllm_streams  # noqa: E402
 from labengine.events import ForwardRan, RequestFinished, SlotsWritten  # noqa: E402
-from labengine.record.files.codec import KINDS, dumps, keyframe, rows  # noqa: E402
+from labengine.record.files.codec import KINDS, dumps, rows  # noqa: E402
 from labengine.record.files.file_access import MAX_ALLOWED_SECONDS, Limits  # noqa: E402
+from labengine.record.files.keyframe import keyframe  # noqa: E402
 from labengine.vllm.stream.reader import StreamReader  # noqa: E402
 from labengine_vllm.broadcast import Broadcast  # noqa: E402
 from labengine_vllm.encoding import line_of  # noqa: E402
