@@ -153,7 +153,7 @@ def test_a_file_of_the_architecture_page_has_what_the_page_finds_there() -> None
     doors = re.findall(r"`([\w.]+)` in `([\w/.-]+\.(?:py|ts|css))`", text)
     assert len(doors) > 20
     for name, path in doors:
-        named = [ROOT / file for file in files() if file.endswith(f"/{path}")]
+        named = [ROOT / file for file in files() if f"/{file}".endswith(f"/{path}")]
         word = re.compile(rf"\b{name.rpartition('.')[2]}\b")
         assert any(word.search(file.read_text(encoding="utf-8")) for file in named), f"{name} in {path}"
 
