@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from os import PathLike
 
-from labengine import events as ev
 from labengine.record.files.file_access import Limits
 from labengine.record.files.parsing import TraceError
 from labengine.record.wording import readable
@@ -60,9 +59,6 @@ class Recorded:
         timeline = self.piece.timeline
         if timeline.num_dropped:
             return f"its first {timeline.num_dropped:,} events are not kept: give a larger max_events"
-        if not any(isinstance(event, ev.EngineStarted) for event in timeline.events(0, 1)):
-            begins = self.piece.gap or "the engine had content already"
-            return f"it does not begin with an empty engine ({readable(begins, 300)})"
         return ""
 
 

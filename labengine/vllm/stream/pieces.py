@@ -17,6 +17,7 @@ from labengine.record.fold import Fold
 from labengine.record.gap import Gap
 from labengine.record.hooks import Hooks
 from labengine.record.timeline import Timeline
+from labengine.vllm.stream.late_start import LINKS, LateStart
 from labengine.vllm.stream.written import written
 
 EDITION = "vllm"
@@ -29,7 +30,9 @@ class RecordedInput(NamedTuple):
     """A call of the scheduler from outside: schedule, update, reset, abort (request), drafts ((request, tokens) each).
 
     salt (request, digest), arrival (request, time) and unread (request: it is not to read the prefix cache) are of the
-    request that was just added; unusual (why) is what no other scheduler can follow.
+    request that was just added; unusual (why) is what no other scheduler can follow. links (request, its links of the
+    hash chain that the prefix map has) and earlier (step, (request, number of tokens) each: the step of the next
+    update, scheduled before the newest keyframe, -1 if it was not observed) are for who begins at a keyframe.
     """
 
     moment: int
@@ -45,6 +48,8 @@ INPUTS: Mapping[str, tuple[Shape, ...]] = {
     "abort": (INT,),
     "drafts": (array_of(row_of(INT, IDS)),),
     "unusual": (TEXT,),
+    "links": (INT, LINKS),
+    "earlier": (INT, array_of(row_of(INT, INT))),
 }
 """Shapes of the values that are read; a later tap may write more of them, and other words."""
 
@@ -70,6 +75,8 @@ class Piece:
         checkpoint_alignment: int | None = None,
     ) -> None:
         self.gap = gap
+        self.start: LateStart | None = None
+        """What its keyframe says besides the state; None if it says nothing more."""
         self.fold = Fold()
         self.timeline = timeline
         self.num_keyframes = 1

@@ -14,6 +14,7 @@ from labengine.record.timeline import Timeline
 from labengine.record.wording import readable
 from labengine.vllm.stream.contradictions import contradictions
 from labengine.vllm.stream.header import StreamHeader, header_of
+from labengine.vllm.stream.late_start import late_start_of
 from labengine.vllm.stream.pieces import Piece
 
 TIME = Shape((int, float), float)
@@ -118,13 +119,13 @@ class StreamReader:
         gap = self._lost(lost) if lost is not None else self.gap
         self.gap = None
         if not self.pieces:
-            self._begin(state, _late(state) if gap is None else gap, None)
+            self._begin(document, state, _late(state) if gap is None else gap, None)
         elif gap is not None:
             loss = None if lost is None else _loss(lost)
             why, num_events = (gap, 0) if loss is None else (loss.why, loss.num_events)
-            self._begin(state, gap, self._gap(state, why, num_events or None))
+            self._begin(document, state, gap, self._gap(state, why, num_events or None))
         else:
-            self._check(state)
+            self._check(document, state)
 
     def _lost(self, lost: Any) -> str:
         """Return why rows are missing, as the tap has put it, with what is known of how many."""
@@ -136,21 +137,23 @@ class StreamReader:
         known += [f"{num_steps:,} steps were not observed"] if num_steps else []
         return "; ".join((loss.why, *known))
 
-    def _check(self, state: Fold) -> None:
+    def _check(self, document: dict[str, Any], state: Fold) -> None:
         piece = self._piece
         found = contradictions(piece.fold, state)
         if not found:
             piece.num_keyframes += 1
             return
         piece.contradict(found)
-        self._begin(state, f"the engine's own state contradicted the events before it: {found[0]}", None)
+        self._begin(document, state, f"the engine's own state contradicted the events before it: {found[0]}", None)
 
     def _gap(self, state: Fold, why: str, num_events: int | None) -> Gap:
         """Return the gap between the newest piece and a state."""
         return Gap(self._piece.fold.step + 1, state.step, num_events, readable(why, MAX_WHY))
 
-    def _begin(self, state: Fold, gap: str, gap_before: Gap | None) -> None:
-        self.pieces.append(self._new_piece(state, gap, gap_before))
+    def _begin(self, document: dict[str, Any], state: Fold, gap: str, gap_before: Gap | None) -> None:
+        piece = self._new_piece(state, gap, gap_before)
+        piece.start = late_start_of(document)
+        self.pieces.append(piece)
 
     def _new_piece(self, state: Fold, gap: str, gap_before: Gap | None) -> Piece:
         if self.pieces:
