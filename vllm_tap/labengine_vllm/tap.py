@@ -214,12 +214,13 @@ class Tap:
 
     def _step_of(self, output: Any) -> int:
         """Return the step of an output that comes; -1 for one that was scheduled while nobody listened."""
-        if not any(plan is output for _, plan in self._in_flight):
-            return -1
-        step, oldest = self._in_flight.popleft()
-        if oldest is not output:
-            self.recorder.note("unusual", "an output came that is not the oldest step's")
-        return step
+        for place, (step, plan) in enumerate(self._in_flight):
+            if plan is output:
+                del self._in_flight[place]
+                if place:
+                    self.recorder.note("unusual", "an output came that is not the oldest step's")
+                return step
+        return -1
 
     def _after_update(self, *_: Any, **__: Any) -> None:
         self._requests.report_computed()

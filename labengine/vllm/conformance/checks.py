@@ -94,7 +94,7 @@ def _plans(timeline: Timeline, end: Fold, oracle: Oracle) -> Iterator[tuple[Fold
                 unknown.discard(block_id)
             case ev.BlockTouched(block_id, request_id, group, index) if block_id in unknown:
                 unknown.remove(block_id)  # what it holds, the first to hit it knows
-                _fill(oracle, end, (request_id, group, index, block_id), 0, hits[request_id][0])
+                _fill(oracle, end, (request_id, group, index, block_id), 0, len(end.requests[request_id].token_ids))
             case ev.StepStarted():
                 scheduled, runs, checkpoints = {}, {}, {}
             case ev.RequestScheduled(request_id):

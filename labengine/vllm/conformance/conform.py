@@ -83,15 +83,21 @@ def conformance_of(recorded: Recorded) -> Conformance:
         title=recorded.title,
         edition=parts.name,
         num_events=recorded.num_events,
-        num_steps=piece.fold.step,
+        num_steps=piece.fold.step - piece.first_step + 1,
         num_judged=difference.number if difference else judged.end,
         difference=difference,
         why_unjudged=why,
         violations=violations,
-        note=recorded.note,
+        note=" ".join(filter(None, (_late_note(recorded), recorded.note))),
         recorded=recorded if is_comparable else None,
         expected=judged.expected if is_comparable else None,
     )
+
+
+def _late_note(recorded: Recorded) -> str:
+    if not recorded.piece.is_late:
+        return ""
+    return f"It begins late: what vLLM decided before step {recorded.piece.first_step} is not judged."
 
 
 def _difference(recorded: Recorded, parts: Parts, judged: JudgedPiece) -> FirstDifference | None:

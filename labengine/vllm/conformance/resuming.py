@@ -19,9 +19,9 @@ def late_start_of(piece: Piece) -> LateStart | None:
 
     Raises CannotJudgeError where the keyframe does not say all that decisions depend on.
     """
-    _, first, _ = piece.timeline.kept()
-    if not first.groups:
+    if not piece.is_late:
         return None
+    _, first, _ = piece.timeline.kept()
     if piece.start is None:
         raise CannotJudgeError(
             "it does not begin with an empty engine, and its keyframe does not say what its requests may do: record it "

@@ -96,7 +96,9 @@ class Piece:
         self._hooks, self._max_finished = hooks, max_finished
         self._checkpoint_alignment = checkpoint_alignment
         self._finished: deque[int] = deque()
-        if _is_new(state):
+        self.is_late = not _is_new(state)
+        """True if the engine had run before."""
+        if not self.is_late:
             groups = tuple((group.kind, group.block_size, group.window) for group in state.groups)
             self._record(ev.EngineStarted(len(state.ref_counts), groups, EDITION, state.null_block))
         else:
