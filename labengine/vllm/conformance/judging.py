@@ -90,7 +90,7 @@ class _Judging:
         self._rerun = rerun
         self._salts, self._arrivals, self._unread = salts_of(piece), arrivals_of(piece), unread_of(piece)
         self._hashes, self._first_step = KnownHashes(), 0
-        if (start := late_start_of(piece)) is not None:
+        if (start := late_start_of(piece, has_drafts=bool(rerun.scheduler.config.num_drafts))) is not None:
             self._resume(piece, start)
 
     def _resume(self, piece: Piece, start: LateStart) -> None:

@@ -14,7 +14,7 @@ from labengine.vllm.stream.late_start import LateStart
 from labengine.vllm.stream.pieces import Piece
 
 
-def late_start_of(piece: Piece) -> LateStart | None:
+def late_start_of(piece: Piece, *, has_drafts: bool) -> LateStart | None:
     """Return what a recording that begins late needs to be judged; None for one that begins with an empty engine.
 
     Raises CannotJudgeError where the keyframe does not say all that decisions depend on.
@@ -27,6 +27,8 @@ def late_start_of(piece: Piece) -> LateStart | None:
             "it does not begin with an empty engine, and its keyframe does not say what its requests may do: record it "
             "with this release's tap"
         )
+    if has_drafts:
+        raise CannotJudgeError("it begins late, and no keyframe says which drafts are being judged")
     if any(group.keeps_states for group in first.groups):
         raise CannotJudgeError("it begins late, and no keyframe says which states its blocks hold")
     if first.pins or first.holding:
