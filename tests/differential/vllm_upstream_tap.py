@@ -3,8 +3,9 @@
 A workload is one of vllm_upstream_scheduler's, with `async` (two steps in flight, tokens one step late), `aborts`
 (a seed: running requests are aborted now and then), `resets` (the prefix cache is reset where vLLM is idle),
 `drafts` (a seed: speculative tokens are scheduled, and some of them rejected; not with `async`), `tier` (a connector,
-see vllm_upstream_connector), `late` (steps before somebody listens; the tap then sends a keyframe before every step) and `broken` (the name of one of vllm_upstream_broken's copies). With `speculation` and
-`async`, vLLM's drafts are placeholders: dice say how many are accepted.
+see vllm_upstream_connector), `late` (steps before somebody listens; from then on a keyframe precedes each step) and
+`broken` (the name of one of vllm_upstream_broken's copies). With `speculation` and `async`, vLLM's drafts are
+placeholders: dice say how many are accepted.
 """
 
 from __future__ import annotations
