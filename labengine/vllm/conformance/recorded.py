@@ -10,8 +10,8 @@ from labengine.record.files.parsing import TraceError
 from labengine.record.wording import readable
 from labengine.vllm.stream.files import lines_of, stream_files
 from labengine.vllm.stream.header import StreamHeader
-from labengine.vllm.stream.pieces import Piece
-from labengine.vllm.stream.reader import Loss, StreamReader
+from labengine.vllm.stream.pieces import Loss, Piece
+from labengine.vllm.stream.reader import StreamReader
 
 SHUT_DOWN = "the engine was shut down"
 """The end that a stream has when the tap has told everything."""
@@ -106,7 +106,7 @@ def recorded_by(
         why,
         note,
         reader.end is None,
-        reader.first_loss,
+        pieces[0].loss,
         tuple(pieces),
     )
 

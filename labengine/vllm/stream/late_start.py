@@ -36,6 +36,8 @@ class LateStart(NamedTuple):
     requests: Mapping[int, OpenRequest]
     running: tuple[int, ...]
     waiting: tuple[int, ...]
+    document: Mapping[str, Any]
+    """All of it, as it came."""
 
 
 _UNBOOKED = Shape((list,), lambda values: Unbooked(*row_of(INT, INT, INT)(values)))
@@ -47,7 +49,8 @@ def late_start_of(document: Mapping[str, Any]) -> LateStart | None:
     if "calls" not in document:
         return None
     requests = {number: OpenRequest(*values) for number, *values in _ROWS(document["calls"])}
-    start = LateStart(requests, IDS(document["running"]), IDS(document["waiting"]))
+    own = {name: document[name] for name in ("calls", "running", "waiting")}
+    start = LateStart(requests, IDS(own["running"]), IDS(own["waiting"]), own)
     if unknown := {*start.running, *start.waiting} - requests.keys():
         raise ValueError(f"request {min(unknown)} is in a queue, and not among the requests")
     return start

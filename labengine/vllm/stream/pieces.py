@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from labengine import events as ev
@@ -54,6 +54,19 @@ INPUTS: Mapping[str, tuple[Shape, ...]] = {
 """Shapes of the values that are read; a later tap may write more of them, and other words."""
 
 
+class Loss(NamedTuple):
+    """Why the tap could not go on. request_id: the request whose blocks were cached at that time; None for none.
+
+    num_events: events that it dropped; 0 if it did not see them. by: the method of vLLM's that did what no event
+    expresses, "Class.method"; empty where no method did.
+    """
+
+    why: str
+    request_id: int | None
+    num_events: int
+    by: str
+
+
 class Piece:
     """Records the events of one stretch of a stream.
 
@@ -87,6 +100,10 @@ class Piece:
         """What the keyframe at its end says otherwise."""
         self.inputs: list[RecordedInput] = []
         """What came from outside the scheduler, in order; empty for a tap that did not write it."""
+        self.has_inputs = True
+        """False once a live piece has dropped its oldest events, and all inputs with them."""
+        self.loss: Loss | None = None
+        """Why rows of it are missing at its end, in the middle of a call, as the tap saw it; None for another end."""
         self.times: dict[int, float] = {}
         """When each step began, in seconds; of a stream that goes on for weeks the newest ones."""
         self._pool = PoolSize(len(state.ref_counts), len(state.groups))
@@ -100,7 +117,7 @@ class Piece:
         """True if the engine had run before."""
         if not self.is_late:
             groups = tuple((group.kind, group.block_size, group.window) for group in state.groups)
-            self._record(ev.EngineStarted(len(state.ref_counts), groups, EDITION, state.null_block))
+            self.record(ev.EngineStarted(len(state.ref_counts), groups, EDITION, state.null_block))
         else:
             self.fold = state
             self.timeline.begin_at(state, gap_before)
@@ -125,21 +142,24 @@ class Piece:
             self._forget_finished()
         self.fold.take_changes()  # nobody asks for them here
 
+    def take_inputs(self, inputs: Iterable[Sequence[Any]]) -> None:
+        """Keep inputs that were saved: (moment, word, further values) each."""
+        self.inputs += (_checked_input(moment, *words) for moment, *words in inputs)
+
     def _note(self, row: Sequence[Any]) -> None:
-        _, word, *values = row
-        shapes = INPUTS.get(TEXT(word), ())
-        if len(values) < len(shapes):
-            raise ValueError(f"a {word} has {len(values)} values")
-        for shape, value in zip(shapes, values, strict=False):
-            shape(value)
-        if self._max_finished is None:  # a stream that goes on for weeks keeps none
-            self.inputs.append(RecordedInput(self.timeline.end, word, tuple(values)))
+        _, *words = row
+        found = _checked_input(self.timeline.end, *words)
+        is_live, num_more = self._max_finished is not None, len(self.inputs) - self.timeline.max_events
+        if is_live and (self.timeline.num_dropped or num_more > 0):  # of a stream that goes on for weeks
+            self.inputs, self.has_inputs = [], False
+        if self.has_inputs:
+            self.inputs.append(found)
 
     def contradict(self, found: list[str]) -> None:
         """Note what a keyframe says otherwise, as a violation of the rule `said`."""
         self.contradictions = found
         text = f"the engine's own state contradicts the events: {'; '.join(found)}"
-        self._record(ev.ViolationFound("said", text, (), (), self.fold.step, None))
+        self.record(ev.ViolationFound("said", text, (), (), self.fold.step, None))
 
     def _follow(self, event: ev.Event, at: float) -> None:
         match event:
@@ -154,8 +174,8 @@ class Piece:
                 self._scheduled = [one for one in self._scheduled if one.request_id != request_id]
             case ev.ForwardRan():
                 for one in self._written():
-                    self._record(one)
-        self._record(event)
+                    self.record(one)
+        self.record(event)
         if isinstance(event, ev.RequestReleased) or (isinstance(event, ev.RequestFinished) and not event.holds_blocks):
             self._finished.append(event.request_id)
         elif isinstance(event, ev.StepEnded):
@@ -166,7 +186,7 @@ class Piece:
         while self._max_finished is not None and len(self._finished) > self._max_finished:
             forgotten = ev.RequestForgotten(self._finished.popleft())
             self._sequence.follow(rows_of([forgotten]))
-            self._record(forgotten)
+            self.record(forgotten)
 
     def _written(self) -> Iterator[ev.Event]:
         """Yield what the step's forward pass writes."""
@@ -177,11 +197,21 @@ class Piece:
                 share = one.request_id, number, group, table, one.start, end
                 yield from written(*share, checkpoint_alignment=self._checkpoint_alignment)
 
-    def _record(self, event: ev.Event) -> None:
+    def record(self, event: ev.Event) -> None:
+        """Record an event that was checked."""
         self.timeline.record(event)
         self.fold.apply(event)
         if self._hooks is not None and type(event) in self._hooks:
             self._hooks.emit(event)
+
+
+def _checked_input(moment: int, word: Any, *values: Any) -> RecordedInput:
+    shapes = INPUTS.get(TEXT(word), ())
+    if len(values) < len(shapes):
+        raise ValueError(f"a {word} has {len(values)} values")
+    for shape, value in zip(shapes, values, strict=False):
+        shape(value)
+    return RecordedInput(moment, word, values)
 
 
 def _is_new(state: Fold) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from labengine.record.files.codec import fold_of
 from labengine.record.files.file_access import Limits
@@ -15,25 +15,12 @@ from labengine.record.wording import readable
 from labengine.vllm.stream.contradictions import contradictions
 from labengine.vllm.stream.header import StreamHeader, header_of
 from labengine.vllm.stream.late_start import late_start_of
-from labengine.vllm.stream.pieces import Piece
+from labengine.vllm.stream.pieces import Loss, Piece
 
 TIME = Shape((int, float), float)
 
 MAX_WHY = 200
 """Characters of a gap's reason, which the stream gives."""
-
-
-class Loss(NamedTuple):
-    """Why the tap could not go on. request_id: the request whose blocks were cached at that time; None for none.
-
-    num_events: events that it dropped; 0 if it did not see them. by: the method of vLLM's that did what no event
-    expresses, "Class.method"; empty where no method did.
-    """
-
-    why: str
-    request_id: int | None
-    num_events: int
-    by: str
 
 
 class StreamReader:
@@ -49,8 +36,6 @@ class StreamReader:
         """vLLM's names of the requests."""
         self.end: str | None = None
         """Why the stream ended, if it says so."""
-        self.first_loss: Loss | None = None
-        """Why rows of the first piece are missing at its end, as the tap saw it; None for another end."""
         self._next = 0
         """Number of the next message."""
         self.gap: str | None = None
@@ -130,8 +115,8 @@ class StreamReader:
     def _lost(self, lost: Any) -> str:
         """Return why rows are missing, as the tap has put it, with what is known of how many."""
         loss = _loss(lost)
-        if len(self.pieces) == 1 and self.gap is None:
-            self.first_loss = loss
+        if self.pieces and self.gap is None:
+            self.pieces[-1].loss = loss
         num_steps = INT(lost["num_steps"])
         known = [f"{loss.num_events:,} events were dropped"] if loss.num_events else []
         known += [f"{num_steps:,} steps were not observed"] if num_steps else []
