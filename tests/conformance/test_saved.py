@@ -67,7 +67,7 @@ def test_what_cannot_be_judged_is_refused_in_a_sentence(tmp_path: Path) -> None:
         labengine.conform(saved(SYNC, tmp_path, max_events=60))
     lab = labengine.Lab("simulated", num_blocks=8, block_size=4)
     lab.save(tmp_path / "lab.lab")
-    with pytest.raises(labengine.ConfigError, match="no recording of a vLLM scheduler that can be judged"):
+    with pytest.raises(labengine.ConfigError, match="of a lab, or of an earlier release's attach"):
         labengine.conform(tmp_path / "lab.lab")
     path = saved(SYNC, tmp_path)
     trace = labengine.open(path)

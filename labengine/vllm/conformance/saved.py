@@ -32,7 +32,8 @@ def recorded_in(timeline: Timeline, facts: dict[str, Any], place: str) -> Record
         stream = FACTS(facts.get("stream", {}))
         if "judged_by" not in stream:
             raise TraceError(
-                f"{place} is no recording of a vLLM scheduler that can be judged: this release's attach writes them"
+                f"{place} is a saved recording of a lab, or of an earlier release's attach, and cannot be judged: "
+                f"`labengine open {place}` shows it"
             )
         return _recorded(timeline, facts, stream, place)
     except TraceError:
