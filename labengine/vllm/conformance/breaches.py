@@ -10,8 +10,8 @@ from labengine.check.differences import extra_keys_unlike
 from labengine.check.registrations import Registrations
 from labengine.check.scope import Scope
 from labengine.core.block import Key
-from labengine.core.editions import VllmHashChain
 from labengine.core.request import ExtraKeys
+from labengine.core.vllm.hash_chain import VllmHashChain
 from labengine.record.fold import Fold
 from labengine.record.violation import Violation
 from labengine.record.wording import group_suffix

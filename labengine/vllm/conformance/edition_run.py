@@ -9,12 +9,12 @@ from typing import Any
 
 from labengine import events as ev
 from labengine.config import EngineConfig, SamplingParams
-from labengine.core.async_token_budget import AsyncTokenBudgetScheduler
 from labengine.core.journal import Journal
 from labengine.core.parts import Parts
 from labengine.core.request import ExtraKeys, Request, RequestStatus
 from labengine.core.scheduler import Scheduler
 from labengine.core.step_plan import ScheduledRequest, StepPlan
+from labengine.core.vllm.async_scheduler import AsyncTokenBudgetScheduler
 from labengine.record.files.parsing import INT, TEXT
 from labengine.record.hooks import Hooks
 from labengine.record.timeline import Timeline
