@@ -7,12 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from labengine import events as ev
-from labengine.record.files.codec import KINDS, decoder
+from labengine.record.files.codec import KINDS, check_rows, event_of
 from labengine.record.files.codec import rows as rows_of
-from labengine.record.files.columns import PoolSize
-from labengine.record.files.parsing import IDS, INT, SECONDS, TEXT, Shape, array_of, row_of
+from labengine.record.files.parsing import INT, SECONDS, TEXT
 from labengine.record.files.sequence import SequenceCheck
-from labengine.record.files.validation import check_columns
+from labengine.record.files.shapes import PoolSize, Shape, shape_of
 from labengine.record.fold import Fold
 from labengine.record.gap import Gap
 from labengine.record.hooks import Hooks
@@ -43,7 +42,7 @@ INPUTS: Mapping[str, tuple[Shape, ...]] = {
     "arrival": (INT, SECONDS),
     "unread": (INT,),
     "abort": (INT,),
-    "drafts": (array_of(row_of(INT, IDS)),),
+    "drafts": (shape_of(tuple[tuple[int, ev.TokenIds], ...]),),
     "unusual": (TEXT,),
 }
 """Shapes of the values that are read; a later tap may write more of them, and other words."""
@@ -83,7 +82,6 @@ class Piece:
         self.times: dict[int, float] = {}
         """When each step began, in seconds; of a stream that goes on for weeks the newest ones."""
         self._pool = PoolSize(len(state.ref_counts), len(state.groups))
-        self._event_of = decoder()
         self._scheduled: list[ev.RequestScheduled] = []
         self._began: dict[int, float] = {}
         self._hooks, self._max_finished = hooks, max_finished
@@ -103,13 +101,13 @@ class Piece:
 
         inputs: [number of rows before it, word, further values] each.
         """
-        check_columns(rows, self._pool)
+        check_rows(rows, self._pool)
         self._sequence.follow(rows)
         waiting = deque(inputs)
         for number, row in enumerate(rows):
             while waiting and waiting[0][0] <= number:
                 self._note(waiting.popleft())
-            self._follow(self._event_of(row), at)
+            self._follow(event_of(row), at)
         for one in waiting:
             self._note(one)
         if rows and KINDS[rows[-1][0]][0] == "StepEnded":  # between two steps

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from labengine.record.files.codec import fold_of
 from labengine.record.files.file_access import Limits
-from labengine.record.files.parsing import FACTS, INT, TEXT, Shape, TraceError, parsed
-from labengine.record.files.validation import check_keyframe
+from labengine.record.files.keyframe import checked_fold
+from labengine.record.files.parsing import FACTS, INT, SECONDS, TEXT, TraceError, parsed
 from labengine.record.fold import Fold
 from labengine.record.gap import Gap
 from labengine.record.timeline import Timeline
@@ -15,8 +14,6 @@ from labengine.record.wording import readable
 from labengine.vllm.stream.contradictions import contradictions
 from labengine.vllm.stream.header import StreamHeader, header_of
 from labengine.vllm.stream.pieces import Piece
-
-TIME = Shape((int, float), float)
 
 MAX_WHY = 200
 """Characters of a gap's reason, which the stream gives."""
@@ -85,7 +82,7 @@ class StreamReader:
         self.header = header
 
     def _take_message(self, message: dict[str, Any], header: StreamHeader) -> None:
-        number, at = INT(message["n"]), TIME(message["t"])
+        number, at = INT(message["n"]), SECONDS(message["t"])
         if number > self._next and self.pieces:
             self.gap = f"messages {self._next} to {number - 1} of the stream are missing"
         elif number < self._next:
@@ -96,7 +93,7 @@ class StreamReader:
         if "k" in message:
             self._take_keyframe(FACTS(message["k"]), message.get("lost"))
         elif "e" in message and self.gap is None:
-            rows = [_renumbered(row, header) for row in message["e"]]
+            rows = [header.renumbered(row) for row in message["e"]]
             self._piece.add(rows, at, message.get("inputs", ()))
             if message.get("idle") is True:
                 self._piece.idle_at = self._piece.timeline.end
@@ -113,8 +110,7 @@ class StreamReader:
 
     def _take_keyframe(self, document: dict[str, Any], lost: Any) -> None:
         self._limits.refuse_pool(len(document["ref_counts"]))
-        check_keyframe(document)
-        state = fold_of(document)
+        state = checked_fold(document)
         gap = self._lost(lost) if lost is not None else self.gap
         self.gap = None
         if not self.pieces:
@@ -161,14 +157,6 @@ class StreamReader:
     @property
     def _checkpoint_alignment(self) -> int | None:
         return None if self.header is None else self.header.checkpoint_alignment
-
-
-def _renumbered(row: Any, header: StreamHeader) -> list[Any]:
-    """Return a row with this labengine's number of its kind, and all of its fields."""
-    number, *values = row
-    if type(number) is not int or number < 0:
-        raise ValueError("a row's kind is no number")
-    return [header.numbers[number], *values, *header.missing[number]]
 
 
 def _loss(lost: Any) -> Loss:
