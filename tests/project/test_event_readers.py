@@ -30,7 +30,6 @@ READERS = {
     "labengine/scenarios/": "finds the events at which its own story stops",
     "labengine/course/": "asks about an event, and shows the one that an answer gets wrong",
     "tools/event_types.py": "which fields a stream of vLLM leaves out",
-    "tools/hops.py": "where the way of a merge begins",
     "tools/site/opening.py": "tells of a step in sentences of its own",
     "widgets/labengine_widgets/compare/alignment.py": "pairs the events of two recordings by their subjects",
     "widgets/labengine_widgets/why/": "an answer is a chain of events",
