@@ -56,12 +56,7 @@ class Requests:
     def checked(self, prompt: str | None, token_ids: Sequence[int] | None, options: RequestOptions) -> CheckedRequest:
         """Make a request. Raises ConfigError for one that can never run."""
         self._stepper.refuse_if_closed()
-        if prompt is not None and token_ids is None:
-            ids = self._model.encode(prompt)
-        elif token_ids is not None and prompt is None:
-            ids = self._model.checked_ids(token_ids)
-        else:
-            raise ConfigError("give a request either a prompt or token_ids")
+        ids = self._model.prompt_ids("a request", prompt, token_ids)
         self._model.refuse_too_long(len(ids), options.sampling.max_tokens)
         refuse_images_beyond(options.images, len(ids))
         engine, shared = self._stepper.engine, _shared(options, repr(options))
