@@ -17,8 +17,7 @@ import labengine
 from labengine.core.merge_policy import MergePolicy
 from labengine.course import alone as course_alone
 from labengine.course.exercise import exercise_names
-from labengine.finder import alone, limits
-from labengine.finder import endings as finder_endings
+from labengine.isolation import alone, endings, limits
 
 SLOT, KEEP, WAY = "why-blocks/slot", "late-merge/keep-first", "prefix-caching/in-the-way"
 held = threading.Lock()
@@ -221,7 +220,7 @@ def test_ctrl_c_ends_a_check_and_is_no_verdict(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(alone._Call, "answer", interrupted)
     with pytest.raises(KeyboardInterrupt) as raised:
         labengine.exercise(SLOT).check(lambda table, position, block_size: 1)
-    assert isinstance(raised.value, finder_endings.UserInterrupt)
+    assert isinstance(raised.value, endings.UserInterrupt)
     assert len(labengine.progress()) == 0
 
 
