@@ -17,6 +17,10 @@ OPERATION_S = 1.0
 """Processor seconds of one operation: the finder's are over in a thousandth of that."""
 MEMORY_BYTES = 2**29
 """Memory that a process may take beyond what it has when it begins."""
+RESERVE_BYTES = 2**26
+"""Memory beyond that, for judging and telling what code has done that filled its memory and keeps it."""
+_memory: dict[int, int] = {}
+"""The limits of this process, by resource's numbers; none in one that is not limited."""
 
 LOOK_S = 0.05
 """Seconds between two looks at whether an operation sleeps."""
@@ -76,6 +80,9 @@ def operations_end(last: float = float("inf")) -> Iterator[None]:
     _limited.append(_Limited(threading.get_ident(), last))
     try:
         yield
+    except MemoryError:
+        open_reserve()
+        raise
     finally:
         _limited.pop()
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
@@ -93,13 +100,34 @@ def ends_soon() -> Iterator[None]:
 
 
 def limit_memory() -> None:
-    """Have this process raise MemoryError when it takes MEMORY_BYTES more than it has now. On Linux."""
+    """Have this process raise MemoryError when it takes MEMORY_BYTES more than it has now. On Linux.
+
+    What counts is private memory that can be written to. A limit of all addresses (RLIMIT_AS) counts the stack, too,
+    and a stack that cannot grow ends the process by a signal; it is set further off, for memory that is shared.
+    """
     import resource
 
     with open("/proc/self/statm") as file:
-        used = int(file.read().split()[0]) * resource.getpagesize()
-    with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY_BYTES, resource.RLIM_INFINITY))
+        addresses, *_, data, _ = (int(pages) * resource.getpagesize() for pages in file.read().split())
+    _memory[resource.RLIMIT_DATA] = data + MEMORY_BYTES
+    _memory[resource.RLIMIT_AS] = addresses + 2 * MEMORY_BYTES
+    _set_memory()
+
+
+def open_reserve() -> None:
+    """Let a process whose memory is full have some more: enough to say so."""
+    for kind in _memory:
+        _memory[kind] += RESERVE_BYTES
+    if _memory:
+        _set_memory()
+
+
+def _set_memory() -> None:
+    import resource
+
+    for kind, num_bytes in _memory.items():
+        with suppress(ValueError, OSError):
+            resource.setrlimit(kind, (num_bytes, resource.RLIM_INFINITY))
 
 
 def restart_clock() -> None:

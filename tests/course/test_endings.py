@@ -56,6 +56,18 @@ def doubles_what_is_kept() -> None:
         kept.append(bytes(1000 << len(kept)))
 
 
+def fills_what_is_kept() -> None:
+    """To the last byte: what judges it has no memory of its own."""
+    size = 1 << 26
+    while size >= 512:
+        try:
+            while True:
+                kept.append(bytes(size))
+        except MemoryError:
+            size //= 2
+    kept.append(bytes(1 << 26))
+
+
 def prints() -> None:
     while True:
         print("once more")
@@ -77,6 +89,7 @@ ENDINGS: dict[str, tuple[Callable[[], object], str]] = {
     "ends in its repr": (returns(ExitingRepr()), "it ends the process (exit code 0), in ExitingRepr.__repr__"),
     "doubles": (doubles, "takes more than 512 MiB"),
     "doubles what is kept": (doubles_what_is_kept, "takes more than 512 MiB"),
+    "fills what is kept": (fills_what_is_kept, "takes more than 512 MiB"),
     "prints": (prints, "has printed more than 65,536 characters"),
     "sys.exit": (lambda: sys.exit(0), "nds the process"),
     "KeyboardInterrupt": (interrupts, "nds the process"),
