@@ -120,8 +120,8 @@ def test_the_pool_rings_the_same_blocks(kind: str, of: str) -> None:
 
 def test_the_bands_tag_what_an_event_names() -> None:
     tagged = """([id]) => {
-      const { view } = stage.shows[0], tagged = [], tag = view.tagRow.bind(view);
-      view.tagRow = (context, block, theme) => (tagged.push(block), tag(context, block, theme));
+      const { view } = stage.shows[0], tagged = [], tag = view.bands.tag.bind(view.bands);
+      view.bands.tag = (context, block, theme) => (tagged.push(block), tag(context, block, theme));
       stage.select({ kind: "event", id });
       return tagged;
     }"""
@@ -129,7 +129,7 @@ def test_the_bands_tag_what_an_event_names() -> None:
     def check(view: Viewed) -> None:
         assert sorted(view.js(tagged, number(MERGED, ev.BlockMerged))) == [0, 4]
 
-    show_views(check, MERGED, "bands")
+    show_views(check, MERGED, "timeline")
 
 
 # -- in sight ----------------------------------------------------------------------------------------------------------
