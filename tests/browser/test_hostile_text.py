@@ -24,7 +24,7 @@ from widgets.story_219 import PROMPT, begin, overwriting_step
 
 pytestmark = pytest.mark.browser
 
-VIEWS = ("pool", "tables", "map", "queue", "groups", "tier", "step", "timeline", "log", "why")
+VIEWS = ("pool", "tables", "map", "queue", "tier", "step", "timeline", "log", "why")
 VIEWS += ("charts",)
 HOSTILE = (
     "</script><script>window.pwned=1</script>",

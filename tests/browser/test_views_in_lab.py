@@ -23,7 +23,6 @@ WORDS = {
     "queue": "B's copy, merged",
     "step": "its query reads 15",
     "timeline": "prefill",
-    "groups": "keeps every token",
     "tier": "Nothing has been saved to an external tier.",
     "log": "B's next token, at position",
     "why": "Why did the last event happen?",
@@ -37,7 +36,6 @@ DRAWN = ("pool", "timeline", "charts")
 TABS = {
     "Timeline": "timeline",
     "Step": "step",
-    "KV-cache groups": "groups",
     "Log": "log",
     "Why?": "why",
     "Charts": "charts",

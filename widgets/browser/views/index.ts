@@ -1,6 +1,5 @@
 // The views by name.
 import * as charts from "./charts/charts.ts";
-import * as groups from "./groups/groups.ts";
 import * as log from "./log/log.ts";
 import * as map from "./map/map.ts";
 import * as pool from "./pool/pool.ts";
@@ -14,7 +13,6 @@ import * as why from "./why/why.ts";
 
 export const VIEWS: Record<string, ViewModule> = {
   charts,
-  groups,
   log,
   map,
   pool,
