@@ -38,7 +38,7 @@ _GUIDE = """Step a real LLM engine in this notebook and watch every KV block mov
     %lab back 2                                              look at the state two steps ago; %lab forward returns
     %lab why block 0                                         ask the recording: which events made it so, and why
     %lab rewind 1                                            bring the engine itself back to where it stood
-    %lab break BlockMerged                                   and stop at the next event of that kind
+    %lab break BlockEvicted                                  and stop at the next event of that kind
     %lab run --wait                                          it goes on, and stops there
     %lab save run.lab                                        keep the recording; %lab open run.lab shows it, anywhere
     %lab bug nano-vllm-219                                   a bug report, run again: broken and fixed side by side

@@ -17,14 +17,13 @@ _OfATable = (
     ev.BlockAllocated
     | ev.BlockTouched
     | ev.BlocksSkipped
-    | ev.BlockMerged
+    | ev.EntryReplaced
     | ev.BlockFreed
-    | ev.BlockCopied
     | ev.BlockMoved
     | ev.FreeDeferred
 )
 
-_ReplacesEntry = ev.BlockMerged | ev.BlockFreed | ev.BlockCopied | ev.BlockMoved
+_ReplacesEntry = ev.EntryReplaced | ev.BlockFreed | ev.BlockMoved
 
 
 class Fold(FoldState):
