@@ -1,31 +1,25 @@
 """What this machine can do at best: memory read bandwidth, multiplications in fp32 and bf16.
 
-    python benchmarks/limits.py [--threads 2] [--rounds 5]
-
 Reading: all threads through 512 MiB, more than a cache keeps, each in 1, 4 or 8 streams. Multiplying: numbers that stay
-in registers, by a C loop compiled on the spot (the ceiling of the processor), and torch's matmul of 2048 x 2048 beside
-it (what a good library makes of it). Without a C compiler, torch does all three. Each figure is the best of some tries;
-the medians of the rounds are printed, and in brackets the lowest and the highest.
+in registers, by a C loop compiled on the spot ($CC, by default cc): the ceiling of the processor; and torch's matmul of
+2048 x 2048 beside it: what a good library makes of it. Each figure is the best of some tries.
 """
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import mmap
+import os
+import shlex
 import subprocess
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from statistics import median
 from time import perf_counter
 
 import torch
-from machine import facts, headline, listening_for_noise
-
-from labengine.engine.native.compile import CompileError, find_compilers
 
 NUM_BYTES = 512 * 2**20
 STREAMS = (1, 4, 8)
@@ -50,13 +44,7 @@ class Limits:
         self._threads = threads
         self._memory = _large_memory()
         self._pool = ThreadPoolExecutor(threads)
-        self._loops: ctypes.CDLL | None = None
-        self.missing = ""
-        """Why there are no C loops, if there are none."""
-        try:
-            self._loops = _compiled_loops()
-        except CompileError as error:
-            self.missing = f"no loops in C, torch's figures stand in for them: {error}"
+        self._loops = _compiled_loops()
 
     def measure(self, tries: int = 7) -> Figures:
         """GB/s and GFLOP/s."""
@@ -70,16 +58,13 @@ class Limits:
 
     def read(self, streams: int) -> None:
         """Read NUM_BYTES with all threads, each in so many streams."""
-        if self._loops is None:
-            self._memory.sum()
-            return
         part = NUM_BYTES // self._threads
         start = self._memory.data_ptr()
         self._together(lambda number: self._loops.read_memory(start + number * part, part, streams))
 
     def _in_registers(self, loop: str, tries: int) -> float:
-        """GFLOP/s; 0.0 without a compiler, or such an instruction."""
-        flops = 0 if self._loops is None else getattr(self._loops, f"flops_per_round_{loop}")()
+        """GFLOP/s; 0.0 without such an instruction."""
+        flops = getattr(self._loops, f"flops_per_round_{loop}")()
         if not flops:
             return 0.0
         rounds = int(2e9 / flops)
@@ -120,16 +105,13 @@ def _large_memory() -> torch.Tensor:
 
 @cache
 def _compiled_loops() -> ctypes.CDLL:
-    """limits.c for this processor. Raises CompileError."""
+    """limits.c for this processor."""
     with tempfile.TemporaryDirectory() as folder:
         built = Path(folder) / "limits.so"
         flags = ["-O3", "-march=native", "-ffp-contract=fast", "-funroll-loops", "-shared", "-fPIC"]
         source = Path(__file__).with_name("limits.c")
-        done = subprocess.run(
-            [*find_compilers()[0], *flags, str(source), "-o", str(built)], capture_output=True, text=True
-        )
-        if done.returncode:
-            raise CompileError(done.stderr)
+        compiler = shlex.split(os.environ.get("CC", "cc"))
+        subprocess.run([*compiler, *flags, str(source), "-o", str(built)], check=True)
         loops = ctypes.CDLL(str(built))
     loops.read_memory.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
     loops.read_memory.restype = ctypes.c_uint64
@@ -138,25 +120,3 @@ def _compiled_loops() -> ctypes.CDLL:
         multiply.argtypes, multiply.restype = [ctypes.c_int64, ctypes.c_float], ctypes.c_float
         flops.argtypes, flops.restype = [], ctypes.c_int64
     return loops
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--rounds", type=int, default=5)
-    selected = parser.parse_args()
-    print(headline(facts(selected.threads)))
-    limits = Limits(selected.threads)
-    if limits.missing:
-        print(limits.missing)
-    with listening_for_noise() as noise:
-        rounds = [limits.measure() for _ in range(selected.rounds)]
-    for key, name in NAMES.items():
-        figures = [figures[key] for figures in rounds]
-        print(f"{name:<30} {median(figures):8.1f}   [{min(figures):.1f} to {max(figures):.1f}]")
-    if noise.share is not None:
-        print(f"others took {noise.share:.0%} of the cores meanwhile")
-
-
-if __name__ == "__main__":
-    main()

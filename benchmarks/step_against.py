@@ -4,7 +4,8 @@
 
 Two processes, one for each checkout, with equal labs on equal prompts; they take turns of a dozen steps, and a ratio is
 ours / theirs within a turn. "bookkeeping" is thread CPU time on the simulated model, "real" are seconds of SmolLM2 in
-bf16. Printed are the quietest turns, and the median of the turns' ratios with their middle half.
+bf16. A column's rows show what recording and checks cost that checkout. Printed are the quietest turns, and the median
+of the turns' ratios with their middle half.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 from subprocess import PIPE, Popen
@@ -20,15 +22,46 @@ from time import perf_counter, thread_time
 from typing import Any
 
 OURS = Path(__file__).resolve().parent.parent
-KINDS = ("silent", "recorded", "recorded and checked")
+PROMPT, CHUNK, SKIPPED = 32, 12, 2
+KINDS = {"silent": (False, False), "recorded": (True, False), "recorded and checked": (True, True)}
+"""By name: Lab's arguments record and check."""
 MODELS = {"bookkeeping": "simulated", "real": "smollm2"}
+
+
+@contextmanager
+def decoding(model: str, batch: int, num_steps: int, kind: str) -> Iterator[Any]:
+    """A lab whose requests all decode, as in a run."""
+    from labengine import Lab  # of the checkout that `work` has put first
+
+    record, check = KINDS[kind]
+    blocks = batch * (-(-(PROMPT + num_steps + 8) // 16) + 1)
+    dtype = None if model == "simulated" else "bfloat16"
+    with (
+        Lab(model, dtype=dtype, num_blocks=blocks, max_num_seqs=batch, record=record, check=check) as lab,
+        lab.session.runs.running(),
+    ):
+        for request in range(batch):
+            start = 300 + PROMPT * request
+            lab.add(token_ids=range(start, start + PROMPT), max_tokens=num_steps + 8, ignore_eos=True)
+        while len(lab.step().sampled) < batch:
+            pass
+        yield lab
+
+
+def chunk_median(lab: Any, clock: Callable[[], float]) -> float:
+    """Seconds of a step: the median of CHUNK steps, the first SKIPPED left out."""
+    seconds = []
+    for _ in range(CHUNK):
+        started = clock()
+        lab.step()
+        seconds.append(clock() - started)
+    return median(seconds[SKIPPED:])
 
 
 def work(checkout: str, threads: int) -> None:
     """Answer what `Checkout` asks: open labs, or take a turn with one of them."""
-    sys.path[:0] = [checkout, f"{checkout}/widgets", str(OURS / "benchmarks")]
+    sys.path[:0] = [checkout, f"{checkout}/widgets"]
     import torch
-    from lab_cost import chunk_median, decoding
 
     torch.set_num_threads(threads)
     labs, clock = {}, perf_counter
@@ -91,7 +124,7 @@ def main() -> None:
     for figure in MODELS:
         for batch in selected.batch:
             for side in (ours, theirs):
-                side.ask(figure=figure, batch=batch, num_steps=(selected.rounds + 1) * 12)
+                side.ask(figure=figure, batch=batch, num_steps=(selected.rounds + 1) * CHUNK)
             for kind in KINDS:
                 seconds: dict[Checkout, list[float]] = {ours: [], theirs: []}
                 for number in range(selected.rounds):

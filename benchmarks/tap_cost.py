@@ -1,37 +1,41 @@
-"""What the tap costs vLLM's scheduler, paired with a scheduler without it, and how long a keyframe takes.
+"""What the tap costs vLLM: a whole engine with a model on a CPU, with and without the tap in turns; and a keyframe.
 
-    PATH_TO_VLLM/bin/python benchmarks/tap_cost.py [--pairs 40] [--requests 16 256] [--blocks 10000 100000] [--out FILE]
-        [--model DIR [--rounds 24]]
+    PATH_TO_VLLM/bin/python benchmarks/tap_cost.py --model DIR [--requests 16 256] [--rounds 24] [--blocks 10000 100000]
 
-Runs in an environment with vLLM 0.32; without a model, but for the whole engine (tap_engine.py).
-A pair is one short run of decoding requests without the tap
-and one with it, in alternating order; the ratio of their median steps (schedule and update) is one sample. The interval
-is of a bootstrap of the median ratio, 95 %. A keyframe is of a pool whose blocks are cached: the copy is made on the
-engine's thread, rows and JSON on the writer's. All times are processor time of the thread, as other processes share the
-machine: the engine's waits for the writer's thread are not in them.
+Runs in an environment with vLLM 0.32, in one process. All requests decode together. A round is one window of steps for
+each way, in an order that moves on from round to round; the first steps of a window, with a keyframe, are left out. A
+sample is a window's median against the untapped window of its round. Times of the engine's thread: the wall clock of
+EngineCore's step, and the processor time of schedule and update; the engine's waits for the writer's thread are not in
+the latter. The ways to a file and to a viewer have a thread that writes, and the viewer a process that reads and
+forgets. Intervals are of a bootstrap of the median, 95 %.
+
+A keyframe is of a pool whose blocks are cached, without a model: the copy is made on the engine's thread, rows and JSON
+on the writer's.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
-import json
 import os
+import subprocess
 import sys
-from collections.abc import Callable
-from datetime import date
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from statistics import median
 from tempfile import TemporaryDirectory
-from time import thread_time
+from time import perf_counter, sleep, thread_time
 from typing import Any
 
 os.environ.update(VLLM_LOGGING_LEVEL="ERROR", CUDA_VISIBLE_DEVICES="", HF_HUB_OFFLINE="1")
+os.environ.update(VLLM_ENABLE_V1_MULTIPROCESSING="0", OMP_NUM_THREADS="1", VLLM_CPU_OMP_THREADS_BIND="nobind")
+os.environ.update(VLLM_CPU_KVCACHE_SPACE="6")
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / name) for name in ("tests", "tests/support", "vllm_tap", "benchmarks")]
+sys.path[:0] = [str(ROOT / name) for name in ("tests", "tests/support", "vllm_tap")]
 
-from tap_engine import WAYS, engine_samples  # noqa: E402
+from vllm import LLM, SamplingParams  # noqa: E402
 from vllm.v1.outputs import ModelRunnerOutput  # noqa: E402
 
 from differential import vllm_upstream_scheduler as upstream  # noqa: E402
@@ -41,76 +45,117 @@ from labengine_vllm.state import Keyframe  # noqa: E402
 from labengine_vllm.tap import Tap  # noqa: E402
 from labengine_vllm.tokens import TokenIds  # noqa: E402
 
-PROMPT, DECODED, BLOCK_SIZE, SKIPPED = 100, 40, 16, 3
+WINDOW, SKIPPED, PROMPT = 6, 2, 32
 NUM_RESAMPLED = 2000
+WAYS = ("untapped", "nobody listens", "to a file", "to a viewer")
+ADDRESSES = {"nobody listens": "unix", "to a file": "file", "to a viewer": "unix"}
+READER = """
+import socket, sys
+with socket.socket(socket.AF_UNIX) as connection:
+    connection.connect(sys.argv[1])
+    while connection.recv(1 << 20):
+        pass
+"""
+
+Samples = dict[str, list[dict[str, float]]]
+"""By way and round: `step` (wall clock) and `scheduler` (processor time), seconds of a step, median of a window."""
 
 
-def workload(num_requests: int) -> dict[str, Any]:
-    """Return requests that start together and decode together."""
-    prompts = [[(k * 7 + j * 13) % 5000 for j in range(PROMPT)] for k in range(num_requests)]
-    return {
-        "num_blocks": num_requests * (PROMPT + DECODED) // BLOCK_SIZE + num_requests + 50,
-        "block_size": BLOCK_SIZE,
-        "max_num_seqs": num_requests,
-        "max_num_batched_tokens": 8192,
-        "requests": [{"step": 0, "prompt": prompt, "max_tokens": DECODED} for prompt in prompts],
-    }
-
-
-def run(num_requests: int, address: str) -> tuple[float, int]:
-    """Return the median seconds of schedule and update, and the steps taken. address: of a tap; empty for none."""
-    vllm = upstream.Run(workload(num_requests))
-    tap = Tap.attached(vllm.scheduler, address) if address else None
-    vllm.join(0)
-    seconds = []
-    while vllm.scheduler.has_unfinished_requests():
-        seconds.append(step(vllm.scheduler))
-    if tap is not None:
-        tap.close()
-    return median(seconds[SKIPPED:]), len(seconds)
-
-
-def step(scheduler: Any) -> float:
-    """Take a step in which every request that has all its tokens samples one; return the scheduler's seconds."""
-    began = thread_time()
-    plan = scheduler.schedule()
-    scheduled = thread_time()
-    names = list(plan.num_scheduled_tokens)
-    output = ModelRunnerOutput(
-        req_ids=names,
-        req_id_to_index={name: i for i, name in enumerate(names)},
-        sampled_token_ids=[[7] if _is_complete(scheduler.requests[name]) else [] for name in names],
-        logprobs=None,
-        prompt_logprobs_dict={},
-        pooler_output=[],
+def engine_samples(model: str, num_requests: int, folder: Path, num_rounds: int) -> Samples:
+    """Decode with the tap of each way in turns."""
+    num_decoded = num_rounds * len(WAYS) * (WINDOW + SKIPPED) + 64
+    length = PROMPT + num_decoded
+    llm = LLM(
+        model,
+        max_model_len=length,
+        max_num_seqs=num_requests,
+        max_num_batched_tokens=max(length, PROMPT * num_requests),
+        block_size=32,
+        num_gpu_blocks_override=num_requests * (length // 32 + 2),
+        enforce_eager=True,
+        disable_log_stats=True,
+        dtype="bfloat16",
     )
-    ready = thread_time()
-    scheduler.update_from_output(plan, output)
-    return thread_time() - ready + scheduled - began
+    parameters = SamplingParams(temperature=0, max_tokens=num_decoded, ignore_eos=True, detokenize=False)
+    for number in range(num_requests):
+        prompt = {"prompt_token_ids": [(number * 7 + j * 13) % 5000 for j in range(PROMPT)]}
+        llm.llm_engine.add_request(str(number), prompt, parameters)
+    core = llm.llm_engine.engine_core
+    while core.engine_core.scheduler.waiting:
+        core.get_output()
+    samples: Samples = {way: [] for way in WAYS}
+    for number in range(num_rounds):
+        first = number % len(WAYS)
+        for way in (*WAYS[first:], *WAYS[:first]):
+            samples[way].append(_window(core, way, folder / f"{number}-{way.split()[-1]}"))
+    llm.llm_engine.abort_request([str(number) for number in range(num_requests)])
+    core.shutdown()
+    return samples
 
 
-def _is_complete(request: Any) -> bool:
-    return bool(request.num_computed_tokens >= request.num_tokens)
+def _window(core: Any, way: str, folder: Path) -> dict[str, float]:
+    """Return the medians of one window of steps."""
+    scheduler = core.engine_core.scheduler
+    with _tapped(scheduler, way, folder) as is_ready:
+        core.get_output()
+        while not is_ready():
+            sleep(0.01)
+        for _ in range(SKIPPED - 1):
+            core.get_output()
+        with _timed(scheduler) as spent:
+            steps, scheduling = [], []
+            for _ in range(WINDOW):
+                before, began = sum(spent), perf_counter()
+                core.get_output()
+                steps.append(perf_counter() - began)
+                scheduling.append(sum(spent) - before)
+    return {"step": median(steps), "scheduler": median(scheduling)}
 
 
-def compared(num_requests: int, address: Callable[[], str], num_pairs: int) -> dict[str, Any]:
-    """Return the median ratio of tapped to untapped steps, and its interval."""
-    run(num_requests, ""), run(num_requests, address())
-    ratios, untapped, tapped = [], [], []
-    for number in range(num_pairs):
-        order = ("", address()) if number % 2 else (address(), "")
-        took = {bool(one): run(num_requests, one)[0] for one in order}
-        untapped.append(took[False])
-        tapped.append(took[True])
-        ratios.append(took[True] / took[False])
-    low, high = interval(ratios)
-    return {
-        "untapped_us": round(median(untapped) * 1e6, 1),
-        "tapped_us": round(median(tapped) * 1e6, 1),
-        "ratio": round(median(ratios), 4),
-        "interval": [round(low, 4), round(high, 4)],
-        "pairs": num_pairs,
-    }
+@contextmanager
+def _tapped(scheduler: Any, way: str, folder: Path) -> Iterator[Callable[[], bool]]:
+    """Attach a tap, and a viewer where the way has one. Yields whether events flow, after a first step."""
+    if way not in ADDRESSES:
+        yield lambda: True
+        return
+    tap = Tap.attached(scheduler, f"{ADDRESSES[way]}:{folder}")
+    viewer = None
+    if way == "to a viewer":
+        (socket,) = folder.glob("*.sock")
+        viewer = subprocess.Popen([sys.executable, "-S", "-c", READER, str(socket)])
+    yield lambda: viewer is None or tap.recorder.is_listening
+    if not tap.is_attached:
+        raise RuntimeError("the tap detached; its log says why")
+    tap.close()
+    if viewer is not None:
+        viewer.wait()
+
+
+@contextmanager
+def _timed(scheduler: Any) -> Iterator[list[float]]:
+    """Collect the processor seconds of this thread in schedule and update, the tap's wrappers included."""
+    spent: list[float] = []
+    former = {name: getattr(scheduler, name) for name in ("schedule", "update_from_output")}
+    is_own = {name: name in vars(scheduler) for name in former}
+
+    def timed(method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            began = thread_time()
+            try:
+                return method(*args, **kwargs)
+            finally:
+                spent.append(thread_time() - began)
+
+        return call
+
+    for name, method in former.items():
+        setattr(scheduler, name, timed(method))
+    yield spent
+    for name, method in former.items():
+        if is_own[name]:
+            setattr(scheduler, name, method)
+        else:
+            delattr(scheduler, name)
 
 
 def interval(samples: list[float]) -> tuple[float, float]:
@@ -120,16 +165,44 @@ def interval(samples: list[float]) -> tuple[float, float]:
     return medians[NUM_RESAMPLED // 40], medians[-NUM_RESAMPLED // 40]
 
 
-def bytes_a_step(num_requests: int, folder: Path) -> int:
-    """Return the bytes that one step takes in a file, without keyframes."""
-    _, num_steps = run(num_requests, f"file:{folder}")
-    lines = [line for file in folder.iterdir() for line in file.read_bytes().splitlines()]
-    return sum(len(line) for line in lines if b'"e":' in line) // num_steps
+def engine_rows(model: str, num_requests: int, folder: Path, num_rounds: int) -> list[dict[str, Any]]:
+    """Return one row for each way to tap a whole engine; its ratios are to the untapped windows of the same rounds."""
+    samples = engine_samples(model, num_requests, folder, num_rounds)
+    untapped = samples[WAYS[0]]
+    step, scheduler = (median(one[name] for one in untapped) for name in ("step", "scheduler"))
+    rows = []
+    for way in WAYS[1:]:
+        pairs = list(zip(samples[way], untapped, strict=True))
+        ratios = {
+            "step": [tapped["step"] / plain["step"] for tapped, plain in pairs],
+            "scheduler": [tapped["scheduler"] / plain["scheduler"] for tapped, plain in pairs],
+            "share": [(tapped["scheduler"] - plain["scheduler"]) / plain["step"] for tapped, plain in pairs],
+        }
+        found = {name: [round(one, 5) for one in (median(some), *interval(some))] for name, some in ratios.items()}
+        times = {"step_ms": round(step * 1e3, 1), "scheduler_us": round(scheduler * 1e6, 1)}
+        rows.append({"requests": num_requests, "way": way, "rounds": num_rounds, **times, **found})
+    return rows
+
+
+def take_step(scheduler: Any) -> None:
+    """Take a step without a model; every request that has all its tokens samples one."""
+    plan = scheduler.schedule()
+    names = list(plan.num_scheduled_tokens)
+    requests = [scheduler.requests[name] for name in names]
+    output = ModelRunnerOutput(
+        req_ids=names,
+        req_id_to_index={name: i for i, name in enumerate(names)},
+        sampled_token_ids=[[7] if one.num_computed_tokens >= one.num_tokens else [] for one in requests],
+        logprobs=None,
+        prompt_logprobs_dict={},
+        pooler_output=[],
+    )
+    scheduler.update_from_output(plan, output)
 
 
 def keyframe_times(num_blocks: int, times: int = 7) -> dict[str, Any]:
     """Return the median milliseconds that a keyframe takes the engine, and then its encoder; and its bytes."""
-    size, num_requests = BLOCK_SIZE, num_blocks // 128
+    size, num_requests = 16, num_blocks // 128
     prompts = [[(k * 7 + j * 13) % 50_000 for j in range(126 * size)] for k in range(num_requests)]
     vllm = upstream.Run(
         {
@@ -142,7 +215,7 @@ def keyframe_times(num_blocks: int, times: int = 7) -> dict[str, Any]:
     )
     vllm.join(0)
     while len(vllm.scheduler.running) + len(vllm.scheduler.waiting) > 32:
-        step(vllm.scheduler)
+        take_step(vllm.scheduler)
     engine, recorder = Engine.of(vllm.scheduler), Recorder(TokenIds())
     took, parts, encoding, num_bytes = [], [], [], 0
     gc.collect()
@@ -165,58 +238,20 @@ def keyframe_times(num_blocks: int, times: int = 7) -> dict[str, Any]:
     return {"num_blocks": num_blocks, "num_cached": num_cached, **milliseconds, "bytes": num_bytes}
 
 
-def engine_rows(model: str, num_requests: int, folder: Path, num_rounds: int) -> list[dict[str, Any]]:
-    """Return one row for each way to tap a whole engine; its ratios are to the untapped windows of the same rounds."""
-    samples = engine_samples(model, num_requests, folder, num_rounds)
-    untapped = samples[WAYS[0]]
-    step, scheduler = (median(one[name] for one in untapped) for name in ("step", "scheduler"))
-    rows = []
-    for way in WAYS[1:]:
-        pairs = list(zip(samples[way], untapped, strict=True))
-        ratios = {
-            "step": [tapped["step"] / plain["step"] for tapped, plain in pairs],
-            "scheduler": [tapped["scheduler"] / plain["scheduler"] for tapped, plain in pairs],
-            "share": [(tapped["scheduler"] - plain["scheduler"]) / plain["step"] for tapped, plain in pairs],
-        }
-        found = {name: [round(one, 5) for one in (median(some), *interval(some))] for name, some in ratios.items()}
-        times = {"step_ms": round(step * 1e3, 1), "scheduler_us": round(scheduler * 1e6, 1)}
-        rows.append({"requests": num_requests, "way": way, "rounds": num_rounds, **times, **found})
-    return rows
-
-
-def main() -> int:
-    """Print the tables; the exit status."""
+def main() -> None:
+    """Print the rows."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--pairs", type=int, default=40)
+    options.add_argument("--model", required=True, help="a model's directory")
     options.add_argument("--requests", type=int, nargs="*", default=[16, 256])
-    options.add_argument("--blocks", type=int, nargs="*", default=[10_000, 100_000])
-    options.add_argument("--model", help="a model's directory: the whole engine is measured as well")
     options.add_argument("--rounds", type=int, default=24)
-    options.add_argument("--out", type=Path)
+    options.add_argument("--blocks", type=int, nargs="*", default=[10_000, 100_000])
     wanted = options.parse_args()
-    found: dict[str, Any] = {"date": date.today().isoformat(), "steps": [], "keyframes": [], "engine": []}
+    for num_blocks in wanted.blocks:
+        print(keyframe_times(num_blocks), flush=True)
     with TemporaryDirectory() as folder:
-        for number, num_blocks in enumerate(wanted.blocks):
-            found["keyframes"].append(keyframe_times(num_blocks))
-            print(found["keyframes"][number], flush=True)
-        for num_requests in wanted.requests:
-            for way in ("unix", "file"):
-                result = compared(num_requests, lambda way=way: f"{way}:{folder}/{way}", wanted.pairs)
-                row = {"requests": num_requests, "way": "nobody listens" if way == "unix" else "to a file", **result}
-                found["steps"].append(row)
-                print(row, flush=True)
-            print(
-                f"{num_requests} requests: {bytes_a_step(num_requests, Path(folder, str(num_requests)))} bytes a step"
-            )
-            if wanted.model:
-                found["engine"] += engine_rows(
-                    wanted.model, num_requests, Path(folder, f"e{num_requests}"), wanted.rounds
-                )
-                print(*found["engine"][-3:], sep="\n", flush=True)
-    if wanted.out:
-        wanted.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    return 0
+        for number in wanted.requests:
+            print(*engine_rows(wanted.model, number, Path(folder, str(number)), wanted.rounds), sep="\n", flush=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

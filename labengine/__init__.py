@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from labengine.core.merge_policy import KeepDuplicates as KeepDuplicates
     from labengine.core.merge_policy import LateMerge as LateMerge
     from labengine.core.merge_policy import MergePolicy as MergePolicy
+    from labengine.core.nano_vllm.scheduler import PrefillFirstScheduler as PrefillFirstScheduler
     from labengine.core.parts import Parts as Parts
-    from labengine.core.prefill_first import PrefillFirstScheduler as PrefillFirstScheduler
     from labengine.core.prefix_lookup import PrefixLookup as PrefixLookup
     from labengine.core.proposer import FixedDrafts as FixedDrafts
     from labengine.core.proposer import NGram as NGram
@@ -82,7 +82,7 @@ _HOMES = {
     "ModelRunner": "labengine.engine.model_runner",
     "NGram": "labengine.core.proposer",
     "Parts": "labengine.core.parts",
-    "PrefillFirstScheduler": "labengine.core.prefill_first",
+    "PrefillFirstScheduler": "labengine.core.nano_vllm.scheduler",
     "PrefixLookup": "labengine.core.prefix_lookup",
     "SamplingParams": "labengine.config",
     "Scheduler": "labengine.core.scheduler",

@@ -207,7 +207,7 @@ def _say(text: str) -> None:
 
 
 @terminal_command(
-    argument("place", metavar="FILE | DIR", help="a .labstream file, or the folder of LABENGINE_TAP"),
+    argument("place", metavar="FILE | DIR", help="a .labstream or .lab file, or the folder of LABENGINE_TAP"),
     JSON,
     argument(
         "--against",

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from checkout import ROOT
+from costs import Costs
 from ctrl_c import python_handles_sigint
 from labengine.engine import endless
 from labengine_vllm.outbox import Outbox
@@ -28,6 +29,17 @@ from waiting import PATIENCE
 
 if TYPE_CHECKING:
     from labengine.lab import Lab
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --costs."""
+    parser.addoption("--costs", type=Path, metavar="FILE", help="write each test's processor seconds to this file")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Measure the costs if asked."""
+    if path := config.getoption("--costs"):
+        config.pluginmanager.register(Costs(path))
 
 
 @pytest.fixture(scope="session")

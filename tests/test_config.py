@@ -16,8 +16,8 @@ from labengine.core.connector import Connector
 from labengine.core.editions import EDITIONS, edition
 from labengine.core.journal import Journal
 from labengine.core.merge_policy import LateMerge
+from labengine.core.nano_vllm.scheduler import PrefillFirstScheduler
 from labengine.core.parts import Parts
-from labengine.core.prefill_first import PrefillFirstScheduler
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.record.hooks import Hooks
 

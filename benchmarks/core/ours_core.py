@@ -1,4 +1,4 @@
-"""labengine's core, for cases.py; LABENGINE_EDITION and LABENGINE_LISTENERS say which, and who listens."""
+"""labengine's core, for cases.py; LABENGINE_EDITION says which. Nobody listens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from labengine.core.request import Request
 from labengine.core.scheduler import Scheduler
 from labengine.core.step_plan import StepPlan
 from labengine.record.hooks import Hooks
-from labengine.record.timeline import Timeline
 
 SAMPLING = SamplingParams(max_tokens=100_000, ignore_eos=True)
 
@@ -26,17 +25,10 @@ class Core:
 
     def __init__(self) -> None:
         self.parts = edition(os.environ.get("LABENGINE_EDITION", "labengine"))
-        self.is_recording = os.environ.get("LABENGINE_LISTENERS") == "recording"
-        self.name = f"labengine, edition {self.parts.name}" + (", recording" if self.is_recording else "")
-
-    def hooks(self) -> Hooks:
-        hooks = Hooks()
-        if self.is_recording:
-            hooks.subscribe(Timeline(max_events=10_000_000).record)
-        return hooks
+        self.name = f"labengine, edition {self.parts.name}"
 
     def pool(self, num_blocks: int) -> BlockPool:
-        return self.parts.block_pool(num_blocks, self.parts.free_queue(num_blocks), self.hooks(), Journal())
+        return self.parts.block_pool(num_blocks, self.parts.free_queue(num_blocks), Hooks(), Journal())
 
     def take(self, pool: BlockPool, num_blocks: int) -> list[int]:
         return pool.take(num_blocks)
@@ -50,7 +42,7 @@ class Core:
     def manager(self, num_blocks: int, block_size: int, windows: tuple[int, ...]) -> KVCacheManager:
         groups = (GroupSpec(block_size), *(GroupSpec(block_size, "sliding_window", window) for window in windows))
         config = EngineConfig(num_blocks, groups, 256, 1_000_000)
-        return self.parts.assemble(config, self.hooks(), Journal()).manager
+        return self.parts.assemble(config, Hooks(), Journal()).manager
 
     def request(self, manager: KVCacheManager, tokens: list[int]) -> Request:
         request = Request(0, list(tokens), SAMPLING, 0, len(manager.groups))
@@ -83,7 +75,7 @@ class Core:
 
     def scheduler(self, num_requests: int, prompt_len: int, num_blocks: int, block_size: int) -> Scheduler:
         config = EngineConfig(num_blocks, (GroupSpec(block_size),), num_requests, max(8192, num_requests * prompt_len))
-        return self.parts.assemble(config, self.hooks(), Journal())
+        return self.parts.assemble(config, Hooks(), Journal())
 
     def add(self, scheduler: Scheduler, tokens: list[int]) -> None:
         scheduler.add(Request(len(scheduler.requests), list(tokens), SAMPLING, 0, 1))

@@ -1,11 +1,11 @@
 """The engine on a CPU beside its peers and beside the machine's limits: SmolLM2-135M, one command.
 
-    python benchmarks/engine [--rounds 5] [--vllm PYTHON] [--llama-cpp PYTHON] [--out FILE] [--quick]
+    python benchmarks/engine [--rounds 5] [--vllm PYTHON] [--out FILE] [--quick]
 
-PYTHON: interpreters that have vLLM's CPU build, and llama-cpp-python (default: LABENGINE_VLLM_PYTHON,
-LABENGINE_LLAMA_CPP_PYTHON); a peer that is absent is left out, and said so. transformers is ours already.
+PYTHON: an interpreter that has vLLM's CPU build (default: LABENGINE_VLLM_PYTHON); without it vLLM is left out, and that
+is said. transformers is ours already.
 
-Every engine lives in a process of its own with the same weights (bf16; llama.cpp the 4-bit file that they come from),
+Every engine lives in a process of its own with the same weights (bf16),
 the same number of threads and the same random prompts, greedy, to the last token. They are asked in turns, case by
 case and round by round, so that noise hits all alike; the first engine of a round is another one each time. Printed are
 medians, in brackets the lowest and highest round; ratios are taken within a round. In each round the machine's limits
@@ -28,10 +28,9 @@ sys.path.insert(1, str(Path(__file__).resolve().parent.parent))
 from cases import CASES, Figures, Settings, cached_length, figures, warm_up
 from floors import ModelShape, machine_of
 from floors import limits as limits_of
-from gguf_file import gguf_of
 from limits import NAMES, Limits
 from machine import facts, headline
-from peers import Peer, PeerError, started, worker_options
+from peers import Peer, PeerError, started
 from report import Rounds, absolute_table, of_rounds, ratio_table, spread
 
 from labengine import model_path
@@ -44,24 +43,25 @@ def selected_pythons(selected: argparse.Namespace) -> dict[str, str]:
     pythons = {"ours": sys.executable}
     if not selected.quick:
         pythons["watched"] = sys.executable
-    for engine, python in (("vllm", selected.vllm), ("llama_cpp", selected.llama_cpp)):
-        if python:
-            pythons[engine] = python
-        else:
-            print(f"{engine}: no interpreter given, left out (--{engine.replace('_', '-')})")
-    if not selected.no_transformers:
-        pythons |= {"continuous": sys.executable, "generate": sys.executable}
-    return {engine: pythons[engine] for engine in ORDER if engine in pythons}
-
-
-ORDER = ("ours", "watched", "vllm", "continuous", "generate", "llama_cpp")
+    if selected.vllm:
+        pythons["vllm"] = selected.vllm
+    else:
+        print("vllm: no interpreter given, left out (--vllm)")
+    return pythons | {"continuous": sys.executable, "generate": sys.executable}
 
 
 def options(selected: argparse.Namespace, settings: Settings) -> dict[str, Any]:
     """What a worker has to know."""
     longest = max(settings.prompt + settings.new, cached_length(settings)) + 32
-    reported = worker_options(selected, settings.batch, longest, settings.batch * longest)
-    return reported | ({"gguf": str(gguf_of(selected.model))} if selected.llama_cpp else {})
+    return {
+        "model": str(model_path(selected.model)),
+        "dtype": selected.dtype,
+        "threads": selected.threads,
+        "max_batch": settings.batch,
+        "max_length": longest,
+        "pool_tokens": settings.batch * longest,
+        "kv_gib": 2,
+    }
 
 
 def one_round(number: int, peers: list[Peer], settings: Settings) -> dict[str, Figures]:
@@ -151,11 +151,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--model", default="smollm2", help="a name that labengine knows (llama.cpp needs its GGUF)")
+    parser.add_argument("--model", default="smollm2", help="a name that labengine knows")
     parser.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float32"))
     parser.add_argument("--vllm", default=os.environ.get("LABENGINE_VLLM_PYTHON"))
-    parser.add_argument("--llama-cpp", default=os.environ.get("LABENGINE_LLAMA_CPP_PYTHON"))
-    parser.add_argument("--no-transformers", action="store_true")
     parser.add_argument("--out", type=Path, help="keep every round as JSON")
     parser.add_argument("--quick", action="store_true", help="one round, 16 new tokens: does it work?")
     selected = parser.parse_args()

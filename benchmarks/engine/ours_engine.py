@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from labengine import Lab
+from labengine.events import PrefixHit
 
 BLOCK_SIZE = 16
 
@@ -25,14 +26,14 @@ class Engine:
         )
         self.name = "labengine, recorded and checked" if is_watched else "labengine"
         self.about = {key: value for key, value in self._lab.status().items() if key not in ("pool", "state")}
-        self.num_cached_tokens: int | None = None
+        self.num_cached_tokens = 0
+        self._lab.hooks.subscribe(self._note_hit, PrefixHit)
 
     def generate(self, prompts: list[list[int]], num_tokens: int) -> list[list[int]]:
         """Greedy, to the last token."""
-        hits_before = self._num_hit_tokens()
+        self.num_cached_tokens = 0
         outputs = self._lab.generate(prompts, max_tokens=num_tokens, ignore_eos=True)
-        self.num_cached_tokens = self._num_hit_tokens() - hits_before
         return [list(output.token_ids) for output in outputs]
 
-    def _num_hit_tokens(self) -> int:
-        return self._lab.session.stats._run.counts.num_hit_tokens
+    def _note_hit(self, event: PrefixHit) -> None:
+        self.num_cached_tokens += event.num_tokens

@@ -10,8 +10,6 @@ from pathlib import Path
 from time import sleep
 from typing import Any
 
-from labengine import model_path
-
 WORKER = Path(__file__).with_name("worker.py")
 MODULES = {"watched": "ours"}
 """Engines that are another one's module with another setting."""
@@ -102,16 +100,3 @@ def started(pythons: dict[str, str], options: dict[str, Any], warm_up: list[tupl
             peer.close()
         raise
     return peers
-
-
-def worker_options(selected: Any, max_batch: int, max_length: int, pool_tokens: int) -> dict[str, Any]:
-    """What a worker has to know. chosen: the command line's model, dtype and threads."""
-    return {
-        "model": str(model_path(selected.model)),
-        "dtype": selected.dtype,
-        "threads": selected.threads,
-        "max_batch": max_batch,
-        "max_length": max_length,
-        "pool_tokens": pool_tokens,
-        "kv_gib": 2,
-    }

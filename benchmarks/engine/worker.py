@@ -2,7 +2,7 @@
 
     python worker.py ENGINE OPTIONS
 
-ENGINE names a module ENGINE_engine.py beside this file, OPTIONS are JSON (see peers.worker_options). Orders come in and
+ENGINE names a module ENGINE_engine.py beside this file, OPTIONS are JSON (options() in __main__.py). Orders come in and
 answers go out as lines of JSON; what an engine prints itself goes to stderr. Run by the interpreter that has it.
 """
 

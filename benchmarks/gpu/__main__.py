@@ -2,7 +2,7 @@
 
     python benchmarks/gpu --first [--budget SECONDS] [--out DIR] [--only "STAGE;STAGE"]
     python benchmarks/gpu --peers [--budget SECONDS] [--out DIR] [--only "ENGINE;PROFILE"] [--rounds 3]
-                          [--minisgl CHECKOUT] [--vllm PYTHON] [--transformers]
+                          [--vllm PYTHON]
     both:                 [--brought .gpu] [--nano CHECKOUT] [--fa3 LIBRARY]
 
 --first: correctness stages side by side (kernels, sampler, labs and graphs, wide tables, memcheck of a part), then
@@ -18,8 +18,8 @@ DIR/verdicts.jsonl; all output goes to DIR/all.log, figures to DIR/*.json. DIR i
 a budget, limits are ten times as long. Exits with 1 if something failed.
 
 Nothing has to be installed but torch, Triton and the tests' packages, and no network is needed: --brought names a
-folder of what the machine lacks (brought.py says what may be in it; docs/gpu.md how to fill it). CHECKOUT: folders of
-the peers' sources. PYTHON: an interpreter that has vLLM. --fa3: where flash-attn cannot be built, vLLM's kernels
+folder of what the machine lacks (brought.py says what may be in it; docs/gpu.md how to fill it). CHECKOUT: the folder
+of nano-vLLM's sources. PYTHON: an interpreter that has vLLM. --fa3: where flash-attn cannot be built, vLLM's kernels
 (_vllm_fa3_C.abi3.so, or .xz of it) serve FA3 to us, and flash_attn's calls to nano-vLLM.
 """
 
@@ -50,9 +50,7 @@ def options(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--brought", type=Path, default=ROOT / ".gpu")
     parser.add_argument("--nano", default=os.environ.get("LABENGINE_NANO_VLLM"))
-    parser.add_argument("--minisgl", default=os.environ.get("LABENGINE_MINI_SGLANG"))
     parser.add_argument("--vllm", default=os.environ.get("LABENGINE_VLLM_PYTHON"))
-    parser.add_argument("--transformers", action="store_true")
     parser.add_argument("--fa3", default=os.environ.get("LABENGINE_FA3_LIBRARY"))
     selected = parser.parse_args(arguments)
     selected.only = {name.strip() for name in selected.only.split(";") if name.strip()}
@@ -63,8 +61,7 @@ def options(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def participants(selected: argparse.Namespace, nano: Path | None) -> peers.Peers:
-    minisgl = Path(selected.minisgl).resolve() if selected.minisgl else None
-    return peers.Peers(nano, minisgl, selected.vllm, selected.transformers)
+    return peers.Peers(nano, selected.vllm)
 
 
 def main() -> None:

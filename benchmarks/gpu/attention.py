@@ -2,7 +2,6 @@
 
     python benchmarks/gpu/attention.py                    every backend that can, decode and prefill, Markdown
     python benchmarks/gpu/attention.py --json out.json
-    python benchmarks/gpu/attention.py --sweep            Triton's tile shapes, to choose those of triton_tiles.py
     TRITON_INTERPRET=1 python benchmarks/gpu/attention.py --smoke    tiny and on any device: only whether it runs
 
 Decode is measured in bytes of KV per second beside a copy's, prefill in products beside a matrix product's. Launches
@@ -15,9 +14,8 @@ import argparse
 import json
 import statistics
 import sys
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -25,9 +23,9 @@ from random import Random
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import torch
+from gpu_limits import copied_bytes_per_second, matmul_flops_per_second, seconds_of
 
 from labengine.engine.attention import AttentionBackend, AttentionSetting, StepAttention
-from labengine.engine.attention.triton import TritonAttention
 from labengine.engine.backend_choice import BACKENDS
 from labengine.engine.kv_tensors import LayerKV
 from labengine.engine.step_tensors import GroupTensors, StepTensors
@@ -115,29 +113,11 @@ def caches_of(load: Load, device: torch.device) -> list[LayerKV]:
     return [LayerKV(*torch.randn(shape, dtype=torch.bfloat16, device=device)) for _ in range(num_layers)]
 
 
-def microseconds(run: Callable[[], object], calls: int, device: torch.device, rounds: int = 7) -> tuple[float, float]:
+def microseconds(run: Callable[[], object], calls: int, device: torch.device) -> tuple[float, float]:
     """Median and spread (of the middle half) per call, `run` making `calls` of them."""
-    times = sorted(1e6 * seconds / calls for seconds in _seconds(run, device, rounds))
+    times = sorted(1e6 * seconds / calls for seconds in seconds_of(run, device, rounds=7))
     quarter = len(times) // 4
     return statistics.median(times), times[-1 - quarter] - times[quarter]
-
-
-def _seconds(run: Callable[[], object], device: torch.device, rounds: int) -> Iterator[float]:
-    run()
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    for _ in range(rounds):
-        if device.type == "cuda":
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            run()
-            end.record()
-            end.synchronize()
-            yield start.elapsed_time(end) / 1000
-        else:
-            before = time.perf_counter()
-            run()
-            yield time.perf_counter() - before
 
 
 def recorded(run: Callable[[], object], device: torch.device, can_record: bool) -> Callable[[], object]:
@@ -168,21 +148,6 @@ def attend_microseconds(backend: AttentionBackend, load: Load, device: torch.dev
 def _attend_to_all(attention: StepAttention, caches: list[LayerKV], queries: torch.Tensor) -> None:
     for cache in caches:
         attention.attend(queries, cache, 0.088)
-
-
-def copy_bandwidth(device: torch.device, num_bytes: int) -> float:
-    """Bytes per second that a copy reads and writes."""
-    source = torch.empty(num_bytes // 2, dtype=torch.bfloat16, device=device)
-    target = torch.empty_like(source)
-    median, _ = microseconds(lambda: target.copy_(source), 1, device)
-    return 2 * num_bytes / median * 1e6
-
-
-def product_rate(device: torch.device, size: int) -> float:
-    """Operations per second of a large bfloat16 matrix product."""
-    left, right = (torch.randn(size, size, dtype=torch.bfloat16, device=device) for _ in range(2))
-    median, _ = microseconds(lambda: left @ right, 1, device)
-    return 2 * size**3 / median * 1e6
 
 
 def setting_of(load: Load, device: torch.device) -> AttentionSetting:
@@ -239,43 +204,16 @@ def row(figure: Figure) -> str:
     return f"| {' | '.join(map(str, cells))} | {figure.share:.0%} |"
 
 
-def sweep(device: torch.device, bandwidth: float, rate: float) -> None:
-    """Time every tile shape that compiles; the best come first."""
-    for load in (Load(256, 562), Load(256, 562, block_size=256), Load(1, 8192), Load(16, 1024, 1024)):
-        backend, found = TritonAttention(setting_of(load, device)), []
-        as_it_is = backend.decode_shape if load.queries == 1 else backend.prefill_shape
-        row_choices = (as_it_is.rows,) if load.queries == 1 else (64, 128)
-        for rows, keys, warps, stages, per_sm in product(row_choices, (32, 64, 128), (2, 4, 8), (2, 3, 4), (2, 4, 8)):
-            if load.queries > 1 and per_sm != 2:
-                continue
-            shape = replace(as_it_is, rows=rows, keys=keys, num_warps=warps, num_stages=stages, per_sm=per_sm)
-            backend.decode_shape = backend.prefill_shape = shape
-            try:
-                median, _ = attend_microseconds(backend, load, device)
-            except Exception as error:  # more shared memory or registers than there are
-                print(f"{shape}: {type(error).__name__}")
-                continue
-            done = load.kv_bytes / bandwidth if load.queries == 1 else load.products / rate
-            found.append((median, done / median * 1e6, shape))
-        print(f"\n{load}; as it is: {as_it_is}")
-        for median, share, shape in sorted(found, key=lambda one: one[0])[:8]:
-            print(f"  {median:8.1f} us  {share:4.0%}  {shape}")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="write the figures there")
-    parser.add_argument("--sweep", action="store_true", help="try tile shapes instead")
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, on any device")
     arguments = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if device.type == "cpu" and not arguments.smoke:
         parser.error("this measures a GPU, and there is none; --smoke runs anywhere")
-    bandwidth = copy_bandwidth(device, 2**20 if arguments.smoke else 2**30)
-    rate = product_rate(device, 64 if arguments.smoke else 8192)
-    if arguments.sweep:
-        sweep(device, bandwidth, rate)
-        return
+    bandwidth = copied_bytes_per_second(2**20 if arguments.smoke else 2**30, device)
+    rate = matmul_flops_per_second(64 if arguments.smoke else 8192, device)
     loads = SMOKE if arguments.smoke else [*DECODES, *LONG_DECODES, *OTHER_HEADS, *PREFILLS]
     found: list[Figure] = []
     print(head(bandwidth, rate), flush=True)

@@ -114,36 +114,6 @@ class Nano:
         self.llm.scheduler.block_manager.hash_to_block_id.clear()
 
 
-class MiniSgl:
-    """mini-sglang from a checkout, as its own bench runs it; without its prefix cache, for rounds repeat prompts."""
-
-    def __init__(self, model_dir: str, options: dict[str, Any]) -> None:
-        sys.path.insert(0, str(Path(options["checkout"]) / "python"))
-        from minisgl.core import SamplingParams
-        from minisgl.llm import LLM
-
-        self._sampling = SamplingParams
-        self.llm = LLM(
-            model_dir,
-            max_seq_len_override=MAX_MODEL_LEN,
-            max_extend_tokens=MAX_BATCHED_TOKENS,
-            cuda_graph_max_bs=MAX_NUM_SEQS,
-            page_size=256,
-            cache_type="naive",
-        )
-        self.about = "pages of 256, CUDA graphs"
-
-    def warm_up(self) -> None:
-        self.llm.generate([[7] * 300, [9] * 20], self._sampling(temperature=TEMPERATURE, max_tokens=20))
-
-    def run(self, workload: Workload) -> int:
-        sampling = [
-            self._sampling(temperature=TEMPERATURE, ignore_eos=True, max_tokens=n) for n in workload.num_outputs
-        ]
-        outputs = self.llm.generate(workload.prompts, sampling)
-        return sum(len(output["token_ids"]) for output in outputs)
-
-
 class Vllm:
     """vLLM, of whatever version the interpreter has; without prefix caching, for rounds repeat prompts."""
 
@@ -174,38 +144,10 @@ class Vllm:
         return sum(len(output.outputs[0].token_ids) for output in outputs)
 
 
-class Transformers:
-    """transformers' continuous batching: there wherever we are."""
-
-    def __init__(self, model_dir: str, options: dict[str, Any]) -> None:
-        import torch
-        import transformers
-
-        self._transformers = transformers
-        self.model = transformers.AutoModelForCausalLM.from_pretrained(
-            model_dir, dtype=torch.bfloat16, attn_implementation="sdpa"
-        ).to("cuda")
-        self.about = f"transformers {transformers.__version__}, generate_batch, sdpa"
-
-    def warm_up(self) -> None:
-        self.run(Workload([[7] * 300, [9] * 20], [20, 20]))
-
-    def run(self, workload: Workload) -> int:
-        """It has one length for all: the longest is asked for, and what is beyond a request's own is not counted."""
-        config = self._transformers.GenerationConfig(
-            max_new_tokens=max(workload.num_outputs), do_sample=True, temperature=TEMPERATURE, eos_token_id=-1
-        )
-        outputs = self.model.generate_batch(inputs=workload.prompts, generation_config=config, progress_bar=False)
-        lengths = [len(output.generated_tokens) for output in outputs.values()]
-        return sum(min(pair) for pair in zip(sorted(lengths), sorted(workload.num_outputs), strict=True))
-
-
 ENGINES: dict[str, type[Engine]] = {
     "ours": Ours,
     "nano": Nano,
-    "minisgl": MiniSgl,
     "vllm": Vllm,
-    "transformers": Transformers,
 }
 
 

@@ -4,35 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from statistics import median
+from time import perf_counter
 
 import torch
 
+CUDA = torch.device("cuda")
 
-def seconds_of(work: Callable[[], object], rounds: int = 15) -> float:
-    """Median by the GPU's own clock, after three warm-ups."""
+
+def seconds_of(work: Callable[[], object], device: torch.device = CUDA, rounds: int = 15) -> list[float]:
+    """Seconds of each round after three warm-ups, by the GPU's own clock; without a GPU by the host's."""
     for _ in range(3):
         work()
-    times = []
-    for _ in range(rounds):
-        started, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        started.record()
+    return [_seconds(work, device) for _ in range(rounds)]
+
+
+def _seconds(work: Callable[[], object], device: torch.device) -> float:
+    if device.type != "cuda":
+        before = perf_counter()
         work()
-        ended.record()
-        ended.synchronize()
-        times.append(started.elapsed_time(ended) / 1000)
-    return median(times)
+        return perf_counter() - before
+    started, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    started.record()
+    work()
+    ended.record()
+    ended.synchronize()
+    return started.elapsed_time(ended) / 1000
 
 
-def copied_bytes_per_second(num_bytes: int = 2**31) -> float:
+def copied_bytes_per_second(num_bytes: int = 2**31, device: torch.device = CUDA) -> float:
     """Read and written bytes, both counted."""
-    source, target = (torch.empty(num_bytes, dtype=torch.uint8, device="cuda") for _ in range(2))
-    return 2 * num_bytes / seconds_of(lambda: target.copy_(source))
+    source, target = (torch.empty(num_bytes, dtype=torch.uint8, device=device) for _ in range(2))
+    return 2 * num_bytes / median(seconds_of(lambda: target.copy_(source), device))
 
 
-def matmul_flops_per_second(size: int = 8192) -> float:
+def matmul_flops_per_second(size: int = 8192, device: torch.device = CUDA) -> float:
     """Square matrices of random bfloat16."""
-    a, b = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    return 2 * size**3 / seconds_of(lambda: a @ b)
+    a, b = (torch.randn(size, size, device=device, dtype=torch.bfloat16) for _ in range(2))
+    return 2 * size**3 / median(seconds_of(lambda: a @ b, device))
 
 
 def gpu_facts() -> dict[str, str | float]:

@@ -34,23 +34,18 @@ PROFILES = ((256, 16), (1, 16), (256, 256))
 
 @dataclass(frozen=True)
 class Peers:
-    """Where the optional engines are: checkouts, an interpreter, or whether one takes part."""
+    """Where the optional engines are: nano-vLLM's checkout, and an interpreter that has vLLM."""
 
     nano: Path | None = None
-    minisgl: Path | None = None
     vllm: str | None = None
-    transformers: bool = False
 
     def entries(self, size: Mapping[str, int] = SIZE) -> list[Entry]:
         """Those that take part, ours first; the peers come second, before our other settings."""
         found = [Entry(OURS, "ours", {**size, "block_size": 16})]
-        for name, engine, checkout in (("nano-vLLM", "nano", self.nano), ("mini-sglang", "minisgl", self.minisgl)):
-            if checkout is not None:
-                found.append(Entry(name, engine, {**size, "checkout": str(checkout)}))
+        if self.nano is not None:
+            found.append(Entry("nano-vLLM", "nano", {**size, "checkout": str(self.nano)}))
         if self.vllm is not None:
             found.append(Entry("vLLM", "vllm", {**size}, self.vllm))
-        if self.transformers:
-            found.append(Entry("transformers", "transformers", {**size}))
         return [
             *found,
             Entry(f"{OURS}, Triton", "ours", {**size, "block_size": 16, "attention": "triton"}),

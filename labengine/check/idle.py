@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from labengine import events as ev
 from labengine.check.blame import Blamed
 from labengine.check.stream import Stream
-from labengine.core.async_token_budget import AsyncTokenBudgetScheduler
+from labengine.core.nano_vllm.scheduler import PrefillFirstScheduler
 from labengine.core.parts import Parts
-from labengine.core.prefill_first import PrefillFirstScheduler
 from labengine.core.request import Request, RequestStatus
 from labengine.core.scheduler import Scheduler
 from labengine.core.seams import decider_among
 from labengine.core.step_plan import StepPlan
 from labengine.core.token_budget import TokenBudgetScheduler
-from labengine.core.vllm_speculation import VllmSpeculation, num_read_ahead
+from labengine.core.vllm.async_scheduler import AsyncTokenBudgetScheduler
+from labengine.core.vllm.speculation import VllmSpeculation, num_read_ahead
 from labengine.record.violation import Violation
 from labengine.record.wording import counted
 

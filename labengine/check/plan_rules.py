@@ -8,12 +8,12 @@ from labengine import events as ev
 from labengine.check.blame import Blamed
 from labengine.check.state import State
 from labengine.check.stream import Stream
-from labengine.core.async_token_budget import AsyncTokenBudgetScheduler
 from labengine.core.parts import Parts
 from labengine.core.request import RequestStatus
 from labengine.core.scheduler import Scheduler
 from labengine.core.seams import decider_among
 from labengine.core.step_plan import ScheduledRequest, SlotRun, StepPlan
+from labengine.core.vllm.async_scheduler import AsyncTokenBudgetScheduler
 from labengine.record.violation import Violation
 
 BOOKING = ("Scheduler.book_computed", "Scheduler.judge_drafts", "Scheduler.update")

@@ -8,9 +8,9 @@ from labengine.check.differences import extra_keys_unlike
 from labengine.check.registrations import Registration, Registrations
 from labengine.check.slot_memory import Identified
 from labengine.config import shown
-from labengine.core.editions import VllmHashChain
 from labengine.core.hash_chain import HashChain
 from labengine.core.request import ExtraKeys, Image, images_before
+from labengine.core.vllm.hash_chain import VllmHashChain
 from labengine.events import PrefixHit
 from labengine.record.violation import Violation
 from labengine.record.wording import listed

@@ -104,10 +104,10 @@ def _supported_len(model: str | PathLike[str], asked: int) -> int:
     """Return max_model_len, or what the model supports where that is less. Raises ConfigError for an unknown model."""
     if model == "simulated":
         return asked
-    from labengine.engine.model_config import ModelConfig
+    from labengine.engine.model_files.config_file import load_config
     from labengine.engine.sources import model_path
 
-    return min(checked_int("max_model_len", asked, 2), ModelConfig.load(model_path(model)).max_model_len)
+    return min(checked_int("max_model_len", asked, 2), load_config(model_path(model)).max_model_len)
 
 
 Outputs = list[tuple[int, list[int]]]

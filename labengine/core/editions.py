@@ -1,40 +1,37 @@
-"""Editions: engines by name. Each behaves as its namesake, down to the free queue; docs/core.md has the departures."""
+"""Editions: engines by name. Each behaves as its namesake, down to the free queue; departures: docs/editions.md."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Literal
 
 from labengine.config import ConfigError, shown
-from labengine.core.async_token_budget import AsyncSlidingWindowGroup, AsyncTokenBudgetScheduler
 from labengine.core.block_pool import BlockPool
 from labengine.core.external_loads import ExternalLoads
 from labengine.core.free_queue import FreeQueue
 from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.hash_chain import HashChain
-from labengine.core.kv_cache_manager import KVCacheManager, Moment
+from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.merge_policy import KeepDuplicates, LateMerge, LateMergeComparingPrefixes, MergePolicy
-from labengine.core.nano_vllm import (
-    EarlyHashManager,
-    NanoBlockPool,
-    NanoKVCacheManager,
-    OwnTokensGroup,
-    StaleMapPool,
-    UnchunkedScheduler,
-)
+from labengine.core.nano_vllm.block_pool import NanoBlockPool, StaleMapPool
+from labengine.core.nano_vllm.full_attention import OwnTokensGroup
+from labengine.core.nano_vllm.kv_cache_manager import EarlyHashManager, NanoKVCacheManager
+from labengine.core.nano_vllm.scheduler import PrefillFirstScheduler, UnchunkedScheduler
 from labengine.core.parts import Parts
-from labengine.core.prefill_first import PrefillFirstScheduler
 from labengine.core.prefix_lookup import PrefixLookup
-from labengine.core.request import ExtraKeys, Request
 from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.core.state_group import StateGroup
 from labengine.core.token_budget import TokenBudgetScheduler
-from labengine.core.vllm_checkpoints import CheckpointManager
-from labengine.core.vllm_partial_hits import PromptTailGroup, VllmSlidingWindowGroup
-from labengine.core.vllm_scheduler import VllmScheduler
-from labengine.core.vllm_speculation import VllmPrefixLookup
-from labengine.core.vllm_states import VllmStateGroup
+from labengine.core.vllm.async_scheduler import AsyncTokenBudgetScheduler
+from labengine.core.vllm.block_pool import VllmBlockPool
+from labengine.core.vllm.full_attention import PromptTailGroup
+from labengine.core.vllm.hash_chain import VllmHashChain
+from labengine.core.vllm.kv_cache_manager import VllmKVCacheManager
+from labengine.core.vllm.prefix_lookup import VllmPrefixLookup
+from labengine.core.vllm.scheduler import VllmScheduler
+from labengine.core.vllm.sliding_window import AsyncSlidingWindowGroup, VllmSlidingWindowGroup
+from labengine.core.vllm.state_group import VllmStateGroup
+from labengine.core.vllm.waiting_queue import VllmPriorityQueue
 from labengine.core.waiting_queue import PriorityQueue, WaitingQueue
 
 NANO_VLLM = Parts(
@@ -82,45 +79,6 @@ LABENGINE = Parts(
     waiting_queue=WaitingQueue,
 )
 """The default: vLLM's scheduling and queue order, with late merge."""
-
-
-class VllmBlockPool(BlockPool):
-    """vLLM pads tables with block 0."""
-
-    null_block = 0
-
-
-class VllmKVCacheManager(CheckpointManager):
-    """vLLM registers hashes early: the step that allocates a block computes it before any other request reads it."""
-
-    needs_tokens_to_allocate = True
-
-    def num_registrable_tokens(self, request: Request, num_tokens: int, moment: Moment) -> int:
-        """Return all allocated tokens at allocation.
-
-        Tokens that the external tier loads late count once they are there.
-        """
-        return min(num_tokens, request.num_tokens)
-
-
-class VllmHashChain(HashChain):
-    """vLLM hashes an adapter's name ("lora") and path ("lora_path"): the number that an engine gives it is local."""
-
-    def root(self, extra_keys: ExtraKeys) -> bytes:
-        """Return the hash of all extra keys but "lora_int_id"."""
-        return super().root(tuple(pair for pair in extra_keys if pair[0] != "lora_int_id"))
-
-
-class VllmPriorityQueue(PriorityQueue):
-    """vLLM compares ids as texts, and looks for the victim without them."""
-
-    def order(self, request: Request) -> tuple[int, int, int | str]:
-        """Return priority, arrival, and the id as a text: request 10 comes before request 9."""
-        return request.priority, request.arrival, str(request.request_id)
-
-    def least_urgent(self, running: Sequence[Request]) -> Request:
-        """Return the running request of the highest priority and latest arrival; of several, the one admitted first."""
-        return max(running, key=lambda request: (request.priority, request.arrival))
 
 
 VLLM = Parts(

@@ -11,9 +11,10 @@ from labengine.core.block import Block
 from labengine.core.editions import NANO_VLLM_243
 from labengine.core.kv_cache_manager import Moment
 from labengine.core.merge_policy import LateMergeComparingPrefixes
-from labengine.core.nano_vllm import NanoBlockPool, NanoKVCacheManager
+from labengine.core.nano_vllm.block_pool import NanoBlockPool
+from labengine.core.nano_vllm.kv_cache_manager import NanoKVCacheManager
+from labengine.core.nano_vllm.scheduler import PrefillFirstScheduler
 from labengine.core.parts import Parts
-from labengine.core.prefill_first import PrefillFirstScheduler
 from labengine.core.request import Request
 from labengine.events import StepStarted, TokenSampled
 from labengine.lab import Lab

@@ -56,15 +56,23 @@ class ModelFiles:
             raise ConfigError(f"{error.filename} cannot be read: {error.strerror}") from error
 
 
-def fingerprint(files: Mapping[str, str], dtype: str, groups: Sequence[GroupSpec], layer_groups: Sequence[int]) -> str:
+def fingerprint(
+    files: Mapping[str, str],
+    dtype: str,
+    groups: Sequence[GroupSpec],
+    layer_groups: Sequence[int],
+    *,
+    has_long_rope: bool = False,
+) -> str:
     """Return 32 hex digits: equal for equal weights, dtype and layout, on any device and in any number of blocks.
 
-    files: the SHA-256 of config.json and of each file of weights, by name.
+    files: the SHA-256 of config.json and of each file of weights, by name. has_long_rope: see RopeSpec.is_long.
     """
     described = {
         "model": dict(files),
         "dtype": dtype,
         "groups": [[spec.kind, spec.block_size, spec.window] for spec in groups],
         "layer_groups": list(layer_groups),
+        **({"rope": "long"} if has_long_rope else {}),
     }
     return blake2b(json.dumps(described, sort_keys=True).encode(), digest_size=16).hexdigest()

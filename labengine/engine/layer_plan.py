@@ -16,28 +16,16 @@ The groups are in the order in which the model's layers first need them.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-from labengine.config import ConfigError, GroupSpec
+from labengine.config import GroupSpec
 from labengine.engine.recurrence_sizes import LayerState
-from labengine.engine.rope import NO_ROPE, RopeSpec, local_and_global_rope, partial_rope_spec, rope_spec
+from labengine.engine.rope import RopeSpec
 
 FULL, SLIDING, CONV, LINEAR = "full_attention", "sliding_attention", "conv", "linear_attention"
 """Values of config.json's layer_types; the last two are layers with a state."""
-
-MAMBA_NAMES = {"mamba": LINEAR, "attention": FULL}
-"""Granite's names of kinds in the files of before transformers 5."""
-
-DELTA_NETS = ("qwen3_next", "qwen3_5_text", "qwen3_5", "qwen3_5_moe_text", "qwen3_5_moe")
-"""Families that mix gated delta nets and attention."""
-
-DEFAULT_ROTARY_SHARE = {"bamba": 0.5, **dict.fromkeys(DELTA_NETS, 0.25)}
-"""Families that rotate part of a head, and which part unless config.json says so."""
-
-WITHOUT_LAYER_TYPES = ("mistral", "mixtral", "qwen3_moe", "bamba")
-"""Families whose layers follow from other settings alone, whatever a file says of layer_types."""
 
 LayerKind = int | Literal["full", "state"]
 """Of the attention layers with a window: its tokens."""
@@ -65,75 +53,6 @@ class StateSpec:
 
 
 LayerSpec = AttentionSpec | StateSpec
-
-
-def layer_plan(raw: Mapping[str, Any], state: LayerState = ()) -> tuple[LayerSpec, ...]:
-    """Return one LayerSpec per layer. Raises ConfigError for unsupported kinds of layers or a missing window.
-
-    state: that of the model's layers with states.
-    """
-    kinds = _layer_types(raw)
-    if len(kinds) != raw["num_hidden_layers"]:
-        raise ConfigError(f"layer_types names {len(kinds)} layers, num_hidden_layers is {raw['num_hidden_layers']}")
-    if raw["model_type"] == "gemma3_text":
-        local, everywhere = local_and_global_rope(raw)
-    elif (share := DEFAULT_ROTARY_SHARE.get(raw["model_type"])) is not None:
-        local = everywhere = partial_rope_spec(raw, share)
-    elif raw["model_type"] == "granitemoehybrid" and raw.get("position_embedding_type") != "rope":
-        local = everywhere = NO_ROPE
-    else:
-        local = everywhere = rope_spec(raw)
-    specs: dict[str, LayerSpec] = {FULL: AttentionSpec(None, everywhere)}
-    specs |= dict.fromkeys((CONV, LINEAR), StateSpec(state))
-    if SLIDING in kinds:
-        specs[SLIDING] = AttentionSpec(_window(raw), local)
-    return tuple(specs[kind] for kind in kinds)
-
-
-def _layer_types(raw: Mapping[str, Any]) -> list[str]:
-    """Return the layer types of the file, else those of the family's rule."""
-    layer_types = raw.get("layer_types")
-    kinds = (
-        [MAMBA_NAMES.get(kind, kind) for kind in layer_types]
-        if layer_types and raw["model_type"] not in WITHOUT_LAYER_TYPES
-        else _layer_types_by_rule(raw)
-    )
-    if SLIDING in kinds and raw["model_type"] == "llama":
-        raise ConfigError("layers with sliding-window attention are not supported for llama; only full attention is")
-    return kinds
-
-
-def _layer_types_by_rule(raw: Mapping[str, Any]) -> list[str]:
-    num_layers = raw["num_hidden_layers"]
-    family = raw["model_type"]
-    if family == "gemma3_text":
-        pattern = raw.get("sliding_window_pattern", 6)
-        return [SLIDING if (layer + 1) % pattern else FULL for layer in range(num_layers)]
-    if family in ("mistral", "mixtral") and raw.get("sliding_window") is not None:
-        return [SLIDING] * num_layers
-    if family == "qwen3" and raw.get("use_sliding_window"):
-        first = raw["max_window_layers"]
-        return [FULL if layer < first else SLIDING for layer in range(num_layers)]
-    if family == "lfm2" and "full_attn_idxs" in raw:
-        return [FULL if layer in raw["full_attn_idxs"] else CONV for layer in range(num_layers)]
-    if family == "granitemoehybrid":
-        return [LINEAR] * num_layers
-    if family == "bamba":
-        return [FULL if layer in raw.get("attn_layer_indices", ()) else LINEAR for layer in range(num_layers)]
-    if family in DELTA_NETS:
-        interval = raw.get("full_attention_interval", 4)
-        return [LINEAR if (layer + 1) % interval else FULL for layer in range(num_layers)]
-    return [FULL] * num_layers
-
-
-def _window(raw: Mapping[str, Any]) -> int:
-    window = raw.get("sliding_window")
-    if not isinstance(window, int) or window < 1:
-        raise ConfigError(f"the model has layers with sliding-window attention, but sliding_window is {window!r}")
-    return window
-
-
-# -- KV-cache groups ---------------------------------------------------------------------------------------------------
 
 
 PADDING_LIMIT = 1.5

@@ -29,7 +29,7 @@ from labengine.engine.full_memory import AdviceWhenFull
 from labengine.engine.interrupts import interrupts_allowed
 from labengine.engine.kv_tensors import KVTensors, bytes_of_a_state
 from labengine.engine.model import PagedModel
-from labengine.engine.model_config import ModelConfig
+from labengine.engine.model_files.config_file import load_config
 from labengine.engine.pool import PoolPlan
 from labengine.engine.sampler import asks_the_host, likeliest_tokens, read, sample, sample_on_device, sampling_line
 from labengine.engine.step_limits import StepLimits, checked_model_len
@@ -42,7 +42,7 @@ from labengine.system.code_roles import Role, plays
 plays(__name__, Role.COMPUTES)
 
 _LOADED: WeakValueDictionary[Hashable, Weights] = WeakValueDictionary()
-"""Weights in use, by files, device, dtype, graphs, backend and packing."""
+"""Weights in use, by files, config, device, dtype, graphs, backend and packing."""
 _SHARING = RLock()
 """Held while weights get one more user, or lose one. (A release may run inside a load: garbage is collected.)"""
 
@@ -139,8 +139,9 @@ class ModelRunner:
         if attention is not None and cls.attention is not None:
             raise ConfigError(f"attention={attention!r}: {cls.__name__} brings its own attention, leave it out")
         files = ModelFiles(model_dir)
-        config = ModelConfig.load(model_dir)
+        config = load_config(model_dir)
         max_model_len = checked_model_len(max_model_len, config.max_model_len, model_dir.name)
+        config = config.for_length(max_model_len)
         limits = StepLimits(max_num_seqs, max_num_batched_tokens, max_model_len, num_drafts)
         torch_device, device_reason = choose_device(device)
         torch_dtype, dtype_reason = choose_dtype(dtype, torch_device, fits_float16=config.fits_float16)
@@ -152,7 +153,7 @@ class ModelRunner:
         if torch_device.type == "cpu":
             reasons["torch_threads"] = load_torch()
         packing = choose_packing(pool.backend)
-        key = (files.identities, torch_device, torch_dtype, cuda_graphs, pool.backend.name, packing)
+        key = (files.identities, config, torch_device, torch_dtype, cuda_graphs, pool.backend.name, packing)
         with _SHARING:
             if (in_use := _in_use(key)) is not None:
                 return cls._on(in_use, pool, limits, reasons)
@@ -177,6 +178,11 @@ class ModelRunner:
     ) -> Self:
         """Return another runner on the same weights, with KV of its own. Raises ConfigError as load."""
         max_model_len = checked_model_len(max_model_len, self.model.config.max_model_len, "the model")
+        if self.model.config.for_length(max_model_len) != self.model.config:
+            raise ConfigError(
+                f"max_model_len={max_model_len} needs the other factors of the model's LongRoPE: open a lab with it, "
+                "which computes its KV anew"
+            )
         limits = StepLimits(max_num_seqs, max_num_batched_tokens, max_model_len, num_drafts)
         weights, attention = self._weights, self.attention or self._pool.backend.name
         pool = PoolPlan.planned(weights.model.config, weights.device, weights.dtype, block_size, num_blocks, attention)
@@ -263,7 +269,10 @@ class ModelRunner:
         Reads the weights completely unless their digest is known. Raises ConfigError if they changed since loading.
         """
         weights, pool = self._weights, self._pool
-        return fingerprint(weights.files.digests, str(weights.dtype), pool.groups, pool.layer_groups)
+        has_long_rope = any(rope.is_long for rope in self.model.config.ropes)
+        return fingerprint(
+            weights.files.digests, str(weights.dtype), pool.groups, pool.layer_groups, has_long_rope=has_long_rope
+        )
 
     @property
     def is_asynchronous(self) -> bool:

@@ -15,11 +15,11 @@ from typing import Any, cast
 from labengine.config import ConfigError, EngineConfig, SamplingParams, as_int, checked_text, checked_token_ids
 from labengine.core.editions import edition as edition_named
 from labengine.core.journal import Journal
+from labengine.core.nano_vllm.scheduler import PrefillFirstScheduler
 from labengine.core.parts import Parts
-from labengine.core.prefill_first import PrefillFirstScheduler
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
-from labengine.core.vllm_speculation import VllmSpeculationManager
+from labengine.core.vllm.kv_cache_manager import VllmSpeculationManager
 from labengine.engine.workload import eagle_groups, group_specs
 from labengine.record.hooks import Hooks
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from labengine.config import ConfigError
 from labengine.engine.fingerprint import ModelFiles
 from labengine.engine.mapped_memory import MappedMemory, ReusedMemory, mapped_zeros
-from labengine.engine.model import FAMILIES, Family, PagedModel
+from labengine.engine.model import PagedModel
 from labengine.engine.model_files.tensor_files import DTYPES, StoredTensor, StoredTensors, open_tensors
 from labengine.engine.modules import Linear, Matrix, Stack, can_compute
 from labengine.engine.pool_size import free_memory
@@ -40,7 +40,7 @@ def check_weights(model: PagedModel, model_dir: Path) -> None:
         for name, shape in shapes.items():
             _check_tensor(_named(tensors, name, model_dir), shape)
         may_be_there = {LM_HEAD} if model.config.tie_word_embeddings else set()
-        unused = re.compile(rf".*\.rotary_emb\.inv_freq|(?!{re.escape(_family(model).root)}\.|lm_head\.).*")
+        unused = re.compile(rf".*\.rotary_emb\.inv_freq|(?!{re.escape(model.family.root)}\.|lm_head\.).*")
         # Ropes, which config.json defines, and other programs' tensors.
         for name in sorted(tensors.keys() - shapes.keys() - may_be_there):
             if not unused.fullmatch(name):
@@ -89,7 +89,7 @@ def load_weights(
             owner, _, leaf = name.rpartition(".")
             module = model.get_submodule(owner)
             if packing is not None and isinstance(module, Matrix):
-                pieces, shape = _pieces(sources, dtype, scratch), _shape_of(sources)
+                pieces, shape = _pieces(sources, dtype, scratch, in_one=module.is_gated), _shape_of(sources)
                 module.keep_packed(packing(pieces, shape, dtype, memory, is_gated=module.is_gated), dtype)
             else:
                 kept = torch.float32 if leaf in getattr(module, "kept_float32", ()) else dtype
@@ -120,11 +120,13 @@ def _empty(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Te
     return mapped_zeros(shape, dtype) if device.type == "cpu" else torch.empty(*shape, dtype=dtype, device=device)
 
 
-def _pieces(sources: Sequence[StoredTensor], dtype: torch.dtype, scratch: ReusedMemory) -> Iterator[Tensor]:
+def _pieces(
+    sources: Sequence[StoredTensor], dtype: torch.dtype, scratch: ReusedMemory, *, in_one: bool
+) -> Iterator[Tensor]:
     """Yield a matrix's rows in pieces of about PIECE_BYTES, each in the same memory; a stacked matrix in one piece."""
     num_rows, width = _shape_of(sources)
     rows = max(1, PIECE_BYTES // (width * dtype.itemsize * PIECE_ROWS)) * PIECE_ROWS
-    if len(sources) > 1:
+    if in_one or len(sources) > 1:
         yield _filled(scratch.take((num_rows, width), dtype), sources)
         return
     for first in range(0, num_rows, rows):
@@ -152,7 +154,7 @@ def stored_names(parameter: str, model: PagedModel, tensors: Container[str]) -> 
 
     tensors: names in the files, which decide between two forms of experts.
     """
-    names, root = _family(model).names, _family(model).root
+    names, root = model.family.names, model.family.root
     path, _, leaf = parameter.rpartition(".")
     if path == "lm_head":
         return (f"lm_head.{leaf}",)
@@ -170,10 +172,6 @@ def stored_names(parameter: str, model: PagedModel, tensors: Container[str]) -> 
         assert model.config.mixture is not None, "only mixtures have experts"
         num_experts = model.config.mixture.num_experts
     return tuple(f"{prefix}{source.format(e)}.{leaf}" for e in range(num_experts) for source in sources)
-
-
-def _family(model: PagedModel) -> Family:
-    return FAMILIES[model.config.model_type]
 
 
 def _expected_shapes(model: PagedModel, tensors: Container[str]) -> dict[str, tuple[int, ...]]:
@@ -219,7 +217,7 @@ def _check_tied(model: PagedModel, tensors: StoredTensors) -> None:
     """Check that a tied model's files hold no other output matrix than the embedding."""
     if not model.config.tie_word_embeddings or LM_HEAD not in tensors:
         return
-    head, embedding = tensors[LM_HEAD], tensors[f"{_family(model).root}.embed_tokens.weight"]
+    head, embedding = tensors[LM_HEAD], tensors[f"{model.family.root}.embed_tokens.weight"]
     if head.shape != embedding.shape or not torch.equal(head.read(), embedding.read()):
         raise ConfigError(
             f"{head.path}: {LM_HEAD} is not {embedding.name}, but config.json says tie_word_embeddings=true; "

@@ -207,7 +207,7 @@ def _one_row(token_id: int, position: int, device: torch.device) -> StepTensors:
 def _rotations(model: PagedModel, positions: Tensor) -> Rotations:
     head_dim = model.config.head_dim
     return {
-        rope: Rotation.at(positions, rope.inverse_frequencies(head_dim).to(positions.device))
+        rope: Rotation.at(positions, rope.inverse_frequencies(head_dim).to(positions.device), rope.magnitude)
         for rope in model.config.ropes
     }
 

@@ -13,7 +13,7 @@ from labengine.core.parts import parts_of
 from labengine.core.request import Request, RequestStatus
 from labengine.core.scheduler import Scheduler
 from labengine.core.state_group import StateGroup
-from labengine.core.vllm_partial_hits import PartialHits
+from labengine.core.vllm.partial_hits import PartialHits
 
 _ATOMS = (int, str, bytes, float, bool, type(None))
 

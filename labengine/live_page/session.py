@@ -8,7 +8,7 @@ from typing import Any
 
 from labengine.config import ConfigError, GroupSpec
 from labengine.core.editions import edition
-from labengine.core.nano_vllm import UnchunkedScheduler
+from labengine.core.nano_vllm.scheduler import UnchunkedScheduler
 from labengine.core.proposer import NGram
 from labengine.engine.loaded_model import is_provided
 from labengine.engine.wasm.bpe_tokenizer import BPETokenizer, question_in

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from labengine.core.editions import VLLM, VllmKVCacheManager
+from labengine.core.editions import VLLM
 from labengine.core.parts import Parts
 from labengine.core.request import Request
-from labengine.core.vllm_partial_hits import PromptTailGroup
+from labengine.core.vllm.full_attention import PromptTailGroup
+from labengine.core.vllm.kv_cache_manager import VllmKVCacheManager
 from labengine.events import BlockEvicted, BlockFreed, FreeReason, PrefixHit, RequestAdded
 from labengine.lab import Lab
 from labengine.record.snapshot import Snapshot

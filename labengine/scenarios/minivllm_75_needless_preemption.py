@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from labengine.core.editions import NANO_VLLM_2025_07
-from labengine.core.nano_vllm import EarlyHashManager
+from labengine.core.nano_vllm.kv_cache_manager import EarlyHashManager
 from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.events import RequestFinished, RequestPreempted, StepRolledBack

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from labengine.core.editions import NANO_VLLM
-from labengine.core.nano_vllm import NanoKVCacheManager
+from labengine.core.nano_vllm.kv_cache_manager import NanoKVCacheManager
 from labengine.core.parts import Parts
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from labengine.core.editions import NANO_VLLM
+from labengine.core.nano_vllm.scheduler import PrefillFirstScheduler
 from labengine.core.parts import Parts
-from labengine.core.prefill_first import PrefillFirstScheduler
 from labengine.core.request import Request
 from labengine.core.scheduler import NOT_ADMITTED, Admission
 from labengine.events import RequestAdded, RequestScheduled, StepRolledBack

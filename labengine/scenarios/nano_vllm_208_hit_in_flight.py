@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from labengine.core.editions import NANO_VLLM, VLLM, VllmKVCacheManager
+from labengine.core.editions import NANO_VLLM, VLLM
 from labengine.core.kv_cache_manager import Moment
-from labengine.core.nano_vllm import NanoKVCacheManager
+from labengine.core.nano_vllm.kv_cache_manager import NanoKVCacheManager
 from labengine.core.parts import Parts
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
+from labengine.core.vllm.kv_cache_manager import VllmKVCacheManager
 from labengine.events import PrefixHit, SlotsWritten
 from labengine.lab import Lab
 from labengine.scenarios.counts import num_computed_tokens, num_hit_tokens, num_misread_requests

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from labengine.core.editions import NANO_VLLM_2025_07
-from labengine.core.nano_vllm import OwnTokensGroup
+from labengine.core.nano_vllm.full_attention import OwnTokensGroup
 from labengine.core.parts import Parts
 from labengine.core.request import Request, RequestStatus
 from labengine.events import (

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from labengine.core.editions import VLLM
 from labengine.core.parts import Parts
 from labengine.core.request import Request
-from labengine.core.vllm_partial_hits import PromptTailGroup
+from labengine.core.vllm.full_attention import PromptTailGroup
 from labengine.events import ExternalHit
 from labengine.lab import Lab
 from labengine.scenarios.counts import events_of, num_misread_requests

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from labengine.core.editions import VLLM, VllmKVCacheManager
+from labengine.core.editions import VLLM
 from labengine.core.parts import Parts
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
-from labengine.core.vllm_partial_hits import PromptTailGroup
+from labengine.core.vllm.full_attention import PromptTailGroup
+from labengine.core.vllm.kv_cache_manager import VllmKVCacheManager
 
 
 class SharesTailsGroup(PromptTailGroup):

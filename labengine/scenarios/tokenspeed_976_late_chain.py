@@ -7,7 +7,7 @@ TokenSpeed at 760ae6e with an empty predecessor and without keys. A key that is 
 from __future__ import annotations
 
 from labengine.core.editions import NANO_VLLM
-from labengine.core.nano_vllm import NanoKVCacheManager
+from labengine.core.nano_vllm.kv_cache_manager import NanoKVCacheManager
 from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.lab import Lab

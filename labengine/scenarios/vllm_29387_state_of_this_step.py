@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from labengine.core.editions import VLLM
 from labengine.core.parts import Parts
 from labengine.core.state_group import StateGroup
-from labengine.core.vllm_states import VllmStateGroup
+from labengine.core.vllm.state_group import VllmStateGroup
 from labengine.events import (
     RequestScheduled,
     StepStarted,

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from labengine.core.editions import VLLM, VllmBlockPool
+from labengine.core.editions import VLLM
 from labengine.core.parts import Parts
+from labengine.core.vllm.block_pool import VllmBlockPool
 from labengine.events import BlockEvicted
 from labengine.lab import Lab
 from labengine.scenarios.counts import events_of, num_hit_tokens

@@ -6,11 +6,12 @@ that the pull request names to get there, preemption by priority is played: not 
 
 from __future__ import annotations
 
-from labengine.core.editions import VllmPriorityQueue, edition
+from labengine.core.editions import edition
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.parts import Parts
 from labengine.core.request import Request
-from labengine.core.vllm_scheduler import VllmScheduler
+from labengine.core.vllm.scheduler import VllmScheduler
+from labengine.core.vllm.waiting_queue import VllmPriorityQueue
 from labengine.events import PrefixHit
 from labengine.lab import Lab
 from labengine.scenarios.counts import events_of, num_misread_requests, num_preemptions

@@ -7,10 +7,11 @@ from typing import ClassVar
 
 from labengine.config import GroupSpec
 from labengine.core.connector import BlockTransfer, LocalHit
-from labengine.core.editions import VLLM, VllmKVCacheManager
+from labengine.core.editions import VLLM
 from labengine.core.parts import Parts
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
+from labengine.core.vllm.kv_cache_manager import VllmKVCacheManager
 from labengine.engine.external.host import HostStore
 from labengine.events import BlocksLoaded, BlockTouched
 from labengine.lab import Lab

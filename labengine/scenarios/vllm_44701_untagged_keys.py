@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 
-from labengine.core.editions import VLLM, VllmKVCacheManager
+from labengine.core.editions import VLLM
 from labengine.core.parts import Parts
 from labengine.core.request import Request
+from labengine.core.vllm.kv_cache_manager import VllmKVCacheManager
 from labengine.lab import Lab
 from labengine.scenarios.counts import num_hit_tokens, num_misread_requests
 from labengine.scenarios.scenario import Column, Scenario

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from labengine.core.editions import VLLM, VllmKVCacheManager
+from labengine.core.editions import VLLM
 from labengine.core.parts import Parts
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
+from labengine.core.vllm.kv_cache_manager import VllmKVCacheManager
 from labengine.events import PrefixHit
 from labengine.lab import Lab
 from labengine.scenarios.counts import events_of

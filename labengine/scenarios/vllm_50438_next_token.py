@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import sha256
 
-from labengine.core.editions import VLLM, VllmKVCacheManager
+from labengine.core.editions import VLLM
 from labengine.core.kv_cache_manager import Moment
 from labengine.core.parts import Parts
 from labengine.core.proposer import FixedDrafts
 from labengine.core.request import Request
-from labengine.core.vllm_partial_hits import PromptTailGroup
+from labengine.core.vllm.full_attention import PromptTailGroup
+from labengine.core.vllm.kv_cache_manager import VllmKVCacheManager
 from labengine.events import BlockCached, PrefixHit
 from labengine.lab import Lab
 from labengine.scenarios.counts import num_computed_tokens, num_hit_tokens

@@ -13,7 +13,7 @@ from __future__ import annotations
 from labengine.core.editions import VLLM
 from labengine.core.parts import Parts
 from labengine.core.request import Request, RequestStatus
-from labengine.core.vllm_states import VllmStateGroup
+from labengine.core.vllm.state_group import VllmStateGroup
 from labengine.lab import Lab
 from labengine.scenarios.counts import num_hit_tokens, num_misread_blocks
 from labengine.scenarios.scenario import Column, Scenario

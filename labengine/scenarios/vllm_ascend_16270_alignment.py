@@ -11,9 +11,10 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from labengine.config import GroupSpec
-from labengine.core.editions import VLLM, VllmKVCacheManager
+from labengine.core.editions import VLLM
 from labengine.core.kv_cache_group import KVCacheGroup
 from labengine.core.parts import Parts
+from labengine.core.vllm.kv_cache_manager import VllmKVCacheManager
 from labengine.events import BlockCached, PrefixHit
 from labengine.lab import Lab
 from labengine.scenarios.counts import events_of, num_computed_tokens, num_hit_tokens

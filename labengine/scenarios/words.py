@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import re
 import sys
-import tomllib
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
-from difflib import get_close_matches
-from functools import cache, partial
+from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import labengine.events
 from labengine.config import ConfigError, GroupSpec
 from labengine.events import Event
 from labengine.scenarios.guide import GuideStop
 from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
+from labengine.words_file import WordsFile, words_file
 
 T = TypeVar("T")
 
@@ -31,13 +30,8 @@ _TEST = re.compile(r"(\w+)(>?=)(\S+)")
 """What a stop asks of an event's field: "request_id=0", "num_tokens>=1"."""
 
 
-@dataclass(frozen=True)
-class Words:
-    """A TOML file, and the tables in it by class name."""
-
-    path: Path
-    text: str
-    tables: Mapping[str, Mapping[str, Any]]
+class Words(WordsFile):
+    """The words of a module's experiments: tables by class name."""
 
     def attributes(self, name: str, columns: Iterable[Any], known: Collection[str]) -> dict[str, Any]:
         """Return the attributes of class `name`.
@@ -45,7 +39,7 @@ class Words:
         columns: the Column objects that its code has, without their words. known: names of attributes that it may have.
         """
         table = dict(self.tables.get(name, {}))
-        self._all_known(table, {*known, "story"}, "attribute")
+        self.refuse_unknown(table, {*known, "story"}, "attribute")
         if "columns" in table:
             table["columns"] = self._columns(table["columns"], tuple(columns))
         if "settings" in table:
@@ -60,21 +54,8 @@ class Words:
             table["sentences"] = tuple(stop.sentence for stop in table["guide"][: table.pop("story", None)])
         return {key: _as_tuple(value) for key, value in table.items()}
 
-    def refuse(self, word: str, message: str) -> NoReturn:
-        """Raise ConfigError with the line in which the word stands."""
-        lines = self.text.splitlines()
-        number = next((n for n, line in enumerate(lines, 1) if re.search(rf"(?<!\w){re.escape(word)}(?!\w)", line)), 1)
-        raise ConfigError(f"{self.path.name}, line {number}: {message}")
-
-    def _all_known(self, words: Iterable[str], known: Collection[str], what: str) -> None:
-        for word in words:
-            if word not in known:
-                near = get_close_matches(word, known, n=1)
-                hint = f" Did you mean {near[0]!r}?" if near else f" There are {', '.join(sorted(known))}."
-                self.refuse(word, f"there is no {what} {word!r}.{hint}")
-
     def _made(self, kind: type[T], values: Mapping[str, Any]) -> T:
-        self._all_known(values, [field.name for field in fields(kind)], f"field of {kind.__name__}")  # type: ignore[arg-type]
+        self.refuse_unknown(values, [field.name for field in fields(kind)], f"field of {kind.__name__}")  # type: ignore[arg-type]
         try:
             return kind(**{key: _as_tuple(value) for key, value in values.items()})
         except TypeError as error:
@@ -96,8 +77,8 @@ class Words:
         name, *words = at.split()
         tests = [self._test(word) for word in words if word != "slots"]
         kinds = {kind.__name__: kind for kind in vars(labengine.events).values() if _is_event(kind)}
-        self._all_known([name], kinds, "event")
-        self._all_known(
+        self.refuse_unknown([name], kinds, "event")
+        self.refuse_unknown(
             [field for field, _, _ in tests], [field.name for field in fields(kinds[name])], f"field of {name}"
         )
         return GuideStop(sentence, kinds[name], partial(_passes, tests), question, about_slots="slots" in words)
@@ -127,7 +108,7 @@ def words_of(cls: type, known: Collection[str]) -> dict[str, Any]:
 def refuse_unused(module: ModuleType) -> None:
     """Raise ConfigError for a table in the file beside a module that is named after none of its classes."""
     if words := _words_beside(module):
-        words._all_known(words.tables, vars(module), "class")
+        words.refuse_unknown(words.tables, vars(module), "class")
 
 
 def filled(template: str, columns: Mapping[str, Mapping[str, int]]) -> str:
@@ -145,18 +126,8 @@ def filled(template: str, columns: Mapping[str, Mapping[str, int]]) -> str:
 
 def _words_beside(module: ModuleType | None) -> Words | None:
     file = getattr(module, "__file__", None)
-    return _read(Path(file).with_suffix(".toml")) if file else None
-
-
-@cache
-def _read(path: Path) -> Words | None:
-    if not path.is_file():
-        return None
-    text = path.read_text(encoding="utf-8")
-    try:
-        return Words(path, text, tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path.name}: {error}") from error
+    words = words_file(Path(file).with_suffix(".toml")) if file else None
+    return None if words is None else Words(words.path, words.text, words.tables)
 
 
 def _is_event(value: object) -> bool:

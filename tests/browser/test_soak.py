@@ -1,4 +1,4 @@
-"""Nine hundred steps with the dashboard open: nothing grows. benchmarks/soak.py is the same for ten minutes."""
+"""Nine hundred steps with the dashboard open: nothing grows."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.hash_chain import HashChain
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.merge_policy import LateMerge
-from labengine.core.nano_vllm import NanoKVCacheManager
+from labengine.core.nano_vllm.kv_cache_manager import NanoKVCacheManager
 from labengine.core.parts import Parts
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request

@@ -12,7 +12,7 @@ from labengine import GroupSpec
 from labengine.core.parts import Parts
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
-from labengine.core.vllm_speculation import VllmPrefixLookup
+from labengine.core.vllm.prefix_lookup import VllmPrefixLookup
 from labengine.events import PrefixHit
 
 STATES = (GroupSpec(4), GroupSpec(4, "state"))

@@ -13,8 +13,8 @@ from labengine.core.block_pool import FreedTwiceError
 from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.kv_cache_group import NotGrantedError
 from labengine.core.kv_cache_manager import KVCacheManager
+from labengine.core.nano_vllm.scheduler import PrefillFirstScheduler
 from labengine.core.parts import Parts
-from labengine.core.prefill_first import PrefillFirstScheduler
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import FinishReason, Request
 from labengine.core.step_plan import StepPlan

@@ -16,7 +16,7 @@ from labengine.core.block_pool import BlockPool
 from labengine.core.editions import EDITIONS, LABENGINE
 from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.kv_cache_group import GroupHit, KVCacheGroup, NotGrantedError
-from labengine.core.nano_vllm import EarlyHashManager
+from labengine.core.nano_vllm.kv_cache_manager import EarlyHashManager
 from labengine.core.parts import Parts, parts_of
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request

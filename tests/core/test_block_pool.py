@@ -10,7 +10,7 @@ from labengine.core.block import NO_KEYS, Prefix
 from labengine.core.block_pool import BlockPool
 from labengine.core.free_queue import FreeQueue
 from labengine.core.journal import Journal
-from labengine.core.nano_vllm import NanoBlockPool
+from labengine.core.nano_vllm.block_pool import NanoBlockPool
 from labengine.events import BlockEvicted
 from labengine.record.hooks import Hooks
 from random_cases import for_random

@@ -12,7 +12,7 @@ from labengine import events as ev
 from labengine.config import ConfigError, EngineConfig, GroupSpec
 from labengine.core.editions import VLLM
 from labengine.core.journal import Journal
-from labengine.core.vllm_states import VllmStateGroup
+from labengine.core.vllm.state_group import VllmStateGroup
 from labengine.engine.workload import group_specs
 from labengine.record.hooks import Hooks
 from vllm_state_workloads import checkpoint_workload

@@ -8,8 +8,8 @@ import pytest
 
 from labengine import ConfigError, GroupSpec, HashChain, Lab, Parts
 from labengine.config import SamplingParams
-from labengine.core.editions import VllmHashChain
 from labengine.core.request import Image, Request
+from labengine.core.vllm.hash_chain import VllmHashChain
 from labengine.events import PrefixHit, RequestAdded
 
 TOKENS = [*range(1, 7), *[0] * 6, *range(7, 12)]

@@ -24,16 +24,11 @@ from labengine.core.block import Block
 from labengine.core.editions import NANO_VLLM_2025_07
 from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.kv_cache_manager import KVCacheManager, Moment
-from labengine.core.nano_vllm import (
-    EarlyHashManager,
-    NanoBlockPool,
-    NanoKVCacheManager,
-    OwnTokensGroup,
-    StaleMapPool,
-    UnchunkedScheduler,
-)
+from labengine.core.nano_vllm.block_pool import NanoBlockPool, StaleMapPool
+from labengine.core.nano_vllm.full_attention import OwnTokensGroup
+from labengine.core.nano_vllm.kv_cache_manager import EarlyHashManager, NanoKVCacheManager
+from labengine.core.nano_vllm.scheduler import PrefillFirstScheduler, UnchunkedScheduler
 from labengine.core.parts import Parts
-from labengine.core.prefill_first import PrefillFirstScheduler
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.engine.workload import simulate

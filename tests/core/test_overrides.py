@@ -15,17 +15,18 @@ from labengine import ConfigError, Lab, Parts
 from labengine.core.block import Block
 from labengine.core.block_pool import BlockPool
 from labengine.core.connector import BlockTransfer
-from labengine.core.editions import EDITIONS, LABENGINE, VLLM, VllmBlockPool
+from labengine.core.editions import EDITIONS, LABENGINE, VLLM
 from labengine.core.external_loads import ExternalLoads
 from labengine.core.free_queue import FreeQueue
 from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.kv_cache_group import KVCacheGroup
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.merge_policy import KeepDuplicates, LateMerge
-from labengine.core.prefill_first import PrefillFirstScheduler
+from labengine.core.nano_vllm.scheduler import PrefillFirstScheduler
 from labengine.core.prefix_lookup import PrefixLookup
 from labengine.core.request import Request
 from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.core.vllm.block_pool import VllmBlockPool
 from labengine.core.waiting_queue import WaitingQueue
 
 

@@ -16,7 +16,7 @@ from labengine.core.editions import EDITIONS
 from labengine.core.external_loads import ExternalLoads
 from labengine.core.free_queue import FreeQueue
 from labengine.core.full_attention import FullAttentionGroup
-from labengine.core.prefill_first import PrefillFirstScheduler
+from labengine.core.nano_vllm.scheduler import PrefillFirstScheduler
 from labengine.core.prefix_lookup import Hit, PrefixLookup
 from labengine.core.request import Request
 from labengine.core.scheduler import Scheduler

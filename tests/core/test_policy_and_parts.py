@@ -6,10 +6,11 @@ import pytest
 
 import labengine
 from labengine.config import ConfigError
-from labengine.core.editions import VLLM, VLLM_ASYNC, VllmPriorityQueue
+from labengine.core.editions import VLLM, VLLM_ASYNC
 from labengine.core.free_queue import FreeQueue
 from labengine.core.parts import Parts
 from labengine.core.request import Request
+from labengine.core.vllm.waiting_queue import VllmPriorityQueue
 from labengine.core.waiting_queue import WaitingQueue
 
 WORKLOAD = {

@@ -310,6 +310,27 @@ def test_beams_have_no_drafts() -> None:
     assert setup.timeline.of_kind(ev.TokensDrafted) == []
 
 
+def test_edition_vllm_refuses_what_never_fits_with_the_drafters_slots() -> None:
+    """A hit of 24 tokens, a padded decode of 7, and 6 slots for the draft model need 7 + 7 + 8 blocks at once.
+
+    vLLM 0.32 with max_model_len=42 takes the request, and nothing runs any more: what it reserves of a window leaves
+    out the slots.
+    """
+    groups = [GroupSpec(6), GroupSpec(3, "sliding_window", 6), GroupSpec(3, "sliding_window", 9)]
+    for num_blocks in (21, 23):
+        setup = watched(num_blocks, groups, "vllm", budget=8, proposer=FixedDrafts((0,) * 64, 6, "draft_model"))
+        setup.add(*[0] * 24)
+        setup.run()
+        if num_blocks == 21:
+            with pytest.raises(ConfigError, match=r"with 6 drafts .* needs 22 blocks, and the pool has 20"):
+                setup.add(*[0] * 25)
+        else:
+            setup.add(*[0] * 25)
+            setup.run()
+            assert setup.engine.scheduler.is_idle
+        setup.assert_clean()
+
+
 def test_an_engine_without_a_proposer_emits_no_event_of_drafts() -> None:
     engine: Engine = small_engine(next_token=token)
     events = recorded(engine.hooks)

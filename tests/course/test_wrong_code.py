@@ -12,7 +12,7 @@ import pytest
 import labengine
 from labengine.core.block_pool import BlockPool
 from labengine.core.merge_policy import MergePolicy
-from labengine.core.nano_vllm import NanoBlockPool
+from labengine.core.nano_vllm.block_pool import NanoBlockPool
 from labengine.core.request import Request
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.course import function_exercise

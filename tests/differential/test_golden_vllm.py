@@ -22,7 +22,7 @@ from differential.vllm_encounters import (
     workloads_meeting,
 )
 from labengine.core.block import Block
-from labengine.core.editions import VLLM, VllmBlockPool, VllmKVCacheManager
+from labengine.core.editions import VLLM
 from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.merge_policy import KeepDuplicates, LateMergeComparingPrefixes
@@ -32,6 +32,8 @@ from labengine.core.request import Request
 from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.core.step_plan import ScheduledRequest
 from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.core.vllm.block_pool import VllmBlockPool
+from labengine.core.vllm.kv_cache_manager import VllmKVCacheManager
 from seeds import one_in
 from vllm_scheduler_workloads import scheduler_workload, unread_workload
 from vllm_workloads import KINDS, op_workload

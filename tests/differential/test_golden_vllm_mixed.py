@@ -16,19 +16,21 @@ from differential.vllm_comparison import assert_equal_rows, first_difference
 from differential.vllm_encounters import workloads_meeting
 from differential.vllm_mixed import parts_of, rows_of_mixed
 from differential.vllm_mixed_encounters import ENCOUNTERS, met_by_mixed
-from labengine.core.async_token_budget import AsyncTokenBudgetScheduler
 from labengine.core.block import Key
-from labengine.core.editions import VLLM, VLLM_ASYNC, VllmKVCacheManager, VllmPriorityQueue
+from labengine.core.editions import VLLM, VLLM_ASYNC
 from labengine.core.kv_cache_group import KVCacheGroup
 from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.core.state_group import StateGroup
 from labengine.core.step_plan import ScheduledRequest, StepPlan
-from labengine.core.vllm_checkpoints import Checkpoint
-from labengine.core.vllm_partial_hits import PromptTailGroup
-from labengine.core.vllm_scheduler import VllmScheduler
-from labengine.core.vllm_states import VllmStateGroup
+from labengine.core.vllm.async_scheduler import AsyncTokenBudgetScheduler
+from labengine.core.vllm.checkpoints import Checkpoint
+from labengine.core.vllm.full_attention import PromptTailGroup
+from labengine.core.vllm.kv_cache_manager import VllmKVCacheManager
+from labengine.core.vllm.scheduler import VllmScheduler
+from labengine.core.vllm.state_group import VllmStateGroup
+from labengine.core.vllm.waiting_queue import VllmPriorityQueue
 from labengine.core.waiting_queue import PriorityQueue, WaitingQueue
 from seeds import one_in
 from vllm_mixed_workloads import mixed_workload

@@ -14,7 +14,7 @@ from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.core.state_group import StateGroup
 from labengine.core.token_budget import TokenBudgetScheduler
-from labengine.core.vllm_states import VllmStateGroup
+from labengine.core.vllm.state_group import VllmStateGroup
 from seeds import one_in
 from vllm_state_workloads import mixed_state_workload
 

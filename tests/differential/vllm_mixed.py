@@ -10,14 +10,15 @@ from differential.departures import refuse_departures
 from differential.vllm_comparison import Row, label, labels_of
 from differential.vllm_tier import SpecifiedTier
 from labengine.config import EngineConfig, SamplingParams
-from labengine.core.async_token_budget import AsyncTokenBudgetScheduler
-from labengine.core.editions import VLLM, VLLM_ASYNC, VllmPriorityQueue
+from labengine.core.editions import VLLM, VLLM_ASYNC
 from labengine.core.journal import Journal
 from labengine.core.parts import Parts
 from labengine.core.request import Request, RequestStatus
 from labengine.core.state import take_snapshot
 from labengine.core.step_plan import ScheduledRequest, StepPlan
 from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.core.vllm.async_scheduler import AsyncTokenBudgetScheduler
+from labengine.core.vllm.waiting_queue import VllmPriorityQueue
 from labengine.engine.engine import Engine
 from labengine.engine.simulated import SimulatedRunner
 from labengine.engine.workload import eagle_groups, group_specs

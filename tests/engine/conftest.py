@@ -52,6 +52,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
             "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM),
             "mistral": (transformers.MistralConfig, transformers.MistralForCausalLM),
             "gemma3": (transformers.Gemma3TextConfig, transformers.Gemma3ForCausalLM),
+            "phi3": (transformers.Phi3Config, transformers.Phi3ForCausalLM),
         }[family]
         torch.manual_seed(0)
         model = model_class(config_class(**{**SIZES, **settings}))

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from engine.reference import largest_difference, transformers_logits
+from labengine.config import ConfigError
+from labengine.engine import weights
 from labengine.engine.model_runner import ModelRunner
 
 LLAMA3_ROPE = {
@@ -30,6 +32,14 @@ GEMMA3 = {**WINDOW_OF_8, "query_pre_attn_scalar": 24, "tie_word_embeddings": Tru
 TWO_ROPES = {
     FULL: {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
     SLIDING: {"rope_type": "default", "rope_theta": 1e3},
+}
+PHI3 = {"hidden_size": 96, "pad_token_id": 0}
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10_000.0,
+    "short_factor": [1.0, 1.1, 1.2, 1.4, 1.6, 2.0],
+    "long_factor": [1.5, 2.0, 3.0, 5.0, 9.0, 16.0],
+    "partial_rotary_factor": 0.75,
 }
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama, tied": ("llama", {"tie_word_embeddings": True}),
@@ -52,6 +62,9 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma3, two ropes": ("gemma3", {**GEMMA3, "rope_parameters": TWO_ROPES}),
     "gemma3, a window of one": ("gemma3", {**GEMMA3, "sliding_window": 1}),
     "gemma3, a window longer than the texts": ("gemma3", {**GEMMA3, "sliding_window": 300}),
+    "phi3, no window": ("phi3", PHI3),
+    "phi3, windows everywhere, tied": ("phi3", {**PHI3, "sliding_window": 8, "tie_word_embeddings": True}),
+    "phi3, longrope": ("phi3", {**PHI3, "original_max_position_embeddings": 4, "rope_parameters": LONGROPE}),
 }
 
 
@@ -71,6 +84,33 @@ def test_logits_equal_transformers(variant: str, tiny_model: Callable[..., Path]
         num_blocks = sum(-(-len(text) // block_size) for text in texts) * MAX_GROUPS
         runner = ModelRunner.load(model_dir, num_blocks=num_blocks, block_size=block_size, device="cpu")
         assert largest_difference(runner, texts, expected, chunk=7, num_decodes=4) < 1e-4
+
+
+def test_max_model_len_selects_the_factors_of_longrope(tiny_model: Callable[..., Path]) -> None:
+    """transformers selects them by each text's length; one cache serves texts of all lengths, so a lab selects once."""
+    model_dir = tiny_model("phi3", **PHI3, original_max_position_embeddings=64, rope_parameters=LONGROPE)
+    (text,) = random_texts(101, [40])
+    expected = [transformers_logits(model_dir)(text)]
+    runners = [
+        ModelRunner.load(model_dir, num_blocks=10, block_size=4, device="cpu", max_model_len=n) for n in (64, 65)
+    ]
+    differences = [largest_difference(runner, [text], expected, chunk=7, num_decodes=4) for runner in runners]
+    assert differences[0] < 1e-4 and differences[1] > 1e-3
+    assert len({runner.fingerprint for runner in runners}) == 2, "a tier keeps their KV apart"
+    with pytest.raises(ConfigError, match="max_model_len=65 needs the other factors of the model's LongRoPE"):
+        runners[0].sibling(10, 4, 1, max_model_len=65)
+
+
+def test_a_matrix_that_is_fused_in_the_file_is_packed_whole(
+    tiny_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernels read a row of the gate beside the row that it multiplies, whatever size pieces are read in."""
+    monkeypatch.setattr(weights, "PIECE_BYTES", 1)
+    model_dir = tiny_model("phi3", **PHI3)
+    texts = random_texts(101, [20])
+    expected = [transformers_logits(model_dir)(text) for text in texts]
+    runner = ModelRunner.load(model_dir, num_blocks=20, block_size=4, device="cpu")
+    assert largest_difference(runner, texts, expected, chunk=7, num_decodes=2) < 1e-4
 
 
 def test_a_wrong_weight_would_be_seen(tiny_llama: Path) -> None:

@@ -102,9 +102,9 @@ def test_an_engine_that_does_not_leave_is_killed(entry: MakeEntry, tmp_path: Pat
 
 
 def test_one_round_of_each_comes_first_and_peers_come_second() -> None:
-    entries = peers.Peers(nano=Path("nano"), vllm="python", transformers=True).entries()
+    entries = peers.Peers(nano=Path("nano"), vllm="python").entries()
     ours = ["labengine, blocks of 16, Triton", "labengine, blocks of 256"]
-    theirs = ["nano-vLLM", "vLLM", "transformers"]
+    theirs = ["nano-vLLM", "vLLM"]
     assert [entry.name for entry in entries] == [peers.OURS, *theirs, *ours]
     assert [entry.name for entry in peers.in_order(entries, 1)] == [peers.OURS, *theirs, *ours]
     assert [entry.name for entry in peers.in_order(entries, 2)] == [*reversed(theirs), peers.OURS, *ours]
@@ -244,7 +244,7 @@ def module(name: str, monkeypatch: pytest.MonkeyPatch, **content: Any) -> None:
     monkeypatch.setitem(sys.modules, name, found)
 
 
-@pytest.mark.parametrize("engine", ["ours", "nano", "vllm", "minisgl"])
+@pytest.mark.parametrize("engine", ["ours", "nano", "vllm"])
 def test_engines_have_equal_settings(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each by its own names; ours does not compute on a CPU where there is no GPU."""
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -252,12 +252,7 @@ def test_engines_have_equal_settings(engine: str, monkeypatch: pytest.MonkeyPatc
     module("flash_attn", monkeypatch)
     module("nanovllm", monkeypatch, LLM=Seen, SamplingParams=None)
     module("vllm", monkeypatch, LLM=Seen, __version__="1")
-    module("minisgl", monkeypatch)
-    module("minisgl.core", monkeypatch, SamplingParams=None)
-    module("minisgl.llm", monkeypatch, LLM=Seen)
     engines.ENGINES[engine]("model", {"block_size": 16, "checkout": "none"})  # type: ignore[call-arg]
-    names = {
-        "minisgl": ("max_seq_len_override", "max_extend_tokens", "cuda_graph_max_bs"),
-    }.get(engine, ("max_model_len", "max_num_batched_tokens", "max_num_seqs"))
+    names = ("max_model_len", "max_num_batched_tokens", "max_num_seqs")
     assert engine != "ours" or Seen.settings["device"] == "cuda"
     assert tuple(Seen.settings[name] for name in names) == (MAX_MODEL_LEN, MAX_BATCHED_TOKENS, MAX_NUM_SEQS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,7 @@ from safetensors.torch import save_file
 
 from engine.plan_builder import Dealer, plan_of
 from labengine.config import ConfigError
-from labengine.engine.model import FAMILIES
-from labengine.engine.model_config import SUPPORTED_MODEL_TYPES, ModelConfig
+from labengine.engine.model_files.config_file import load_config
 from labengine.engine.model_runner import ModelRunner
 
 
@@ -34,10 +34,6 @@ def load(model_dir: Path) -> ModelRunner:
     return ModelRunner.load(model_dir, num_blocks=8, block_size=4, device="cpu")
 
 
-def test_the_families_are_the_supported_model_types() -> None:
-    assert tuple(FAMILIES) == SUPPORTED_MODEL_TYPES
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -45,15 +41,35 @@ def test_the_families_are_the_supported_model_types() -> None:
         ({"model_type": None}, "model_type None is not supported"),
         ({"hidden_act": "gelu"}, "hidden_act='gelu' is not supported for llama; only 'silu' is"),
         ({"attention_bias": True}, "attention_bias=True is not supported"),
-        ({"layer_types": ["full_attention", "sliding_attention"] * 2}, "sliding-window .* not supported for llama"),
+        (
+            {"layer_types": ["full_attention", "sliding_attention"] * 2},
+            r"layer_types\[1\] should be 'full_attention', got",
+        ),
         ({"layer_types": ["full_attention"] * 2}, "layer_types names 2 layers, num_hidden_layers is 3"),
-        ({"layer_types": ["chunked_attention"] * 3}, r"layer_types\[0\] should be 'full_attention' or .*chunked"),
+        ({"layer_types": ["chunked_attention"] * 3}, r"layer_types\[0\] should be 'full_attention', got 'chunked"),
         ({"quantization_config": {"quant_method": "gptq"}}, "quantized weights are not supported"),
         ({"rope_parameters": {"rope_type": "yarn"}}, "rope type 'yarn' is not supported; supported: default"),
     ],
 )
 def test_settings_we_cannot_compute(model_dir: Path, settings: dict[str, Any], message: str) -> None:
     edit_config(model_dir, **settings)
+    with pytest.raises(ConfigError, match=message):
+        load(model_dir)
+
+
+@pytest.mark.parametrize(
+    ("rope", "message"),
+    [
+        ({"rope_type": "linear", "factor": 2.0}, "'linear' is not supported for phi3; supported: default, longrope"),
+        ({"rope_type": "longrope", "long_factor": [1.0] * 8}, "lacks short_factor, which rope type longrope needs"),
+        ({"type": "su", "short_factor": [1.0] * 8, "long_factor": [1.0]}, "long_factor should have 8 numbers, one per"),
+    ],
+)
+def test_ropes_of_phi3_we_cannot_compute(
+    tiny_model: Callable[..., Path], tmp_path: Path, rope: dict[str, Any], message: str
+) -> None:
+    model_dir = Path(shutil.copytree(tiny_model("phi3", hidden_size=96, pad_token_id=0), tmp_path / "phi3"))
+    edit_config(model_dir, rope_parameters=rope)
     with pytest.raises(ConfigError, match=message):
         load(model_dir)
 
@@ -82,19 +98,19 @@ def test_gemma_settings_we_cannot_compute(
 def test_a_config_of_before_transformers_5(tiny_gemma: Path, tmp_path: Path) -> None:
     """The spelling of Gemma's own files on the hub, and what they leave out."""
     model_dir = Path(shutil.copytree(tiny_gemma, tmp_path / "gemma"))
-    new = ModelConfig.load(model_dir)
+    new = load_config(model_dir)
     path = model_dir / "config.json"
     config = json.loads(path.read_text())
     for name in ("rope_parameters", "layer_types", "tie_word_embeddings"):
         del config[name]
     path.write_text(json.dumps({**config, "rope_theta": 5e5, "rope_local_base_freq": 1e3, "rope_scaling": None}))
-    old = ModelConfig.load(model_dir)
+    old = load_config(model_dir)
     assert old.tie_word_embeddings and old.attention_scale == new.attention_scale == 24**-0.5
     assert [layer.window for layer in old.layers] == [8] * 5 + [None] + [8] * 2, "every sixth layer, as in transformers"
     assert [layer.rope.theta for layer in old.layers] == [1e3] * 5 + [5e5] + [1e3] * 2
     path.write_text(json.dumps({**config, "sliding_window_pattern": 2}))
-    assert [layer.window for layer in ModelConfig.load(model_dir).layers] == [8, None] * 4
-    assert {layer.rope.theta for layer in ModelConfig.load(model_dir).layers} == {1e4, 1e6}
+    assert [layer.window for layer in load_config(model_dir).layers] == [8, None] * 4
+    assert {layer.rope.theta for layer in load_config(model_dir).layers} == {1e4, 1e6}
 
 
 def test_config_json_missing_broken_or_incomplete(model_dir: Path) -> None:
@@ -114,10 +130,10 @@ def test_end_tokens_come_from_generation_config_first(model_dir: Path) -> None:
     generation = model_dir / "generation_config.json"
     for content, expected in (({"eos_token_id": [7, 8]}, {7, 8}), ({"eos_token_id": 9}, {9}), ({}, {2})):
         generation.write_text(json.dumps(content))
-        assert ModelConfig.load(model_dir).eos_token_ids == expected
+        assert load_config(model_dir).eos_token_ids == expected
     generation.unlink()
     edit_config(model_dir, eos_token_id=None)
-    assert ModelConfig.load(model_dir).eos_token_ids == frozenset()
+    assert load_config(model_dir).eos_token_ids == frozenset()
 
 
 def test_weights_missing_truncated_or_foreign(model_dir: Path) -> None:

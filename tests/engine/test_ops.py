@@ -16,7 +16,7 @@ from engine.ops_settings import SMALL
 from engine.reference import largest_difference, transformers_logits
 from labengine.engine.backend_choice import choose_ops
 from labengine.engine.model import PagedModel
-from labengine.engine.model_config import ModelConfig
+from labengine.engine.model_files.config_file import load_config
 from labengine.engine.model_runner import ModelRunner
 from labengine.engine.modules import Linear, OffsetRMSNorm, RMSNorm, TiedLinear
 from labengine.engine.ops import torch_ops
@@ -36,7 +36,7 @@ def random_norm(kind: type[RMSNorm], size: int, dtype: torch.dtype) -> RMSNorm:
 
 def loaded(model_dir: Path, dtype: torch.dtype = torch.float32) -> PagedModel:
     with torch.device("meta"):
-        model = PagedModel(ModelConfig.load(model_dir))
+        model = PagedModel(load_config(model_dir))
     load_weights(model, model_dir, dtype, CPU)
     return model
 

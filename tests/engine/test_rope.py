@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from labengine.config import ConfigError
-from labengine.engine.rope import RopeSpec, Rotation, rope_spec
+from labengine.engine.families.llama import LlamaFields
+from labengine.engine.rope import RopeSpec, Rotation
 
 LLAMA3 = {
     "rope_type": "llama3",
@@ -19,6 +20,14 @@ LLAMA3 = {
 }
 
 
+SIZES = dict.fromkeys(("vocab_size", "intermediate_size", "num_hidden_layers", "max_position_embeddings"), 1)
+
+
+def rope_of(**settings: Any) -> RopeSpec:
+    sizes = {**SIZES, "model_type": "llama", "hidden_size": 128, "num_attention_heads": 1, "rms_norm_eps": 1e-5}
+    return LlamaFields.model_validate({**sizes, **settings}).rope
+
+
 @pytest.mark.parametrize("scaling", [LLAMA3, {"rope_type": "linear", "factor": 4.0}])
 def test_scaled_frequencies_equal_transformers(scaling: dict[str, Any]) -> None:
     from transformers import LlamaConfig
@@ -27,16 +36,16 @@ def test_scaled_frequencies_equal_transformers(scaling: dict[str, Any]) -> None:
     parameters = {**scaling, "rope_theta": 500_000.0}
     config = LlamaConfig(hidden_size=512, num_attention_heads=4, rope_parameters=parameters)
     expected, _ = ROPE_INIT_FUNCTIONS[scaling["rope_type"]](config, torch.device("cpu"))
-    found = rope_spec({"rope_parameters": parameters}).inverse_frequencies(128)
+    found = rope_of(rope_parameters=parameters).inverse_frequencies(128)
     assert found.dtype == torch.float32
     assert torch.allclose(found, expected, rtol=1e-6, atol=0)
 
 
 def test_old_and_new_spelling_of_config_json() -> None:
-    new = rope_spec({"rope_parameters": {**LLAMA3, "rope_theta": 5e5}})
-    assert rope_spec({"rope_theta": 5e5, "rope_scaling": LLAMA3}) == new
-    assert rope_spec({"rope_theta": 5e5, "rope_scaling": None}) == RopeSpec(5e5)
-    assert rope_spec({"rope_theta": 1e4, "rope_scaling": {"type": "linear", "factor": 2.0}}).factor == 2.0
+    new = rope_of(rope_parameters={**LLAMA3, "rope_theta": 5e5})
+    assert rope_of(rope_theta=5e5, rope_scaling=LLAMA3) == new
+    assert rope_of(rope_theta=5e5, rope_scaling=None) == RopeSpec(5e5)
+    assert rope_of(rope_theta=1e4, rope_scaling={"type": "linear", "factor": 2.0}).factor == 2.0
 
 
 @pytest.mark.parametrize(
@@ -44,7 +53,7 @@ def test_old_and_new_spelling_of_config_json() -> None:
 )
 def test_what_is_not_supported_is_named(raw: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"yarn.*supported: default, linear, llama3|partial_rotary_factor"):
-        rope_spec(raw)
+        rope_of(**raw)
 
 
 def test_a_head_is_rotated_by_position_times_frequency() -> None:

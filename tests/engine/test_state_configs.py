@@ -14,6 +14,7 @@ from labengine.config import ConfigError
 from labengine.engine.layer_plan import AttentionSpec
 from labengine.engine.mixture_sizes import MixtureSizes
 from labengine.engine.model_config import ModelConfig, Multipliers
+from labengine.engine.model_files.config_file import load_config
 from labengine.engine.recurrence_sizes import DeltaNetSizes, Mamba2Sizes, ShortConvSizes
 
 # Sizes as of large models; the rope beside the other fields, as transformers 4 wrote it.
@@ -68,7 +69,7 @@ LFM2_MOE: dict[str, Any] = {
 
 def read(directory: Path, content: dict[str, Any], **changed: Any) -> ModelConfig:
     (directory / "config.json").write_text(json.dumps({**content, **changed}))
-    return ModelConfig.load(directory)
+    return load_config(directory)
 
 
 def attending(config: ModelConfig) -> list[int]:

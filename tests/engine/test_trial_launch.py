@@ -25,7 +25,7 @@ from labengine.engine.attention.triton_tiles import Gpu
 from labengine.engine.backend_choice import choose_attention, choose_ops
 from labengine.engine.kv_tensors import KVTensors
 from labengine.engine.model import PagedModel
-from labengine.engine.model_config import ModelConfig
+from labengine.engine.model_files.config_file import load_config
 from labengine.engine.ops import triton as ops_by_triton
 from labengine.engine.ops.trial_layer import take_trial_layer
 from labengine.engine.ops.triton import TritonOps
@@ -81,7 +81,7 @@ class Steps:
     """A model without weights, and the steps it takes: chunks beside decodes, and decodes alone."""
 
     def __init__(self, model_dir: Path) -> None:
-        self.config = ModelConfig.load(model_dir)
+        self.config = load_config(model_dir)
         self.model = PagedModel(self.config)
         self.groups, layer_groups = self.config.kv_groups(4)
         self.kv = KVTensors(

@@ -18,7 +18,7 @@ from labengine.config import ConfigError
 from labengine.engine import mapped_memory, weights
 from labengine.engine.mapped_memory import MappedMemory
 from labengine.engine.model import PagedModel
-from labengine.engine.model_config import ModelConfig
+from labengine.engine.model_files.config_file import load_config
 from labengine.engine.model_runner import ModelRunner
 from labengine.engine.modules import Matrix
 from labengine.engine.weights import PIECE_ROWS, load_weights
@@ -39,7 +39,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def empty_model(model_dir: Path) -> PagedModel:
     with torch.device("meta"):
-        return PagedModel(ModelConfig.load(model_dir))
+        return PagedModel(load_config(model_dir))
 
 
 def loaded(model_dir: Path, **settings: str) -> ModelRunner:

@@ -20,7 +20,7 @@ from labengine.engine.attention.triton import TritonAttention
 from labengine.engine.backend_choice import choose_ops
 from labengine.engine.kv_tensors import KVTensors
 from labengine.engine.model import PagedModel
-from labengine.engine.model_config import ModelConfig
+from labengine.engine.model_files.config_file import load_config
 from labengine.engine.ops import Ops, triton_ops
 from labengine.engine.ops.torch_ops import OneDNNOps, TorchOps
 from labengine.engine.ops.triton import TritonOps
@@ -35,7 +35,7 @@ class ModelAndPools:
     """A model and a pool of its own for each kind of ops."""
 
     def __init__(self, model_dir: Path) -> None:
-        self.config = ModelConfig.load(model_dir)
+        self.config = load_config(model_dir)
         with torch.device("meta"):
             self.model = PagedModel(self.config)
         load_weights(self.model, model_dir, torch.float32, DEVICE)

@@ -13,7 +13,7 @@ from labengine.core.request import BlockKeys, FinishReason, Request
 from labengine.core.state_group import StateGroup
 from labengine.core.step_plan import ScheduledRequest
 from labengine.core.token_budget import TokenBudgetScheduler
-from labengine.core.vllm_states import VllmStateGroup
+from labengine.core.vllm.state_group import VllmStateGroup
 from labengine.core.waiting_queue import PriorityQueue
 from labengine.events import FreeReason
 

@@ -15,7 +15,7 @@ from install.pins import CONSTRAINTS, pins
 from install.wheels import write_wheel
 from tools import install
 
-EXTRAS = ("models", "lab", "test", "dev", "bench", "site", "lite")
+EXTRAS = ("models", "lab", "test", "dev", "site", "lite")
 
 
 def direct_dependencies(root: Path) -> list[Requirement]:

@@ -147,6 +147,17 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
     assert set(PAGES) <= known
 
 
+def test_a_file_of_the_architecture_page_has_what_the_page_finds_there() -> None:
+    """`NAME` in `path`: the doors of its tables."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    doors = re.findall(r"`([\w.]+)` in `([\w/.-]+\.(?:py|ts|css))`", text)
+    assert len(doors) > 20
+    for name, path in doors:
+        named = [ROOT / file for file in files() if f"/{file}".endswith(f"/{path}")]
+        word = re.compile(rf"\b{name.rpartition('.')[2]}\b")
+        assert any(word.search(file.read_text(encoding="utf-8")) for file in named), f"{name} in {path}"
+
+
 @pytest.mark.parametrize("page", HOW_TOS, ids=lambda page: page.name)
 def test_a_how_to_is_one_page(page: Path) -> None:
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from labengine import BlockPool, FullAttentionGroup, KVCacheManager, TokenBudgetScheduler
-from labengine.core.editions import VllmBlockPool
 from labengine.core.parts import Parts
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request, RequestStatus
 from labengine.core.step_plan import ScheduledRequest
+from labengine.core.vllm.block_pool import VllmBlockPool
 from labengine.lab import Lab
 
 X, Y, Z = range(100, 104), range(200, 204), range(300, 304)

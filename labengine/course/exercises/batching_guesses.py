@@ -7,11 +7,11 @@ from random import Random
 
 from labengine.core.parts import Parts
 from labengine.course.base import Exercise
-from labengine.course.exercise import exercise
 from labengine.course.exercises.preemption_guesses import GUESSES as ON_PREEMPTION
 from labengine.course.phrases import listed, words
 from labengine.course.predict_exercise import Instance, RevealedStep
 from labengine.course.static_batching import StaticBatching
+from labengine.course.words import course_exercise
 from labengine.events import RequestScheduled, StepEnded, TokenSampled
 from labengine.lab import Lab
 
@@ -75,19 +75,15 @@ def _admitted_first(step: RevealedStep) -> int:
 def next_seat() -> Exercise:
     """Predict: the request that gets a free seat."""
     first = _a_seat_is_free([*QUESTIONS.values()], 1)
-    return exercise(
+    return course_exercise(
         "continuous-batching/next-seat",
-        first.task,
+        task=first.task,
         play=first.play,
         truth=_admitted_first,
         another=lambda random: _a_seat_is_free(_lengths(random), random.randrange(1, 4)),
         about="request",
         views=("tables",),
-        reason="Requests are admitted in the order in which they came: the one that has waited longest is first.",
-        hints=["Who waits stands in a line, and is served in order.", "Which is the first letter that still waits?"],
-        mistakes=[
-            (lambda step: 7, "H came last. Those who wait are served in the order in which they came."),
-        ],
+        mistakes=[lambda step: 7],
         num_blocks=64,
         block_size=4,
         max_num_seqs=SEATS,
@@ -106,26 +102,18 @@ def _in_static_batches(lengths: Sequence[int]) -> Instance:
 def static_steps() -> Exercise:
     """Predict: the steps of static batching."""
     first = _in_static_batches([*QUESTIONS.values()])
-    return exercise(
+    return course_exercise(
         "continuous-batching/static-steps",
-        first.task,
+        task=first.task,
         play=first.play,
         truth=_num_steps,
         until=_all_done,
         another=lambda random: _in_static_batches(_lengths(random)),
         about="number",
         views=("tables",),
-        reason="Each batch takes as many steps as its longest answer has tokens; add the two.",
-        hints=["A batch ends with its longest answer.", "Take the longest of the first four, and of the last four."],
         mistakes=[
-            (
-                lambda step: max(len(one.token_ids) - one.num_prompt_tokens for one in step.after.requests.values()),
-                "That is the longest answer alone. The other four begin only when it is done.",
-            ),
-            (
-                lambda step: sum(len(one.token_ids) - one.num_prompt_tokens for one in step.after.requests.values()),
-                "That would be one request after the other. Four of them get a token in each step.",
-            ),
+            lambda step: max(len(one.token_ids) - one.num_prompt_tokens for one in step.after.requests.values()),
+            lambda step: sum(len(one.token_ids) - one.num_prompt_tokens for one in step.after.requests.values()),
         ],
         parts=Parts(scheduler=StaticBatching),
         num_blocks=64,
@@ -160,27 +148,16 @@ def _of_c(step: RevealedStep) -> int:
 def cut() -> Exercise:
     """Predict: the tokens of a prompt that is cut in two."""
     first = _cut([6, 6, 6, 6])
-    return exercise(
+    return course_exercise(
         "continuous-batching/cut",
-        first.task,
+        task=first.task,
         play=first.play,
         truth=_of_c,
         another=lambda random: _cut(_sizes(random)),
         about="number",
         rounds=2,
         views=("tables",),
-        reason="The budget goes to A, then to B; C gets what is left of it, and the rest of its prompt one step later.",
-        hints=[
-            "The budget is spent in order: what is left of 16 after A and B?",
-            "In the second step A and B take one token each. What is left of C's prompt?",
-        ],
-        mistakes=[
-            (
-                lambda step: len(step.before.requests[2].token_ids),
-                "That is the whole prompt. A and B come first; a prompt that does not fit is cut.",
-            ),
-            (lambda step: 0, "A prompt that does not fit is not left out: it is cut, and gets what is left."),
-        ],
+        mistakes=[lambda step: len(step.before.requests[2].token_ids), lambda step: 0],
         num_blocks=64,
         block_size=4,
         max_num_seqs=8,
@@ -227,21 +204,16 @@ FIRST = (
 def stand_still() -> Exercise:
     """Predict: the steps in which nobody else gets a token."""
     first = _alice_comes(57, STILL)
-    return exercise(
+    return course_exercise(
         "continuous-batching/stand-still",
-        first.task,
+        task=first.task,
         play=first.play,
         truth=_num_still,
         until=_d_has_begun,
         another=_with_alice(STILL),
         about="number",
         views=("tables",),
-        reason="D's prompt takes its words over 16, rounded up, and in these steps nobody else gets a token.",
-        hints=["How many steps of 16 tokens does D's prompt take?", "The last of them may be partly empty."],
-        mistakes=[
-            (lambda step: _exactly(step, BUDGET), "Round up: the last part of the prompt is a step, too."),
-            (lambda step: 0, "That is the other engine: here a step with a prompt computes no answers."),
-        ],
+        mistakes=[lambda step: _exactly(step, BUDGET), lambda step: 0],
         edition="nano-vllm",
         num_blocks=64,
         block_size=4,
@@ -252,21 +224,16 @@ def stand_still() -> Exercise:
 def first_token() -> Exercise:
     """Predict: the steps until a long prompt has its first token."""
     first = _alice_comes(57, FIRST)
-    return exercise(
+    return course_exercise(
         "continuous-batching/first-token",
-        first.task,
+        task=first.task,
         play=first.play,
         truth=_num_steps,
         until=_d_has_begun,
         another=_with_alice(FIRST),
         about="number",
         views=("tables",),
-        reason="D gets 5 tokens a step while A, B and C are answered, for ten steps, and then up to 8.",
-        hints=["What is left of 8 tokens for D, while the other three take one each?", "After ten steps D is alone."],
-        mistakes=[
-            (lambda step: -(-_exactly(step, 1) // 5), "From the eleventh step on D has all 8 tokens for itself."),
-            (lambda step: -(-_exactly(step, 1) // 8), "A, B and C are served first: only 5 of the 8 are left for D."),
-        ],
+        mistakes=[lambda step: -(-_exactly(step, 1) // 5), lambda step: -(-_exactly(step, 1) // 8)],
         num_blocks=64,
         block_size=4,
         max_num_batched_tokens=SMALL_BUDGET,

@@ -10,12 +10,12 @@ from labengine.core.request import Request, RequestStatus
 from labengine.core.step_plan import ScheduledRequest
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.course.base import Exercise
-from labengine.course.exercise import exercise
 from labengine.course.exercises.batching_guesses import GUESSES
 from labengine.course.exercises.preemption import again, no_way_back, preempted, victim
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.phrases import phrases
 from labengine.course.predict_exercise import Instance, RevealedStep, in_step
+from labengine.course.words import course_exercise
 from labengine.events import RequestScheduled, TokenSampled
 from labengine.lab import Lab
 
@@ -45,10 +45,8 @@ def _forgets_what_is_spent(missing: Sequence[int], budget: int) -> list[int]:
 
 def budget() -> Exercise:
     """Fill in: a step's budget, split over requests."""
-    return exercise(
+    return course_exercise(
         "continuous-batching/budget",
-        "A step may compute `budget` tokens. `missing` says for each request, in the order in which they are served, "
-        "how many tokens it would compute if it could. Return a list with what each of them gets.",
         solution=split_budget,
         cases=[
             ([1, 1, 60], 16),
@@ -61,17 +59,7 @@ def budget() -> Exercise:
         ],
         num_shown=2,
         num_lines=5,
-        hints=[
-            "Go through the list once, and keep track of what is left of the budget.",
-            "A request gets what it misses, or what is left: the smaller one.",
-        ],
-        mistakes=[
-            (
-                _all_or_nothing,
-                "A prompt that does not fit is not left out: it is cut, and gets what is left of the budget.",
-            ),
-            (_forgets_what_is_spent, "What one request gets is spent: there is less left for the next one."),
-        ],
+        mistakes=[_all_or_nothing, _forgets_what_is_spent],
     )
 
 
@@ -109,9 +97,9 @@ def _one_prompt_alone(step: RevealedStep) -> int:
 def next_chunk() -> Exercise:
     """Predict: the prompt tokens of each of three steps."""
     first = _two_run_and_two_arrive(LETTER, "Where is the station please")
-    return exercise(
+    return course_exercise(
         "continuous-batching/next-chunk",
-        first.task,
+        task=first.task,
         play=first.play,
         truth=_prompt_tokens,
         another=_two_others_arrive,
@@ -120,14 +108,7 @@ def next_chunk() -> Exercise:
         num_blocks=24,
         block_size=4,
         max_num_batched_tokens=10,
-        hints=[
-            "The requests that run are served first: one token for A, one for B.",
-            "In the third step little is left of C's prompt. Who gets the rest of the budget?",
-        ],
-        mistakes=[
-            (_without_the_running, "A and B are in the step, too, and are served first."),
-            (_one_prompt_alone, "That is C alone. The budget is not spent yet: D's prompt begins in the same step."),
-        ],
+        mistakes=[_without_the_running, _one_prompt_alone],
     )
 
 
@@ -166,53 +147,26 @@ def admitted() -> Exercise:
     c, d, e = 2, 3, 4
     whales = "What do whales eat in the cold and dark north sea"
     first = _three_arrive(5, 3, (f"{LETTER} so please read it", "Why is that", whales))
-    return exercise(
+    return course_exercise(
         "continuous-batching/admitted",
-        first.task,
+        task=first.task,
         play=first.play,
         truth=_admitted_last,
         another=_three_others_arrive,
         views=("tables", "pool"),
-        reason="A seat and free blocks for the whole prompt are needed, and those who wait are served in order: who "
-        "was preempted first, then as they came. A step that preempts admits nobody.",
         about="request",
         rounds=4,
         num_blocks=9,
         block_size=4,
         max_num_seqs=3,
-        hints=[
-            "Two things are needed to be admitted: a seat, and free blocks for the whole prompt. And nobody overtakes: "
-            "whoever stands behind a request that does not fit waits with it.",
-            "After the first of the four steps B is done, and after the third A. Count the free blocks each time.",
-            "In the third step A begins a new block. Where none is free, the youngest request gives way, and waits at "
-            "the head of the queue. A step that preempts admits nobody.",
-        ],
         mistakes=[
-            (
-                in_step(3, d, _admitted_last),
-                "D fits, and waits all the same: C is before it, and does not fit. If short requests could overtake, a "
-                "long one might wait for ever.",
-            ),
-            (
-                in_step(3, c, _admitted_last),
-                "There is a seat, and the budget would do. But C's prompt needs 6 blocks, and 5 are free; a part of a "
-                "prompt is not admitted.",
-            ),
-            (in_step(4, c, _admitted_last), "C takes 6 of the 7 free blocks and the second seat. One of each is left."),
-            (in_step(4, e, _admitted_last), "E is behind D, and all seats are taken: A, C, D."),
-            (
-                in_step(5, d, _admitted_last),
-                "A needs its third block, and none is free: D, the youngest, gives back its own and leaves.",
-            ),
-            (
-                in_step(6, e, _admitted_last),
-                "Who was preempted waits at the head of the queue, so D is first. With D and C in the pool, E's three "
-                "blocks are not free.",
-            ),
-            (
-                in_step(6, c, _admitted_last),
-                "A is done, so three blocks are free, and D waits at the head of the queue.",
-            ),
+            in_step(3, d, _admitted_last),
+            in_step(3, c, _admitted_last),
+            in_step(4, c, _admitted_last),
+            in_step(4, e, _admitted_last),
+            in_step(5, d, _admitted_last),
+            in_step(6, e, _admitted_last),
+            in_step(6, c, _admitted_last),
         ],
     )
 
@@ -240,31 +194,12 @@ def _first_sampled_early(lab: Lab) -> int:
 
 def early_token() -> Exercise:
     """Find the first wrong event: a token sampled in the middle of a prompt."""
-    return exercise(
+    return course_exercise(
         "continuous-batching/early-token",
-        "One method of this scheduler is wrong. No rule of the checks is broken, the cache is in order, and B's answer "
-        "to a long prompt makes no sense. Which event is the first wrong one?",
         broken=SamplesEveryChunk,
-        because=(
-            "Only a part of B's prompt is computed. The first token of an answer is chosen from the scores behind the "
-            "prompt's last token, and nobody has computed that one yet."
-        ),
         play=_long_letter,
         first=_first_sampled_early,
-        hints=[
-            "B's prompt has 18 tokens, and a step computes 10. Look at what happens at the end of the first chunk.",
-            "A token is chosen from what the last token of the prompt gives. When is that one computed?",
-        ],
-        mistakes=[
-            (
-                nth_event(TokenSampled),
-                "A's whole prompt was computed in that step, so its first token is due.",
-            ),
-            (
-                nth_event(RequestScheduled, 2),
-                "The budget is spent: B gets a part of its prompt, as it should. What happens when it is computed?",
-            ),
-        ],
+        mistakes=[nth_event(TokenSampled), nth_event(RequestScheduled, 2)],
         num_blocks=24,
         block_size=4,
         max_num_batched_tokens=10,

@@ -7,11 +7,11 @@ from random import Random
 
 from labengine.core.block_pool import BlockPool
 from labengine.course.base import Exercise
-from labengine.course.exercise import exercise
 from labengine.course.exercises.first_light_guesses import GUESSES
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.phrases import phrases
 from labengine.course.predict_exercise import Instance, RevealedStep
+from labengine.course.words import course_exercise
 from labengine.events import BlockAllocated, BlockFreed, BlockMerged, ForwardRan, SlotsWritten
 from labengine.lab import Lab
 
@@ -62,35 +62,22 @@ _NO_PARTIAL_ONE = "Where the prompt fills its last block exactly, there is no pa
 
 def peak() -> Exercise:
     """Fill in: blocks in use inside the step and after it."""
-    return exercise(
+    return course_exercise(
         "first-light/peak",
-        "`num_copies` equal prompts of `num_tokens` tokens are computed in one step, with a late merge. Return two "
-        "numbers: the blocks in use in the middle of the step, and those after it.",
         solution=peak_and_after,
         cases=[(14, 4, 2), (14, 16, 2), (12, 4, 3), (3, 4, 4), (801, 256, 2), (64, 16, 8), (5, 1, 2)],
         num_shown=2,
         num_lines=3,
-        hints=[
-            "In the middle of the step nothing is merged yet: each copy has its own blocks.",
-            "After it the full blocks are there once. What about the last block of each copy, if it is not full?",
-        ],
         mistakes=[
-            (
-                _merges_everything,
-                "Only full blocks have a hash. A partly filled block stays with its request, which will write into it.",
-            ),
-            (_always_a_partial_one, _NO_PARTIAL_ONE),
-            (_always_a_partial_one_at_the_peak, _NO_PARTIAL_ONE),
-            (_always_a_partial_one_after, _NO_PARTIAL_ONE),
-            (_a_last_block_for_each_other, _NO_PARTIAL_ONE),
-            (
-                _adds_up_the_tokens,
-                "Each copy has blocks of its own: round up the tokens of one, and then multiply.",
-            ),
-            (
-                _shares_from_the_start,
-                "The merge comes after the computing: in the middle of the step each copy has blocks of its own.",
-            ),
+            _merges_everything,
+            [
+                _always_a_partial_one,
+                _always_a_partial_one_at_the_peak,
+                _always_a_partial_one_after,
+                _a_last_block_for_each_other,
+            ],
+            _adds_up_the_tokens,
+            _shares_from_the_start,
         ],
     )
 
@@ -122,10 +109,8 @@ def _counts_a_partial_one(one: Sequence[int], other: Sequence[int], block_size: 
 
 def shared_blocks() -> Exercise:
     """Fill in: the blocks that two prompts can share."""
-    return exercise(
+    return course_exercise(
         "first-light/shared-blocks",
-        "Two prompts, as lists of token ids, are computed in blocks of `block_size`. How many blocks can the two "
-        "requests share after the step?",
         solution=num_shared_blocks,
         cases=[
             ([7, 8, 9, 1, 2], [7, 8, 9, 1, 3], 2),
@@ -138,17 +123,7 @@ def shared_blocks() -> Exercise:
         ],
         num_shown=2,
         num_lines=4,
-        hints=[
-            "A block's hash covers its own tokens and all tokens before it. What does one different token spoil?",
-            "Count how many tokens are equal from the start. How many full blocks do these make?",
-        ],
-        mistakes=[
-            (
-                _compares_blocks_alone,
-                "Equal tokens after a different beginning have other keys and values, and another hash.",
-            ),
-            (_counts_a_partial_one, "The block in which the prompts part, or one that is not full, cannot be shared."),
-        ],
+        mistakes=[_compares_blocks_alone, _counts_a_partial_one],
     )
 
 
@@ -186,26 +161,16 @@ def _head_if_not_merged(step: RevealedStep) -> int:
 def next_free() -> Exercise:
     """Predict: the head of the free queue after a merge."""
     first = _two_ask("Something else came first, and it is over", QUESTION)
-    return exercise(
+    return course_exercise(
         "first-light/next-free",
-        first.task,
+        task=first.task,
         play=first.play,
         truth=_head_after,
         another=_two_others_ask,
         about="block",
         num_blocks=12,
         block_size=4,
-        hints=[
-            "B takes its blocks from the head of the queue, then C takes as many. The full ones of C are freed again.",
-            "The copies are freed one after the other, and each goes to the head of the queue.",
-        ],
-        mistakes=[
-            (_first_copy, "That copy is freed first. The next copy then goes in front of it."),
-            (
-                _head_if_not_merged,
-                "That would be the head if nothing were merged. The copies go to the head of the queue, before it.",
-            ),
-        ],
+        mistakes=[_first_copy, _head_if_not_merged],
     )
 
 
@@ -245,27 +210,16 @@ def _all_of_c(step: RevealedStep) -> int:
 def latecomer() -> Exercise:
     """Predict: the tokens that the next step computes."""
     first = _then_a_third(QUESTION, "answer is")
-    return exercise(
+    return course_exercise(
         "first-light/latecomer",
-        first.task,
+        task=first.task,
         play=first.play,
         truth=_num_computed,
         another=lambda random: _then_a_third(*phrases(random, random.randrange(5, 17), random.randrange(1, 6))),
         about="number",
         num_blocks=16,
         block_size=4,
-        hints=[
-            "A and B are being answered: one token each.",
-            "C finds full blocks only. How many of its tokens are in them?",
-        ],
-        mistakes=[
-            (_complete_prompt, "C need not compute what it finds in the prefix map."),
-            (
-                _all_of_c,
-                "That is C's whole prompt. C need not compute what it finds in the prefix map; and A and B go on.",
-            ),
-            (_without_decodes, "A and B go on in the same step: each of them computes one token, too."),
-        ],
+        mistakes=[_complete_prompt, _all_of_c, _without_decodes],
     )
 
 
@@ -290,35 +244,11 @@ def _two_and_a_stranger(lab: Lab) -> None:
 
 def shared_free() -> Exercise:
     """Find the first wrong event: a block is freed while another request has it in its table."""
-    return exercise(
+    return course_exercise(
         "first-light/shared-free",
-        "One method of this engine is wrong. A and B ask the same, A is done after two tokens, B goes on, and C asks "
-        "something else. In step 3 B reads keys and values of C. Which event is the first that is wrong?",
         broken=FreesForAll,
-        because=(
-            "#2 is in B's table, too: its ref count should go from 2 to 1, and goes to 0. So it is queued, and "
-            "C gets it."
-        ),
         play=_two_and_a_stranger,
-        hints=[
-            "Which block do B and C both have in their tables? How did C come by it?",
-            "When A is done, it gives its blocks back. Which of them has nobody but A?",
-        ],
-        mistakes=[
-            (
-                nth_event(BlockMerged, 0),
-                "The merge is right: both blocks are full and equal. From here on two tables name the block that is "
-                "kept, and its ref count is 2.",
-            ),
-            (
-                nth_event(BlockFreed, -1),
-                "This block was A's alone, so it is free when A is done. What of the ones that were given back before?",
-            ),
-            (
-                nth_event(BlockAllocated, -1),
-                "C takes a block from the head of the free queue, as it may. Why is that block in the queue?",
-            ),
-        ],
+        mistakes=[nth_event(BlockMerged, 0), nth_event(BlockFreed, -1), nth_event(BlockAllocated, -1)],
         num_blocks=8,
         block_size=4,
     )

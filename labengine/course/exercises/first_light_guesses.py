@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from labengine.course.base import Exercise
-from labengine.course.exercise import exercise
 from labengine.course.phrases import phrases
 from labengine.course.predict_exercise import Instance, RevealedStep
+from labengine.course.words import course_exercise
 from labengine.events import BlockAllocated
 from labengine.lab import Lab
 
@@ -61,23 +61,15 @@ AFTER = (
 def middle() -> Exercise:
     """Predict: the blocks in use inside the step."""
     first = _copies(MIDDLE, 2, QUESTION)
-    return exercise(
+    return course_exercise(
         "first-light/middle",
-        first.task,
+        task=first.task,
         play=first.play,
         truth=_in_the_middle,
         another=_other_copies(MIDDLE),
         about="number",
         views=("pool", "tables"),
-        reason="Each copy takes its own blocks: the words over 4, rounded up. Nothing is merged before it is computed.",
-        hints=[
-            "In the middle of the step nothing is merged yet: each copy has blocks of its own.",
-            "How many blocks of 4 words does one copy fill? The last one may be partly full.",
-        ],
-        mistakes=[
-            (_afterwards, "That is after the step. Before a block is computed, the engine cannot know a copy of it."),
-            (_of_one, "That is one copy alone. The engine notices only afterwards that they are equal."),
-        ],
+        mistakes=[_afterwards, _of_one],
         num_blocks=NUM_BLOCKS,
         block_size=BLOCK_SIZE,
     )
@@ -86,23 +78,15 @@ def middle() -> Exercise:
 def after() -> Exercise:
     """Predict: the blocks in use after the step."""
     first = _copies(AFTER, 2, QUESTION)
-    return exercise(
+    return course_exercise(
         "first-light/after",
-        first.task,
+        task=first.task,
         play=first.play,
         truth=_afterwards,
         another=_other_copies(AFTER),
         about="number",
         views=("pool", "tables"),
-        reason="The full blocks are there once. The last block of each copy, if it is not full, stays its own.",
-        hints=[
-            "Full blocks that are equal are merged: one of each stays.",
-            "A block that is not full stays with its request, which goes on writing into it.",
-        ],
-        mistakes=[
-            (_in_the_middle, "That is the middle of the step. Then each full block that is there twice is merged."),
-            (_of_one, "Only full blocks are merged. A partly filled one stays with its request, which writes into it."),
-        ],
+        mistakes=[_in_the_middle, _of_one],
         num_blocks=NUM_BLOCKS,
         block_size=BLOCK_SIZE,
     )

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from labengine.core.proposer import FixedDrafts
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.course.base import Exercise
-from labengine.course.exercise import exercise
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.predict_exercise import RevealedStep, in_step
+from labengine.course.words import course_exercise
 from labengine.engine.simulated import default_next_token
 from labengine.events import BlockAllocated, DraftsJudged, RequestScheduled, TokensDrafted
 from labengine.lab import Lab
@@ -58,11 +58,8 @@ def _all_drafts(drafts: Sequence[int], sampled: Sequence[int]) -> list[int]:
 
 def tokens() -> Exercise:
     """Fill in: what a step yields."""
-    return exercise(
+    return course_exercise(
         "guessing/tokens",
-        "A step computes a request's newest token and `drafts` behind it. `sampled` is what the model samples in each "
-        "row, one token more than there are drafts: `sampled[0]` for the place of the first draft. Return the list of "
-        "tokens that the request gets in this step.",
         solution=new_tokens,
         cases=[
             ([7, 8, 9], [7, 8, 5, 6]),
@@ -74,19 +71,7 @@ def tokens() -> Exercise:
         ],
         num_shown=3,
         num_lines=4,
-        hints=[
-            "How far do `drafts` and `sampled` agree, from the left?",
-            "Where they part, the model's own token is right, too: its row stands behind true tokens only.",
-        ],
-        mistakes=[
-            (_accepted_alone, "One token more: what the model samples behind the last accepted draft is true."),
-            (
-                _keeps_every_equal_one,
-                "A draft behind a rejected one does not count: it was computed behind a wrong token.",
-            ),
-            (_all_sampled, "Behind the first rejected draft the rows were computed on a wrong token."),
-            (_all_drafts, "Guesses are nothing to rely on: compare each with what the model samples."),
-        ],
+        mistakes=[_accepted_alone, _keeps_every_equal_one, _all_sampled, _all_drafts],
     )
 
 
@@ -96,24 +81,17 @@ def _num_known(step: RevealedStep) -> int:
 
 def known() -> Exercise:
     """Predict: how many tokens a request has, three steps in a row."""
-    return exercise(
+    return course_exercise(
         "guessing/known",
-        "A's prompt of 6 tokens is computed, and A has its first token: 7 are known. Each step computes four drafts "
-        "behind the newest token. Those for positions 8 and 15 are wrong (99), all others are right. How many tokens "
-        "does A have after the next step?",
         play=_prompt_computed,
         truth=_num_known,
         about="number",
         rounds=3,
-        hints=[
-            "Positions count from 0: the first drafts are for positions 7 to 10. Which of them are accepted?",
-            "A step gives one token more than it accepts.",
-        ],
         mistakes=[
-            (in_step(2, 8, _num_known), "The draft for position 7 is accepted, and then comes the model's own token."),
-            (in_step(2, 11, _num_known), "The draft for position 8 is wrong, so those behind it do not count."),
-            (in_step(3, 13, _num_known), "All four are right: four tokens, and one more behind the last."),
-            (in_step(4, 15, _num_known), "The draft for position 14 is right, and the model's own token follows it."),
+            in_step(2, 8, _num_known),
+            in_step(2, 11, _num_known),
+            in_step(3, 13, _num_known),
+            in_step(4, 15, _num_known),
         ],
         num_blocks=12,
         block_size=4,
@@ -128,22 +106,12 @@ def _garbage_block(step: RevealedStep) -> int:
 
 def garbage() -> Exercise:
     """Predict: the block that holds rejected guesses alone."""
-    return exercise(
+    return course_exercise(
         "guessing/garbage",
-        "Blocks of 4. The drafts for positions 7 and 8 are wrong, all others are right. Which block holds nothing but "
-        "the keys and values of rejected guesses after the next step?",
         play=_prompt_computed,
         truth=_garbage_block,
         about="block",
-        reason="A knows 8 tokens then, and 7 of them have keys and values: positions 8 to 10 hold rejected guesses.",
-        hints=[
-            "The step computes positions 6 to 10. Which slots of which blocks does it write?",
-            "Which of these positions are of accepted tokens? The others hold garbage.",
-        ],
-        mistakes=[
-            (0, "The prompt's first four tokens are in it."),
-            (1, "Positions 4 to 7 are there: two of the prompt, and the first token of the answer."),
-        ],
+        mistakes=[0, 1],
         num_blocks=12,
         block_size=4,
         speculation=guesses(7, 8),
@@ -185,11 +153,8 @@ def _returns_the_end_too(token_ids: Sequence[int], num_tokens: int) -> list[int]
 
 def look_up() -> Exercise:
     """Fill in: a proposer that looks the last two tokens up."""
-    return exercise(
+    return course_exercise(
         "guessing/look-up",
-        "Write a proposer's method as a function. It looks for the text's last two tokens earlier in the text, and "
-        "guesses what followed them there: up to `num_tokens` tokens. Of several places the *latest* counts. Without "
-        "one, it returns an empty list.",
         solution=propose,
         cases=[
             ([1, 2, 3, 4, 1, 2], 2),
@@ -203,15 +168,7 @@ def look_up() -> Exercise:
         ],
         num_shown=3,
         num_lines=5,
-        hints=[
-            "The end of the text is a place of its own last two tokens, too: begin one place before it.",
-            "`range(len(token_ids) - 3, -1, -1)` are the places to look at, the latest first.",
-        ],
-        mistakes=[
-            (_finds_itself, "You find the end of the text itself, and nothing follows that. Begin one place earlier."),
-            (_takes_the_first, "That is the first place, as `NGram` has it. Here the latest one counts."),
-            (_returns_the_end_too, "The two tokens themselves are known already: return what follows them."),
-        ],
+        mistakes=[_finds_itself, _takes_the_first, _returns_the_end_too],
     )
 
 
@@ -230,29 +187,17 @@ def _five_steps(lab: Lab) -> None:
 
 def first_wrong() -> Exercise:
     """Find the first wrong event: a draft behind a rejected one is accepted."""
-    return exercise(
+    return course_exercise(
         "guessing/first-wrong",
-        "One method of this engine is wrong. The drafts for positions 10 and 13 are wrong (99), all others are right. "
-        "From some step on A reads keys and values of a token that it does not have. Which event is the first wrong "
-        "one?",
         broken=AcceptsEveryEqual,
         first=nth_event(DraftsJudged, 1),
-        because=(
-            "The draft for position 13 is wrong, and the one behind it equals what the model samples there. Three of "
-            "four are equal, but only two stand behind true tokens. The slot of position 13 holds KV of 99, and counts "
-            "as computed from here on."
-        ),
         play=_five_steps,
-        hints=[
-            "Whenever drafts are judged: which of them are equal to the model's tokens, and where do they stop?",
-            "In step 2 the wrong draft is the last one, so nothing stands behind it. Look at the next step.",
-        ],
         mistakes=[
-            (nth_event(DraftsJudged), "Three are equal, and the wrong one is the last: accepting three is right."),
-            (nth_event(TokensDrafted, 1), "A guess may be wrong. It must not be taken for true."),
-            (nth_event(RequestScheduled, 2), "To compute guesses is right, also wrong ones: the step judges them."),
-            (nth_event(BlockAllocated, 3), "Drafts need slots, too, before anybody knows whether they are right."),
-            ("SlotsWritten", "What this step writes is right. What it reads was counted as computed before."),
+            nth_event(DraftsJudged),
+            nth_event(TokensDrafted, 1),
+            nth_event(RequestScheduled, 2),
+            nth_event(BlockAllocated, 3),
+            "SlotsWritten",
         ],
         num_blocks=12,
         block_size=4,

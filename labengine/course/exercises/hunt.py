@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from labengine.core.nano_vllm.scheduler import PrefillFirstScheduler
 from labengine.core.parts import Parts
-from labengine.core.prefill_first import PrefillFirstScheduler
 from labengine.core.request import Request
 from labengine.course.base import Exercise
 from labengine.course.branch import FAST_PREFILL, TEXTS, BranchManager, BranchScheduler, send_day, waits
-from labengine.course.exercise import exercise
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.predict_exercise import RevealedStep
+from labengine.course.words import course_exercise
 from labengine.events import BlockAllocated, BlockCached, BlockTouched, PrefixHit, SlotsWritten
 from labengine.lab import Lab
 
@@ -42,25 +42,12 @@ def _num_computed(step: RevealedStep) -> int:
 
 def num_found() -> Exercise:
     """Predict: the tokens that a follower finds on the branch."""
-    return exercise(
+    return course_exercise(
         "hunt/num-found",
-        "The branch. A has 22 tokens, and its first step has computed 8 of them. B has arrived: its 17 tokens are A's "
-        "first 17. How many tokens does B find when the next step looks its prompt up? (Blocks have 4 tokens, and the "
-        "last token of a prompt is always computed.)",
         play=_one_and_a_follower,
         truth=_num_found,
         about="number",
-        hints=[
-            "Which of A's blocks does the map know after its first step? `.lab.snapshot().prefix_map` is the map.",
-            "The branch registers all full blocks of A at once. B may use those among its first 16 tokens.",
-        ],
-        mistakes=[
-            (_num_computed, "So many tokens have keys and values. The branch promises more than it has computed."),
-            (
-                lambda step: _num_found(step) + 1,
-                "The last token of a prompt is always computed: its logits give the next one.",
-            ),
-        ],
+        mistakes=[_num_computed, lambda step: _num_found(step) + 1],
         parts=FAST_PREFILL,
         **POOL,
     )
@@ -80,36 +67,12 @@ def _early_promise(lab: Lab) -> int:
 
 def first_wrong() -> Exercise:
     """Find the first wrong event: a block that is registered before it is written."""
-    return exercise(
+    return course_exercise(
         "hunt/first-wrong",
-        "The same two requests, three steps further. The checks report what B reads. But B did nothing wrong: it "
-        "believed the map. Which event is the first that says something untrue?",
         broken=FAST_PREFILL,
-        because=(
-            "Step 1 has written positions 0 to 7, the first two blocks. This is the third: the map now promises "
-            "tokens that nobody has computed."
-        ),
         play=_one_follower_and_steps,
         first=_early_promise,
-        hints=[
-            "Look at step 1, before B was there. Which positions are written, and which blocks are registered?",
-            "Step 1 writes positions 0 to 7: the first two blocks. Each later block that joins the map in step 1 is a "
-            "promise that nobody has kept yet. Which is the first?",
-        ],
-        mistakes=[
-            (
-                nth_event(BlockTouched, 2),
-                "Here the checks see it: B shares a block that holds nothing. Why did the map lead there?",
-            ),
-            (
-                nth_event(BlockCached),
-                "This block is written: its four slots are among the positions 0 to 7. Go on to the next ones.",
-            ),
-            (
-                nth_event(BlockAllocated, 2),
-                "A block may be allocated before it is written: its request will get there.",
-            ),
-        ],
+        mistakes=[nth_event(BlockTouched, 2), nth_event(BlockCached), nth_event(BlockAllocated, 2)],
         **POOL,
     )
 
@@ -136,32 +99,12 @@ _all_at_once.__name__ = _at_allocation.__name__ = _never.__name__ = num_registra
 
 def registrable() -> Exercise:
     """Fill in: how many tokens may be registered."""
-    return exercise(
+    return course_exercise(
         "hunt/registrable",
-        "Mend the branch. The engine asks `num_registrable_tokens` twice a step: at `moment` 'allocated', when the "
-        "request has blocks for its first `num_tokens` tokens, and at 'computed', when these have been computed. "
-        "(`request.num_tokens` is another number: all tokens that are known, also those of the prompt that no step has "
-        "computed yet.) Return how many tokens' full blocks may be registered now, so that a look-up finds as much as "
-        "possible, and nothing that is not there.",
         solution=num_registrable_tokens,
         workloads=[_one_follower_and_steps, send_day],
         num_lines=1,
-        hints=[
-            "An entry of the map says: the keys and values of these tokens are in this block. When is that true?",
-            "Nothing is true at allocation. After compute, how many tokens are computed?",
-        ],
-        mistakes=[
-            (
-                _all_at_once,
-                "This is the branch: a prompt in several chunks is known before it is computed, and so is promised.",
-            ),
-            (
-                _at_allocation,
-                "At allocation the blocks are still empty. vLLM may register them then, because it allocates no more "
-                "than the step computes; this engine allocates the whole prompt.",
-            ),
-            (_never, "Nothing is promised, and nothing is ever found: each prompt is computed anew."),
-        ],
+        mistakes=[_all_at_once, _at_allocation, _never],
         **{**POOL, "parts": FAST_PREFILL, "num_blocks": 64},
     )
 
@@ -221,12 +164,8 @@ def shortening() -> Exercise:
     def needs(*operations: str) -> Needs:
         return Needs(frozenset(operations))
 
-    return exercise(
+    return course_exercise(
         "hunt/shorten",
-        "The heart of a finder. `workload` is a list of operations (all different), and `goes_wrong(workload)` plays a "
-        "list, and returns True if it goes wrong. Return the operations that are needed, in their order: leave out any "
-        "one more, and it does not go wrong. Where either of two could go, the earlier one goes. Do not change "
-        "`workload` itself.",
         solution=shorten,
         cases=[
             (["add A", "step", "add B"], needs("add A", "step")),
@@ -238,21 +177,7 @@ def shortening() -> Exercise:
             (["add A", "add B", "step"], Needs(frozenset({"step"}), frozenset({"add A", "add B"}))),
         ],
         num_lines=6,
-        hints=[
-            "For each operation: would it still go wrong without this one?",
-            "Keep what is left so far in a list of its own, and replace it whenever a shorter one goes wrong too.",
-        ],
-        mistakes=[
-            (_only_from_the_front, "You stop at the first operation that is needed. There may be others after it."),
-            (_only_from_the_end, "You stop at the last operation that is needed. There may be others before it."),
-            (_each_alone, "Hardly any bug needs one operation alone. Leave one out, and keep the others."),
-            (
-                _each_against_all,
-                "You leave out each operation of the whole workload, one at a time. Where either of two is enough, it "
-                "goes wrong without the one and without the other, but not without both. Go on from what is left.",
-            ),
-            (_from_the_end, "Where either of two could go, the earlier one goes: begin at the front."),
-        ],
+        mistakes=[_only_from_the_front, _only_from_the_end, _each_alone, _each_against_all, _from_the_end],
     )
 
 
@@ -294,30 +219,14 @@ def steps_waited(lab: Lab) -> float:
 
 def patience() -> Exercise:
     """Make it better: who is admitted next."""
-    return exercise(
+    return course_exercise(
         "hunt/patience",
-        "The mended branch is fair to short requests, and costs: somebody who overtakes computes what would have been "
-        "in the cache a few steps later. Write a better `next_waiting`: it returns one of `self.waiting`. "
-        "`request.has_blocks` is True for a prompt of which some chunks are computed already, "
-        "`self.manager.find_prefix(request).num_tokens` says what the cache would give a new one, and "
-        "`request.num_tokens` is its length. A scheduler derives from `PrefillFirstScheduler` "
-        "(labengine.core.prefill_first). The score counts the steps that all requests of the day wait for their first "
-        "token.",
         solution=CachedFirst,
         workloads=[send_day],
         score=steps_waited,
         goal=101,
         num_lines=4,
-        hints=[
-            "A prompt that is half computed holds blocks. What is gained when another one overtakes it?",
-            "Among new ones: the cost of a request is what has to be computed, and not its length.",
-            "`min(self.waiting, key=...)` with a key of two parts: (not request.has_blocks, tokens left to compute).",
-        ],
-        mistakes=[
-            (BranchScheduler, "This is the branch's: the shortest prompt. It overtakes what is half done."),
-            (_FirstCome, "Nobody overtakes: better than the branch. But now what is in the cache already waits too."),
-            (_LeastLeft, "Good: half done goes on. Now ask the cache what the new ones cost."),
-        ],
+        mistakes=[BranchScheduler, _FirstCome, _LeastLeft],
         **{**POOL, "parts": Parts(kv_cache_manager=Mended).overriding(FAST_PREFILL), "num_blocks": 64},
     )
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from labengine.core.kv_cache_group import KVCacheGroup
 from labengine.core.request import Request
 from labengine.course.base import Exercise
-from labengine.course.exercise import exercise
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.predict_exercise import RevealedStep
+from labengine.course.words import course_exercise
 from labengine.events import BlockAllocated, SlotsWritten
 from labengine.lab import Lab
 from labengine.scenarios import bug
@@ -55,41 +55,12 @@ def _grow(num_prompt_tokens: int, max_tokens: int) -> Callable[[Lab], None]:
 
 def missing_blocks() -> Exercise:
     """Fill in: when a request needs another block."""
-    return exercise(
+    return course_exercise(
         "off-by-one/missing-blocks",
-        "Every token that is computed needs a slot. In a step a request has `num_tokens` tokens, the newest one "
-        "included, whose KV is written in this very step. `request.block_tables[self.index]` is its table, "
-        "`self.block_size` the size of a block. Return how many blocks the table lacks. The same method is asked for a "
-        "whole prompt, which may lack several blocks at once.",
         solution=num_missing_blocks,
         workloads=[_grow(3, 2), _grow(3, 7), _grow(4, 1), _grow(8, 9)],
         num_lines=2,
-        hints=[
-            "How many blocks do `num_tokens` tokens need? Try 3, 4 and 5 of them, with blocks of 4.",
-            "`-(-a // b)` divides and rounds up.",
-        ],
-        mistakes=[
-            (
-                _one_early,
-                "4 tokens fill one block of 4, and need no second one. This rule takes a block one step too early; an "
-                "engine that writes into the last block of its table is wrong then.",
-            ),
-            (
-                _one_late,
-                "The newest token has to be written in this step: 5 tokens need two blocks of 4. Round up.",
-            ),
-            (
-                _at_remainder_1,
-                "That is right from one decode to the next. But a prompt of 3 tokens comes with an empty table, and "
-                "one of 8 lacks two blocks at once: compare what the tokens need with what the table has.",
-            ),
-            (
-                _at_remainder_0,
-                "4 tokens just fill a block, and the fifth needs the next one: in a decode that is `== 1`. And a "
-                "prompt may lack several blocks at once: compare what the tokens need with what the table has.",
-            ),
-            (_all_anew, "That is what the tokens need. The table may have some of these blocks already."),
-        ],
+        mistakes=[_one_early, _one_late, _at_remainder_1, _at_remainder_0, _all_anew],
         num_blocks=12,
         block_size=4,
     )
@@ -97,26 +68,11 @@ def missing_blocks() -> Exercise:
 
 def first_wrong() -> Exercise:
     """Find the first wrong event: the engine with the proposed rule."""
-    return exercise(
+    return course_exercise(
         "off-by-one/first-wrong",
-        "The engine with the proposed rule, `len % block_size == 0`, and blocks of 4, as above. This request has *6* "
-        "prompt tokens. Which event is the first that is wrong?",
         broken=bug("nano-vllm-71").column("PR 71").parts,
-        because=(
-            "Position 7 is the last of the request's second block, #1: slot 7. But the table ends with #2 "
-            "already, and this engine writes into the last block of the table."
-        ),
         play=_grow(6, 6),
-        hints=[
-            "Position p belongs in block p // 4 of the request, at offset p % 4. Go from write to write.",
-            "The second decode writes position 7. Which slot does it go to?",
-        ],
-        mistakes=[
-            (
-                nth_event(BlockAllocated, 2),
-                "A block more than is needed is a waste, and no more: all rules hold still. What is written where?",
-            ),
-        ],
+        mistakes=[nth_event(BlockAllocated, 2)],
         num_blocks=12,
         block_size=4,
     )
@@ -134,19 +90,12 @@ def _block_written_by_b(step: RevealedStep) -> int:
 
 def wrong_slot() -> Exercise:
     """Predict: the block that position 3 is written to, with the proposed rule."""
-    return exercise(
+    return course_exercise(
         "off-by-one/wrong-slot",
-        "The proposed rule, blocks of 4, and two requests: A's 3 tokens are in block #0, and B's 3 in #1. The next "
-        "step appends a block to each table, because len is 4, and writes position 3 of each request. Into which "
-        "block does B's position 3 go?",
         play=_two_before_their_first_decode,
         truth=_block_written_by_b,
         about="block",
-        hints=["This engine does not divide: it takes the last block of the table, at the newest token's offset."],
-        mistakes=[
-            (1, "That is where it belongs. This engine takes the last block of the table, and there are two by then."),
-            (2, "A is served first: the head of the free queue is appended to A's table."),
-        ],
+        mistakes=[1, 2],
         parts=bug("nano-vllm-71").column("PR 71").parts,
         num_blocks=8,
         block_size=4,
@@ -168,21 +117,13 @@ def _before_its_first_decode(lab: Lab) -> None:
 
 def num_blocks() -> Exercise:
     """Predict: the length of the table after each of three steps."""
-    return exercise(
+    return course_exercise(
         "off-by-one/num-blocks",
-        "The original rule, and blocks of 3 tokens. The prompt's 5 tokens are computed, and a sixth has been "
-        "sampled. How many blocks does the request have after the next step?",
         play=_before_its_first_decode,
         truth=_num_entries,
         about="number",
         rounds=2,
-        hints=["The step writes the newest token that is known before it. How many are written after it?"],
-        mistakes=[
-            (
-                _by_known_tokens,
-                "You count the token that this step samples. It is known then, and written one step later.",
-            ),
-        ],
+        mistakes=[_by_known_tokens],
         edition="nano-vllm-2025-07",
         num_blocks=8,
         block_size=3,
@@ -226,33 +167,13 @@ def _appends_for_the_prompt(remainder: int, num_prompt_tokens: int, block_size: 
 
 def experiment() -> Exercise:
     """Fill in: the experiment that judges a rule."""
-    return exercise(
+    return course_exercise(
         "off-by-one/experiment",
-        "The experiment that was missing. A rule appends a block at each length with `length % block_size == "
-        "remainder`. A prompt of `num_prompt_tokens` tokens has just the blocks that it needs. Let the request grow, "
-        "token by token, by `2 * block_size` tokens. Return the first length at which it has more blocks than `length` "
-        "tokens need, or fewer; None if the rule is right all the way.",
         solution=first_bad_length,
         cases=[(1, 3, 4), (0, 3, 4), (0, 256, 256), (1, 256, 256), (2, 3, 4), (0, 5, 3), (3, 6, 4)],
         num_shown=3,
         num_lines=7,
-        hints=[
-            "Keep two numbers: `length`, and how many blocks the request has. Change the second as the rule says.",
-            "`length` tokens need `-(-length // block_size)` blocks: compare after each length.",
-        ],
-        mistakes=[
-            (_tries_one_length, "You try the first length alone. The rule may go wrong at a later one."),
-            (
-                _appends_for_the_prompt,
-                "You ask the rule about the prompt's own length, too. It has its blocks; the first new length "
-                "is one more.",
-            ),
-            (
-                _sees_only_a_lack,
-                "A block that is missing is wrong, and one that is there too early is, too: this engine writes into "
-                "the last block of the table.",
-            ),
-        ],
+        mistakes=[_tries_one_length, _appends_for_the_prompt, _sees_only_a_lack],
     )
 
 

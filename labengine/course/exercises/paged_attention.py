@@ -10,9 +10,9 @@ from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.request import Request
 from labengine.core.step_plan import SlotRun
 from labengine.course.base import Exercise
-from labengine.course.exercise import exercise
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.predict_exercise import RevealedStep
+from labengine.course.words import course_exercise
 from labengine.events import BlockAllocated, SlotsWritten
 from labengine.lab import Lab
 
@@ -33,11 +33,8 @@ def _from_the_start(table: list[int], start: int, end: int, block_size: int) -> 
 
 def slot_mapping() -> Exercise:
     """Fill in: the slots of a stretch of positions."""
-    return exercise(
+    return course_exercise(
         "paged-attention/slot-mapping",
-        "In each step the engine has to say where the keys and values of the step's tokens are written: the *slot "
-        "mapping*. Return the slots of the positions `start` to `end - 1`, in order. A stretch may begin in the middle "
-        "of a block, and end in another one.",
         solution=slots_of,
         cases=[
             ([3, 0, 2], 2, 6, 4), ([5], 0, 3, 4), ([3, 0, 2], 8, 9, 4), ([7, 1], 0, 4, 2), ([1, 9, 4], 3, 12, 4),
@@ -45,18 +42,7 @@ def slot_mapping() -> Exercise:
         ],
         num_shown=3,
         num_lines=1,
-        hints=[
-            "Each position is looked up on its own: which entry of the table, and how far into that block?",
-            "One position: `table[position // block_size] * block_size + position % block_size`.",
-        ],
-        mistakes=[
-            (
-                _side_by_side,
-                "You look up the first position and count on. The next block of the request may lie anywhere: look up "
-                "every position.",
-            ),
-            (_from_the_start, "You begin at position 0: earlier positions were written in earlier steps."),
-        ],
+        mistakes=[_side_by_side, _from_the_start],
     )  # fmt: skip
 
 
@@ -87,11 +73,8 @@ def gather() -> Exercise:
         ["?", "?", "?", "?"],
     ]
     pairs = [["m", "n"], ["x", "y"], ["p", "q"]]
-    return exercise(
+    return course_exercise(
         "paged-attention/gather",
-        "`pool[i]` are the entries of block i. (Words stand here where keys and values would be.) Return, as one list, "
-        "the entries of a request with this block `table`, of which `num_tokens` are written. The last block may not "
-        "be full: what stands in its other slots belongs to nobody.",
         solution=gathered,
         cases=[
             (pool, [1, 2], 6), (pairs, [2], 1), (pool, [0], 4), (pairs, [1, 0, 2], 5), (pool, [2, 0, 1], 9),
@@ -99,18 +82,7 @@ def gather() -> Exercise:
         ],
         num_shown=2,
         num_lines=2,
-        hints=[
-            "Go through `table`, not through `pool`, and put the blocks one behind the other.",
-            "Cut the list at the end, once: `[:num_tokens]`.",
-        ],
-        mistakes=[
-            (
-                _complete_blocks,
-                "You read the last block to its end. Its last slots hold what an earlier request has left there.",
-            ),
-            (_ignores_table, "You read the pool from its beginning. Which blocks are this request's?"),
-            (_cuts_every_block, "Only the last block may be partly full; you cut all of them."),
-        ],
+        mistakes=[_complete_blocks, _ignores_table, _cuts_every_block],
     )  # fmt: skip
 
 
@@ -147,12 +119,8 @@ def _divides(one: Part, other: Part) -> Part:
 
 def two_parts() -> Exercise:
     """Fill in: online softmax, two parts put together."""
-    return exercise(
+    return course_exercise(
         "paged-attention/two-parts",
-        "Two workers have each read half of a request's blocks. Each has kept three numbers: `top`, its largest score; "
-        "`total`, the sum of its weights `exp(score - top)`; `out`, the sum of weight times value. Return the three "
-        "numbers `(top, total, out)` of both halves together. (`math` is imported in the cell; `out` is one number "
-        "here, and a row of numbers in a model.)",
         solution=joined,
         cases=[
             ((1.0, 2.0, 3.0), (1.0, 1.0, 5.0)), ((0.0, 1.0, 2.0), (2.0, 1.0, 4.0)), ((5.0, 1.5, 3.0), (3.0, 2.0, 1.0)),
@@ -161,26 +129,7 @@ def two_parts() -> Exercise:
         ],
         num_shown=3,
         num_lines=3,
-        hints=[
-            "Only sums that were taken against the same top can be added. What is the top of both together?",
-            "A part's sums were taken against its own top: multiply them by `math.exp(its top - the new top)`.",
-        ],
-        mistakes=[
-            (
-                _adds_up,
-                "The sums were taken against different tops. That is right only where both tops are equal: scale them "
-                "first.",
-            ),
-            (
-                _divides,
-                "You divide by `total`. That is done once, when all parts are together; these may be joined again.",
-            ),
-            (_keeps_out, "`out` is made of the same weights as `total`, and has to be scaled in the same way."),
-            (
-                _other_way_round,
-                "You scale the wrong way round: the part with the *smaller* top shrinks, the other one stays as it is.",
-            ),
-        ],
+        mistakes=[_adds_up, _divides, _keeps_out, _other_way_round],
     )  # fmt: skip
 
 
@@ -217,31 +166,14 @@ def _right_place_in_the_first_block(step: RevealedStep) -> int:
 
 def which_slot() -> Exercise:
     """Predict: the slot that a decode writes."""
-    return exercise(
+    return course_exercise(
         "paged-attention/which-slot",
-        "In the next step the model reads B's newest token, and writes its keys and values. Into which slot of the "
-        "pool? (Blocks have 4 tokens; slots are counted through the whole pool, from 0.)",
         play=_scattered,
         truth=_slot_of_b,
         about="number",
         num_blocks=10,
         block_size=4,
-        hints=[
-            "How many of B's tokens are written already? That is the position of the next one.",
-            "The position's block is an entry of B's block table; its first slot is four times its number.",
-        ],
-        mistakes=[
-            (_slot_after, "That would be right if B's blocks lay side by side. Look at the second entry of its table."),
-            (_position_of_b, "That is the position in B's text. Which block of the pool is it in?"),
-            (
-                _behind_the_newest,
-                "One too far: B's newest token is known, and not written yet. It is the one to write.",
-            ),
-            (
-                _right_place_in_the_first_block,
-                "The place in the block is right. Which entry of B's table is the block?",
-            ),
-        ],
+        mistakes=[_slot_after, _position_of_b, _behind_the_newest, _right_place_in_the_first_block],
     )
 
 
@@ -274,31 +206,11 @@ def _overwriting(lab: Lab) -> int:
 
 def first_wrong() -> Exercise:
     """Find the first wrong event: an engine that looks up the first block only."""
-    return exercise(
+    return course_exercise(
         "paged-attention/first-wrong",
-        "This engine looks up the first block of a request and takes for granted that the others follow it. For a "
-        "while that goes well. Which event is the first that is wrong?",
         broken=LooksUpTheFirstBlock,
-        because=(
-            "B's position 4 is the first of its second block, which is #1. It is written into the block behind B's "
-            "first one, #3, which is C's."
-        ),
         play=_mixed,
-        hints=[
-            "A and C get blocks that happen to lie side by side. Look at B's block table.",
-            "B's second block is not the one behind its first. In which step is it written to?",
-        ],
-        mistakes=[
-            (
-                nth_event(BlockAllocated, 3),
-                "B gets the block at the head of the free queue: that is right, wherever that block lies. What does "
-                "the engine make of it?",
-            ),
-            (
-                _overwriting,
-                "C writes into its own block, as it may. Who had written there before, without holding it?",
-            ),
-        ],
+        mistakes=[nth_event(BlockAllocated, 3), _overwriting],
         num_blocks=8,
         block_size=4,
     )

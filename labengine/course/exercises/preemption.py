@@ -9,11 +9,11 @@ from typing import Any
 from labengine.core.request import Request, RequestStatus
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.course.base import Exercise
-from labengine.course.exercise import exercise
 from labengine.course.exercises.preemption_guesses import needs_more, play_until, up_to_the_return
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.phrases import phrases
 from labengine.course.predict_exercise import Instance, RevealedStep
+from labengine.course.words import course_exercise
 from labengine.events import BlockAllocated, RequestPreempted, RequestScheduled
 from labengine.lab import Lab
 
@@ -56,33 +56,16 @@ def _preempted(step: RevealedStep) -> int:
 
 def preempted() -> Exercise:
     """Predict: the request that is preempted."""
-    return exercise(
+    return course_exercise(
         "continuous-batching/preempted",
-        "A, B and C run, and D waits. Every block is used, and in the next step those that run need more. Which "
-        "request is preempted?",
         play=_full_house,
         truth=_preempted,
         another=_another_full_house,
         views=("tables", "pool"),
-        reason="The youngest of those that run gives way: so the oldest one always gets on.",
         about="request",
         num_blocks=6,
         block_size=4,
-        hints=[
-            "One request gives all its blocks back, so that the others can go on. Who has waited least?",
-            "vLLM preempts the youngest: the last one that was admitted.",
-        ],
-        mistakes=[
-            (
-                lambda step: 0,
-                "A is the oldest. If the oldest were preempted, no request could be sure to come to its end.",
-            ),
-            (
-                lambda step: 1,
-                "When it is B's turn, no block is free. But B is not the youngest of those that run.",
-            ),
-            (lambda step: 3, "D came last, but it waits, and has no block that it could give back."),
-        ],
+        mistakes=[lambda step: 0, lambda step: 1, lambda step: 3],
     )
 
 
@@ -133,30 +116,15 @@ _MORE_ARE_LEFT = "More of C's blocks are left. Go through the prefix map: which 
 
 def again() -> Exercise:
     """Predict: the tokens that a preempted request computes again."""
-    return exercise(
+    return course_exercise(
         "continuous-batching/again",
-        "Other texts and another order than above: C was preempted some steps ago. B is done now, and in the next step "
-        "C comes back. How many tokens does the step compute for C? (Blocks have 4 tokens.)",
         play=_up_to_the_return,
         truth=_num_again,
         another=_another_return,
         about="number",
         num_blocks=13,
         block_size=4,
-        hints=[
-            "Which of C's blocks are still in the prefix map? A click on an entry of the map shows its block's tokens.",
-            "C finds full blocks from its first one on. All tokens after them are computed again.",
-        ],
-        mistakes=[
-            (_everything, "Not all is lost: some blocks that C gave back have not been reused yet, and C finds them."),
-            (
-                _all_but_the_newest,
-                "One more: the newest token was sampled in the last step before the preemption, and has no KV yet.",
-            ),
-            (_all_that_was_full, "A block that C gave back has been reused since: it is not in the map any more."),
-            (_found_fewer(1), _MORE_ARE_LEFT),
-            (_found_fewer(2), _MORE_ARE_LEFT),
-        ],
+        mistakes=[_everything, _all_but_the_newest, _all_that_was_full, [_found_fewer(1), _found_fewer(2)]],
     )
 
 
@@ -234,13 +202,8 @@ def _crowd(*lengths: tuple[int, int]) -> Callable[[Lab], None]:
 
 def victim() -> Exercise:
     """Fill in: which request is preempted."""
-    return exercise(
+    return course_exercise(
         "continuous-batching/victim",
-        "Blocks have run out. The engine preempts the youngest request, even if it is the one with most to lose. Write "
-        "a scheduler that preempts the running request for which the fewest tokens are computed; of several such "
-        "requests, the youngest. `self.running` lists the running requests, oldest first, and each has "
-        "`num_computed_tokens`. The method only chooses: it does not change the list. (`request` is the one that lacks "
-        "a block; you do not need it.)",
         solution=LeastComputed,
         workloads=[
             _crowd((4, 9), (9, 12), (13, 12)),
@@ -249,21 +212,14 @@ def victim() -> Exercise:
             _crowd((5, 13), (3, 8), (7, 8), (11, 12)),
         ],
         num_lines=1,
-        hints=[
-            "`min(..., key=...)` finds the smallest by a property.",
-            "Of several smallest, `min` returns the first. `reversed(self.running)` begins with the youngest.",
-        ],
         mistakes=[
-            (TokenBudgetScheduler, "This is the youngest request, as before: it may have the most to lose."),
-            (_Oldest, "The oldest request has waited longest, and usually has the most to lose."),
-            (_MostComputed, "The request with most computed tokens loses most. Asked for is the one with the fewest."),
-            (_OldestOfEquals, "Where several have the fewest, the youngest is meant: yours takes the oldest of them."),
-            (_FewestKnown, "A prompt that is cut has many tokens, and few of them may be computed: count those."),
-            (_FewestBlocks, "Two requests with as many blocks may have computed more tokens and fewer: count tokens."),
-            (_TakesTheYoungestOut, _ONLY_CHOOSES),
-            (_TakesTheOldestOut, _ONLY_CHOOSES),
-            (_Sorts, _ONLY_CHOOSES),
-            (_TakesItOut, _ONLY_CHOOSES),
+            TokenBudgetScheduler,
+            _Oldest,
+            _MostComputed,
+            _OldestOfEquals,
+            _FewestKnown,
+            _FewestBlocks,
+            [_TakesTheYoungestOut, _TakesTheOldestOut, _Sorts, _TakesItOut],
         ],
         num_blocks=9,
         block_size=4,
@@ -302,27 +258,11 @@ def _earlier(kind: type[Any]) -> Callable[[Lab], int]:
 
 def no_way_back() -> Exercise:
     """Find the first wrong event: a preemption that frees nothing."""
-    return exercise(
+    return course_exercise(
         "continuous-batching/no-way-back",
-        "Another scheduler with one wrong method: after a while nothing runs any more, though three requests wait. "
-        "Which event is the first wrong one?",
         broken=ForgetsToFree,
-        because=(
-            "A preemption gives the blocks back. This one empties the table, and the ref counts stay: the "
-            "blocks are in no table and not in the queue, so that nobody can ever have them again."
-        ),
         play=_until_blocks_run_out,
-        hints=[
-            "At the end, compare the block tables with the free queue: who holds the blocks?",
-            "Before a request is preempted, a BlockFreed should be there for each of its blocks.",
-        ],
-        mistakes=[
-            (
-                _earlier(BlockAllocated),
-                "A running request takes the last free block for its next token, as it may. What does the next one do?",
-            ),
-            (nth_event(RequestPreempted, 1), "This preemption frees nothing, too, but it is not the first one."),
-        ],
+        mistakes=[_earlier(BlockAllocated), nth_event(RequestPreempted, 1)],
         num_blocks=12,
         block_size=4,
     )

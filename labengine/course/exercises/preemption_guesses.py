@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
 from labengine.course.base import Exercise
-from labengine.course.exercise import exercise
 from labengine.course.phrases import listed, phrases
 from labengine.course.predict_exercise import Instance, RevealedStep
+from labengine.course.words import course_exercise
 from labengine.events import PrefixHit, RequestPreempted
 from labengine.lab import Lab
 from labengine.record.snapshot import Snapshot
@@ -86,23 +86,15 @@ def _oldest(step: RevealedStep) -> int:
 def who_goes() -> Exercise:
     """Predict: the request that gives way."""
     first = _full([*PROMPTS.items()])
-    return exercise(
+    return course_exercise(
         "continuous-batching/who-goes",
-        first.task,
+        task=first.task,
         play=first.play,
         truth=_preempted,
         another=lambda random: _full(_requests(random)),
         about="request",
         views=("tables", "pool"),
-        reason="The youngest of those that run gives way, whoever needs the block: so the oldest one always gets on.",
-        hints=[
-            "Not the one that needs a block has to go. One rule makes sure that the oldest gets on.",
-            "The youngest of those that run goes: the one that was admitted last.",
-        ],
-        mistakes=[
-            (_oldest, "That is the oldest. If it had to go, no request could be sure to come to its end."),
-            (lambda step: 1, "B is the one that finds no block. But there is a younger one."),
-        ],
+        mistakes=[_oldest, lambda step: 1],
         num_blocks=NUM_BLOCKS,
         block_size=BLOCK_SIZE,
     )
@@ -151,23 +143,15 @@ def _all_but_one(step: RevealedStep) -> int:
 def comes_back() -> Exercise:
     """Predict: what a preempted request finds when it comes back."""
     first = _back([*PROMPTS.items()])
-    return exercise(
+    return course_exercise(
         "continuous-batching/comes-back",
-        first.task,
+        task=first.task,
         play=first.play,
         truth=_found,
         another=lambda random: _back(_requests(random)),
         about="number",
         views=("map", "pool"),
-        reason="It finds its full blocks from the first one on, as far as nobody has taken them since.",
-        hints=[
-            "Its blocks were freed, and are found as long as nobody has taken them.",
-            "Look for the words of its prompt in the map, from the first one on; only whole blocks of 4 are found.",
-        ],
-        mistakes=[
-            (_all_but_one, "That would be all that it had computed. The others have taken some of these blocks since."),
-            (lambda step: 0, "Not everything is lost: its first block was given back last, and is taken last."),
-        ],
+        mistakes=[_all_but_one, lambda step: 0],
         num_blocks=NUM_BLOCKS,
         block_size=BLOCK_SIZE,
     )

@@ -11,11 +11,11 @@ from typing import Any
 from labengine.core.block_pool import BlockPool
 from labengine.core.hash_chain import HashChain
 from labengine.course.base import Exercise
-from labengine.course.exercise import exercise
 from labengine.course.exercises.prefix_guesses import GUESSES
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.phrases import phrases
 from labengine.course.predict_exercise import Instance, RevealedStep
+from labengine.course.words import course_exercise
 from labengine.events import BlockCached, BlockEvicted, ForwardRan, PrefixHit
 from labengine.lab import Lab
 
@@ -48,11 +48,8 @@ def _with_the_partial_one(token_ids: list[int], block_size: int) -> list[int]:
 
 def hash_chain() -> Exercise:
     """Fill in: the hashes of a prompt's blocks."""
-    return exercise(
+    return course_exercise(
         "prefix-caching/chain",
-        "Return the hashes of a prompt's full blocks, in order. So that they can be read, this is a toy hash: that of "
-        "a block is `(31 * parent + sum(block)) % 1000`, where `block` are its tokens, and `parent` is the hash of "
-        "the block before it; 0 for the first one.",
         solution=chain,
         cases=[
             ([1, 2, 3, 4, 5, 6, 7, 8, 9], 4), ([1, 1, 1, 1], 2), ([5, 6, 7], 4), ([9, 2, 3, 4, 5, 6, 7, 8], 4),
@@ -60,21 +57,7 @@ def hash_chain() -> Exercise:
         ],
         num_shown=3,
         num_lines=5,
-        hints=[
-            "Go from block to block, and carry the hash of the newest one along as `parent`.",
-            "`range(0, len(token_ids) - block_size + 1, block_size)` has the starts of the full blocks, and no other.",
-        ],
-        mistakes=[
-            (
-                _without_parents,
-                "Equal blocks get equal hashes here, whatever stands before them. But their keys and values differ: a "
-                "hash has to name the whole text up to the block's end.",
-            ),
-            (
-                _with_the_partial_one,
-                "A block that is not full has no hash: the request goes on writing into it.",
-            ),
-        ],
+        mistakes=[_without_parents, _with_the_partial_one],
     )  # fmt: skip
 
 
@@ -110,11 +93,8 @@ def _all_but_one_token(hashes: list[str], cached: list[str], num_tokens: int, bl
 
 def longest_hit() -> Exercise:
     """Fill in: how many tokens of a prompt are found."""
-    return exercise(
+    return course_exercise(
         "prefix-caching/longest-hit",
-        "A prompt has `num_tokens` tokens, and `hashes` are the hashes of its full blocks, in order. `cached` are the "
-        "hashes that the map holds. How many tokens are found? At least one token of the prompt has to be left to "
-        "compute.",
         solution=num_found,
         cases=[
             (["p", "q"], ["p", "q"], 9, 4), (["p", "q"], ["q"], 9, 4), (["p", "q"], ["p", "q"], 8, 4),
@@ -123,29 +103,7 @@ def longest_hit() -> Exercise:
         ],
         num_shown=3,
         num_lines=5,
-        hints=[
-            "Look the blocks up from the first one on. What about those behind a miss?",
-            "With 8 tokens in blocks of 4, two blocks would be the whole prompt: only `(num_tokens - 1) // block_size` "
-            "of them may be found.",
-        ],
-        mistakes=[
-            (
-                _across_gaps,
-                "A block behind a miss is of no use: its request would need all the tokens before it, too. Stop at the "
-                "first miss.",
-            ),
-            (
-                _entire_prompt,
-                "Where the prompt ends with a full block you find all of it. Then no token is left to compute, and "
-                "nothing gives the next one.",
-            ),
-            (_wherever_they_are, "You count all hashes that are cached. Behind a miss nothing can be used."),
-            (
-                _all_but_one_token,
-                "Only whole blocks are found: where one token has to be left, its block is left with it.",
-            ),
-            (_in_blocks, "You return blocks. How many tokens is that?"),
-        ],
+        mistakes=[_across_gaps, _entire_prompt, _wherever_they_are, _all_but_one_token, _in_blocks],
     )  # fmt: skip
 
 
@@ -198,36 +156,16 @@ def _nearest_the_head(step: RevealedStep) -> str:
 
 def evicted() -> Exercise:
     """Predict: the entry that is evicted first."""
-    return exercise(
+    return course_exercise(
         "prefix-caching/evicted",
-        "A asked for a story, then B for a poem: both are done. Now C asks for A's story, word for word, and D for "
-        "something new, which needs three blocks. The next step admits both, C first. Which entry of the prefix map is "
-        "evicted first?",
         play=_asked_at_once((STORY, POEM), STORY, LIST),
         truth=_first_evicted,
         another=_others_at_once,
         views=("map", "queue"),
-        reason="What C finds leaves the queue. Of the rest the text that was used longest ago goes first, and of a "
-        "text its end.",
         about="hash",
         num_blocks=6,
         block_size=4,
-        hints=[
-            "C comes first. What does it find, and what becomes of these blocks' places in the free queue?",
-            "Of one text, the last block goes first: without the first one the others cannot be found.",
-        ],
-        mistakes=[
-            (
-                _nearest_the_head,
-                "That is of the story. It stands nearer the head of the queue, until C finds it and takes it out.",
-            ),
-            (_first_found, "C finds it first, and takes it out of the queue."),
-            (
-                _first_of_poem,
-                "The right text. But a text's blocks are freed from its end, so that its beginning can be found "
-                "longest.",
-            ),
-        ],
+        mistakes=[_nearest_the_head, _first_found, _first_of_poem],
     )
 
 
@@ -272,13 +210,8 @@ def _with_documents(*questions: str, documents: int, rounds: int) -> Callable[[L
 
 def in_the_way() -> Exercise:
     """Make it better: long texts that are sent once."""
-    return exercise(
+    return course_exercise(
         "prefix-caching/in-the-way",
-        "Short questions, of 3 blocks, come again and again, and find little: in between come long documents, of 5 "
-        "blocks, each of them once, and what was used longest ago is evicted. Do better. "
-        "`reused_first(self, block_ids)` gets the blocks of one request that are being freed; return those that shall "
-        "go to the *head* of the free queue, to be reused first. The others go to its tail. "
-        "`super().reused_first(block_ids)` is what the engine does now.",
         solution=DocumentsFirst,
         workloads=[
             _with_documents(STORY, POEM, documents=2, rounds=4),
@@ -288,21 +221,7 @@ def in_the_way() -> Exercise:
         score="tokens found",
         goal=128,
         num_lines=1,
-        hints=[
-            "A document is not asked for again. Which blocks may the next document overwrite?",
-            "`len(block_ids)` tells a document, of 5 blocks, from a question, of 3. Return all blocks of a document.",
-        ],
-        mistakes=[
-            (
-                _EverythingFirst,
-                "Now the questions' blocks go first, too: each question is overwritten by whatever comes after it.",
-            ),
-            (
-                _NoneFirst,
-                "All go to the tail, and even blocks that hold nothing are kept as long as the others.",
-            ),
-            (_QuestionsFirst, "You keep the documents, and give the questions' blocks away."),
-        ],
+        mistakes=[_EverythingFirst, _NoneFirst, _QuestionsFirst],
         num_blocks=9,
         block_size=4,
     )
@@ -325,38 +244,11 @@ def _same_words_elsewhere(lab: Lab) -> None:
 
 def first_wrong() -> Exercise:
     """Find the first wrong event: a hash that leaves out the parent."""
-    return exercise(
+    return course_exercise(
         "prefix-caching/first-wrong",
-        "This engine's hashes name a block's own four words, and not what stands before them. A says *Never ever say "
-        "that you saw the cat sleep today*, B says *you saw the cat yesterday*. Which event is the first that is "
-        "wrong?",
         broken=ForgetsParent,
-        because=(
-            "B takes a block into its table whose keys and values were computed behind *Never ever say that*. "
-            "The words in it are B's, and what stands before them is not."
-        ),
         play=_same_words_elsewhere,
-        hints=[
-            "A on its own goes well. What does B find?",
-            "A's second block holds *you saw the cat*, after *Never ever say that*. B has the same words, after "
-            "nothing.",
-        ],
-        mistakes=[
-            (
-                nth_event(BlockCached, 1),
-                "A's block is full and correct, and may be cached. The key is too short, but nothing has gone wrong "
-                "yet.",
-            ),
-            (
-                nth_event(PrefixHit, -1),
-                "The mistake was made here, and the look-up only reports: the first wrong *state* is one event later, "
-                "when the block stands in B's table.",
-            ),
-            (
-                nth_event(ForwardRan, 2),
-                "There the wrong keys and values are read. Who had put that block into B's table?",
-            ),
-        ],
+        mistakes=[nth_event(BlockCached, 1), nth_event(PrefixHit, -1), nth_event(ForwardRan, 2)],
         edition="nano-vllm",
         num_blocks=8,
         block_size=4,
@@ -400,12 +292,8 @@ def _asked(words: str, adapter: str = "", salt: str = "", **pictures: str) -> di
 def shareable() -> Exercise:
     """Fill in: how many blocks two requests may share, where more than words counts."""
     look = "look at ▢ ▢ and tell me what"
-    return exercise(
+    return course_exercise(
         "prefix-caching/shareable",
-        "How many full blocks may two requests share? Each is a dict: its `words`; the `adapter` that it is computed "
-        "with, and its `salt` (an empty text for none); and its `pictures`, a dict: the word ▢ stands for a picture, "
-        "and `pictures` says which one, by position. Two pictures have the same word, and not the same keys and "
-        "values.",
         solution=num_shareable,
         cases=[
             (_asked(look, cat="2 3"), _asked(look, cat="2 3"), 4),
@@ -419,24 +307,7 @@ def shareable() -> Exercise:
         ],
         num_shown=3,
         num_lines=8,
-        hints=[
-            "Under another adapter everything is computed with other weights, and a salt is there to keep requests "
-            "apart: then they share nothing.",
-            "Else go from position to position, until a word differs or a picture does. Only the full blocks before it "
-            "count.",
-        ],
-        mistakes=[
-            (
-                _words_alone,
-                "▢ is the same word for every picture. What is computed there, and behind it, depends on the picture.",
-            ),
-            (
-                _without_salts,
-                "A salt keeps requests apart that could share: nobody can measure what others have asked.",
-            ),
-            (_without_adapters, "Another adapter is other weights: the same words have other keys and values."),
-            (_any_picture, "Another picture counts from where it stands. The blocks before it may be shared."),
-        ],
+        mistakes=[_words_alone, _without_salts, _without_adapters, _any_picture],
     )
 
 

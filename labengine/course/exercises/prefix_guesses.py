@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
 from labengine.course.base import Exercise
-from labengine.course.exercise import exercise
 from labengine.course.phrases import phrases
 from labengine.course.predict_exercise import Instance, RevealedStep
+from labengine.course.words import course_exercise
 from labengine.events import BlockEvicted, PrefixHit, RequestScheduled
 from labengine.lab import Lab
 
@@ -71,23 +71,15 @@ def _other_rules(random: Random) -> Instance:
 def same_rules() -> Exercise:
     """Predict: the words that are computed behind a prefix that is found."""
     first = _same_rules(RULES, "what is the sea", "why do cats sleep")
-    return exercise(
+    return course_exercise(
         "prefix-caching/same-rules",
-        first.task,
+        task=first.task,
         play=first.play,
         truth=_computed,
         another=_other_rules,
         about="number",
         views=("tables", "pool"),
-        reason="The full blocks of the common beginning are found; all words behind them are computed.",
-        hints=[
-            "What A has computed is kept, until somebody needs the room.",
-            "Only whole blocks are found: how many blocks of 4 does the common beginning fill?",
-        ],
-        mistakes=[
-            (_num_words, "A is done, but what its blocks hold is kept: B finds the common beginning."),
-            (lambda step: 0, "B's own words are new: nobody has computed them."),
-        ],
+        mistakes=[_num_words, lambda step: 0],
         num_blocks=12,
         block_size=BLOCK_SIZE,
     )
@@ -110,23 +102,15 @@ def _once_more(text: str) -> Instance:
 def last_word() -> Exercise:
     """Predict: what is found of a prompt that is in the map as a whole."""
     first = _once_more(RULES)
-    return exercise(
+    return course_exercise(
         "prefix-caching/last-word",
-        first.task,
+        task=first.task,
         play=first.play,
         truth=_found,
         another=lambda random: _once_more(*phrases(random, random.randrange(5, 18))),
         about="number",
         views=("tables", "map"),
-        reason="Whole blocks are found, and at least the last word has to be left to compute: it gives the next one.",
-        hints=[
-            "The cache holds keys and values, and not the answer. Where does the next word come from?",
-            "At least the last word is computed; and only whole blocks are found.",
-        ],
-        mistakes=[
-            (_num_words, "Then nothing would be left to compute, and nothing would give the next word."),
-            (lambda step: _num_words(step) - 1, "Only whole blocks are found: the last word's block is computed."),
-        ],
+        mistakes=[_num_words, lambda step: _num_words(step) - 1],
         num_blocks=12,
         block_size=BLOCK_SIZE,
     )
@@ -162,27 +146,15 @@ def _broken(random: Random) -> Instance:
 def breaks() -> Exercise:
     """Predict: what is left of a prefix."""
     first = _after_the_rules("", f"Today is Monday. {RULES} why do cats sleep")
-    return exercise(
+    return course_exercise(
         "prefix-caching/breaks",
-        first.task,
+        task=first.task,
         play=first.play,
         truth=_found,
         another=_broken,
         about="number",
         views=("tables", "map"),
-        reason="A name stands for all words up to its block's end, and for the salt: what is found is an equal "
-        "beginning, in whole blocks.",
-        hints=[
-            "Compare both from the first word on. Where do they part?",
-            "Whole blocks before the first difference are found. With another salt the very first name differs.",
-        ],
-        mistakes=[
-            (
-                lambda step: 12,
-                "The rules are there, but not at the same places: their names stand for all that is before them, too.",
-            ),
-            (_all_whole_blocks, "A different word spoils its own block's name, and all names behind it."),
-        ],
+        mistakes=[lambda step: 12, _all_whole_blocks],
         num_blocks=24,
         block_size=BLOCK_SIZE,
     )
@@ -206,24 +178,15 @@ def _twins(text: str, is_later: bool) -> Instance:
 def twins() -> Exercise:
     """Predict: what the second of two equal prompts finds."""
     first = _twins(f"{RULES} what is the sea", is_later=False)
-    return exercise(
+    return course_exercise(
         "prefix-caching/twins",
-        first.task,
+        task=first.task,
         play=first.play,
         truth=_found,
         another=lambda random: _twins(phrases(random, random.randrange(6, 18))[0], is_later=random.random() < 0.6),
         about="number",
         views=("tables", "pool"),
-        reason="A block is found once it has been computed: not in the same step, and one step later, all but the "
-        "block of the last word.",
-        hints=[
-            "A block can be found when it has been computed. Is it, when B looks?",
-            "In the same step B looks before anything is computed.",
-        ],
-        mistakes=[
-            (lambda step: 12, "That is one step later. In the same step nothing has been computed when B looks."),
-            (lambda step: 16, "When B looks, nothing has been computed; and the last word is always computed."),
-        ],
+        mistakes=[lambda step: 12, lambda step: 16],
         num_blocks=24,
         block_size=BLOCK_SIZE,
     )
@@ -269,26 +232,15 @@ def _last_in_line(step: RevealedStep) -> str:
 def lost_first() -> Exercise:
     """Predict: the entry that is evicted first."""
     first = _two_were_here([f"{RULES} what is the sea", f"{RULES} why do cats sleep", RULES], LONG)
-    return exercise(
+    return course_exercise(
         "prefix-caching/lost-first",
-        first.task,
+        task=first.task,
         play=first.play,
         truth=_first_evicted,
         another=_others_were_here,
         about="hash",
         views=("map", "queue"),
-        reason="Blocks are taken from the head of the queue: those without content first, then what was used longest "
-        "ago, and of one text its end before its beginning.",
-        hints=[
-            "Go along the free queue from its head: the first block that an entry of the map leads to is lost first.",
-            "What was used longest ago goes first; and of one text the end goes before the beginning.",
-        ],
-        mistakes=[
-            (
-                _last_in_line,
-                "That one stands at the tail: it goes last. Without it nothing of its text is found.",
-            ),
-        ],
+        mistakes=[_last_in_line],
         num_blocks=9,
         block_size=BLOCK_SIZE,
     )

@@ -11,9 +11,9 @@ from labengine.core.block_pool import BlockPool
 from labengine.core.merge_policy import KeepDuplicates
 from labengine.core.parts import Parts
 from labengine.course.base import Exercise
-from labengine.course.exercise import exercise
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.predict_exercise import RevealedStep
+from labengine.course.words import course_exercise
 from labengine.events import BlockAllocated, BlockEvicted, BlockFreed, BlockTouched
 from labengine.lab import Lab
 
@@ -49,24 +49,12 @@ def _first_that_came(step: RevealedStep) -> str:
 
 def evicted() -> Exercise:
     """Predict: the hash that is evicted first."""
-    return exercise(
+    return course_exercise(
         "reading-a-run/evicted",
-        "Another run, in a pool of 9 blocks. A is still being answered. B and C have asked something else, and are "
-        "done. D has just arrived, and needs four blocks. Which entry of the prefix map is evicted first?",
         play=_one_runs_and_two_are_done,
         truth=_first_evicted,
         about="hash",
-        hints=[
-            "Only a free block can be evicted, and the queue is taken from its head.",
-            "A block's letter in the queue is the entry that leads to it.",
-        ],
-        mistakes=[
-            (
-                _other_evicted,
-                "That one is evicted second: blocks of a request are freed from its end, so its last one comes first.",
-            ),
-            (_first_that_came, "That block is A's, and A is being answered: only a free block can be evicted."),
-        ],
+        mistakes=[_other_evicted, _first_that_came],
         edition="nano-vllm+243",
         num_blocks=9,
         block_size=4,
@@ -105,25 +93,12 @@ def _long_after_short(lab: Lab) -> None:
 
 def freeing() -> Exercise:
     """Fill in: the order in which a request's blocks are freed."""
-    return exercise(
+    return course_exercise(
         "reading-a-run/freeing-order",
-        "A request that is done gives its blocks back, one after the other, and blocks freed first are reused first. "
-        "In which order should that be, so that as much as possible of its prompt can still be found later? Return "
-        "the indices of its `num_entries` table entries in that order.",
         solution=freeing_order,
         workloads=[_one_request, _long_after_short],
         num_lines=1,
-        hints=[
-            "A look-up goes from the first block on, and ends at the first miss. Which block is worth least?",
-            "`range` can count down.",
-        ],
-        mistakes=[
-            (
-                _from_the_front,
-                "Now the first block of a prompt is lost first, and without it none of the others can be found.",
-            ),
-            (_without_the_first, "One block is never freed: `range` ends before its second argument."),
-        ],
+        mistakes=[_from_the_front, _without_the_first],
         edition="nano-vllm+243",
         num_blocks=8,
         block_size=4,
@@ -166,35 +141,12 @@ def _evicted_in_use(lab: Lab) -> int:
 
 def lost_entry() -> Exercise:
     """Find the first wrong event: a shared block that is forgotten when one of its requests is done."""
-    return exercise(
+    return course_exercise(
         "reading-a-run/lost-entry",
-        "A pool has one method that is wrong. A, B and C ask about the sky with the same first words. B finds eight of "
-        "them in the cache, and is still being answered when C comes; C finds none. No rule of the checks is broken. "
-        "Which event is the first wrong one?",
         broken=ForgetsShared,
-        because=(
-            "A gives this block back, and B still holds it. What is in use keeps its entry in the map, or "
-            "nobody else can find it."
-        ),
         play=_three_about_the_sky,
         first=_evicted_in_use,
-        hints=[
-            "Ask why C hit nothing: `.lab.why(request=2, about='hit')`. Then look at the pool at that event: is the "
-            "block free?",
-            "A table still points to the block that C's look-up ends at. Was it the first block to lose its entry?",
-        ],
-        mistakes=[
-            (
-                "PrefixHit",
-                "C's look-up is right: there is nothing in the map to be found. Since when, although B still holds it?",
-            ),
-            (
-                nth_event(BlockEvicted, 1),
-                "That is where C's look-up ends, and what Why? answers about. Another block lost its entry just "
-                "before.",
-            ),
-            ("BlockFreed", "A is done and gives back what it held, as it should. What happened before that?"),
-        ],
+        mistakes=["PrefixHit", nth_event(BlockEvicted, 1), "BlockFreed"],
         num_blocks=12,
         block_size=4,
     )
@@ -236,13 +188,8 @@ def _also_touched(events: list[tuple[str, str, int]], request: str) -> list[str]
 def taken() -> Exercise:
     """Fill in: a question to the log that no button asks."""
     own = [("allocated", "A", 0), ("allocated", "A", 1), ("freed", "A", 1), ("freed", "A", 0)]
-    return exercise(
+    return course_exercise(
         "reading-a-run/who-took",
-        "Ask the log yourself. `events` are (kind, request, block), oldest first; kinds are 'allocated', 'touched' (a "
-        "hit: the content stays) and 'freed'. What a request has left in a block is lost when the block is allocated "
-        "the next time after the request has freed it. (If it is touched before that, it belongs to the request that "
-        "touched it.) Return all requests by which `request` has lost content, `request` itself too if it is one of "
-        "them: in the order of the log, each once.",
         solution=who_took,
         cases=[
             ([*own, ("allocated", "B", 1), ("allocated", "C", 0)], "A"),
@@ -255,17 +202,7 @@ def taken() -> Exercise:
             (own, "A"),
         ],
         num_lines=10,
-        hints=[
-            "Go through the events once, and remember the blocks that the request has freed and nobody has taken yet.",
-            "An allocation ends a block's story, and so does a touch. Take the block off your set in both cases.",
-        ],
-        mistakes=[
-            (
-                _every_taker,
-                "Only the first one takes A's content. Whoever gets the block later takes another request's.",
-            ),
-            (_also_touched, "A touch is a hit: the content stays, and is of use. Nobody has taken it."),
-        ],
+        mistakes=[_every_taker, _also_touched],
     )
 
 
@@ -320,36 +257,14 @@ def _longer_twins(lab: Lab) -> None:
 
 def race() -> Exercise:
     """Make it better: which freed blocks are reused first."""
-    return exercise(
+    return course_exercise(
         "reading-a-run/race",
-        "This pool sends empty blocks to the head already. It belongs to an engine without the late merge: two equal "
-        "prompts at the same moment fill two blocks with the same content, and the map holds both, "
-        "`self.prefix_map[key]` as a tuple of block ids. Which freed blocks can be reused first, besides the empty "
-        "ones, so that the same requests compute fewer tokens? `self.blocks[i].keys` are the keys of block i, and "
-        "`self.blocks[i].ref_count` is 0 for a free one. A pool derives from `labengine.BlockPool`.",
         solution=CopiesFirst,
         workloads=[_twins_between, _longer_twins, _chat],
         score="tokens computed",
         goal=496,
         num_lines=4,
-        hints=[
-            "A look-up needs one block with the content. Is another one there, and will it stay?",
-            "If both copies are free, and each is given away because of the other, nothing is left. What is known of a "
-            "copy with a `ref_count` above 0?",
-        ],
-        mistakes=[
-            (
-                _AllCopiesFirst,
-                "Two copies may both be free: the first one was sent to the head because of the second, and now the "
-                "second goes there because of the first. Then both are lost.",
-            ),
-            (
-                _AllFirst,
-                "All freed blocks at the head: the newest content is lost first, and it is the likeliest to be asked "
-                "for again.",
-            ),
-            (BlockPool, "This is the engine as it was: only empty blocks go to the head."),
-        ],
+        mistakes=[_AllCopiesFirst, _AllFirst, BlockPool],
         parts=Parts(merge_policy=KeepDuplicates),
         num_blocks=10,
         block_size=4,

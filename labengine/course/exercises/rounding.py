@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from math import frexp, ldexp
 
 from labengine.course.base import Exercise
-from labengine.course.exercise import exercise
 from labengine.course.predict_exercise import RevealedStep
+from labengine.course.words import course_exercise
 from labengine.events import PrefixHit
 from labengine.lab import Lab
 
@@ -29,21 +29,12 @@ def _num_found(step: RevealedStep) -> int:
 
 def num_rows() -> Exercise:
     """Predict: the rows that the warm request multiplies."""
-    return exercise(
+    return course_exercise(
         "rounding/num-rows",
-        "As in the notebook, with one difference: the prompt has 96 tokens, six full blocks of 16, and all six are in "
-        "the cache. How many tokens does the warm request compute in its first step?",
         play=_cold_then_warm,
         truth=_num_computed,
         about="number",
-        hints=[
-            "The last token of the prompt has to be computed: its logits give the next token.",
-            "A hit ends at the end of a block. Which is the last block end before position 95?",
-        ],
-        mistakes=[
-            (0, "Then there would be no logits, and nothing to choose the next token from."),
-            (1, "A hit ends where a block ends. So the whole last block is computed again, and not its last token."),
-        ],
+        mistakes=[0, 1],
         num_blocks=16,
         block_size=16,
     )
@@ -69,10 +60,8 @@ def _above_the_next_value(logits: Sequence[float]) -> float:
 
 def margins() -> Exercise:
     """Fill in: how close a vote was."""
-    return exercise(
+    return course_exercise(
         "rounding/margin",
-        "How close was the vote? `logits` is a list of numbers, one for each token, in no order. Return how far the "
-        "largest one is above the second.",
         solution=margin,
         cases=[
             ([1.0, 4.0, 3.5],),
@@ -82,15 +71,7 @@ def margins() -> Exercise:
             ([9.0, 9.0, 1.0, 9.0],),
         ],
         num_lines=2,
-        hints=[
-            "`sorted(logits)` is a new list, the smallest first.",
-            "Two equal winners are a tie: the margin is 0.",
-        ],
-        mistakes=[
-            (_first_two_in_the_list, "The list has no order: the winner may stand anywhere."),
-            (_range_of_all, "That is the distance to the loser. The second place decides how close it was."),
-            (_above_the_next_value, "Two equal winners are two places: their margin is 0, an exact tie."),
-        ],
+        mistakes=[_first_two_in_the_list, _range_of_all, _above_the_next_value],
     )
 
 
@@ -147,12 +128,8 @@ def _parts_alone(numbers: Sequence[float], part_size: int, num_bits: int) -> flo
 
 def other_order() -> Exercise:
     """Fill in: the same sum in another order."""
-    return exercise(
+    return course_exercise(
         "rounding/other-order",
-        "Why do 93 rows and 13 rows give other sums? Because a kernel adds in parts. Add `numbers` in parts of "
-        "`part_size`: each part from 0 on, number by number, and then the parts' sums from 0 on, in their order. After "
-        "*every* addition, round to `num_bits` significant bits; "
-        "`from labengine.course.exercises.rounding import rounded`, and `rounded(x, num_bits)` does that.",
         solution=sum_in_parts,
         cases=[
             ([256.0, 1.0, 1.0, 1.0], 4, 8),
@@ -164,27 +141,7 @@ def other_order() -> Exercise:
             ([100.0, 0.3, 0.3, 0.3, 0.3, -100.0], 2, 8),
         ],
         num_lines=7,
-        hints=[
-            "Two loops: over the parts (`range(0, len(numbers), part_size)`), and inside over a part's numbers.",
-            "In eight bits, 256 + 1 is 256 again: the 1 is lost. In a part of its own it meets other ones first.",
-        ],
-        mistakes=[
-            (_in_one_go, "Here everything is added in one go: `part_size` plays no role."),
-            (
-                _rounded_at_the_end,
-                "If only the last sum is rounded, the order hardly matters. A kernel rounds after each addition.",
-            ),
-            (
-                _part_sums_only,
-                "You round the parts' sums only. Each addition is rounded: inside a part, and from part to part.",
-            ),
-            (_parts_alone, "The parts are right. Adding their sums is adding, too: round after each part."),
-            (
-                _part_sums_once,
-                "A part's sum is rounded once, at its end. Inside a part, too, each addition is rounded.",
-            ),
-            (_parts_exact, "Inside a part, too, each addition is rounded."),
-        ],
+        mistakes=[_in_one_go, _rounded_at_the_end, _part_sums_only, _parts_alone, _part_sums_once, _parts_exact],
     )
 
 
@@ -222,13 +179,8 @@ def _only_exact_ties(cold: Sequence[float], warm: Sequence[float], tokens: Token
 
 def judging() -> Exercise:
     """Fill in: corruption or rounding."""
-    return exercise(
+    return course_exercise(
         "rounding/verdict",
-        "Judge as `labengine.judge` does. `cold` and `warm` are the runs' logits at one position, `tokens` the two "
-        "tokens that they chose there (indices of the logits), and `key_distance` says how far K of one position is "
-        "apart, in lengths of a vector. Return 'wrong content' if that is more than 0.4, whatever the tokens are; else "
-        "'equal' for equal tokens (their bits may differ); else 'other rounding' if the logits differ and each run has "
-        "chosen one of its largest; and else 'not the KV'.",
         solution=verdict,
         cases=[
             ([5.0, 4.0, 1.0], [4.9, 4.1, 1.0], (0, 0), 0.03),
@@ -243,20 +195,7 @@ def judging() -> Exercise:
         ],
         num_shown=4,
         num_lines=6,
-        hints=[
-            "Go through the sentences in their order: the keys come first.",
-            "`cold[tokens[0]] == max(cold)` if the cold run has chosen one of its largest logits.",
-        ],
-        mistakes=[
-            (_by_words_alone, "From other words alone nobody can tell: that is how such reports come about."),
-            (_keys_last, "Equal words do not clear a run: with another vector in its cache it may be right by luck."),
-            (
-                _never_the_sampler,
-                "Rounding moves logits, and the largest still wins. If a run has chosen another one, look at the "
-                "sampler; and equal logits are no rounding either.",
-            ),
-            (_only_exact_ties, "Rounding needs no exact tie: a margin that is small enough can turn."),
-        ],
+        mistakes=[_by_words_alone, _keys_last, _never_the_sampler, _only_exact_ties],
     )
 
 
@@ -312,11 +251,8 @@ def _rounds_the_rounded(logits: Sequence[float]) -> int:
 
 def fewer_bits() -> Exercise:
     """Fill in: the number of bits with which a vote becomes a tie."""
-    return exercise(
+    return course_exercise(
         "rounding/too-few-bits",
-        "More bits, turned round. With 24 significant bits one of the `logits` is alone in the first place. Take away "
-        "one bit after the other, and round the original logits each time, with `rounded(x, num_bits)`. Return the "
-        "number of bits with which the first place is shared for the first time; 0 if that never happens.",
         solution=too_few_bits,
         cases=[
             ([20.0, 20.06, 3.0],),
@@ -330,31 +266,12 @@ def fewer_bits() -> Exercise:
             ([1000.0, 1001.0],),
         ],
         num_lines=4,
-        hints=[
-            "`range(23, 0, -1)` goes from 23 bits down to 1. When is a vote a tie? You have written `margin` above.",
-            "Round every logit, and ask the rounded ones for their margin: the first number of bits with margin 0 is "
-            "the answer.",
-        ],
         mistakes=[
-            (
-                _until_another_wins,
-                "You wait until another token is chosen. The tie comes first: from there on, the order of the list "
-                "decides, and no longer the model.",
-            ),
-            (_until_any_two_are_equal, "Two losers may be equal: only the first place counts."),
-            (
-                _bits_behind_the_point,
-                "Significant bits count from the number's first one on, wherever the point is: near 20, five of eight "
-                "bits stand before it, and the next number is 0.125 away.",
-            ),
-            (
-                _rounds_the_rounded,
-                "You round what is rounded already, which can go up twice. Round the original logits each time.",
-            ),
-            (
-                _upwards_from_one,
-                "With very few bits two numbers may be apart by luck, and meet again with more. Go down from 24.",
-            ),
+            _until_another_wins,
+            _until_any_two_are_equal,
+            _bits_behind_the_point,
+            _rounds_the_rounded,
+            _upwards_from_one,
         ],
     )
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.request import Request
 from labengine.course.base import Exercise
-from labengine.course.exercise import exercise
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.predict_exercise import RevealedStep, in_step
+from labengine.course.words import course_exercise
 from labengine.events import BlockCopied, BlockFreed, RequestForked
 from labengine.lab import Lab
 
@@ -33,23 +33,13 @@ def _copies_the_prompt(num_tokens: int, block_size: int, n: int) -> int:
 
 def copies() -> Exercise:
     """Fill in: copies in the step after a fork."""
-    return exercise(
+    return course_exercise(
         "sharing/copies",
-        "A prompt of `num_tokens` tokens gets `n` answers, in blocks of `block_size`. The prompt is computed, and all "
-        "share its blocks. How many blocks are copied in the next step, in which each answer writes its first token?",
         solution=num_copies,
         cases=[(6, 4, 4), (8, 4, 4), (6, 4, 1), (1, 16, 2), (32, 16, 5), (33, 16, 5)],
         num_shown=2,
         num_lines=1,
-        hints=[
-            "Which block does the token behind the prompt go to, if the prompt's last block is full?",
-            "When all others have a copy, how many tables still point to the shared block?",
-        ],
-        mistakes=[
-            (_a_copy_each, "The last one that holds the block writes in place: nobody else reads it any more."),
-            (_copies_full_blocks_too, "A full block is never written to: each answer opens a block of its own."),
-            (_copies_the_prompt, "Only the block that is written to is copied; those before it stay shared."),
-        ],
+        mistakes=[_a_copy_each, _copies_full_blocks_too, _copies_the_prompt],
     )
 
 
@@ -66,21 +56,12 @@ def _writes_in_place(step: RevealedStep) -> int:
 
 def in_place() -> Exercise:
     """Predict: who writes without a copy."""
-    return exercise(
+    return course_exercise(
         "sharing/in-place",
-        "Blocks of 4, and a prompt of 6 tokens with four answers, A to D. The prompt is computed, and D is aborted. In "
-        "the next step each of the others writes a token into the second block. Who writes into it without a copy?",
         play=_three_of_four,
         truth=_writes_in_place,
         about="request",
-        hints=[
-            "The requests are scheduled in order, A first. How many tables hold the block when A asks for its slot?",
-            "Each copy takes one reference away. Who is the last one to ask?",
-        ],
-        mistakes=[
-            (0, "When A is scheduled three tables hold the block. What A writes, B and C would read."),
-            (1, "A has its copy by then, and two tables are left: B's and C's."),
-        ],
+        mistakes=[0, 1],
         num_blocks=12,
         block_size=4,
     )
@@ -97,26 +78,17 @@ def _num_used(step: RevealedStep) -> int:
 
 def blocks() -> Exercise:
     """Predict: blocks in use, three steps in a row."""
-    return exercise(
+    return course_exercise(
         "sharing/blocks",
-        "Blocks of 4, and a prompt of 6 tokens with four answers. The prompt is computed: two blocks are in use. How "
-        "many are after the next step?",
         play=_four_answers,
         truth=_num_used,
         about="number",
         rounds=3,
-        hints=[
-            "Draw the four tables. Which entries are equal, and which are not?",
-            "Position 8 is the first one of a third block.",
-        ],
         mistakes=[
-            (in_step(2, 8, _num_used), "The first block is full, and stays shared: all four tables begin with it."),
-            (in_step(2, 6, _num_used), "Four tails, and one of them is the block that was shared: three are new."),
-            (
-                in_step(3, 9, _num_used),
-                "Position 7 is the last slot of the second block: nobody needs a third one yet.",
-            ),
-            (in_step(4, 8, _num_used), "One shared block, four tails, and a new block for each answer."),
+            in_step(2, 8, _num_used),
+            in_step(2, 6, _num_used),
+            in_step(3, 9, _num_used),
+            in_step(4, 8, _num_used),
         ],
         num_blocks=16,
         block_size=4,
@@ -138,28 +110,11 @@ def _three_answers(lab: Lab) -> None:
 
 def first_wrong() -> Exercise:
     """Find the first wrong event: a write into a block that another request reads."""
-    return exercise(
+    return course_exercise(
         "sharing/first-wrong",
-        "One method of this engine is wrong. A prompt of 6 tokens gets three answers, in blocks of 4. After step 2 a "
-        "request reads another one's token. Which event is the first wrong one?",
         broken=CopiesForThree,
-        because=(
-            "Two tables hold the block, B's and C's, and B writes into it. C writes its own token into the same slot "
-            "a moment later."
-        ),
         play=_three_answers,
-        hints=[
-            "Who copies in step 2? There are three answers, and the last one that holds a block needs no copy.",
-            "Look at the events of step 2 that write: which block, which slot, and how many tables hold it?",
-        ],
-        mistakes=[
-            (nth_event(BlockCopied), "A's copy is right: three tables hold the block. What about the next one?"),
-            (nth_event(RequestForked), "A fork shares the block that is filled in part, and may."),
-            (
-                nth_event(BlockFreed),
-                "A has a copy, so its reference to the shared block is dropped: two are left, which is right.",
-            ),
-        ],
+        mistakes=[nth_event(BlockCopied), nth_event(RequestForked), nth_event(BlockFreed)],
         num_blocks=12,
         block_size=4,
     )
@@ -205,11 +160,8 @@ def _forgets_the_past(scores: dict[int, float], likeliest: Candidates, num_beams
 
 def go_on() -> Exercise:
     """Fill in: which beams go on."""
-    return exercise(
+    return course_exercise(
         "sharing/go-on",
-        "`scores` is a dict: for each beam 0, 1 ... the sum of its log-probabilities. `likeliest` is a dict, too: for "
-        "each beam a list of what may follow, pairs of a word and its log-probability. Return the `num_beams` best "
-        "continuations over all beams as pairs (beam, word), the best first. No two are equally good.",
         solution=best,
         cases=[
             ({0: -1.0, 1: -2.0}, {0: [("a", -0.5), ("b", -0.7)], 1: [("c", -0.1), ("d", -3.0)]}, 2),
@@ -219,17 +171,7 @@ def go_on() -> Exercise:
         ],
         num_shown=2,
         num_lines=3,
-        hints=[
-            "A text's log-probability is the sum of its tokens': a beam's score, and one more.",
-            "Put all sums of all beams into one list, sort it, and cut it off.",
-        ],
-        mistakes=[
-            (_best_of_each, _EVERY_BEAM),
-            (_best_word_of_each, _EVERY_BEAM),
-            (_worst_first, "Log-probabilities are negative, and the one nearest 0 is the best: sort descending."),
-            (_best_last, "These are the right ones, in ascending order: the best has to come first."),
-            (_forgets_the_past, "A likely word behind an unlikely text is still an unlikely text: add the score."),
-        ],
+        mistakes=[[_best_of_each, _best_word_of_each], _worst_first, _best_last, _forgets_the_past],
     )
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.course.base import Exercise
-from labengine.course.exercise import exercise
 from labengine.course.predict_exercise import RevealedStep
+from labengine.course.words import course_exercise
 from labengine.events import BlockAllocated, BlockEvicted, BlockTouched
 from labengine.lab import Lab
 from labengine.scenarios import bug
@@ -70,26 +70,12 @@ def _interleaved() -> Any:
 
 def allocate() -> Exercise:
     """Fill in: two phases."""
-    return exercise(
+    return course_exercise(
         "two-phases/allocate",
-        "Write `allocate_computed` so that no block comes into two tables. `hit.block_ids` are the hits of each group, "
-        "not yet touched. `group.add_hit(request, block_ids, num_computed)` touches a group's hits; "
-        "`group.add_external(request, num_computed)` takes its fresh blocks for what the tier delivers, if anything. "
-        "`num_computed` is `hit.num_tokens + num_external`.",
         solution=allocate_computed,
         workloads=[_stage, _long_prompt, _longer_prompt],
         num_lines=6,
-        hints=[
-            "When may a fresh block be taken, so that it cannot be another group's hit?",
-            "Two loops over the groups, one after the other.",
-        ],
-        mistakes=[
-            (
-                _group_by_group,
-                "This is the old order. The first group takes fresh blocks while the second one's hits are still free.",
-            ),
-            (_hits_alone, "Nobody takes blocks for what the tier delivers: the `num_external` tokens have no place."),
-        ],
+        mistakes=[_group_by_group, _hits_alone],
         edition="vllm",
         **_settings(),
     )
@@ -115,31 +101,11 @@ def _evicted_before_touch(lab: Lab) -> int:
 
 def first_wrong() -> Exercise:
     """Find the first wrong event: one block in two tables."""
-    return exercise(
+    return course_exercise(
         "two-phases/first-wrong",
-        "The old order, one group after the other. Here A's client hangs up at once, so that requests and events have "
-        "other names and numbers than above. H's prompt is found in part in the pool, and the rest in the tier. Which "
-        "event puts the first block into a second table?",
         broken=_interleaved(),
-        because=(
-            "The window group touches #4, which it has found. The full group has taken the same block as a "
-            "fresh one just before: it is in both tables, with ref count 2."
-        ),
         play=_hung_up_and_long_prompt,
-        hints=[
-            "Look at step 3, the schedule phase. A block in two tables has a ref count of 2.",
-            "The full group takes fresh blocks first. Then the window group touches its hits.",
-        ],
-        mistakes=[
-            (
-                _evicted_before_touch,
-                "The pool forgets what a free block held, as it must, and no table named that block yet.",
-            ),
-            (
-                "BlocksLoaded",
-                "The tier fills the blocks that it is given. Who gave it a block that another table names?",
-            ),
-        ],
+        mistakes=[_evicted_before_touch, "BlocksLoaded"],
         **_settings(),
     )
 
@@ -168,28 +134,12 @@ def _before_long_prompt(lab: Lab) -> None:
 
 def fresh_block() -> Exercise:
     """Predict: the window group's first fresh block, in the old order."""
-    return exercise(
+    return course_exercise(
         "two-phases/fresh-block",
-        "The old order: the full group touches its hits, #1 and #2, and takes two fresh blocks. Then the window group "
-        "does the same. Which fresh block does the window group take first?",
         play=_before_long_prompt,
         truth=_first_of_window_group,
         about="block",
-        hints=[
-            "Write down the free queue and cross out the full group's hits. Its two fresh blocks are at the head then.",
-            "The window group's hits are #4 and #5. Are they still in the queue?",
-        ],
-        mistakes=[
-            (_first_taken, "That one goes to the full group: it is served first, and takes two."),
-            (
-                _second_taken,
-                "The full group has taken that one too, though it is a hit of the window group. That is the bug.",
-            ),
-            (
-                _head_of_queue,
-                "That block is at the head now. It is one of the full group's own hits: touched, it leaves the queue.",
-            ),
-        ],
+        mistakes=[_first_taken, _second_taken, _head_of_queue],
         parts=_interleaved(),
         **_settings(),
     )
@@ -209,24 +159,12 @@ def _key_of(step: RevealedStep, block_id: int) -> str:
 
 def evicted() -> Exercise:
     """Predict: the entry of the map that the old order loses first."""
-    return exercise(
+    return course_exercise(
         "two-phases/evicted",
-        "The same moment, the old order. The full group's first fresh block holds something that a look-up could find. "
-        "Which entry of the prefix map is lost with it?",
         play=_before_long_prompt,
         truth=_first_evicted,
         about="hash",
-        hints=[
-            "Which block is it? The full group's own hits, #1 and #2, leave the queue first.",
-            "An entry begins with its group: 0 is the full one, 1 the one with the window. The pool has both groups' "
-            "blocks in one queue.",
-        ],
-        mistakes=[
-            (
-                _oldest_in_queue,
-                "That is what the head of the queue holds now. It is the full group's own hit, and is touched first.",
-            ),
-        ],
+        mistakes=[_oldest_in_queue],
         parts=_interleaved(),
         **_settings(),
     )
@@ -257,12 +195,8 @@ def _without_touching(queue: list[int], hits: list[list[int]], num_fresh: int) -
 
 def on_paper() -> Exercise:
     """Fill in: both phases, on lists."""
-    return exercise(
+    return course_exercise(
         "two-phases/on-paper",
-        "The allocation without an engine. `queue` is the free queue, its head first; `hits` are the hits of each "
-        "group, of which some are in the queue and some are in use; each group takes `num_fresh` fresh blocks from the "
-        "head. Return the table of each group: its hits, then its fresh blocks. No block may stand in two tables, and "
-        "`queue` stays as it is.",
         solution=tables_of,
         cases=[
             ([2, 1, 5, 4, 6, 3, 7, 8], [[1, 2], [4, 5]], 2),
@@ -273,14 +207,7 @@ def on_paper() -> Exercise:
             ([4, 3, 2, 1, 6, 5], [[6], [5]], 2),
         ],
         num_lines=5,
-        hints=[
-            "First phase: which blocks leave the queue before anybody takes a fresh one?",
-            "Second phase: what is left of the queue is given out from its head, group after group.",
-        ],
-        mistakes=[
-            (_in_one_phase, "This is the old order: a group takes fresh blocks that are another group's hits."),
-            (_without_touching, "A hit that stays in the queue is taken as a fresh block, even by its own group."),
-        ],
+        mistakes=[_in_one_phase, _without_touching],
     )
 
 

@@ -7,10 +7,10 @@ from random import Random
 
 from labengine.core.free_queue import FreeQueue
 from labengine.course.base import Exercise
-from labengine.course.exercise import exercise
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.phrases import phrases
 from labengine.course.predict_exercise import Instance, RevealedStep
+from labengine.course.words import course_exercise
 from labengine.events import BlockAllocated, BlockFreed, SlotsWritten
 from labengine.lab import Lab
 
@@ -40,28 +40,13 @@ def _forgets_the_size(table: list[int], position: int, block_size: int) -> int:
 
 def slot() -> Exercise:
     """Fill in: from a position to its slot."""
-    return exercise(
+    return course_exercise(
         "why-blocks/slot",
-        "A request's block table says where its blocks are. Return the slot, counted through the pool, of the token at "
-        "`position`. Blocks have `block_size` tokens.",
         solution=slot_of,
         cases=[([3, 0, 2], 6, 4), ([3, 0, 2], 0, 4), ([7], 3, 16), ([5, 1], 15, 8), ([0, 1, 2], 9, 4), ([9, 4], 2, 2)],
         num_shown=2,
         num_lines=1,
-        hints=[
-            "Which entry of the table is the position in? How far into that block?",
-            "`divmod(position, block_size)` gives both. A block's first slot is its id times the block size.",
-        ],
-        mistakes=[
-            (_ignores_table, "That is the position itself. Its block may be anywhere: look it up in `table`."),
-            (
-                _takes_last_block,
-                "You take the last block of the table. That is right for the newest token only; `position` may be "
-                "earlier.",
-            ),
-            (_forgets_offset, "That is the first slot of the right block. The token is further in: by how much?"),
-            (_forgets_the_size, "You add a block's id and an offset. How many slots are in front of that block?"),
-        ],
+        mistakes=[_ignores_table, _takes_last_block, _forgets_offset, _forgets_the_size],
     )
 
 
@@ -80,25 +65,13 @@ def _counts_written(num_tokens: int, block_size: int) -> int:
 
 def waste() -> Exercise:
     """Fill in: slots held and not written."""
-    return exercise(
+    return course_exercise(
         "why-blocks/waste",
-        "A request has written the KV of `num_tokens` tokens, and holds just the blocks that these need. How many of "
-        "its slots are not written?",
         solution=num_unwritten,
         cases=[(6, 4), (1, 16), (17, 16), (4, 4), (32, 16), (1024, 1024)],
         num_shown=3,
         num_lines=1,
-        hints=[
-            "Only the last block can be partly empty. How many tokens does it hold?",
-            "What comes out when the last block is exactly full? It should be 0.",
-        ],
-        mistakes=[
-            (
-                _counts_a_full_block,
-                "When the last block is full, nothing of it is empty, and no further block is held yet.",
-            ),
-            (_counts_written, "That counts the slots of the last block that are written; asked for are the others."),
-        ],
+        mistakes=[_counts_a_full_block, _counts_written],
     )
 
 
@@ -139,20 +112,15 @@ _NEXT = "A request is waiting, and will be admitted in the next step. Which bloc
 
 def next_block() -> Exercise:
     """Predict: the block that is taken next."""
-    return exercise(
+    return course_exercise(
         "why-blocks/next-block",
-        _NEXT,
         play=_some_traffic,
         truth=_next_taken,
         another=_other_traffic,
         about="block",
         num_blocks=10,
         block_size=4,
-        hints=["Fresh blocks come from the free queue. Which end of it?", "The head of the free queue: its first one."],
-        mistakes=[
-            (_lowest_free, "The pool does not look for the lowest number: free blocks stand in a queue."),
-            (_last_freed, "That is the tail of the free queue. Blocks are taken from its head."),
-        ],
+        mistakes=[_lowest_free, _last_freed],
     )
 
 
@@ -186,9 +154,9 @@ def _two_others(random: Random) -> Instance:
 def num_free() -> Exercise:
     """Predict: the free blocks after each of three steps."""
     first = _two_arrive("Cats sleep all day and night", 3, SEA)
-    return exercise(
+    return course_exercise(
         "why-blocks/num-free",
-        first.task,
+        task=first.task,
         play=first.play,
         truth=_num_free_after,
         another=_two_others,
@@ -196,10 +164,7 @@ def num_free() -> Exercise:
         rounds=2,
         num_blocks=8,
         block_size=4,
-        hints=["Which requests need another block in this step? Which one finishes in it?"],
-        mistakes=[
-            (_without_freed, "A request that finishes gives its blocks back at the end of the same step."),
-        ],
+        mistakes=[_without_freed],
     )
 
 
@@ -227,31 +192,11 @@ def _a_second_arrives(lab: Lab) -> None:
 
 def twice() -> Exercise:
     """Find the first wrong event: a block in two tables."""
-    return exercise(
+    return course_exercise(
         "why-blocks/twice",
-        "One method of this engine is wrong. In step 2, A reads keys and values that B has written, and step 3 fails "
-        "for the same reason. Which event is the first that is wrong?",
         broken=GivesOneTwice,
-        because=(
-            "B is given #1, which A holds. A block that is given away is in nobody's table: from here on both "
-            "write into this one."
-        ),
         play=_a_second_arrives,
-        hints=[
-            "Which block do A and B both have in their tables? From which event on?",
-            "A block is given away from the head of the free queue, and is in nobody's table then. Check that for each "
-            "block that is given.",
-        ],
-        mistakes=[
-            (
-                nth_event(BlockAllocated, 1),
-                "A has a fifth token, so it needs a second block, and gets the one at the head of the free queue.",
-            ),
-            (
-                nth_event(SlotsWritten, 2),
-                "B writes into a block that it was given. Who gave it a block that A holds?",
-            ),
-        ],
+        mistakes=[nth_event(BlockAllocated, 1), nth_event(SlotsWritten, 2)],
         num_blocks=5,
         block_size=4,
     )

@@ -12,7 +12,6 @@ from labengine.core.request import Request
 from labengine.core.scheduler import NOT_ADMITTED, Admission
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.course.base import Exercise
-from labengine.course.exercise import exercise
 from labengine.course.exercises.policy_workloads import (
     ENGINE,
     RULES,
@@ -31,6 +30,7 @@ from labengine.course.exercises.policy_workloads import (
 )
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.predict_exercise import RevealedStep
+from labengine.course.words import course_exercise
 from labengine.events import (
     BlockAllocated,
     BlockCached,
@@ -105,43 +105,14 @@ class _KeepNothing(BlockPool):
 
 def one_off_texts() -> Exercise:
     """Make it better: a pool for prompts with a common beginning, and for conversations."""
-    return exercise(
+    return course_exercise(
         "your-policy/one-off-texts",
-        "`KeepBeginnings` helps the librarian and harms the conversation. Write a pool that helps the one and leaves "
-        "the other as it was. `reused_first` gets the blocks that one request frees at once; `touch` is called with "
-        "the blocks that a request has found, and `evict` when a block's content is forgotten. What the class "
-        "remembers goes into the journal too: `self._journal.record((function, argument))` names what undoes a change. "
-        "(The check also undoes a step, and looks whether your class has forgotten it.)",
         solution=KeepWhatComesBack,
         workloads=[librarian, conversation],
         score="tokens computed",
         goal=654,
         num_lines=16,
-        hints=[
-            "What do the librarian's rules and a conversation have in common, and the long texts not? Somebody comes "
-            "back to them.",
-            "Keep a set of blocks that were hit: add in `touch`, remove in `evict`. `__init__` can make it, after "
-            "`super().__init__(*settings)`. The opposite of an `add` is a `discard`.",
-            "When a request frees blocks of which one was hit, go on as `BlockPool` does; else as `KeepBeginnings`.",
-        ],
-        mistakes=[
-            (
-                KeepBeginnings,
-                "This is the notebook's policy: better for the librarian, worse for the conversation, whose newest "
-                "blocks are thrown out first.",
-            ),
-            (BlockPool, "This is the engine as it was."),
-            (
-                _KeepNothing,
-                "All freed blocks at the head: the newest content is lost first, and it is the likeliest to be asked "
-                "for again.",
-            ),
-            (
-                _PlainSet,
-                "A plain set: the step is undone, and its notes stay. In `touch`, record "
-                "`(self.was_hit.discard, block_id)` before each new note.",
-            ),
-        ],
+        mistakes=[KeepBeginnings, BlockPool, _KeepNothing, _PlainSet],
         undone=visitor_who_leaves,
         **ENGINE,
     )
@@ -198,37 +169,14 @@ class _AllEqualTokensShared(SharersWait):
 
 def sharers() -> Exercise:
     """Make it better: requests wait for what another one is computing."""
-    return exercise(
+    return course_exercise(
         "your-policy/sharers",
-        "`TwinsWait` compares the first block only. The librarian's rules are the same in all prompts: once they are "
-        "in the cache, a twin no longer waits, and computes the rest of its prompt a second time. Do better, in tokens "
-        "and steps together. The answer to `skips(self, request, skipped)` may look at `token_ids` and "
-        "`num_computed_tokens` of the requests in `self.running`.",
         solution=SharersWait,
         workloads=[twins, triplets_and_another, same_rules],
         score=tokens_and_steps,
         goal=177,
         num_lines=8,
-        hints=[
-            "Up to which token are two prompts equal? Only full blocks can be shared, and the last token of a prompt "
-            "is always computed.",
-            "Skip while a running request has computed fewer tokens than the two can share.",
-        ],
-        mistakes=[
-            (TwinsWait, "This is the notebook's policy. How many tokens can the two share, beyond the first block?"),
-            (TokenBudgetScheduler, "This is the engine as it was: nobody waits for anybody."),
-            (
-                _EqualPromptsWait,
-                "Prompts need not be equal to the end to share blocks. And the last token of a twin never comes from "
-                "the cache: whoever waits for it lets the twins in one by one.",
-            ),
-            (
-                _LastBlockShared,
-                "The last token of a prompt is always computed, with its block: a twin of full blocks alone finds one "
-                "block less, and need not wait for that one.",
-            ),
-            (_AllEqualTokensShared, "Only full blocks can be shared: nobody needs to wait for the tokens behind them."),
-        ],
+        mistakes=[TwinsWait, TokenBudgetScheduler, _EqualPromptsWait, _LastBlockShared, _AllEqualTokensShared],
         **ENGINE,
     )
 
@@ -253,25 +201,14 @@ class _NewestFirst(TokenBudgetScheduler):
 
 def waiting() -> Exercise:
     """Make it better: the order of admission."""
-    return exercise(
+    return course_exercise(
         "your-policy/waiting",
-        "First come, first served: one long prompt, and everybody behind it waits. Write `next_waiting`, which returns "
-        "the request of `self.waiting` that is admitted next, so that the steps up to the first token are fewer, "
-        "summed over all requests. (Who pays for it? Look at the longest prompt.)",
         solution=ShortestFirst,
         workloads=[crowd, short_and_long],
         score=steps_waited,
         goal=140,
         num_lines=1,
-        hints=[
-            "In a shop, whom would you let pass: somebody with one thing, or somebody with a full trolley?",
-            "`min(self.waiting, key=...)`, by `num_tokens`.",
-        ],
-        mistakes=[
-            (_LongestFirst, "The longest first: all others wait until it is computed."),
-            (_NewestFirst, "The newest first: who came first waits longest, whether long or short."),
-            (TokenBudgetScheduler, "This is the engine as it was: the first in the queue."),
-        ],
+        mistakes=[_LongestFirst, _NewestFirst, TokenBudgetScheduler],
         **{**ENGINE, "num_blocks": 64, "max_num_seqs": 2},
     )
 
@@ -301,30 +238,14 @@ class _FitsNow(TokenBudgetScheduler):
 
 def room_to_grow() -> Exercise:
     """Make it better: admission that needs no preemption."""
-    return exercise(
+    return course_exercise(
         "your-policy/room-to-grow",
-        "Six short prompts fit into the pool, and then all of them grow: one after the other is preempted, and "
-        "computed again. Admit fewer at a time. `request.max_kv_tokens` is the most tokens that a request can ever "
-        "hold, and `self.manager.pool.num_usable` the blocks of the pool; where nothing speaks against it, return what "
-        "`super().admit(...)` returns, else None. If nothing runs, the request has to be admitted. (Blocks have 4 "
-        "tokens.)",
         solution=KeepsRoomToGrow,
         workloads=[all_grow, crowd],
         score=tokens_and_steps,
         goal=412,
         num_lines=4,
-        hints=[
-            "How many blocks can the running requests need at most, all together? And the new one?",
-            "Let the first one in whenever `self.running` is empty; any other only if all of them together still fit.",
-        ],
-        mistakes=[
-            (_OneAtATime, "One request at a time: nothing is computed twice, and it takes for ever."),
-            (
-                _FitsNow,
-                "The free blocks of this moment are not all for the new request: those that run will take some, too.",
-            ),
-            (TokenBudgetScheduler, "This is the engine as it was: what fits now is admitted."),
-        ],
+        mistakes=[_OneAtATime, _FitsNow, TokenBudgetScheduler],
         **ENGINE,
     )
 
@@ -343,22 +264,13 @@ def _num_computed(step: RevealedStep) -> int:
 
 def next_step() -> Exercise:
     """Predict: what a policy makes of the next two steps."""
-    return exercise(
+    return course_exercise(
         "your-policy/next-step",
-        "Four equal prompts of 25 tokens, in an engine with the policy TwinsWait. A step may compute 48 tokens. How "
-        "many does the next step compute?",
         play=_four_equal,
         truth=_num_computed,
         about="number",
         rounds=2,
-        hints=[
-            "In the first step A runs and has computed nothing: who is skipped?",
-            "In the second step B, C and D find all full blocks that leave at least one token to compute.",
-        ],
-        mistakes=[
-            (48, "That is all that the budget allows, and what the engine does without the policy."),
-            (4, "Not yet: while A's first block is not computed, B, C and D find nothing, and are skipped."),
-        ],
+        mistakes=[48, 4],
         parts=Parts(scheduler=TwinsWait),
         **ENGINE,
     )
@@ -397,28 +309,12 @@ def _two_texts(lab: Lab) -> None:
 
 def never_forgets() -> Exercise:
     """Find the first wrong event: a block that is given away and not forgotten."""
-    return exercise(
+    return course_exercise(
         "your-policy/never-forgets",
-        "The policy that wins by cheating: its `evict` does nothing. C asks what A has asked, and finds it, though B "
-        "has written over it. Which event is the first wrong one?",
         broken=NeverForgets,
-        because=(
-            "The map still leads to this block. What is given away is forgotten first: now B writes over what "
-            "the map promises to C."
-        ),
         play=_two_texts,
         first=_allocated_while_cached,
-        hints=[
-            "Look at the prefix map while B takes its blocks. To which block does it still lead?",
-            "Before a cached block is given away, there should be a BlockEvicted.",
-        ],
-        mistakes=[
-            ("PrefixHit", "C finds what the map leads to. Since when does the map lead to something else?"),
-            (
-                nth_event(SlotsWritten, 2),
-                "B writes into its own blocks, as it may. When did one of them become B's, and what did the map say?",
-            ),
-        ],
+        mistakes=["PrefixHit", nth_event(SlotsWritten, 2)],
         num_blocks=6,
         block_size=4,
     )

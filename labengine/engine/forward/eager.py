@@ -41,7 +41,9 @@ class EagerForward:
 
     def rotations(self, positions: Tensor) -> Rotations:
         """Return the rotations of tokens at `positions`, by every rope of the model."""
-        return {rope: Rotation.at(positions, frequencies) for rope, frequencies in self._frequencies.items()}
+        return {
+            rope: Rotation.at(positions, frequencies, rope.magnitude) for rope, frequencies in self._frequencies.items()
+        }
 
     def argmax(self, logits: Tensor) -> None:
         """Return None: the sampler computes it."""

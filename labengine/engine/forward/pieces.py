@@ -33,7 +33,8 @@ from labengine.engine.attention import StepAttention
 from labengine.engine.forward.eager import EagerForward
 from labengine.engine.forward.graphs import RecordedForward, Recorder, first_line
 from labengine.engine.forward.static_step import NOWHERE
-from labengine.engine.model import DecoderLayer, LayerStep, PagedModel
+from labengine.engine.layers import DecoderLayer, LayerStep
+from labengine.engine.model import PagedModel
 from labengine.engine.rope import Rotations
 from labengine.engine.step_tensors import GroupTensors, StepTensors
 

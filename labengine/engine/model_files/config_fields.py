@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import AliasChoices, ConfigDict, Field, model_validator
 
+from labengine.config import ConfigError
+from labengine.engine.layer_plan import CONV, FULL, LINEAR, SLIDING, AttentionSpec, LayerSpec, StateSpec
 from labengine.engine.mixture_sizes import MixtureSizes
+from labengine.engine.model_config import Multipliers
 from labengine.engine.model_files.json_file import FileModel, relation_error
 from labengine.engine.recurrence_sizes import RecurrenceSizes
+from labengine.engine.rope import RopeSpec
 
 Size = Annotated[int, Field(ge=1, le=2**24)]
 """Side of a matrix, or a number of tokens or positions; float32 represents each exactly."""
@@ -33,6 +38,7 @@ class RopeFields(FileModel):
     _NEEDED: ClassVar = {
         "linear": ("factor",),
         "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+        "longrope": ("short_factor", "long_factor"),
     }
 
     rope_type: str | None = None
@@ -43,11 +49,11 @@ class RopeFields(FileModel):
     high_freq_factor: Positive | None = None
     original_max_position_embeddings: Size | None = None
     partial_rotary_factor: Share | None = None
-    attention_factor: Any = None
+    attention_factor: Positive | None = None
+    short_factor: list[Positive] | None = None
+    long_factor: list[Positive] | None = None
     beta_fast: Any = None
     beta_slow: Any = None
-    short_factor: Any = None
-    long_factor: Any = None
     mscale: Any = None
     mscale_all_dim: Any = None
     truncate: Any = None
@@ -58,23 +64,32 @@ class RopeFields(FileModel):
 
     @model_validator(mode="after")
     def _is_complete(self) -> Self:
-        kind = self.rope_type or self.type or "default"
-        for name in self._NEEDED.get(kind, ()):
+        for name in self._NEEDED.get(self.kind, ()):
             if getattr(self, name) is None:
-                raise relation_error("lacks {name}, which rope type {kind} needs", name=name, kind=kind)
+                raise relation_error("lacks {name}, which rope type {kind} needs", name=name, kind=self.kind)
         low, high = self.low_freq_factor, self.high_freq_factor
-        if kind == "llama3" and low is not None and high is not None and low >= high:
+        if self.kind == "llama3" and low is not None and high is not None and low >= high:
             raise relation_error("needs a high_freq_factor above its low_freq_factor")
         return self
 
+    @property
+    def kind(self) -> str:
+        """The rope type, which older files call type."""
+        kind = self.rope_type or self.type or "default"
+        return "longrope" if kind == "su" else kind
 
-class RopeByKind(FileModel):
-    """Gemma 3's two ropes."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    full_attention: RopeFields | None = None
-    sliding_attention: RopeFields | None = None
+    def spec(self, theta: float, share: float = 1.0) -> RopeSpec:
+        """Return the rope; theta: its base unless these fields name one. Raises ConfigError for unsupported types."""
+        theta = self.rope_theta or theta
+        if self.kind == "default":
+            return RopeSpec(theta, share=share)
+        if self.kind == "linear":
+            return RopeSpec(theta, "linear", self.factor or 1.0, share=share)
+        if self.kind != "llama3":
+            raise ConfigError(f"rope type {self.kind!r} is not supported; supported: default, linear, llama3")
+        low, high, length = self.low_freq_factor, self.high_freq_factor, self.original_max_position_embeddings
+        assert self.factor and low and high and length, "validated above"
+        return RopeSpec(theta, "llama3", self.factor, low, high, length, share)
 
 
 class TokenFields(FileModel):
@@ -128,6 +143,21 @@ class ConfigFields(TokenFields):
         return self
 
     @property
+    def head_size(self) -> int:
+        """Dimensions of a head."""
+        return self.head_dim or self.hidden_size // self.num_attention_heads
+
+    @property
+    def attention_scale(self) -> float:
+        """Factor of the products of queries and keys."""
+        return float(self.head_size**-0.5)
+
+    @property
+    def multipliers(self) -> Multipliers:
+        """Factors of the residual stream and the logits."""
+        return Multipliers()
+
+    @property
     def mlp_size(self) -> int:
         """Inner size of the MLPs."""
         return self.intermediate_size
@@ -146,6 +176,109 @@ class ConfigFields(TokenFields):
     def mixture(self) -> MixtureSizes | None:
         """The mixtures of experts; None for a model without."""
         return None
+
+    # -- layers --------------------------------------------------------------------------------------------------------
+
+    default_theta: ClassVar[float] = 10_000.0
+    """Base of the rope unless the file names one."""
+
+    @property
+    def layer_kinds(self) -> Sequence[str]:
+        """The kind of each layer: layer_types, or the family's rule."""
+        return self.layer_types or [FULL] * self.num_hidden_layers
+
+    @property
+    def layers(self) -> tuple[LayerSpec, ...]:
+        """The attention or the state of each layer. Raises ConfigError for what is not supported."""
+        kinds, num_layers = self.layer_kinds, self.num_hidden_layers
+        if len(kinds) != num_layers:
+            raise ConfigError(f"layer_types names {len(kinds)} layers, num_hidden_layers is {num_layers}")
+        return tuple(self._layer(kind) for kind in kinds)
+
+    def _layer(self, kind: str) -> LayerSpec:
+        if kind in (CONV, LINEAR):
+            assert self.recurrence is not None, "the family has layers with a state"
+            return StateSpec(self.recurrence.state)
+        if kind == FULL:
+            return AttentionSpec(None, self.rope)
+        if self.sliding_window is None:
+            raise ConfigError("the model has layers with sliding-window attention, but sliding_window is None")
+        return AttentionSpec(self.sliding_window, self.local_rope)
+
+    @property
+    def rope(self) -> RopeSpec:
+        """The rope of layers with full attention: rope_parameters (transformers 5), or rope_scaling and rope_theta."""
+        return self.rope_settings.spec(self.rope_theta or self.default_theta, self.rotary_share)
+
+    @property
+    def local_rope(self) -> RopeSpec:
+        """The rope of layers with a window."""
+        return self.rope
+
+    @property
+    def rope_settings(self) -> RopeFields:
+        """The fields of the rope, by their newer or their older name."""
+        return self.rope_parameters or self.rope_scaling or RopeFields()
+
+    @property
+    def rotary_share(self) -> float:
+        """The leading part of each head that is rotated. Raises ConfigError for one that is not supported."""
+        if self.share_in_file not in (None, 1.0):
+            raise ConfigError("partial_rotary_factor is not supported; the rope has to turn whole heads")
+        return 1.0
+
+    @property
+    def share_in_file(self) -> float | None:
+        """partial_rotary_factor, which is in the rope's fields or beside them."""
+        inside = self.rope_settings.partial_rotary_factor
+        return self.partial_rotary_factor if inside is None else inside
+
+
+class WindowFields(ConfigFields):
+    """A family whose layers all have the window of sliding_window, if there is one, whatever layer_types says."""
+
+    @property
+    def layer_kinds(self) -> Sequence[str]:
+        """All alike."""
+        return [FULL if self.sliding_window is None else SLIDING] * self.num_hidden_layers
+
+
+class PartialRopeFields(ConfigFields):
+    """A family that rotates part of each head."""
+
+    default_share: ClassVar[float] = 1.0
+    """That part, unless the file names one."""
+
+    @property
+    def rotary_share(self) -> float:
+        """The leading part of each head that is rotated. Raises ConfigError unless that is an even number of dims."""
+        share = self.default_share if self.share_in_file is None else self.share_in_file
+        dims = int(self.head_size * share)
+        if dims < 2 or dims % 2:
+            raise ConfigError(
+                f"partial_rotary_factor {share} rotates {dims} of {self.head_size} dimensions of a head; it should be "
+                "an even number, at least 2"
+            )
+        return share
+
+
+NumExperts = Annotated[int, Field(ge=0, le=2**14)]
+EXPERTS_NAMES = AliasChoices("num_experts", "num_local_experts")
+"""transformers 5 writes the second where a file had the first."""
+
+
+class MixtureFields(ConfigFields):
+    """How many experts there are, and how many of them compute a token. Without experts, all layers are dense."""
+
+    num_experts: NumExperts = Field(8, validation_alias=EXPERTS_NAMES)
+    num_experts_per_tok: Count = 2
+
+    @model_validator(mode="after")
+    def _experts_suffice(self) -> Self:
+        if 0 < self.num_experts < self.num_experts_per_tok:
+            text = "num_experts_per_tok should be at most the number of experts, got {chosen} of {experts}"
+            raise relation_error(text, chosen=self.num_experts_per_tok, experts=self.num_experts)
+        return self
 
 
 class GenerationFields(TokenFields):

@@ -1,51 +1,95 @@
-"""The schema of config.json of each family without states and experts, and the table of all schemas."""
+"""Reads config.json and generation_config.json. Settings that the engine cannot compute are refused, by name."""
 
 from __future__ import annotations
 
-from labengine.engine.model_files.config_fields import ConfigFields, Count, HeadDim, Positive, RopeByKind, Theta
-from labengine.engine.model_files.config_mixtures import (
-    GraniteHybridFields,
-    Lfm2MoeFields,
-    MixtralFields,
-    Qwen3_5MoeFields,
-    Qwen3MoeFields,
-    Qwen3NextFields,
-)
-from labengine.engine.model_files.config_states import BambaFields, DeltaNetFields, Lfm2Fields
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from labengine.config import ConfigError
+from labengine.engine.families.table import FAMILIES
+from labengine.engine.layers import Family
+from labengine.engine.model_config import ModelConfig
+from labengine.engine.model_files.config_fields import GenerationFields, TokenFields
+from labengine.engine.model_files.json_file import errors_about, read_object, shown, validated
 
 
-class Qwen3Fields(ConfigFields):
-    """Qwen3: a default head size."""
+def load_config(model_dir: Path) -> ModelConfig:
+    """Read both files of a model directory. Raises ConfigError for a model this engine cannot compute."""
+    path = model_dir / "config.json"
+    raw: Mapping[str, Any] = read_object(path)
+    with errors_about(path):
+        family = _family(raw)
+        raw = _of_text(raw) if family.is_multimodal else raw
+        _refuse_unsupported(raw, family.only)
+    fields = validated(family.fields, raw, path)
+    with errors_about(path):
+        layers = fields.layers
+        by_config = _end_tokens(fields, fields.vocab_size)
+    return ModelConfig(
+        model_type=fields.model_type,
+        vocab_size=fields.vocab_size,
+        hidden_size=fields.hidden_size,
+        intermediate_size=fields.mlp_size,
+        layers=layers,
+        recurrence=fields.recurrence,
+        mixture=fields.mixture,
+        num_heads=fields.num_attention_heads,
+        num_kv_heads=fields.num_key_value_heads or fields.num_attention_heads,
+        head_dim=fields.head_size,
+        attention_scale=fields.attention_scale,
+        rms_norm_eps=fields.rms_norm_eps,
+        max_model_len=fields.max_position_embeddings,
+        tie_word_embeddings=fields.is_tied,
+        eos_token_ids=_end_tokens_of_generation(model_dir, fields.vocab_size, by_config),
+        multipliers=fields.multipliers,
+        fits_float16=family.fits_float16,
+    )
 
-    head_dim: HeadDim | None = 128
+
+def _family(raw: Mapping[str, Any]) -> Family:
+    model_type = raw.get("model_type")
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
+        raise ConfigError(f"model_type {shown(model_type)} is not supported; supported: {', '.join(FAMILIES)}")
+    return FAMILIES[model_type]
 
 
-class Gemma3Fields(ConfigFields):
-    """Gemma 3: two ropes, windows in a pattern, and its own attention scale."""
-
-    head_dim: HeadDim | None = 256
-    tie_word_embeddings: bool = True
-    query_pre_attn_scalar: Positive = 256
-    sliding_window_pattern: Count | None = None
-    rope_local_base_freq: Theta | None = None
-    rope_parameters: RopeByKind | None = None  # type: ignore[assignment]
+def _of_text(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the settings of a multimodal file's language model: text alone is computed."""
+    text = raw.get("text_config")
+    if not isinstance(text, dict):
+        return raw
+    is_tied = bool(raw.get("tie_word_embeddings") or text.get("tie_word_embeddings"))  # either place may say so
+    return {**text, "model_type": raw["model_type"], "tie_word_embeddings": is_tied}
 
 
-SCHEMAS: dict[str, type[ConfigFields]] = {
-    "llama": ConfigFields,
-    "mistral": ConfigFields,
-    "mixtral": MixtralFields,
-    "qwen3": Qwen3Fields,
-    "qwen3_moe": Qwen3MoeFields,
-    "gemma3_text": Gemma3Fields,
-    "lfm2": Lfm2Fields,
-    "lfm2_moe": Lfm2MoeFields,
-    "bamba": BambaFields,
-    "granitemoehybrid": GraniteHybridFields,
-    "qwen3_next": Qwen3NextFields,
-    "qwen3_5_text": DeltaNetFields,
-    "qwen3_5": DeltaNetFields,
-    "qwen3_5_moe_text": Qwen3_5MoeFields,
-    "qwen3_5_moe": Qwen3_5MoeFields,
-}
-"""Schemas of config.json by model_type."""
+def _refuse_unsupported(raw: Mapping[str, Any], only: Mapping[str, Any]) -> None:
+    """Raise ConfigError for settings that would change the computation. only: the supported value of each."""
+    for name, supported in only.items():
+        value = raw.get(name, supported)
+        if value != supported and (value or supported):
+            model_type = raw["model_type"]
+            raise ConfigError(f"{name}={shown(value)} is not supported for {model_type}; only {supported!r} is")
+    if raw.get("quantization_config"):
+        raise ConfigError(
+            "quantization_config: quantized weights are not supported; save the model in bfloat16, float16 or float32"
+        )
+
+
+def _end_tokens_of_generation(model_dir: Path, vocab_size: int, by_config: frozenset[int]) -> frozenset[int]:
+    """Return generation_config.json's end tokens if it names any (or none on purpose), else those of config.json."""
+    path = model_dir / "generation_config.json"
+    if not path.exists():
+        return by_config
+    fields = validated(GenerationFields, read_object(path), path)
+    with errors_about(path):
+        by_generation = _end_tokens(fields, vocab_size)
+    return by_generation if "eos_token_id" in fields.model_fields_set else by_config
+
+
+def _end_tokens(fields: TokenFields, vocab_size: int) -> frozenset[int]:
+    eos = fields.eos_token_id
+    ids = frozenset([eos] if isinstance(eos, int) else eos or ())
+    if ids and max(ids) >= vocab_size:
+        raise ConfigError(f"eos_token_id {max(ids)} should be below vocab_size, which is {vocab_size}")
+    return ids

@@ -72,11 +72,9 @@ def validated(schema: type[Schema], content: object, path: Path) -> Schema:
 
 @contextmanager
 def errors_about(path: Path) -> Iterator[None]:
-    """Prefix ConfigErrors of the block with the file's path; a KeyError is reported as a missing field."""
+    """Prefix ConfigErrors of the block with the file's path."""
     try:
         yield
-    except KeyError as error:
-        raise ConfigError(f"{path} lacks {error.args[0]!r}") from None
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
 

@@ -12,8 +12,9 @@ from torch.nn.functional import silu
 
 from labengine.config import GroupSpec
 from labengine.engine.kv_tensors import KVTensors
+from labengine.engine.layers import Attention, DecoderLayer, QKNormAttention, SandwichLayer
 from labengine.engine.mlp import MLP
-from labengine.engine.model import Attention, DecoderLayer, PagedModel, QKNormAttention, SandwichLayer
+from labengine.engine.model import PagedModel
 from labengine.engine.modules import Embedding, Linear, Matrix, OffsetRMSNorm, RMSNorm, ScaledEmbedding
 from labengine.engine.native.layout import Finish, Op, OpKind
 from labengine.engine.rope import RopeSpec

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from labengine.config import ConfigError, Drafter, EngineConfig, GroupKind, GroupSpec
-from labengine.core.editions import VLLM, VLLM_ASYNC, VllmPriorityQueue
+from labengine.core.editions import VLLM, VLLM_ASYNC
 from labengine.core.parts import Parts
+from labengine.core.vllm.waiting_queue import VllmPriorityQueue
 from labengine.record.wording import readable
 from labengine.vllm.stream.header import StreamHeader
 from labengine.vllm.stream.pieces import Piece

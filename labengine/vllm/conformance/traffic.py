@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from labengine import events as ev
 from labengine.config import ConfigError, EngineConfig, SamplingParams
-from labengine.core.async_token_budget import AsyncTokenBudgetScheduler
 from labengine.core.parts import Parts
 from labengine.core.request import ExtraKeys, Request
 from labengine.core.step_plan import StepPlan
+from labengine.core.vllm.async_scheduler import AsyncTokenBudgetScheduler
 from labengine.engine.engine import Engine
 from labengine.engine.simulated import SimulatedRunner
 from labengine.finder.endings import OF_THE_USER, interrupts_named, said_of

@@ -10,7 +10,7 @@ from labengine import events as ev
 from labengine.config import ConfigError, EngineConfig, GroupKind, GroupSpec
 from labengine.core.editions import LABENGINE, edition
 from labengine.core.request import ExtraKeys
-from labengine.core.vllm_checkpoints import CheckpointGroup
+from labengine.core.vllm.checkpoints import CheckpointGroup
 from labengine.vllm.conformance.edition_run import arrivals_of
 from labengine.vllm.conformance.recorded import Recorded
 from labengine.vllm.conformance.settings import (

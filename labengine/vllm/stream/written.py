@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from labengine import events as ev
-from labengine.core.vllm_checkpoints import is_reachable
+from labengine.core.vllm.checkpoints import is_reachable
 from labengine.record.snapshot import GroupState
 
 

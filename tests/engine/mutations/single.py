@@ -57,10 +57,10 @@ DEVICE = changes(
     ("whatever the model, a T4 computes in float16", "    if fits_float16:\n", "    if True:\n"),
 )
 FLOAT16 = changes(
-    "model_config.py",
+    "model_files/config_file.py",
     "test_device.py",
-    ("all models fit float16", 'return not self.model_type.startswith("gemma")', "return True"),
-    ("no model fits float16", 'return not self.model_type.startswith("gemma")', "return False"),
+    ("all models fit float16", "fits_float16=family.fits_float16", "fits_float16=True"),
+    ("no model fits float16", "fits_float16=family.fits_float16", "fits_float16=False"),
 )
 LAUNCHES = changes(
     "model_runner.py",

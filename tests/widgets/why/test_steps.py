@@ -11,7 +11,7 @@ from labengine import Lab, Parts
 from labengine import events as ev
 from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.kv_cache_group import NotGrantedError
-from labengine.core.prefill_first import PrefillFirstScheduler
+from labengine.core.nano_vllm.scheduler import PrefillFirstScheduler
 from labengine.core.request import Request
 from labengine.core.step_plan import StepPlan
 from labengine.core.token_budget import TokenBudgetScheduler

@@ -7,7 +7,7 @@ import pytest
 from labengine import Lab
 from labengine import events as ev
 from labengine.core.editions import edition
-from labengine.core.nano_vllm import NanoKVCacheManager
+from labengine.core.nano_vllm.kv_cache_manager import NanoKVCacheManager
 from labengine.core.parts import Parts
 from labengine.core.request import Request
 from widgets.browser.views.mounted_view import MountedView, show_view

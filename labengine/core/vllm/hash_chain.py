@@ -1,0 +1,14 @@
+"""vLLM's hash chain."""
+
+from __future__ import annotations
+
+from labengine.core.hash_chain import HashChain
+from labengine.core.request import ExtraKeys
+
+
+class VllmHashChain(HashChain):
+    """vLLM hashes an adapter's name ("lora") and path ("lora_path"): the number that an engine gives it is local."""
+
+    def root(self, extra_keys: ExtraKeys) -> bytes:
+        """Return the hash of all extra keys but "lora_int_id"."""
+        return super().root(tuple(pair for pair in extra_keys if pair[0] != "lora_int_id"))

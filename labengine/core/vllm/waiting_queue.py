@@ -1,0 +1,20 @@
+"""vLLM's waiting queue under the policy "priority"."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from labengine.core.request import Request
+from labengine.core.waiting_queue import PriorityQueue
+
+
+class VllmPriorityQueue(PriorityQueue):
+    """vLLM compares ids as texts, and looks for the victim without them."""
+
+    def order(self, request: Request) -> tuple[int, int, int | str]:
+        """Return priority, arrival, and the id as a text: request 10 comes before request 9."""
+        return request.priority, request.arrival, str(request.request_id)
+
+    def least_urgent(self, running: Sequence[Request]) -> Request:
+        """Return the running request of the highest priority and latest arrival; of several, the one admitted first."""
+        return max(running, key=lambda request: (request.priority, request.arrival))
