@@ -110,7 +110,7 @@ def _config(workload: Mapping[str, Any], speculation: Proposer | None) -> Engine
         max_num_batched_tokens=workload["max_num_batched_tokens"],
         eagle_groups=eagle_groups(workload),
         num_drafts=0 if speculation is None else speculation.num_drafts,
-        drafter=getattr(speculation, "drafter", "lookup"),
+        drafter="lookup" if speculation is None else speculation.drafter,
         **{key: workload[key] for key in _SETTINGS if workload.get(key) is not None},
     )
 

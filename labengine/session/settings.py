@@ -160,7 +160,7 @@ class LabSettings:
             retention_interval=self.retention_interval,
             hash_block_size=self.hash_block_size,
             num_drafts=0 if self.speculation is None else self.speculation.num_drafts,
-            drafter=getattr(self.speculation, "drafter", "lookup"),
+            drafter="lookup" if self.speculation is None else self.speculation.drafter,
             max_model_len=self.max_model_len or 0,
             keep_finished=self.keep_finished,
         )
