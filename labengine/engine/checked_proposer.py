@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any
 
-from labengine.config import ConfigError, checked_call, checked_int, shown
+from labengine.config import ConfigError, Drafter, checked_call, checked_int, shown
 from labengine.core.proposer import Proposer
 
 
@@ -21,6 +21,11 @@ def refuse_wrong_proposer(proposer: Any) -> None:
         )
     checked_int(f"{name}.num_drafts", proposer.num_drafts, 1)
     checked_call(f"{name}.propose", proposer.propose, "token_ids", "num_tokens")
+
+
+def drafts_of(proposer: Proposer | None) -> tuple[int, Drafter]:
+    """Return how many tokens a proposer guesses at once, 0 for none, and what guesses them. (A user's need not say.)"""
+    return (0, "lookup") if proposer is None else (proposer.num_drafts, proposer.drafter)
 
 
 class CheckedProposer:

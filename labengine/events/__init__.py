@@ -15,6 +15,7 @@ from labengine.events.computing import *
 from labengine.events.event import *
 from labengine.events.event import Event as Event
 from labengine.events.external_tier import *
+from labengine.events.fields import *
 from labengine.events.requests import *
 from labengine.events.steps import *
 

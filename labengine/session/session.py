@@ -41,7 +41,9 @@ _numbers = count(1)
 
 
 class Session:
-    """An engine and the parts beside it. Each part is an attribute, and knows only the parts above it here.
+    """An engine and the parts beside it. Each part is an attribute, and is made of parts above it here.
+
+    Two call a part below them later: `stats` reads the stepper's newest report; `stepper` ends the background's step.
 
     settings: the keywords of Lab. model: a loaded model to use; None loads the one that the settings name.
     ConfigError for settings that cannot work.

@@ -276,3 +276,24 @@ type Row<Names extends readonly string[], Fields> = [
 export type EventRows = {
   [Kind in keyof EventFields]: Row<(typeof FIELDS)[Kind], EventFields[Kind]>;
 };
+
+// A state as the kernel writes it; see labengine/record/files/keyframe.py.
+export interface WireKeyframe {
+  step: number;
+  groups: [string, number, number | null][];
+  null_block: number;
+  requests: [number, "waiting" | "running" | "preempted" | "finished", number[], number, number, number[][]][];
+  ref_counts: number[];
+  block_keys: [number, [number, string][]][];
+  block_tokens: [number, number[]][];
+  free_queue: number[];
+  prefix_map: [number, string, number[]][];
+  priorities?: [number, number][];
+  pins?: [number, number][];
+  holding?: number[];
+  drafts?: [number, number[]][];
+  images?: [number, [number, number, string][]][];
+  rejected?: [number, number, number][];
+  states?: [number, number, boolean][] | null;
+  beams?: [number, number][];
+}
