@@ -15,7 +15,8 @@ from labengine.core.seams import decider_among
 from labengine.core.step_plan import StepPlan
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.core.vllm.async_scheduler import AsyncTokenBudgetScheduler
-from labengine.core.vllm.speculation import VllmSpeculation, num_read_ahead
+from labengine.core.vllm.drafts import num_read_ahead
+from labengine.core.vllm.scheduler import VllmScheduler
 from labengine.record.violation import Violation
 from labengine.record.wording import counted
 
@@ -95,7 +96,7 @@ def _waits_for_modules(request: Request, num_left: int, scheduler: Scheduler) ->
 
     Edition vllm waits for a budget that brings the chunk to the prompt's end, or ends it before these tokens.
     """
-    if not isinstance(scheduler, VllmSpeculation):
+    if not isinstance(scheduler, VllmScheduler):
         return False
     start = request.num_computed_tokens
     num_tokens = min(num_left, scheduler.longest_chunk(), request.num_tokens - start)

@@ -16,7 +16,7 @@ from labengine.core.step_plan import ScheduledRequest, SlotRun, StepPlan
 from labengine.core.vllm.async_scheduler import AsyncTokenBudgetScheduler
 from labengine.record.violation import Violation
 
-BOOKING = ("Scheduler.book_computed", "Scheduler.judge_drafts", "Scheduler.update")
+BOOKING = ("Scheduler.book_computed", "Drafts.judge", "Scheduler.update")
 """Methods that count what a step has computed."""
 
 
