@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import islice
 from typing import Any, ClassVar, Final
 
@@ -30,6 +30,16 @@ class Scheduler(RequestQueues):
 
     capabilities: ClassVar[tuple[str, ...]] = ()
     """Of "forks", "beams" and "hand_over" those that this scheduling can serve: an edition's parts provide them."""
+
+    plans_ahead = False
+    """True where a step is planned before the one before it is booked."""
+
+    cuts_prompts = True
+    """False where no prompt is computed in chunks: its length is bounded by a step's budget."""
+
+    reserves_whole_prompts = False
+    """True where a request gets the blocks of its whole prompt at once, though not all of it is computed."""
+
     drafts: Drafts
 
     def __init__(self, *arguments: Any) -> None:
@@ -52,6 +62,25 @@ class Scheduler(RequestQueues):
         if self.beams is None:
             raise ConfigError("this edition has no beam search: use edition 'labengine', or leave beams out")
         self.beams.refuse_too_many(num_beams)
+
+    def budget_left(self, batch: Sequence[ScheduledRequest]) -> int:
+        """Return how many tokens of one more request a step with this batch can compute."""
+        return self.config.max_num_batched_tokens - sum(part.num_tokens for part in batch)
+
+    def serves_all(self, batch: Sequence[ScheduledRequest], running: Collection[int]) -> bool:
+        """Return True if a step with this batch has to serve each running request that fits. running: their ids."""
+        return not self.plans_ahead  # a request whose tokens are all under way has nothing to compute
+
+    def waits_for_modules(self, request: Request, budget: int) -> bool:
+        """Return True while a chunk could only end among tokens that a drafter's modules read ahead: never here."""
+        return False
+
+    def restore_unbooked(self, request: Request, unbooked: Any) -> None:
+        """Take over what is planned of a request and not booked: nothing, where each step is booked before the next."""
+
+    def book(self, plan: StepPlan, sampled: Sequence[Sequence[int]]) -> tuple[int, ...]:
+        """Book an earlier step, where steps are planned ahead: `sampled` has each request's tokens."""
+        raise NotImplementedError(f"{type(self).__name__} books the newest step, by update()")
 
     def refuse_what_never_fits(self, request: Request) -> None:
         """Raise ConfigError for a request that the whole pool could not hold: it would block all behind it for ever."""

@@ -68,8 +68,7 @@ class TokenBudgetScheduler(Scheduler):
 
     def budget_left(self, batch: Sequence[ScheduledRequest]) -> int:
         """Return how many tokens of one more request a step with this batch can compute."""
-        num_taken = sum(part.num_tokens for part in batch) + self.drafts.num_inputs * (len(batch) + 1)
-        return self.config.max_num_batched_tokens - num_taken
+        return super().budget_left(batch) - self.drafts.num_inputs * (len(batch) + 1)
 
     def num_plannable(self, request: Request) -> int:
         """Return how many tokens of a running request a step could compute: all that it has; 0 leaves it out."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 from labengine.config import ConfigError, EngineConfig
 from labengine.core.connector import Connector
 from labengine.core.kv_cache_group import NotGrantedError
@@ -19,6 +21,12 @@ class PrefillFirstScheduler(Scheduler):
 
     Source: nano-vLLM's scheduler (bb823b3). max_num_seqs limits a step, not the running requests.
     """
+
+    reserves_whole_prompts = True
+
+    def serves_all(self, batch: Sequence[ScheduledRequest], running: Collection[int]) -> bool:
+        """Return True for a decode step that is not full: a prefill step serves no running request."""
+        return len(batch) < self.config.max_num_seqs and all(part.request_id in running for part in batch)
 
     def refuse_what_it_lacks(self, config: EngineConfig, connector: Connector | None) -> None:
         """Raise ConfigError for windows, states, an external tier and settings that nano-vLLM does not have."""
@@ -92,6 +100,8 @@ class PrefillFirstScheduler(Scheduler):
 
 class UnchunkedScheduler(PrefillFirstScheduler):
     """No prompt is cut into chunks: a step admits a request only if its whole length fits the budget."""
+
+    cuts_prompts = False
 
     def refuse_what_it_lacks(self, config: EngineConfig, connector: Connector | None) -> None:
         """Raise ConfigError unless there is one group whose block size is the hash_block_size."""

@@ -34,6 +34,8 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
     again only after it. Source: vLLM v1's AsyncScheduler (0.32), with two steps in flight.
     """
 
+    plans_ahead = True
+
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.unbooked: tuple[StepPlan, Sequence[int]] | None = None
@@ -50,6 +52,10 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
         super().refuse_what_it_lacks(config, connector)
         if connector is not None:
             raise ConfigError("edition vllm-async has no external tier: use edition vllm")
+
+    def restore_unbooked(self, request: Request, unbooked: Any) -> None:
+        """Take over what is planned of a request and not booked, an Unbooked: the lab begins amid a recording."""
+        self._set_ahead(request.request_id, unbooked)
 
     def ahead_of(self, request: Request) -> Unbooked:
         """Return what is planned of a request and not booked."""

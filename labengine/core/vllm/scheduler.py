@@ -102,6 +102,14 @@ class VllmScheduler(TokenBudgetScheduler):
             num_tokens -= num_ahead - num_left
         return max(num_tokens, 0)
 
+    def waits_for_modules(self, request: Request, budget: int) -> bool:
+        """Return True while a chunk could only end among the last tokens of a prompt, which the modules of MTP read
+        ahead: it waits for a budget with which it ends the prompt, or ends before them.
+        """
+        num_left = request.num_tokens - request.num_computed_tokens
+        num_behind = num_left - min(budget, self.longest_chunk(), num_left)
+        return num_behind > 0 and num_left <= num_read_ahead(self.config)
+
     def _schedule_running(self, chunk: int, preempted: list[int]) -> list[ScheduledRequest]:
         were_prefilling = {request.request_id for request in self.running if request.is_prefilling}
         batch = super()._schedule_running(chunk, preempted)
