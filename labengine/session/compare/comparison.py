@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
-from labengine.config import ConfigError, checked_bool, checked_call, checked_text, shown
+from labengine.config import ConfigError, checked_call, checked_text, shown
 from labengine.engine.interrupts import interrupts_allowed, interrupts_deferred
 from labengine.engine.request_options import RequestOptions
 from labengine.engine.step_report import Phase, StepReport
@@ -423,21 +423,17 @@ class Comparison(Closing):
         path: str | PathLike[str],
         title: str | None = None,
         *,
-        charts: bool = False,
         intro: str = "",
         appendix: str = "",
     ) -> Path:
         """Write one self-contained page in which both sides scrub together; return its path.
 
-        charts: plotly's figures of both sides too, with plotly itself (5 MB more). intro, appendix: markup above and
-        below the two sides, inserted unchanged: escape what is not your own.
+        intro, appendix: markup above and below the two sides, inserted unchanged: escape what is not your own.
         """
         from labengine_widgets.pages.export import export_pair  # for views only
 
         checked_text("intro", intro)
         checked_text("appendix", appendix)
-
-        charts = checked_bool("charts", charts)
         if title is not None:
             checked_text("title", title)
         with ExitStack() as still:
@@ -446,7 +442,7 @@ class Comparison(Closing):
                 still.enter_context(side.lab.session.stepper.reading())
             still.enter_context(interrupts_allowed())
             source = self.view_source()
-            return export_pair(source, path, title, charts=charts, intro=intro, appendix=appendix)
+            return export_pair(source, path, title, intro=intro, appendix=appendix)
 
     def close(self) -> None:
         """Stop and close both sides; what was recorded can still be looked at, also in the view. Twice is harmless."""
