@@ -43,7 +43,7 @@ def test_the_recordings_have_what_is_hard(tmp_path: Path) -> None:
         found.update("hit" for one in events if isinstance(one, ev.BlockTouched) and one.block_id in unknown)
         found.update("twin" for one in events if isinstance(one, ev.BlockCached) and unknown.intersection(one.mapped))
         found.update("preempted" for one in events if isinstance(one, ev.RequestPreempted))
-        found.update(one.word for one in piece.inputs if one.word != "earlier" or one.values[0] <= first.step)
+        found.update(one.word for one in piece.inputs if one.word != "earlier" or (one.values[0] or 0) <= first.step)
         found["window"] += any(group.window is not None for group in first.groups)
         found["priority"] += workload.get("policy") == "priority"
     assert all(found[name] for name in ("hit", "twin", "preempted", "earlier", "links", "window", "priority")), found

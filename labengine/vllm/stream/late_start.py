@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from labengine.core.async_token_budget import Unbooked
-from labengine.record.files.parsing import FLAG, HASH, IDS, INT, SECONDS, TEXT, Shape, array_of, row_of
+from labengine.core.vllm.async_scheduler import Unbooked
+from labengine.record.files.shapes import shape_of
 
-LINKS = array_of(row_of(INT, HASH))
+Links = tuple[tuple[int, bytes], ...]
 """Links of a request's hash chain that the prefix map has: place and hash."""
 
 
@@ -27,7 +27,7 @@ class OpenRequest(NamedTuple):
     num_cached: tuple[int, ...]
     """Per group: leading table entries whose hashes are registered, or never will be."""
     unbooked: Unbooked
-    links: tuple[tuple[int, bytes], ...]
+    links: Links
 
 
 class LateStart(NamedTuple):
@@ -40,17 +40,18 @@ class LateStart(NamedTuple):
     """All of it, as it came."""
 
 
-_UNBOOKED = Shape((list,), lambda values: Unbooked(*row_of(INT, INT, INT)(values)))
-_ROWS = array_of(row_of(INT, INT, TEXT, SECONDS, FLAG, INT, TEXT, IDS, _UNBOOKED, LINKS))
+_IDS = shape_of(tuple[int, ...])
+_CALLS = shape_of(tuple[tuple[int, int, str, float, bool, int, str, tuple[int, ...], tuple[int, int, int], Links], ...])
 
 
 def late_start_of(document: Mapping[str, Any]) -> LateStart | None:
     """Return what a keyframe says besides the state; None for one of an earlier tap. Raises TypeError, ValueError."""
     if "calls" not in document:
         return None
-    requests = {number: OpenRequest(*values) for number, *values in _ROWS(document["calls"])}
+    rows = {number: OpenRequest(*facts) for number, *facts in _CALLS(document["calls"])}
+    requests = {number: one._replace(unbooked=Unbooked(*one.unbooked)) for number, one in rows.items()}
     own = {name: document[name] for name in ("calls", "running", "waiting")}
-    start = LateStart(requests, IDS(own["running"]), IDS(own["waiting"]), own)
+    start = LateStart(requests, _IDS(own["running"]), _IDS(own["waiting"]), own)
     if unknown := {*start.running, *start.waiting} - requests.keys():
         raise ValueError(f"request {min(unknown)} is in a queue, and not among the requests")
     return start
