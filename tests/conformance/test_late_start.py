@@ -108,3 +108,11 @@ def test_traffic_of_a_late_stream_is_not_run_again(tmp_path: Path) -> None:
     late = [*vllm_streams.begun_late(SOUND[0][1])][6]
     with pytest.raises(labengine.ConfigError, match="requests that came before are not in it"):
         labengine.conform(written(late, tmp_path)).against("vllm")
+
+
+@pytest.mark.parametrize("value", [[], [[0]], [[0, 1, "", 0.0, False, 0, "", [0], [0, 0, 0], []]], "running"])
+def test_a_keyframe_that_contradicts_itself_is_damaged(value: Any, tmp_path: Path) -> None:
+    late: list[Item] = json.loads(json.dumps([*vllm_streams.begun_late(SOUND[0][1])][6]))
+    late[1]["message"]["k"]["calls"] = value
+    with pytest.raises(labengine.ConfigError, match="does not add up at message"):
+        labengine.conform(written(late, tmp_path))

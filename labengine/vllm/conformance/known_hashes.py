@@ -10,9 +10,8 @@ from labengine.core.block import Key
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.request import ExtraKeys, Request
 from labengine.record.files.parsing import INT
-from labengine.record.files.shapes import shape_of
 from labengine.record.fold import Fold
-from labengine.vllm.stream.late_start import Links
+from labengine.vllm.stream.late_start import LINKS
 from labengine.vllm.stream.pieces import Piece
 
 
@@ -58,7 +57,7 @@ def _told(piece: Piece) -> Iterator[tuple[int, int, bytes]]:
         yield from ((request_id, *link) for link in request.links)
     for one in piece.inputs:
         if one.word == "links":
-            yield from ((INT(one.values[0]), *link) for link in shape_of(Links)(one.values[1]))
+            yield from ((INT(one.values[0]), *link) for link in LINKS(one.values[1]))
 
 
 def _registered(piece: Piece, hash_block_size: int) -> Iterator[tuple[int, int, bytes]]:

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from labengine.core.vllm.async_scheduler import Unbooked
+from labengine.events import Exact
 from labengine.record.files.shapes import shape_of
+from labengine.record.fold import Fold
 
-Links = tuple[tuple[int, bytes], ...]
+Links = tuple[tuple[Exact, bytes], ...]
 """Links of a request's hash chain that the prefix map has: place and hash."""
 
 
@@ -27,7 +29,7 @@ class OpenRequest(NamedTuple):
     num_cached: tuple[int, ...]
     """Per group: leading table entries whose hashes are registered, or never will be."""
     unbooked: Unbooked
-    links: Links
+    links: tuple[tuple[int, bytes], ...]
 
 
 class LateStart(NamedTuple):
@@ -40,18 +42,26 @@ class LateStart(NamedTuple):
     """All of it, as it came."""
 
 
-_IDS = shape_of(tuple[int, ...])
-_CALLS = shape_of(tuple[tuple[int, int, str, float, bool, int, str, tuple[int, ...], tuple[int, int, int], Links], ...])
+LINKS = shape_of(Links)
+
+_Ids = tuple[Exact, ...]
+_Row = tuple[Exact, Exact, str, float, bool, Exact, str, _Ids, tuple[Exact, Exact, Exact], Links]
+_IDS, _ROWS = shape_of(_Ids), shape_of(tuple[_Row, ...])
 
 
-def late_start_of(document: Mapping[str, Any]) -> LateStart | None:
+def late_start_of(document: Mapping[str, Any], state: Fold) -> LateStart | None:
     """Return what a keyframe says besides the state; None for one of an earlier tap. Raises TypeError, ValueError."""
     if "calls" not in document:
         return None
-    rows = {number: OpenRequest(*facts) for number, *facts in _CALLS(document["calls"])}
-    requests = {number: one._replace(unbooked=Unbooked(*one.unbooked)) for number, one in rows.items()}
+    requests = {
+        number: OpenRequest._make((*values, Unbooked(*unbooked), links))
+        for number, *values, unbooked, links in _ROWS(document["calls"])
+    }
     own = {name: document[name] for name in ("calls", "running", "waiting")}
     start = LateStart(requests, _IDS(own["running"]), _IDS(own["waiting"]), own)
-    if unknown := {*start.running, *start.waiting} - requests.keys():
-        raise ValueError(f"request {min(unknown)} is in a queue, and not among the requests")
+    queued = (*start.running, *start.waiting)
+    if requests.keys() != state.requests.keys() or len({*queued}) < len(queued) or not {*queued} <= requests.keys():
+        raise ValueError("its queues and its requests are not the same requests")
+    if any(len(one.num_cached) != len(state.groups) for one in requests.values()):
+        raise ValueError("a request has other groups than its engine")
     return start
