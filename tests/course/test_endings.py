@@ -16,7 +16,7 @@ import pytest
 import labengine
 from labengine.core.merge_policy import MergePolicy
 from labengine.course import alone as course_alone
-from labengine.course.exercise import exercise_names
+from labengine.course.words import exercise_names
 from labengine.isolation import alone, endings, limits
 
 SLOT, KEEP, WAY = "why-blocks/slot", "late-merge/keep-first", "prefix-caching/in-the-way"
