@@ -1,4 +1,4 @@
-"""Editions: engines by name. Each behaves as its namesake, down to the free queue; docs/core.md has the departures."""
+"""Editions: engines by name. Each behaves as its namesake, down to the free queue; departures: docs/editions.md."""
 
 from __future__ import annotations
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from labengine.events.event import Event, InVllm, methods
+from labengine.events.fields import BlockId, BlockOrNull, GroupNumber, RequestId, TokenId, TokenIds
 
 
 @dataclass(frozen=True, slots=True)
 class SlotsWritten(Event):
     """The forward pass wrote KV for tokens [start, ...) of a request, run by run."""
 
-    request_id: int
-    group: int
+    request_id: RequestId
+    group: GroupNumber
     start: int
-    runs: tuple[tuple[int, int, int], ...]
+    runs: tuple[tuple[BlockOrNull, int, int], ...]
     """(block_id, offset, length) per block touched."""
 
     topic = "model"
@@ -32,9 +33,9 @@ class StateAdvanced(Event):
     own.
     """
 
-    request_id: int
-    group: int
-    block_id: int
+    request_id: RequestId
+    group: GroupNumber
+    block_id: BlockId
     start: int
     end: int
 
@@ -61,7 +62,7 @@ class ForwardRan(Event):
 class TokensComputed(Event):
     """A request's KV now holds its first num_computed_tokens tokens."""
 
-    request_id: int
+    request_id: RequestId
     num_computed_tokens: int
     """0 after a load that failed from its first block on: a table of null entries alone is then empty again."""
 
@@ -76,8 +77,8 @@ class TokensComputed(Event):
 class TokenSampled(Event):
     """A token was appended to a request; its KV will be written by a later step."""
 
-    request_id: int
-    token_id: int
+    request_id: RequestId
+    token_id: TokenId
     position: int
 
     topic = "model"
@@ -98,8 +99,8 @@ class TokensDrafted(Event):
     No tokens: earlier guesses were dropped.
     """
 
-    request_id: int
-    token_ids: tuple[int, ...]
+    request_id: RequestId
+    token_ids: TokenIds
 
     topic = "model"
     decided_by = {"": ("Scheduler.num_wanted_drafts", "Engine._draft", "Scheduler.set_drafts")}
@@ -114,7 +115,7 @@ class DraftsJudged(Event):
     of rejected guesses stays in the blocks as garbage: the next step writes over it.
     """
 
-    request_id: int
+    request_id: RequestId
     num_accepted: int
     num_rejected: int
 

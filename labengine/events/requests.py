@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from labengine.events.event import Event, InVllm, Transfer, methods
+from labengine.events.event import Event, InVllm, methods
+from labengine.events.fields import BlockIds, Image, RequestId, ScheduledStatus, Signed, TokenIds, Transfer
 
 _FREED = "KVCacheManager.free KVCacheGroup.freeing_order KVCacheGroup.free KVCacheGroup.release"
 
@@ -13,18 +14,18 @@ _FREED = "KVCacheManager.free KVCacheGroup.freeing_order KVCacheGroup.free KVCac
 class RequestAdded(Event):
     """A request joined the waiting queue; it holds no blocks."""
 
-    request_id: int
-    token_ids: tuple[int, ...]
+    request_id: RequestId
+    token_ids: TokenIds
     max_tokens: int
     num_generated: int = 0
     """Of its tokens, the last ones that count as generated: it goes on where another request stood."""
     from_request_id: int | None = None
     """The request whose tokens it continues. It waits until they are computed, and forks then."""
-    priority: int = 0
+    priority: Signed = 0
     """Smaller is more urgent; 0 for all where they are served in the order in which they come."""
     num_beams: int = 1
     """Requests of its beam search, of which the first has no from_request_id; 1 for a request that is in none."""
-    images: tuple[tuple[int, int, str], ...] = ()
+    images: tuple[Image, ...] = ()
     """(position, length, identifier) of each image behind placeholder tokens of the prompt, in order."""
 
     topic = "request"
@@ -41,10 +42,10 @@ class RequestAdded(Event):
 class PrefixHit(Event):
     """A request looked its prompt up at admission; its table is about to start with the hit blocks."""
 
-    request_id: int
+    request_id: RequestId
     num_tokens: int
     """Computed tokens found in the cache; 0 is a miss. The request's num_computed_tokens is now this."""
-    block_ids: tuple[tuple[int, ...], ...]
+    block_ids: BlockIds
     """The hit blocks per group, in table order, null where the window needs none. Not yet touched."""
     is_skipped: bool = False
     """True: the request asked not to read the cache, and nothing was looked up."""
@@ -77,7 +78,7 @@ class SharedPrefixFound(Event):
     A chunk of a request with states ends at that position, and a sparse retention keeps what a hit there needs.
     """
 
-    request_id: int
+    request_id: RequestId
     num_tokens: int
     """0 when a later look-up finds that all groups agree."""
 
@@ -93,11 +94,11 @@ class RequestForked(Event):
     it is shared gets a copy (BlockCopied).
     """
 
-    request_id: int
+    request_id: RequestId
     from_request_id: int
     num_tokens: int
     """Computed tokens that it shares. The request's num_computed_tokens is now this."""
-    block_ids: tuple[tuple[int, ...], ...]
+    block_ids: BlockIds
     """The shared blocks per group, in table order, null where the window needs none. Not yet touched."""
 
     topic = "request"
@@ -116,8 +117,8 @@ class BeamReplaced(Event):
     It holds no blocks at this moment: if the other beam does, a RequestForked follows.
     """
 
-    request_id: int
-    token_ids: tuple[int, ...]
+    request_id: RequestId
+    token_ids: TokenIds
     """All generated tokens that it has from now on; the prompt stays."""
     from_request_id: int | None = None
     """The beam whose tokens it takes; None at the end of a search, when each request gets one of the best texts."""
@@ -135,11 +136,11 @@ class BeamReplaced(Event):
 class RequestScheduled(Event):
     """A request got its blocks and its share of this step: tokens [start, start + num_tokens) will be computed."""
 
-    request_id: int
+    request_id: RequestId
     start: int
     num_tokens: int
     is_prefill: bool
-    status: str
+    status: ScheduledStatus
     """waiting or running: a prefill-first engine keeps a partly prefilled request waiting."""
     num_drafts: int = 0
     """Of these tokens, the last ones that are guesses. Further guesses of the request are dropped."""
@@ -171,7 +172,7 @@ class RequestScheduled(Event):
 class RequestPreempted(Event):
     """A request gave all its blocks back because blocks ran out (a BlockFreed for each came before) and waits again."""
 
-    request_id: int
+    request_id: RequestId
 
     topic = "trouble"
     decided_by = {
@@ -196,7 +197,7 @@ class RequestPreempted(Event):
 class RequestFinished(Event):
     """A request ended; its blocks were freed just before, unless it holds them for a connector."""
 
-    request_id: int
+    request_id: RequestId
     reason: str
     """stop, length, abort, or moved: it goes on in another lab."""
     holds_blocks: bool = False
@@ -219,7 +220,7 @@ class RequestFinished(Event):
 class RequestReleased(Event):
     """The reader of a finished request's blocks is done with them, and they were freed just before."""
 
-    request_id: int
+    request_id: RequestId
 
     topic = "request"
     decided_by = {"": ("Scheduler.hand_over",)}
@@ -237,7 +238,7 @@ class RequestHandedOver(Event):
     It has finished just before, and holds its blocks until RequestReleased, which follows.
     """
 
-    request_id: int
+    request_id: RequestId
     lab: str
     """Name of the other lab."""
     other_request_id: int
@@ -256,7 +257,7 @@ class RequestReceived(Event):
     that follows, and the request waits for a step with its blocks.
     """
 
-    request_id: int
+    request_id: RequestId
     transfers: tuple[Transfer, ...]
     """The blocks that were written."""
     lab: str
@@ -278,7 +279,7 @@ class RequestReceived(Event):
 class RequestForgotten(Event):
     """A finished request is no longer kept: newer ones have taken its place. It happens between steps."""
 
-    request_id: int
+    request_id: RequestId
 
     topic = "request"
     decided_by = {"": ("Scheduler.forget_finished",)}

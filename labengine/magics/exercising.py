@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from labengine.commands import argument, command
 from labengine.course.exercise import known_exercise
 from labengine.course.progress import progress
 from labengine.course.words import NOTEBOOKS, exercise_names
 from labengine.magics.current_lab import CurrentLab
-from labengine.magics.table import argument, command
 from labengine.magics.words import display
 
 VARIABLE = "exercise"

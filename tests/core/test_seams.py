@@ -26,16 +26,16 @@ from labengine.scenarios.nano_vllm_219_duplicate_blocks import NoAliveCheck
 from labengine.session.patch.seams import seams_in_use
 from labengine.session.reasons import method_of, seams_of
 
-CORE_PAGE = ROOT / "docs" / "core.md"
+SEAMS_PAGE = ROOT / "docs" / "seams.md"
 BY_PRIORITY = (edition("labengine", "priority"), edition("vllm", "priority"))
 ALL = (*EDITIONS.values(), *RECORDED_EDITIONS.values(), *BY_PRIORITY)
 NOT_THE_CORES = ("Engine.", "Transfers.", "Watch.", "Parts.")
 
 
 def reasons() -> dict[str, str]:
-    """Each seam of the table in docs/core.md, and why it is right."""
+    """Each seam of the table in docs/seams.md, and why it is right."""
     found = {}
-    for line in CORE_PAGE.read_text(encoding="utf-8").splitlines():
+    for line in SEAMS_PAGE.read_text(encoding="utf-8").splitlines():
         row = re.fullmatch(r"\| (`\w+\.\w+`(?:, `\w+`)*) \| ([^|]+) \| ([^|]+) \|", line)
         if row:
             part = row[1].strip("`").partition(".")[0]
@@ -60,7 +60,7 @@ def seam_of(row: str) -> str:
     return f"{part_classes()[name][1]}.{method}"
 
 
-def test_the_table_of_the_core_page_has_every_deciding_method() -> None:
+def test_the_table_has_every_deciding_method() -> None:
     deciding = {seam for seams in DECIDED_BY.values() for seam in seams if not seam.startswith(NOT_THE_CORES)}
     kinds = {seam for seam in deciding if seam.startswith(("SlidingWindowGroup.", "StateGroup."))}
     named = {f"KVCacheGroup.{seam.partition('.')[2]}" for seam in kinds} | (deciding - kinds)

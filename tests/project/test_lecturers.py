@@ -40,9 +40,9 @@ def rows(heading: str) -> list[list[str]]:
 
 def minutes_of(number: str) -> tuple[int, list[int]]:
     """Return a page's minutes: the sum that it names, and its parts."""
-    found = re.search(r"\*\*Minutes\.\*\* (\d+): (.*?)\.(?: |$)", PAGES[number], re.MULTILINE)
+    found = re.search(r"\*\*Minutes\.\*\* (\d+): (.*?)\.\s", PAGES[number], re.DOTALL)
     assert found is not None
-    return int(found[1]), [int(part) for part in re.findall(r" (\d+)(?:,|$)", found[2])]
+    return int(found[1]), [int(part) for part in re.findall(r"\s(\d+)(?:,|$)", found[2])]
 
 
 def sum_of(text: str) -> int:
