@@ -171,7 +171,9 @@ def _parser() -> argparse.ArgumentParser:
         help="hold what the tap on a vLLM scheduler wrote against edition vllm; see docs/vllm.md",
         epilog="Exit status 0: it conforms. 1: it differs. 2: it cannot be judged to its end.",
     )
-    conform.add_argument("place", metavar="FILE | DIR", help="a .labstream file, or the folder of LABENGINE_TAP")
+    conform.add_argument(
+        "place", metavar="FILE | DIR", help="a .labstream or .lab file, or the folder of LABENGINE_TAP"
+    )
     conform.add_argument("--json", action="store_true", help="print the result as JSON")
     conform.add_argument(
         "--against",

@@ -84,6 +84,10 @@ def against(recorded: Recorded, other: object) -> Against:
 
     other: an edition's name, Parts, or a class that replaces one part of the edition that the stream is judged by.
     """
+    if recorded.piece.is_late:
+        raise ConfigError(
+            "the traffic cannot be run again: the recording begins late, and requests that came before are not in it"
+        )
     parts = _parts(recorded, other)
     events = recorded.piece.timeline.events()
     traffic = Traffic.of(events, salts_of(recorded.piece), arrivals_of(recorded.piece))

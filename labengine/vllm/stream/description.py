@@ -48,8 +48,28 @@ def facts_of(reader: StreamReader, number: int, note: str) -> dict[str, Any]:
             "gap_before": fact_of(piece.timeline.gap_before),
             "gap_after": fact_of(piece.timeline.gap_after),
             "end": reader.end,
+            "judged_by": judged_by(reader, number),
         },
-        "request_names": {str(i): readable(name) for i, name in reader.names.items() if i in piece.fold.requests},
+        "request_names": {
+            str(i): readable(name) for i, name in reader.names.items() if piece.has_inputs or i in piece.fold.requests
+        },
+    }
+
+
+def judged_by(reader: StreamReader, number: int) -> dict[str, Any]:
+    """Return what `conform` needs of a piece besides its events, in JSON types. gap: what ends it; empty for no gap.
+
+    inputs: None where they were dropped.
+    """
+    header, piece = reader.header, piece_of(reader, number)
+    assert header is not None
+    is_newest = number == newest_number(reader)
+    return {
+        "header": header.document,
+        "start": None if piece.start is None else dict(piece.start.document),
+        "inputs": piece.inputs if piece.has_inputs else None,
+        "loss": piece.loss,
+        "gap": (reader.gap or "") if is_newest else piece_of(reader, number + 1).gap,
     }
 
 

@@ -34,6 +34,8 @@ class StreamHeader:
     """The scheduler's limits and features; empty for a tap that did not write them. Not checked."""
     has_tokens: bool
     """False if the tap left token ids out (LABENGINE_TAP_TOKENS=0)."""
+    document: dict[str, Any]
+    """All of it, as it came."""
 
     @property
     def checkpoint_alignment(self) -> int | None:
@@ -71,4 +73,5 @@ def header_of(document: dict[str, Any], where: str) -> StreamHeader:
         methods=methods,
         settings=settings,
         has_tokens=document.get("has_tokens") is not False,
+        document=document,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from labengine.record.files.file_access import Limits
 from labengine.record.files.keyframe import checked_fold
@@ -13,23 +13,11 @@ from labengine.record.timeline import Timeline
 from labengine.record.wording import readable
 from labengine.vllm.stream.contradictions import contradictions
 from labengine.vllm.stream.header import StreamHeader, header_of
-from labengine.vllm.stream.pieces import Piece
+from labengine.vllm.stream.late_start import late_start_of
+from labengine.vllm.stream.pieces import Loss, Piece
 
 MAX_WHY = 200
 """Characters of a gap's reason, which the stream gives."""
-
-
-class Loss(NamedTuple):
-    """Why the tap could not go on. request_id: the request whose blocks were cached at that time; None for none.
-
-    num_events: events that it dropped; 0 if it did not see them. by: the method of vLLM's that did what no event
-    expresses, "Class.method"; empty where no method did.
-    """
-
-    why: str
-    request_id: int | None
-    num_events: int
-    by: str
 
 
 class StreamReader:
@@ -45,8 +33,6 @@ class StreamReader:
         """vLLM's names of the requests."""
         self.end: str | None = None
         """Why the stream ended, if it says so."""
-        self.first_loss: Loss | None = None
-        """Why rows of the first piece are missing at its end, as the tap saw it; None for another end."""
         self._next = 0
         """Number of the next message."""
         self.gap: str | None = None
@@ -114,39 +100,41 @@ class StreamReader:
         gap = self._lost(lost) if lost is not None else self.gap
         self.gap = None
         if not self.pieces:
-            self._begin(state, _late(state) if gap is None else gap, None)
+            self._begin(document, state, _late(state) if gap is None else gap, None)
         elif gap is not None:
             loss = None if lost is None else _loss(lost)
             why, num_events = (gap, 0) if loss is None else (loss.why, loss.num_events)
-            self._begin(state, gap, self._gap(state, why, num_events or None))
+            self._begin(document, state, gap, self._gap(state, why, num_events or None))
         else:
-            self._check(state)
+            self._check(document, state)
 
     def _lost(self, lost: Any) -> str:
         """Return why rows are missing, as the tap has put it, with what is known of how many."""
         loss = _loss(lost)
-        if len(self.pieces) == 1 and self.gap is None:
-            self.first_loss = loss
+        if self.pieces and self.gap is None:
+            self.pieces[-1].loss = loss
         num_steps = INT(lost["num_steps"])
         known = [f"{loss.num_events:,} events were dropped"] if loss.num_events else []
         known += [f"{num_steps:,} steps were not observed"] if num_steps else []
         return "; ".join((loss.why, *known))
 
-    def _check(self, state: Fold) -> None:
+    def _check(self, document: dict[str, Any], state: Fold) -> None:
         piece = self._piece
         found = contradictions(piece.fold, state)
         if not found:
             piece.num_keyframes += 1
             return
         piece.contradict(found)
-        self._begin(state, f"the engine's own state contradicted the events before it: {found[0]}", None)
+        self._begin(document, state, f"the engine's own state contradicted the events before it: {found[0]}", None)
 
     def _gap(self, state: Fold, why: str, num_events: int | None) -> Gap:
         """Return the gap between the newest piece and a state."""
         return Gap(self._piece.fold.step + 1, state.step, num_events, readable(why, MAX_WHY))
 
-    def _begin(self, state: Fold, gap: str, gap_before: Gap | None) -> None:
-        self.pieces.append(self._new_piece(state, gap, gap_before))
+    def _begin(self, document: dict[str, Any], state: Fold, gap: str, gap_before: Gap | None) -> None:
+        piece = self._new_piece(state, gap, gap_before)
+        piece.start = late_start_of(document)
+        self.pieces.append(piece)
 
     def _new_piece(self, state: Fold, gap: str, gap_before: Gap | None) -> Piece:
         if self.pieces:

@@ -1,0 +1,56 @@
+"""What a keyframe says besides the state: what the calls depend on that a recording which begins there has not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from labengine.core.async_token_budget import Unbooked
+from labengine.record.files.parsing import FLAG, HASH, IDS, INT, SECONDS, TEXT, Shape, array_of, row_of
+
+LINKS = array_of(row_of(INT, HASH))
+"""Links of a request's hash chain that the prefix map has: place and hash."""
+
+
+class OpenRequest(NamedTuple):
+    """What decides about one unfinished request, besides the state."""
+
+    max_tokens: int
+    salt: str
+    """A digest of its cache salt; empty without one."""
+    arrival: float
+    is_unread: bool
+    """True if it is not to read the prefix cache."""
+    shared_prefix_boundary: int
+    unusual: str
+    """Why no other scheduler can follow it; empty if one can."""
+    num_cached: tuple[int, ...]
+    """Per group: leading table entries whose hashes are registered, or never will be."""
+    unbooked: Unbooked
+    links: tuple[tuple[int, bytes], ...]
+
+
+class LateStart(NamedTuple):
+    """The unfinished requests at a recording's start. running, waiting: their order; of a priority queue any."""
+
+    requests: Mapping[int, OpenRequest]
+    running: tuple[int, ...]
+    waiting: tuple[int, ...]
+    document: Mapping[str, Any]
+    """All of it, as it came."""
+
+
+_UNBOOKED = Shape((list,), lambda values: Unbooked(*row_of(INT, INT, INT)(values)))
+_ROWS = array_of(row_of(INT, INT, TEXT, SECONDS, FLAG, INT, TEXT, IDS, _UNBOOKED, LINKS))
+
+
+def late_start_of(document: Mapping[str, Any]) -> LateStart | None:
+    """Return what a keyframe says besides the state; None for one of an earlier tap. Raises TypeError, ValueError."""
+    if "calls" not in document:
+        return None
+    requests = {number: OpenRequest(*values) for number, *values in _ROWS(document["calls"])}
+    own = {name: document[name] for name in ("calls", "running", "waiting")}
+    start = LateStart(requests, IDS(own["running"]), IDS(own["waiting"]), own)
+    if unknown := {*start.running, *start.waiting} - requests.keys():
+        raise ValueError(f"request {min(unknown)} is in a queue, and not among the requests")
+    return start
