@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import islice
 
-from labengine.config import ConfigError, checked_call, checked_int, shown
+from labengine.config import ConfigError, Drafter, checked_call, checked_int, shown
 from labengine.core.proposer import Proposer
 
 
@@ -19,6 +19,11 @@ def refuse_wrong_proposer(proposer: object) -> None:
         )
     checked_int(f"{name}.num_drafts", proposer.num_drafts, 1)
     checked_call(f"{name}.propose", proposer.propose, "token_ids", "num_tokens")
+
+
+def drafts_of(proposer: Proposer | None) -> tuple[int, Drafter]:
+    """Return how many tokens a proposer guesses at once, 0 for none, and what guesses them. (A user's need not say.)"""
+    return (0, "lookup") if proposer is None else (proposer.num_drafts, getattr(proposer, "drafter", "lookup"))
 
 
 class CheckedProposer:

@@ -16,12 +16,13 @@ from labengine.core.connector import Connector, LoadError
 from labengine.core.journal import Journal
 from labengine.core.parts import Parts
 from labengine.core.proposer import Proposer
-from labengine.core.request import ExtraKeys, Image, Request, RequestStatus
+from labengine.core.request import Request, RequestStatus
 from labengine.core.state import take_snapshot
 from labengine.core.step_plan import Logits, ScheduledRequest, StepPlan
 from labengine.engine.failure import failure_event, is_failure, name_of
 from labengine.engine.interrupts import interrupts_allowed, interrupts_deferred
 from labengine.engine.request_maker import RequestMaker, seed_of
+from labengine.engine.request_options import RequestOptions
 from labengine.engine.runner import Runner
 from labengine.engine.step_report import Phase, StepReport
 from labengine.engine.transfers import Transfers
@@ -93,21 +94,17 @@ class Engine:
     def add(
         self,
         token_ids: Sequence[int],
-        sampling: SamplingParams,
-        cache_salt: str | None = None,
-        extra_keys: ExtraKeys = (),
+        options: SamplingParams | RequestOptions,
         leader_id: int | None = None,
-        priority: int = 0,
-        images: tuple[Image, ...] = (),
     ) -> int:
         """Queue a request and return its id, counted from 0.
 
-        leader_id: a request with the same tokens, from which this one forks once they are computed. priority: smaller
-        is more urgent, where the waiting queue takes notice of it.
+        options: sampling alone, or all. leader_id: a request with the same tokens, from which this one forks once they
+        are computed.
         Raises ConfigError for a prompt that is empty or never fits.
         """
-        prompt = checked_token_ids(token_ids)
-        request = self.maker.request(self.num_added, prompt, sampling, cache_salt, extra_keys, priority, images)
+        asked = RequestOptions(options) if isinstance(options, SamplingParams) else options
+        request = self.maker.request(self.num_added, checked_token_ids(token_ids), asked)
         if leader_id is not None:
             self.scheduler.refuse_forks()
         self.queue(request, leader_id=leader_id)

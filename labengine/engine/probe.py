@@ -18,7 +18,7 @@ from labengine.core.step_plan import Logits, ScheduledRequest, StepPlan
 from labengine.engine.kv_tensors import KVTensors
 from labengine.engine.model_runner import ModelRunner
 from labengine.engine.runner import Runner
-from labengine.engine.step_tensors import first_read
+from labengine.engine.step_tensors import first_read, slots_read
 from labengine.engine.xray import computed_anew
 from labengine.record.snapshot import RequestState
 
@@ -96,7 +96,7 @@ def content(
 ) -> tuple[LayerContent, ...]:
     """Return, per layer, K and V of what the token at position end - 1 reads, through block tables."""
     slots = [
-        _slots(spec.block_size, table, first_read(end - 1, spec.window), end)
+        slots_read(spec, table, first_read(end - 1, spec.window), end)
         for spec, table in zip(groups, tables, strict=True)
     ]
     return tuple(_layer_content(kv, layer, slots[group]) for layer, group in enumerate(kv.layer_groups))
@@ -109,11 +109,6 @@ def _layer_content(kv: KVTensors, layer: int, slots: Tensor) -> LayerContent:
         for tensor in (pool.keys, pool.values)
     )
     return keys, values
-
-
-def _slots(size: int, table: Sequence[int], start: int, end: int) -> Tensor:
-    """Return the slots of positions [start, end): int64 [end - start]."""
-    return torch.tensor([table[p // size] * size + p % size for p in range(start, end)], dtype=torch.int64)
 
 
 # -- differences -------------------------------------------------------------------------------------------------------

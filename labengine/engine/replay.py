@@ -20,6 +20,7 @@ from labengine.core.parts import Parts
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.core.vllm.kv_cache_manager import VllmSpeculationManager
+from labengine.engine.request_options import salt_of, salted
 from labengine.engine.workload import eagle_groups, group_specs
 from labengine.record.hooks import Hooks
 
@@ -181,7 +182,7 @@ class Replay:
     # -- operations ----------------------------------------------------------------------------------------------------
 
     def _add(self, op: Mapping[str, Any]) -> Row:
-        extra_keys = (("cache_salt", op["salt"]),) if op.get("salt") else ()
+        extra_keys = salted((), op.get("salt"))
         sampling = SamplingParams(max_tokens=10_000)
         request = Request(next(self._ids), list(op["tokens"]), sampling, 0, len(self.config.groups), extra_keys)
         self.requests[op["req"]] = request
@@ -281,7 +282,7 @@ class Replay:
     def _learn(self, request: Request) -> None:
         """Label the request's block hashes by the prefix's length and a digest of salt and tokens."""
         self.manager.extend_hashes(request, request.num_tokens)
-        salt = dict(request.extra_keys).get("cache_salt", "")
+        salt = salt_of(request.extra_keys) or ""
         for number, block_hash in enumerate(request.block_hashes, 1):
             if block_hash not in self._labels:
                 tokens = request.token_ids[: number * self.config.hash_block_size]

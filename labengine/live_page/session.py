@@ -150,11 +150,10 @@ def _prompt_of(lab: Lab, one: Input, num_forks: int) -> PromptAct | None:
         return None
     if isinstance(one, BranchInput):
         raise ConfigError("a link has no branches: save the lab, or use to_code()")
-    tokenizer, beams = lab.session.model.tokenizer, one.sampling.beams
+    tokenizer, beams = lab.session.model.tokenizer, one.options.sampling.beams
     spell = tokenizer.spelled if isinstance(tokenizer, BPETokenizer) else tokenizer.decode
     text, n = spell(one.token_ids), 1 if beams > 1 else 1 + num_forks
     question = question_in(text) if isinstance(tokenizer, BPETokenizer) else None
     is_chat = question is not None
-    return PromptAct(
-        text if question is None else question, 1, one.sampling.max_tokens, n, beams, one.priority, is_chat
-    )
+    max_tokens, priority = one.options.sampling.max_tokens, one.options.priority
+    return PromptAct(text if question is None else question, 1, max_tokens, n, beams, priority, is_chat)

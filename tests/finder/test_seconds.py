@@ -15,10 +15,7 @@ import pytest
 
 from finder.endings import ending
 from finder.test_find import TINY
-from labengine.finder import alone, limits, workers
-from labengine.finder.alone import called_alone
-from labengine.finder.board import NoAnswer
-from labengine.finder.channel import Receiver
+from labengine.finder import workers
 from labengine.finder.engines import player as engine_player
 from labengine.finder.engines import search as engine_search
 from labengine.finder.engines.process import SILENCE_S, DrivenEngine, EngineLostError
@@ -30,6 +27,10 @@ from labengine.finder.limits import AFTER_S
 from labengine.finder.report import SearchReport
 from labengine.finder.search import Found, SearchCounts, Task, search
 from labengine.finder.suspects import suspects_of
+from labengine.isolation import alone, limits
+from labengine.isolation.alone import called_alone
+from labengine.isolation.board import NoAnswer
+from labengine.isolation.channel import Receiver
 
 SECONDS = (0.5, 6.0, 60.0, 3600.0)
 

@@ -40,7 +40,7 @@ READERS = {
     "widgets/browser/model/forgetting.ts": "which hashes kept rows still name",
     "widgets/browser/model/plain_words.ts": "a sentence for a first visitor",
     "widgets/browser/stage/motion.ts": "what slides from where to where",
-    "widgets/browser/views/code/code.ts": "the seam of an event's variant",
+    "widgets/browser/views/why/code.ts": "the seam of an event's variant",
     "widgets/browser/views/map/map.ts": "when a key came",
     "widgets/browser/views/queue/seats.ts": "how a block takes or leaves its seat",
     "widgets/browser/views/step_facts.ts": "what one step has done, event by event",

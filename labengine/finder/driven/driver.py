@@ -21,6 +21,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
 
@@ -52,6 +53,7 @@ MODULES: dict[str, tuple[str, str | None]] = {
 num_copies = [0]
 """How many copies of this process the engine has made."""
 
+sys.path.append(str(Path(__file__).parents[2] / "isolation"))
 symptoms, confinement = map(importlib.import_module, ("symptoms", "confinement"))
 
 

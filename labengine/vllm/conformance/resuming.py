@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from labengine.core.async_token_budget import AsyncTokenBudgetScheduler
 from labengine.core.block_pool import BlockPool
 from labengine.core.request import Request, RequestStatus
 from labengine.core.scheduler import Scheduler
+from labengine.core.vllm.async_scheduler import AsyncTokenBudgetScheduler
 from labengine.record.fold import Fold
 from labengine.record.wording import readable
 from labengine.vllm.conformance.known_hashes import KnownHashes

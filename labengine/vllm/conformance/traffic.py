@@ -14,7 +14,7 @@ from labengine.core.step_plan import StepPlan
 from labengine.core.vllm.async_scheduler import AsyncTokenBudgetScheduler
 from labengine.engine.engine import Engine
 from labengine.engine.simulated import SimulatedRunner
-from labengine.finder.endings import OF_THE_USER, interrupts_named, said_of
+from labengine.isolation.endings import OF_THE_USER, interrupts_named, said_of
 from labengine.record.hooks import Hooks
 from labengine.record.wording import readable
 from labengine.vllm.conformance.edition_run import Ends, end_as_recorded

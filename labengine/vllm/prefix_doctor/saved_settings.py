@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -11,6 +11,7 @@ from labengine.config import ConfigError, EngineConfig, GroupKind, GroupSpec
 from labengine.core.editions import LABENGINE, edition
 from labengine.core.request import ExtraKeys
 from labengine.core.vllm.checkpoints import CheckpointGroup
+from labengine.engine.request_options import salted
 from labengine.vllm.conformance.edition_run import arrivals_of
 from labengine.vllm.conformance.recorded import Recorded
 from labengine.vllm.conformance.settings import (
@@ -38,19 +39,14 @@ LIMITS = (
 """Settings of a lab that bear on its scheduling, besides pool and groups."""
 
 
-def keys_of(cache_salt: str | None, extra_keys: Iterable[tuple[str, str]]) -> ExtraKeys:
-    """Return what keeps a lab's request apart, as its hash chain begins with it."""
-    return (*extra_keys, *((("cache_salt", cache_salt),) if cache_salt else ()))
-
-
 def salts_in(facts: Mapping[str, Any]) -> dict[int, ExtraKeys] | None:
     """Return what a saved lab's requests had besides tokens; None where a file does not say so."""
     try:
         adds = [one for one in facts["inputs"] if one["do"] in ("add", "branch")]
         found: dict[int, ExtraKeys] = {}
         for number, one in enumerate(adds):
-            keys = [(str(name), str(text)) for name, text in one["extra_keys"].items()]
-            found[number] = keys_of(str(one["cache_salt"] or ""), keys)
+            keys = tuple((str(name), str(text)) for name, text in one["extra_keys"].items())
+            found[number] = salted(keys, str(one["cache_salt"] or ""))
         return found
     except (LookupError, TypeError, AttributeError):
         return None

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from labengine.core.async_token_budget import Unbooked
-from labengine.record.files.parsing import FLAG, HASH, IDS, INT, SECONDS, TEXT, Shape, array_of, row_of
+from labengine.core.vllm.async_scheduler import Unbooked
+from labengine.events import Exact
+from labengine.record.files.shapes import shape_of
 
-LINKS = array_of(row_of(INT, HASH))
+Links = tuple[tuple[Exact, bytes], ...]
+LINKS = shape_of(Links)
 """Links of a request's hash chain that the prefix map has: place and hash."""
 
 
@@ -27,7 +29,7 @@ class OpenRequest(NamedTuple):
     num_cached: tuple[int, ...]
     """Per group: leading table entries whose hashes are registered, or never will be."""
     unbooked: Unbooked
-    links: tuple[tuple[int, bytes], ...]
+    links: Links
 
 
 class LateStart(NamedTuple):
@@ -40,17 +42,22 @@ class LateStart(NamedTuple):
     """All of it, as it came."""
 
 
-_UNBOOKED = Shape((list,), lambda values: Unbooked(*row_of(INT, INT, INT)(values)))
-_ROWS = array_of(row_of(INT, INT, TEXT, SECONDS, FLAG, INT, TEXT, IDS, _UNBOOKED, LINKS))
+_Ids = tuple[Exact, ...]
+_Unbooked = tuple[Exact, Exact, Exact]
+_CALLS = shape_of(tuple[tuple[Exact, Exact, str, float, bool, Exact, str, _Ids, _Unbooked, Links], ...])
+_IDS = shape_of(_Ids)
 
 
 def late_start_of(document: Mapping[str, Any]) -> LateStart | None:
     """Return what a keyframe says besides the state; None for one of an earlier tap. Raises TypeError, ValueError."""
     if "calls" not in document:
         return None
-    requests = {number: OpenRequest(*values) for number, *values in _ROWS(document["calls"])}
+    requests = {
+        number: OpenRequest._make([*values, Unbooked(*unbooked), links])
+        for number, *values, unbooked, links in _CALLS(document["calls"])
+    }
     own = {name: document[name] for name in ("calls", "running", "waiting")}
-    start = LateStart(requests, IDS(own["running"]), IDS(own["waiting"]), own)
+    start = LateStart(requests, _IDS(own["running"]), _IDS(own["waiting"]), own)
     if unknown := {*start.running, *start.waiting} - requests.keys():
         raise ValueError(f"request {min(unknown)} is in a queue, and not among the requests")
     return start

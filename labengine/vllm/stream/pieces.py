@@ -48,7 +48,7 @@ INPUTS: Mapping[str, tuple[Shape, ...]] = {
     "drafts": (shape_of(tuple[tuple[int, ev.TokenIds], ...]),),
     "unusual": (TEXT,),
     "links": (INT, LINKS),
-    "earlier": (INT, array_of(row_of(INT, INT))),
+    "earlier": (INT, shape_of(tuple[tuple[ev.Exact, ev.Exact], ...])),
 }
 """Shapes of the values that are read; a later tap may write more of them, and other words."""
 

@@ -11,13 +11,13 @@ from dataclasses import replace
 from time import monotonic
 from typing import Any
 
-from labengine.finder import limits
-from labengine.finder.board import Board, NoAnswer, Why
-from labengine.finder.channel import Receiver, Sender
-from labengine.finder.driven.confinement import confine, end_session
-from labengine.finder.endings import named, refuse_copies, text_of
-from labengine.finder.limits import can_fork, ends_soon, limit_memory
-from labengine.finder.output import Print, redirect_output
+from labengine.isolation import limits
+from labengine.isolation.board import Board, NoAnswer, Why
+from labengine.isolation.channel import Receiver, Sender
+from labengine.isolation.confinement import confine, end_session
+from labengine.isolation.endings import named, refuse_copies, text_of
+from labengine.isolation.limits import can_fork, ends_soon, limit_memory, open_reserve
+from labengine.isolation.output import Print, redirect_output
 
 COMPUTING_S = 3.0
 """Processor seconds after which a call into C is endless: Python code is ended earlier, and takes some thousandths."""
@@ -146,6 +146,7 @@ def _answer(
     try:
         answer = function(board)
     except MemoryError:
+        open_reserve()
         answer = board.no_answer("memory", "its memory was full")
     except Exception as error:
         answer = board.no_answer("failed", named(error))
@@ -163,6 +164,7 @@ def _send_answer(sender: Sender, answer: Any, board: Board) -> None:
     except OSError:  # a part has closed the pipe: the board says that the call came back
         pass
     except BaseException as error:  # it cannot be packed, or there is no memory for it
+        open_reserve()
         why: Why = "memory" if isinstance(error, MemoryError) else "failed"
         sender.send(("answer", board.no_answer(why, "its memory was full" if why == "memory" else text_of(error))))
 
