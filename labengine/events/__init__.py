@@ -18,6 +18,7 @@ from labengine.events.external_tier import *
 from labengine.events.fields import *
 from labengine.events.requests import *
 from labengine.events.steps import *
+from labengine.events.subjects import *
 
 EVENT_KINDS: tuple[type[Event], ...] = tuple(
     kind

@@ -13,6 +13,7 @@ from labengine.events.fields import (
     GainingBlock,
     GroupNumber,
     LosingBlock,
+    NamedEntry,
     QueueEnd,
     RequestId,
     Signed,
@@ -136,7 +137,7 @@ class BlockCached(Event):
     block_id: BlockId
     request_id: RequestId
     group: GroupNumber
-    index: int
+    index: NamedEntry
     block_hash: bytes
     mapped: tuple[BlockId, ...]
     """All blocks the map holds under this hash now, the one served first. Empty: the duplicate policy left it out."""
@@ -377,3 +378,7 @@ class HashesMoved(Event):
     in_vllm = {
         "": InVllm("pool", "move_block_hashes", "Another block with the same content is served in place of this one.")
     }
+
+
+EntryReplaced = BlockMerged | BlockCopied
+"""A table entry names another block from now on; where a BlockFreed for the former one follows, its reason says so."""

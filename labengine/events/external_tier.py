@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from labengine.events.event import Event, InVllm, methods
-from labengine.events.fields import GroupKey, GroupNumber, RequestId, Transfer
+from labengine.events.fields import GroupKey, GroupNumber, RequestId, SavedTransfer, Transfer
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class BlocksSaved(Event):
     """K and V of full blocks were copied to the external tier."""
 
     request_id: RequestId
-    transfers: tuple[Transfer, ...]
+    transfers: tuple[SavedTransfer, ...]
 
     topic = "external tier"
     phase = "any"

@@ -18,7 +18,8 @@ MAX_EXACT = 2**53 - 1
 UNKNOWN_TOKEN = -1
 """In place of a token id that a recording leaves out: it has the number of tokens alone."""
 
-Role = Literal["number", "block", "gaining block", "losing block", "group", "request", "entry", "token"]
+Role = Literal["number", "block", "gaining block", "losing block", "named block", "request", "entry", "named entry"]
+"""What a number is. What is only named is neither changed nor filled by the event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +37,16 @@ GainingBlock = Annotated[int, Whole("gaining block", 0, "num_blocks")]
 LosingBlock = Annotated[int, Whole("losing block", 0, "num_blocks")]
 """A block that loses a reference."""
 BlockOrNull = Annotated[int, Whole("block", -1, "num_blocks")]
-AnyBlock = Annotated[int, Whole("block", -MAX_EXACT, MAX_EXACT)]
+NamedBlock = Annotated[int, Whole("named block", -1, "num_blocks")]
+AnyBlock = Annotated[int, Whole("named block", -MAX_EXACT, MAX_EXACT)]
 """A block that a violation is about: it need not exist."""
-GroupNumber = Annotated[int, Whole("group", 0, "num_groups")]
+GroupNumber = Annotated[int, Whole(high="num_groups")]
 RequestId = Annotated[int, Whole("request")]
 """A request that exists when the event happens."""
-AnyRequest = Annotated[int, Whole("number", -MAX_EXACT, MAX_EXACT)]
 EntryIndex = Annotated[int, Whole("entry")]
 """An entry of the request's table that changes."""
-TokenId = Annotated[int, Whole("token", UNKNOWN_TOKEN, 2**63 - 1)]
+NamedEntry = Annotated[int, Whole("named entry")]
+TokenId = Annotated[int, Whole(low=UNKNOWN_TOKEN, high=2**63 - 1)]
 TokenIds = tuple[TokenId, ...]
 Signed = Annotated[int, Whole(low=-MAX_NUMBER)]
 OrNone = Annotated[int, Whole(low=-1)]
@@ -56,7 +58,7 @@ GroupRow = tuple[str, BlockSize, Annotated[int, Whole(low=1)] | None]
 """(kind, block size, window) of a KV-cache group."""
 GroupKey = tuple[GroupNumber, bytes]
 """(group, block hash): a key of the prefix map, and a content of the external tier."""
-BlockIds = tuple[tuple[BlockOrNull, ...], ...]
+BlockIds = tuple[tuple[NamedBlock, ...], ...]
 """Of each group, in table order."""
 Image = tuple[int, int, str]
 """(position, length, identifier) of an image behind placeholder tokens."""
@@ -66,6 +68,8 @@ Transfer = tuple[GroupNumber, int, BlockOrNull, bytes]
 
 The hash is empty for a block that is filled in part: it stands for no complete content.
 """
+
+SavedTransfer = tuple[GroupNumber, int, NamedBlock, bytes]
 
 ScheduledStatus = Annotated[str, Literal["waiting", "running"]]
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
 
+from labengine.commands import argument
 from labengine.config import shown
 from labengine.core.proposer import NGram, Proposer
 from labengine.engine.draft_model import DraftModel
-from labengine.magics.table import LineReader, argument
+from labengine.magics.table import LineReader
 from labengine.record.wording import request_name
 
 if TYPE_CHECKING:

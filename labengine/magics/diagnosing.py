@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from labengine.commands import TOKENIZER, TOP, TWICE, argument, command
 from labengine.magics.current_lab import CurrentLab
-from labengine.magics.table import argument, command
 from labengine.magics.words import display
 from labengine.vllm.prefix_doctor.doctor import doctor as examined
 
@@ -12,9 +12,9 @@ VARIABLE = "diagnosis"
 
 @command(
     argument("place", nargs="?", metavar="FILE", help="a file, or the folder of LABENGINE_TAP; without it the lab"),
-    argument("--top", type=int, metavar="N", help="prefixes to name (10)"),
-    argument("--tokenizer", metavar="DIR", help="a model's directory or name, for the text of tokens"),
-    argument("--twice", action="store_true", default=None, help="also run the requests with a pool twice as large"),
+    TOP,
+    TOKENIZER,
+    TWICE,
 )
 def doctor(
     current: CurrentLab, place: str | None = None, top: int = 10, tokenizer: str | None = None, twice: bool = False

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from labengine.commands import argument, command
 from labengine.course.exercise import EXERCISES, exercise_names, known_exercise
 from labengine.course.progress import progress
 from labengine.magics.current_lab import CurrentLab
-from labengine.magics.table import argument, command
 from labengine.magics.words import display
 
 VARIABLE = "exercise"

@@ -6,11 +6,11 @@ import keyword
 
 from IPython.core.error import UsageError
 
+from labengine.commands import SEARCH_SECONDS, SEARCH_SEED, argument, command
 from labengine.core.editions import EDITIONS
 from labengine.finder.counterexample import Counterexample
 from labengine.finder.find import find as find_workload
 from labengine.magics.current_lab import CurrentLab
-from labengine.magics.table import argument, command
 from labengine.magics.words import acting_on, display
 
 VARIABLE = "counterexample"
@@ -19,8 +19,8 @@ VARIABLE = "counterexample"
 @command(
     argument("parts", nargs="?", metavar="PARTS", help="a variable: a class or Parts; or an edition; else the lab's"),
     argument("--against", offers=tuple(EDITIONS), metavar="EDITION", help="what costs and decisions are held against"),
-    argument("--seconds", type=float, metavar="N", help="how long to search (60)"),
-    argument("--seed", type=int, metavar="N", help="of the random workloads (0)"),
+    SEARCH_SECONDS,
+    SEARCH_SEED,
 )
 def find(
     current: CurrentLab,

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from IPython.core.error import UsageError
 
+from labengine.commands import argument, command
 from labengine.lab import Lab
 from labengine.magics.arguments import request_id_of
 from labengine.magics.current_lab import CurrentLab
-from labengine.magics.table import argument, command
 from labengine.magics.words import display
 from labengine.session.judging.judge import judge as judge_runs
 from labengine.session.judging.verdict import RunVerdict

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from labengine.commands import argument, command
 from labengine.core.editions import EDITIONS
 from labengine.engine.step_report import StepReport
 from labengine.lab import Lab
@@ -17,7 +18,6 @@ from labengine.magics.arguments import (
     request_id_of,
 )
 from labengine.magics.current_lab import CurrentLab
-from labengine.magics.table import argument, command
 from labengine.magics.words import (
     added_line,
     background_error_line,

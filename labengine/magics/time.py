@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 from IPython.core.error import UsageError
 
+from labengine.commands import argument, command
 from labengine.core.editions import EDITIONS
 from labengine.events import EVENT_KINDS
 from labengine.lab import Lab
 from labengine.magics.arguments import positive_int, step_or_crash
 from labengine.magics.current_lab import CurrentLab
-from labengine.magics.table import argument, command
 from labengine.magics.words import breakpoint_lines
 from labengine.session.compare.comparison import Comparison
 from labengine.session.compare.cursor import PairLook

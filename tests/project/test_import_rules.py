@@ -50,7 +50,7 @@ PACKAGES = (*FOUNDATION, "core", "engine", "check", "isolation", "widgets", "sce
 HEAVY = {"torch", "transformers"}
 KEPT_OUT = {*HEAVY, "labengine_widgets", "pandas", "plotly", "tqdm"}
 """What is imported where it is needed, so that `import labengine` and %load_ext are quick and need no extras."""
-ENTRIES = ("labengine", "labengine.__main__", "labengine.scenarios", "labengine.compat.nanovllm")
+ENTRIES = ("labengine", "labengine.terminal", "labengine.scenarios", "labengine.compat.nanovllm")
 MAY_BE_HEAVY = ("engine", "scenarios")
 STANDARD_LIBRARY_ONLY = (*FOUNDATION, "core")
 

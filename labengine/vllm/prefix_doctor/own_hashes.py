@@ -47,9 +47,10 @@ def facts_of(recording: RecordedEngine) -> RequestFacts:
                 facts.registered[request_id, group, end] = number
             case ev.BlockTouched(block_id, request_id, group, index):
                 _note(facts, content, block_id, (request_id, group, index))
-            case ev.BlockMerged(_, into_block_id, request_id, group, index):
-                end = _note(facts, content, into_block_id, (request_id, group, index))
-                facts.registered[request_id, group, end] = number
+            case _ if isinstance(event, ev.EntryReplaced):
+                end = _note(facts, content, event.into_block_id, (event.request_id, event.group, event.index))
+                if content.full_key(event.into_block_id, event.group) is not None:
+                    facts.registered[event.request_id, event.group, end] = number
     state = content.state
     facts.groups = state.groups
     facts.unfinished = {i: one.num_computed_tokens for i, one in state.requests.items() if any(one.block_tables)}

@@ -10,7 +10,6 @@ from labengine.events import Exact
 from labengine.record.files.shapes import shape_of
 
 Links = tuple[tuple[Exact, bytes], ...]
-LINKS = shape_of(Links)
 """Links of a request's hash chain that the prefix map has: place and hash."""
 
 
@@ -29,7 +28,7 @@ class OpenRequest(NamedTuple):
     num_cached: tuple[int, ...]
     """Per group: leading table entries whose hashes are registered, or never will be."""
     unbooked: Unbooked
-    links: Links
+    links: tuple[tuple[int, bytes], ...]
 
 
 class LateStart(NamedTuple):
@@ -42,10 +41,11 @@ class LateStart(NamedTuple):
     """All of it, as it came."""
 
 
+LINKS = shape_of(Links)
+
 _Ids = tuple[Exact, ...]
-_Unbooked = tuple[Exact, Exact, Exact]
-_CALLS = shape_of(tuple[tuple[Exact, Exact, str, float, bool, Exact, str, _Ids, _Unbooked, Links], ...])
-_IDS = shape_of(_Ids)
+_Row = tuple[Exact, Exact, str, float, bool, Exact, str, _Ids, tuple[Exact, Exact, Exact], Links]
+_IDS, _ROWS = shape_of(_Ids), shape_of(tuple[_Row, ...])
 
 
 def late_start_of(document: Mapping[str, Any]) -> LateStart | None:
@@ -53,8 +53,8 @@ def late_start_of(document: Mapping[str, Any]) -> LateStart | None:
     if "calls" not in document:
         return None
     requests = {
-        number: OpenRequest._make([*values, Unbooked(*unbooked), links])
-        for number, *values, unbooked, links in _CALLS(document["calls"])
+        number: OpenRequest._make((*values, Unbooked(*unbooked), links))
+        for number, *values, unbooked, links in _ROWS(document["calls"])
     }
     own = {name: document[name] for name in ("calls", "running", "waiting")}
     start = LateStart(requests, _IDS(own["running"]), _IDS(own["waiting"]), own)

@@ -16,7 +16,7 @@ from labengine.record.fold import Fold
 from labengine.record.gap import Gap
 from labengine.record.hooks import Hooks
 from labengine.record.timeline import Timeline
-from labengine.vllm.stream.late_start import LINKS, LateStart
+from labengine.vllm.stream.late_start import LateStart, Links
 from labengine.vllm.stream.written import written
 
 EDITION = "vllm"
@@ -47,7 +47,7 @@ INPUTS: Mapping[str, tuple[Shape, ...]] = {
     "abort": (INT,),
     "drafts": (shape_of(tuple[tuple[int, ev.TokenIds], ...]),),
     "unusual": (TEXT,),
-    "links": (INT, LINKS),
+    "links": (INT, shape_of(Links)),
     "earlier": (INT, shape_of(tuple[tuple[ev.Exact, ev.Exact], ...])),
 }
 """Shapes of the values that are read; a later tap may write more of them, and other words."""
