@@ -42,7 +42,8 @@ class Watched:
     ) -> int:
         """Queue a prompt; of a search with beams the first one."""
         sampling = SamplingParams(max_tokens=max_tokens, ignore_eos=True, beams=beams)
-        asked = RequestOptions(sampling, salted((), cache_salt), **options)
+        keys = salted(options.pop("extra_keys", ()), cache_salt)
+        asked = RequestOptions(sampling, keys, **options)
         return self.engine.add(token_ids, asked, leader_id)
 
     def search(self, *token_ids: int, beams: int, max_tokens: int = 1, cache_salt: str | None = None) -> list[int]:
