@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 from labengine.config import ConfigError
 from labengine.core.beam_searches import BeamSearches
-from labengine.core.beams import BeamPolicy, BeamSearch, Continuation, Likeliest, refuse_impossible
+from labengine.core.beams import BeamPolicy, BeamSearch, Continuation, Likeliest
+from labengine.core.guard import guarded
 from labengine.core.request import FinishReason, Request
 from labengine.core.scheduler import Scheduler
 from labengine.core.step_plan import StepPlan
@@ -29,7 +30,7 @@ class BeamScheduler(Scheduler):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.searches = BeamSearches(self._journal)
-        self._policy = self.beam_policy()
+        self._policy = guarded(self.beam_policy)()
 
     def refuse_beams(self, num_beams: int) -> None:
         """Raise ConfigError for more beams than could run together."""
@@ -88,7 +89,6 @@ class BeamScheduler(Scheduler):
 
         num_eos_tokens = 0 if first.sampling.ignore_eos else len(self.config.eos_token_ids)
         decision = self._policy.decide(search, generated, reason_to_end, num_eos_tokens)
-        refuse_impossible(self._policy, search, decision)
         after, going_on, is_over = decision
         if is_over:
             return self.end_search(after)
