@@ -15,7 +15,7 @@ from labengine.core.seams import decider_among
 from labengine.core.step_plan import ScheduledRequest, SlotRun, StepPlan
 from labengine.record.violation import Violation
 
-BOOKING = ("Scheduler.book_computed", "Scheduler.judge_drafts", "Scheduler.update")
+BOOKING = ("Scheduler.book_computed", "Drafts.judge", "Scheduler.update")
 """Methods that count what a step has computed."""
 
 

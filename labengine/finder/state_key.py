@@ -7,7 +7,6 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from labengine.check.slot_memory import SlotMemory
-from labengine.core.beam_scheduler import BeamScheduler
 from labengine.core.block import Block, Prefix
 from labengine.core.parts import parts_of
 from labengine.core.request import Request, RequestStatus
@@ -128,9 +127,9 @@ def _siblings(scheduler: Scheduler, request: Request, numbers: Mapping[int, int]
 
 def _searches(scheduler: Scheduler, requests: Sequence[Request], numbers: Mapping[int, int]) -> object:
     """Return what each beam search has come to. A beam that waits for the others of its search is in no queue."""
-    if not isinstance(scheduler, BeamScheduler) or not scheduler.searches:
+    if (beams := scheduler.beams) is None:
         return ()
-    found = {search.beam_ids: search for one in requests if (search := scheduler.searches.of(one)) is not None}
+    found = {search.beam_ids: search for one in requests if (search := beams.search_of(one)) is not None}
     return tuple(
         (
             tuple([numbers.get(beam_id) for beam_id in search.beam_ids]),

@@ -41,13 +41,6 @@ class PrefillFirstScheduler(Scheduler):
         if config.num_drafts:
             raise ConfigError("this edition has no speculation; use edition 'labengine', or leave speculation out")
 
-    def refuse_forks(self, num_answers: int = 1) -> None:
-        """Raise ConfigError: nano-vLLM has neither n nor branches."""
-        raise ConfigError(
-            "this edition has no forks (nano-vLLM has no n): add the prompt several times, or use edition 'labengine' "
-            "or 'vllm'"
-        )
-
     def schedule(self) -> StepPlan:
         """Plan a prefill step while a waiting request fits, else a decode step."""
         return self._schedule_prefill() or self._schedule_decode()

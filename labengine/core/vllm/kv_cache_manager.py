@@ -12,7 +12,7 @@ from labengine.core.kv_cache_manager import KVCacheManager, Moment
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.core.vllm.checkpoints import CheckpointGroup
-from labengine.core.vllm.speculation import num_read_ahead
+from labengine.core.vllm.drafts import num_read_ahead
 from labengine.events import BlockUnpinned, QueueEnd
 
 

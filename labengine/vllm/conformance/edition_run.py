@@ -117,7 +117,7 @@ class Rerun:
         for request_id, tokens in guessed:
             if self._is_open(request_id):
                 request = self.scheduler.requests[request_id]
-                self.scheduler.set_drafts(request, tuple(tokens[: max(0, self.scheduler.num_wanted_drafts(request))]))
+                self.scheduler.drafts.keep(request, tuple(tokens[: max(0, self.scheduler.drafts.num_wanted(request))]))
         return self._done()
 
     def abort(self, request_id: int) -> list[ev.Event]:
