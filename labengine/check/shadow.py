@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from labengine.check.answers import UNKNOWN, differ, num_found, plain, request_of, said, said_apart
 from labengine.check.production import Production
 from labengine.config import ConfigError
+from labengine.core.guard import refused_answers
 from labengine.core.journal import Journal
 from labengine.core.part_methods import class_name, definers, is_custom, is_method
 from labengine.core.parts import parts_of
@@ -121,7 +122,12 @@ class Shadow:
             if self.called.setdefault(seam.name, False) and seam.method not in LOOK_UPS:
                 return override(*arguments, **named)
             expected = self._expected(seam, arguments, named)
-            decided = override(*arguments, **named)
+            try:
+                decided = override(*arguments, **named)
+            except Exception as error:
+                for refused in refused_answers(error, seam.part, seam.method):
+                    self._compare(seam, arguments, named, expected, refused)
+                raise
             self._compare(seam, arguments, named, expected, decided)
             return decided
 

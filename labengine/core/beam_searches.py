@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import ClassVar
 
 from labengine.config import ConfigError
-from labengine.core.beams import BeamPolicy, BeamSearch, Continuation, Likeliest, refuse_impossible
+from labengine.core.beams import BeamPolicy, BeamSearch, Continuation, Likeliest
 from labengine.core.collaborator import Collaborator
 from labengine.core.forks import Forks
+from labengine.core.guard import guarded
 from labengine.core.request import FinishReason, Request
 from labengine.core.request_queues import RequestQueues
 from labengine.core.step_plan import StepPlan
@@ -32,7 +33,7 @@ class BeamSearches(Collaborator):
         self.chosen: dict[int, int] = {}
         """Per beam, the token that its search has chosen in the newest update."""
         self._forks = forks
-        self._policy = self.policy()
+        self._policy = guarded(self.policy)()
         self._of: dict[int, BeamSearch] = {}
         """By the first beam's id, in the order in which the searches began."""
         self._parked: frozenset[int] = frozenset()
@@ -95,7 +96,6 @@ class BeamSearches(Collaborator):
 
         num_eos_tokens = 0 if first.sampling.ignore_eos else len(self.config.eos_token_ids)
         decision = self._policy.decide(search, generated, reason_to_end, num_eos_tokens)
-        refuse_impossible(self._policy, search, decision)
         after, going_on, is_over = decision
         if is_over:
             return self.end_search(after)

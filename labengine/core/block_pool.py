@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
-from labengine.config import is_single_int, shown
 from labengine.core.block import Block, Key, Prefix, PrefixMap
 from labengine.core.free_queue import FreeQueue
 from labengine.core.journal import Journal
@@ -121,8 +119,6 @@ class BlockPool:
         if not freed:
             return freed, freed
         head = self.reused_first(freed)
-        if type(self).reused_first is not BlockPool.reused_first:
-            self._check_reused_first(freed, head)
         if len(head) == len(freed):
             self.free_queue.prepend(head)
             return head, []
@@ -138,15 +134,6 @@ class BlockPool:
         """
         blocks = self.blocks
         return [block_id for block_id in block_ids if not blocks[block_id].keys]
-
-    def _check_reused_first(self, freed: list[int], head: Any) -> None:
-        """Refuse an override's result that is no choice among the freed blocks: the queue would be torn much later."""
-        is_list = isinstance(head, (list, tuple)) and len(head) <= len(freed) and all(map(is_single_int, head))
-        if is_list and len({*head}) == len(head) and {*head} <= {*freed}:
-            return
-        method = f"{type(self).__name__}.reused_first"
-        asked = f"some of the blocks that it is given ({shown(freed)}), each once, in a list"
-        raise ValueError(f"{method} has to return {asked}; it returned {shown(head)}")
 
     def register(
         self, block: Block, key: Key, token_ids: tuple[int, ...], prefix: Prefix, mapped: tuple[int, ...]

@@ -17,6 +17,7 @@ from labengine.core.external_loads import ExternalLoads
 from labengine.core.forks import Forks
 from labengine.core.free_queue import FreeQueue
 from labengine.core.full_attention import FullAttentionGroup
+from labengine.core.guard import guarded
 from labengine.core.hand_over import HandOver
 from labengine.core.hash_chain import HashChain
 from labengine.core.journal import Journal
@@ -24,7 +25,7 @@ from labengine.core.kv_cache_group import KVCacheGroup
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.merge_policy import MergePolicy
 from labengine.core.overrides import refuse_wrong_overrides
-from labengine.core.part_methods import class_name
+from labengine.core.part_methods import class_name, is_custom
 from labengine.core.prefix_lookup import PrefixLookup
 from labengine.core.scheduler import Scheduler
 from labengine.core.sliding_window import SlidingWindowGroup
@@ -118,7 +119,7 @@ class Parts:
         self, config: EngineConfig, hooks: Hooks, journal: Journal, connector: Connector | None = None
     ) -> Scheduler:
         """Return a core with an empty pool: the scheduler on its manager, on the groups, on the pool."""
-        pool = self.block_pool(config.num_blocks, self.free_queue(config.num_blocks), hooks, journal)
+        pool = guarded(self.block_pool)(config.num_blocks, self.free_queue(config.num_blocks), hooks, journal)
         kinds = {
             "full": self.full_attention_group,
             "sliding_window": self.sliding_window_group,
@@ -130,9 +131,11 @@ class Parts:
             for index, spec in enumerate(config.groups)
         )
         lookup = self.prefix_lookup(groups)
-        manager = self.kv_cache_manager(config, pool, groups, lookup, self.hash_chain(), hooks, journal)
+        chain = guarded(self.hash_chain)()
+        manager = guarded(self.kv_cache_manager)(config, pool, groups, lookup, chain, hooks, journal)
         external = self.external_loads(connector, manager, config.scheduler_block_size, journal)
-        scheduler = self.scheduler(config, manager, external, self.waiting_queue(), hooks, journal)
+        tiers = ("match_external",) if connector is not None and is_custom(type(connector)) else ()
+        scheduler = guarded(self.scheduler, tiers)(config, manager, external, self.waiting_queue(), hooks, journal)
         scheduler.drafts = self.drafts(scheduler)
         for name in scheduler.capabilities:  # beams after forks
             if (capability := getattr(self, name)) is not Absent:

@@ -6,14 +6,12 @@ from collections.abc import Collection, Sequence
 from itertools import islice
 from typing import Any, ClassVar, Final
 
-from labengine.config import ConfigError, is_single_int, shown
+from labengine.config import ConfigError
 from labengine.core.beam_searches import BeamSearches
 from labengine.core.drafts import Drafts
 from labengine.core.forks import Forks
 from labengine.core.hand_over import HandOver
 from labengine.core.kv_cache_group import NotGrantedError
-from labengine.core.kv_cache_manager import KVCacheManager
-from labengine.core.part_methods import class_name, definers
 from labengine.core.request import FinishReason, Request, RequestStatus
 from labengine.core.request_queues import RequestQueues
 from labengine.core.step_plan import UNSAMPLED, ScheduledRequest, StepPlan, scheduled_request
@@ -275,8 +273,6 @@ class Scheduler(RequestQueues):
         try:
             for group in manager.groups:
                 slot_runs.append(manager.slot_runs(request, start, end, group))
-            if type(manager).slot_runs is not KVCacheManager.slot_runs:
-                self._check_slot_runs(slot_runs, num_tokens)
         except IndexError:
             self._refuse_short_table(request, end)
             raise
@@ -292,20 +288,6 @@ class Scheduler(RequestQueues):
             request.seed,
             len(drafts),
         )
-
-    def _check_slot_runs(self, slot_runs: Sequence[Any], num_tokens: int) -> None:
-        """Refuse an override's result that is no list of runs: each of its readers would fail elsewhere, or never end.
-
-        Whether they are the right slots is for the rule `slot` to say.
-        """
-        for group, runs in zip(self.manager.groups, slot_runs, strict=True):
-            is_list = isinstance(runs, (list, tuple)) and len(runs) <= max(1, num_tokens)
-            if not is_list or not all(_is_run(run, group.block_size) for run in runs):
-                owner, size = class_name(definers(type(self.manager), "slot_runs")[0]), group.block_size
-                raise ValueError(
-                    f"{owner}.slot_runs has to return a tuple of runs (block_id, offset, length) of 0 to {size} tokens "
-                    f"each, in whole numbers, and no more runs than tokens; it returned {shown(runs)}"
-                )
 
     def _refuse_short_table(self, request: Request, end: int) -> None:
         """Raise NotGrantedError if a table of the request ends before token `end`."""
@@ -345,11 +327,8 @@ class Scheduler(RequestQueues):
     def _preempt_for_blocks(self, victim: Request) -> None:
         """Preempt a request whose blocks are needed.
 
-        Raises RuntimeError if it keeps them: the caller would never end; TypeError for what is no request.
+        Raises RuntimeError if it keeps them: the caller would never end.
         """
-        if not isinstance(victim, Request):
-            method = f"{type(self).__name__}.choose_victim"
-            raise TypeError(f"{method} has to return a request, one of self.running; it returned {shown(victim)}")
         num_held = victim.num_table_entries
         self.preempt(victim)
         if victim.num_table_entries >= num_held:
@@ -374,8 +353,3 @@ class Scheduler(RequestQueues):
             if self.beams is None or not self.beams.park(victim):
                 self.requeue(victim)
         self.take_blocks(victim)
-
-
-def _is_run(run: Any, block_size: int) -> bool:
-    is_triple = isinstance(run, (list, tuple)) and len(run) == 3 and all(map(is_single_int, run))
-    return is_triple and 0 <= run[2] <= block_size

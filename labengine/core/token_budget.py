@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from labengine.config import ConfigError, EngineConfig, is_single_int, shown
+from labengine.config import ConfigError, EngineConfig
 from labengine.core.connector import BlockTransfer, Connector
-from labengine.core.part_methods import class_name, definers
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request, RequestStatus
 from labengine.core.scheduler import NOT_ADMITTED, Admission, Scheduler
@@ -132,8 +131,6 @@ class TokenBudgetScheduler(Scheduler):
         hit = self.manager.find_prefix(request)
         self.manager.note_shared_prefix(request, hit)
         num_external = self.match_external(request, hit)
-        if num_external != 0:
-            self._check_external(request, hit, num_external)
         num_spare = int(self.config.watermark * self.config.num_blocks) if self.running else 0
         if not self.manager.can_admit(request, hit, num_external, num_spare):
             return NOT_ADMITTED
@@ -161,16 +158,6 @@ class TokenBudgetScheduler(Scheduler):
         """
         num_tokens = min(request.num_tokens - num_computed, limit)
         return self.clipped(request, num_computed, num_tokens) or NOT_ADMITTED if num_tokens > 0 else num_tokens
-
-    def _check_external(self, request: Request, hit: Hit, num_external: Any) -> None:
-        """Refuse an override's answer that is no number of tokens behind the hit (LMCache issue 2158: -80)."""
-        num_left = request.num_tokens - hit.num_tokens
-        if not is_single_int(num_external) or not 0 <= num_external <= num_left:
-            method = f"{class_name(definers(type(self), 'match_external')[0])}.match_external"
-            raise ValueError(
-                f"{method}, or the tier that it asks, has to return 0 to {num_left} tokens for request "
-                f"{request.request_id}, those behind its hit of {hit.num_tokens}; it returned {shown(num_external)}"
-            )
 
     def choose_victim(self, request: Request) -> Request:
         """Return the least urgent running request; but before `request` itself, one that holds blocks and does not run

@@ -12,6 +12,7 @@ from labengine.config import EngineConfig, GroupSpec, SamplingParams
 from labengine.core.connector import Connector
 from labengine.core.parts import Parts
 from labengine.core.proposer import Proposer
+from labengine.core.request import ExtraKeys
 from labengine.engine.engine import Engine
 from labengine.engine.request_options import RequestOptions, salted
 from labengine.engine.simulated import NextToken, SimulatedRunner, default_next_token
@@ -37,13 +38,13 @@ class Watched:
         max_tokens: int = 1,
         beams: int = 1,
         cache_salt: str | None = None,
+        extra_keys: ExtraKeys = (),
         leader_id: int | None = None,
         **options: Any,
     ) -> int:
         """Queue a prompt; of a search with beams the first one."""
         sampling = SamplingParams(max_tokens=max_tokens, ignore_eos=True, beams=beams)
-        keys = salted(options.pop("extra_keys", ()), cache_salt)
-        asked = RequestOptions(sampling, keys, **options)
+        asked = RequestOptions(sampling, salted(extra_keys, cache_salt), **options)
         return self.engine.add(token_ids, asked, leader_id)
 
     def search(self, *token_ids: int, beams: int, max_tokens: int = 1, cache_salt: str | None = None) -> list[int]:

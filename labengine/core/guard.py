@@ -1,0 +1,136 @@
+"""Checks of what overrides return, put around them where a core is assembled: labengine's own classes pay nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache, wraps
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from labengine.config import is_single_int, shown
+from labengine.core.beams import refuse_impossible
+from labengine.core.part_methods import class_name, definers, is_custom, marks_guard
+from labengine.core.request import Request
+
+T = TypeVar("T")
+
+_REFUSED = "_refused_answer"
+
+
+def guarded(part: type[T], also: Collection[str] = ()) -> type[T]:
+    """Return a class whose custom methods of CHECKS have their answers checked; the class itself if it has none.
+
+    also: methods to check that are labengine's own, where they pass on what a user's tier answers.
+    """
+    names = tuple(name for name in CHECKS if name in also or _is_custom(part, name))
+    return _guarded(part, names) if names else part  # type: ignore[arg-type]
+
+
+def _is_custom(part: type, name: str) -> bool:
+    found = definers(part, name)
+    return bool(found) and is_custom(found[0])
+
+
+@lru_cache(maxsize=256)
+def _guarded(part: type, names: tuple[str, ...]) -> Any:
+    said = {name: getattr(part, name) for name in ("__module__", "__qualname__", "__doc__")}
+    cls = type(part.__name__, (part,), said)
+    for name in names:
+        setattr(cls, name, _checked(cls, part, name))
+    return cls
+
+
+def _checked(cls: type, part: type, name: str) -> Callable[..., Any]:
+    check = CHECKS[name]
+
+    @wraps(getattr(part, name))
+    def method(self: Any, *arguments: Any, **named: Any) -> Any:
+        answer = getattr(super(cls, self), name)(*arguments, **named)
+        try:
+            check(self, answer, *arguments, **named)
+        except (ValueError, TypeError) as error:
+            vars(error)[_REFUSED] = self, name, answer
+            raise
+        return answer
+
+    return marks_guard(method)
+
+
+def refused_answers(error: BaseException, part: object, name: str) -> list[Any]:
+    """Return the answer of a part's method that was refused with this error; nothing for another error."""
+    of, method, answer = vars(error).get(_REFUSED, (None, "", None))
+    return [answer] if of is part and method == name else []
+
+
+def _name_of(part: object, name: str) -> str:
+    """Return the override as its author knows it."""
+    return f"{class_name(definers(type(part), name)[0])}.{name}"
+
+
+def _check_reused_first(pool: Any, head: Any, block_ids: list[int]) -> None:
+    """Refuse what is no choice among the freed blocks: the queue would be torn much later."""
+    is_list = isinstance(head, (list, tuple)) and len(head) <= len(block_ids) and all(map(is_single_int, head))
+    if is_list and len({*head}) == len(head) and {*head} <= {*block_ids}:
+        return
+    asked = f"some of the blocks that it is given ({shown(block_ids)}), each once, in a list"
+    raise ValueError(f"{_name_of(pool, 'reused_first')} has to return {asked}; it returned {shown(head)}")
+
+
+def _check_slot_runs(manager: Any, runs: Any, request: Request, start: int, end: int, group: Any) -> None:
+    """Refuse what is no list of runs: each of its readers would fail elsewhere, or never end.
+
+    Whether they are the right slots is for the rule `slot` to say.
+    """
+    size, is_list = group.block_size, isinstance(runs, (list, tuple)) and len(runs) <= max(1, end - start)
+    if is_list and all(_is_run(run, size) for run in runs):
+        return
+    raise ValueError(
+        f"{_name_of(manager, 'slot_runs')} has to return a tuple of runs (block_id, offset, length) of 0 to {size} "
+        f"tokens each, in whole numbers, and no more runs than tokens; it returned {shown(runs)}"
+    )
+
+
+def _is_run(run: Any, block_size: int) -> bool:
+    is_triple = isinstance(run, (list, tuple)) and len(run) == 3 and all(map(is_single_int, run))
+    return is_triple and 0 <= run[2] <= block_size
+
+
+def _check_match_external(scheduler: Any, num_external: Any, request: Request, hit: Any) -> None:
+    """Refuse what is no number of tokens behind the hit (LMCache issue 2158: -80)."""
+    num_left = request.num_tokens - hit.num_tokens
+    if is_single_int(num_external) and 0 <= num_external <= num_left:
+        return
+    raise ValueError(
+        f"{_name_of(scheduler, 'match_external')}, or the tier that it asks, has to return 0 to {num_left} tokens for "
+        f"request {request.request_id}, those behind its hit of {hit.num_tokens}; it returned {shown(num_external)}"
+    )
+
+
+def _check_choose_victim(scheduler: Any, victim: Any, request: Request) -> None:
+    if not isinstance(victim, Request):
+        method = _name_of(scheduler, "choose_victim")
+        raise TypeError(f"{method} has to return a request, one of self.running; it returned {shown(victim)}")
+
+
+def _check_link(hash_chain: Any, block_hash: Any, *_: object, **named: object) -> None:
+    """Refuse what is no bytes, which events and views write. Python's hash() is the likeliest."""
+    if not isinstance(block_hash, bytes):
+        method = _name_of(hash_chain, "link")
+        raise ValueError(f"{method} has to return bytes, such as a digest(); it returned {shown(block_hash)}")
+
+
+def _check_decide(policy: Any, decision: Any, search: Any, *_: object, **named: object) -> None:
+    refuse_impossible(policy, search, decision)
+
+
+CHECKS: Mapping[str, Callable[..., None]] = MappingProxyType(
+    {
+        "reused_first": _check_reused_first,
+        "slot_runs": _check_slot_runs,
+        "match_external": _check_match_external,
+        "choose_victim": _check_choose_victim,
+        "link": _check_link,
+        "decide": _check_decide,
+    }
+)
+"""Per method of a part the check of its answers, called with the part, the answer and the method's arguments."""
