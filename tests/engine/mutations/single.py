@@ -68,9 +68,9 @@ LAUNCHES = changes(
     (
         "steps launch on the thread's device",
         "interrupts_allowed(), self._device_made_current(), AdviceWhenFull(self.kv_tensors):\n"
-        "            logits = self._forward(self.step_tensors(plan))",
+        "            logits = _row_per_token(plan, self._forward(",
         "interrupts_allowed(), AdviceWhenFull(self.kv_tensors):\n"
-        "            logits = self._forward(self.step_tensors(plan))",
+        "            logits = _row_per_token(plan, self._forward(",
     ),
 )
 TRIAL = changes(
@@ -127,8 +127,8 @@ GATHER = changes(
     ),
     (
         "heads are grouped the other way",
-        "out.view(num_tiles, num_kv_heads, group, num_queries, head_dim).permute(0, 3, 1, 2, 4)",
-        "out.view(num_tiles, num_kv_heads, group, num_queries, head_dim).permute(0, 3, 2, 1, 4)",
+        "group, num_queries, head_dim).permute(0, 3, 1, 2, 4)",
+        "group, num_queries, head_dim).permute(0, 3, 2, 1, 4)",
     ),
 )
 ATTENTION = changes(
@@ -263,7 +263,7 @@ KV = changes(
         "return kv.keys[block_id], kv.values[block_id]",
     ),
     ("another dtype is taken", "or tensor.dtype != view.dtype", ""),
-    ("keys are written twice", "= kv.keys[block_id], kv.values[block_id]", "= kv.keys[block_id], kv.keys[block_id]"),
+    ("keys are written twice", '"values": self.layer(layer).values', '"values": self.layer(layer).keys'),
 )
 SINGLE = (
     *STAGING,
