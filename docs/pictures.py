@@ -203,10 +203,10 @@ def preempted(browser: Browser) -> None:
     """A pool that is too small: lanes of requests, bands of blocks, and the same moments in both."""
     with preempting() as lab:
         recording = recording_payload(lab.view_source())
-    with shown(browser, [recording], {"kind": "view", "views": ["timeline", "bands"]}, "dark") as page:
+    with shown(browser, [recording], {"kind": "view", "views": ["timeline"]}, "dark") as page:
         page.go_to(page.page.evaluate("() => stage.sides[0].recording.steps.find(({ step }) => step === 19).end"))
         page.select("request", 4)
-        kept(page.shot(), "timeline_and_bands")
+        kept(page.shot(), "timeline")
 
 
 def misplaced(browser: Browser) -> None:
@@ -286,7 +286,7 @@ PICTURES: dict[str, Callable[[Browser], None]] = {
     "lesson": lesson,
     "inside_219": inside_219,
     "why_ref_count": why_two,
-    "timeline_and_bands": preempted,
+    "timeline": preempted,
     "slots_71": misplaced,
     "doctor": examined,
 }

@@ -13,8 +13,8 @@ from labengine.course.alone import MEMORY, begin_run
 from labengine.course.odd_values import odd_value
 from labengine.engine.failure import raising_method
 from labengine.events import DecisionDiffered, EngineStarted, Event, ViolationFound, entry_of
-from labengine.finder.endings import OF_THE_USER, named
-from labengine.finder.limits import EndlessOperationError, ends_soon
+from labengine.isolation.endings import OF_THE_USER, named
+from labengine.isolation.limits import EndlessOperationError, ends_soon
 from labengine.lab import Lab
 from labengine.session.patch.override import parts_with
 

@@ -40,9 +40,8 @@ class Looking:
         and on to the end of that step.
         view("pool", plain=True) draws the blocks for somebody who sees them for the first time: words and users, and
         nothing to count; ← and → go event by event.
-        Two are figures of plotly, each alone: "charts" (without plotly, the charts of the dashboard), and "xray"
-        (request=0, position=None), the attention of a token in a real model. Raises ConfigError for an unknown name,
-        listing the known ones, and for a moment that is not recorded.
+        view("xray", request=0, position=None) is a figure of plotly: the attention of a token in a real model. Raises
+        ConfigError for an unknown name, listing the known ones, and for a moment that is not recorded.
         """
         return self._views.view(names, at, settings)
 
@@ -100,12 +99,9 @@ class Looking:
         """Return the recorded events as a pandas frame, one row each. ConfigError without pandas, or a recording."""
         return self._views.events_frame()
 
-    def export_html(self, path: str | PathLike[str], title: str | None = None, *, charts: bool = False) -> Path:
-        """Write one HTML file in which the run scrubs, with no Python and no network; return its path.
-
-        charts: the figures of `view("charts")` too, with plotly itself (5 MB more).
-        """
-        return self._views.export_html(path, title, charts=charts)
+    def export_html(self, path: str | PathLike[str], title: str | None = None) -> Path:
+        """Write one HTML file in which the run scrubs, with no Python and no network; return its path."""
+        return self._views.export_html(path, title)
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         return self._views.show()._repr_mimebundle_(**options)

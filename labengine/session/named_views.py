@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import partial
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
 from labengine.config import ConfigError, checked_bool
 from labengine.session.settings import refuse_unknown
+from labengine.session.violation_warnings import stacklevel_of_caller
 from labengine.system.extras import require_extra
 
 if TYPE_CHECKING:  # widgets are imported for views only
     from labengine_widgets.feed.feed import Feed
     from labengine_widgets.pictures.xray import XRay
-    from labengine_widgets.view_source import ViewSource
 
-VIEW_NAMES = (
-    *("pool", "tables", "map", "queue", "step", "timeline", "bands", "groups", "tier", "log", "code", "why"),
-    *("charts", "xray"),
-)
+VIEW_NAMES = ("pool", "tables", "map", "queue", "step", "timeline", "tier", "log", "why", "charts", "xray")
 
 
 class Closeable(Protocol):
@@ -40,13 +37,25 @@ class MakeXRay(Protocol):
 _ALSO_CALLED = {"external tier": "tier", "external": "tier", "ext": "tier"}
 """Other names of views, in the documentation and on the dashboard."""
 
-_FIGURES = ("charts", "xray")
-"""Views that plotly draws, where it is installed: each is a widget of its own."""
+_PART_OF = {"bands": "timeline", "groups": "tables", "code": "why"}
+"""Views of earlier versions, which notebooks name, and the view that each is a part of now."""
 
 
-def view_name(name: Any) -> Any:  # users pass anything
-    """Return a view's own name for another one that it has; anything else unchanged, for the caller to check."""
-    return _ALSO_CALLED.get(name, name) if isinstance(name, str) else name
+def view_names(names: Iterable[Any]) -> tuple[Any, ...]:  # users pass anything
+    """Return each view's own name, once, for other names that it has or had; others unchanged, for the caller to check.
+
+    Warns about the name of a view that is now a part of another.
+    """
+    own = [_view_name(name) if isinstance(name, str) else name for name in names]
+    return tuple(name for i, name in enumerate(own) if name not in own[:i])
+
+
+def _view_name(name: str) -> str:
+    if name in _PART_OF:
+        text = f"the view {name!r} is now a part of {_PART_OF[name]!r}, which is shown"
+        warnings.warn(text, stacklevel=stacklevel_of_caller())
+        return _PART_OF[name]
+    return _ALSO_CALLED.get(name, name)
 
 
 def key_of_view(names: tuple[str, ...], settings: Mapping[str, Any]) -> tuple[object, ...]:
@@ -57,7 +66,6 @@ def key_of_view(names: tuple[str, ...], settings: Mapping[str, Any]) -> tuple[ob
 def view_of(
     names: tuple[str, ...],
     settings: dict[str, Any],
-    source: Callable[[], ViewSource],
     feed: Callable[[], Feed],
     xray: MakeXRay | None,
 ) -> Callable[[], Closeable]:
@@ -75,11 +83,8 @@ def view_of(
             raise ConfigError("the attention X-ray computes with the model: a recording has none")
         require_extra("lab", 'view("xray")', "plotly")
         return partial(xray, **settings)
-    if names == ("charts",):
-        return lambda: _charts(source(), feed)
-    figures = [name for name in names if name in _FIGURES]
-    if figures:
-        raise ConfigError(f"{figures[0]!r} is a figure of its own: lab.view({figures[0]!r})")
+    if "xray" in names:
+        raise ConfigError("'xray' is a separate figure: lab.view('xray')")
     is_plain = checked_bool("plain", settings.get("plain", False))
     return lambda: _view(feed(), names, is_plain)
 
@@ -90,15 +95,6 @@ def refuse_outside_dashboard(names: Iterable[object]) -> None:
         _require_known(name)
         if name == "xray":
             raise ConfigError("a dashboard has no X-ray: lab.view('xray')")
-
-
-def _charts(source: ViewSource, feed: Callable[[], Feed]) -> Closeable:
-    """Return plotly's figures; without plotly, as in a web page, the browser half's charts of the same figures."""
-    if find_spec("plotly") is None:
-        return _view(feed(), ("charts",))
-    from labengine_widgets.pictures.charts import charts
-
-    return charts(source)
 
 
 def _view(feed: Feed, names: tuple[str, ...], is_plain: bool = False) -> Closeable:

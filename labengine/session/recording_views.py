@@ -10,15 +10,22 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
-from labengine.config import ConfigError, as_int, checked_bool, checked_text, is_single_int, shown
+from labengine.config import ConfigError, as_int, checked_text, is_single_int, shown
 from labengine.engine.interrupts import interrupts_deferred
 from labengine.record.timeline import Timeline
 from labengine.session.history.breakpoints import BreakpointHit
 from labengine.session.history.crash import Crash
 from labengine.session.history.moments import Look, moment_of, steps_after, steps_before
-from labengine.session.named_views import Closeable, MakeXRay, key_of_view, refuse_outside_dashboard, view_name, view_of
+from labengine.session.named_views import (
+    Closeable,
+    MakeXRay,
+    key_of_view,
+    refuse_outside_dashboard,
+    view_names,
+    view_of,
+)
 from labengine.session.saved.frame import events_frame
 from labengine.session.settings import request_id_of
 from labengine.session.view_source import At, picture_of
@@ -36,14 +43,6 @@ if TYPE_CHECKING:  # widgets and pandas are loaded for views only
 
 CRASH: Final = "crash"
 """In place of a step: the moment of the newest crash."""
-
-
-@runtime_checkable
-class Listening(Protocol):
-    """A widget that subscribes to the engine's events itself, not through a feed."""
-
-    def settle(self) -> None:
-        """Stop listening, and keep the widget as it is."""
 
 
 class RecordingViews:
@@ -77,7 +76,7 @@ class RecordingViews:
         """Return the dashboard, always the same one, with all views or those named; with `at` that of a picture."""
         if at is not None:
             return self._picture(at).show(None, names)
-        names = tuple(map(view_name, names))
+        names = view_names(names)
         refuse_outside_dashboard(names)
         with interrupts_deferred():
             from labengine_widgets.view import Dashboard
@@ -95,8 +94,8 @@ class RecordingViews:
         """Return a widget with the views of these names; with `at` that of a picture."""
         if at is not None:
             return self._picture(at).view(names, None, settings)
-        names = tuple(map(view_name, names))
-        make = view_of(names, settings, self._view_source, lambda: self.feed, self._xray)
+        names = view_names(names)
+        make = view_of(names, settings, lambda: self.feed, self._xray)
         return self._view(key_of_view(names, settings), make)
 
     @property
@@ -122,11 +121,9 @@ class RecordingViews:
         return self._views[key]
 
     def _keep_one(self, key: tuple[object, ...], made: Closeable) -> None:
-        """Keep the first of the views that several threads have made at once; settle it if the lab is closed by now."""
+        """Keep the first of the views that several threads have made at once."""
         if self._views.setdefault(key, made) is not made:
             made.close()
-        elif not self._view_source().is_live and isinstance(made, Listening):
-            made.settle()
 
     def _picture(self, at: At) -> RecordingViews:
         """Return the views of this recording at a moment: the same ones for equal moments, until an event is added."""
@@ -147,10 +144,7 @@ class RecordingViews:
         return picture
 
     def settle(self) -> None:
-        """Stop the threads and listeners of all views, which keep their last state: nothing is recorded any more."""
-        for view in list(self._views.values()):
-            if isinstance(view, Listening):
-                view.settle()
+        """Stop the thread of all views, which keep their last state: nothing is recorded any more."""
         if self._feed is not None:
             self._feed.settle()
 
@@ -277,14 +271,13 @@ class RecordingViews:
         """Return the recorded events as a pandas frame, one row each."""
         return events_frame(self._timeline)
 
-    def export_html(self, path: str | PathLike[str], title: str | None, *, charts: bool) -> Path:
+    def export_html(self, path: str | PathLike[str], title: str | None) -> Path:
         """Write one self-contained HTML page; return its path."""
         with interrupts_deferred():
             from labengine_widgets.pages.export import export_html
 
-        charts = checked_bool("charts", charts)
         if title is not None:
             checked_text("title", title)
         self._recording()
         with self._held_still():
-            return export_html(self._view_source(), path, title, charts=charts)
+            return export_html(self._view_source(), path, title)

@@ -1,6 +1,6 @@
 """Threads where this Python has them; the event loop in their place where it has none, as in a browser (Pyodide).
 
-Everything that works beside its caller starts here: a lab's background, a feed's worker, the charts' timer.
+Everything that works beside its caller starts here: a lab's background, a feed's worker.
 """
 
 from __future__ import annotations
@@ -43,21 +43,6 @@ def call_on_loop(call: Call, seconds: float = 0.0) -> Cancellable:
     except RuntimeError:
         raise RuntimeError("no thread can be started here, and no event loop is running to take its place") from None
     return loop.call_at(loop.time() + seconds, call) if seconds > 0 else loop.call_soon(call)
-
-
-def start_timer(call: Call, seconds: float) -> Cancellable | None:
-    """Call once after so many seconds, on a thread of its own or on the event loop; None where there is neither."""
-    timer = threading.Timer(seconds, call)
-    timer.daemon = True
-    try:
-        timer.start()
-        return timer
-    except RuntimeError:
-        pass
-    try:
-        return call_on_loop(call, seconds)
-    except RuntimeError:  # without a loop no front end is connected
-        return None
 
 
 def weakly(method: Callable[..., object]) -> Callable[..., None]:

@@ -60,7 +60,7 @@ TAKES: dict[str, tuple[object, ...]] = {
     ),
     **dict.fromkeys(("num_steps", "max_tokens", "beams", "max_num_seqs", "max_num_batched_tokens", "block_size"), INTS),
     **dict.fromkeys(("long_prefill_token_threshold", "block", "layer", "block_id"), INTS),
-    **dict.fromkeys(("cuda_graphs", "charts", "check", "ignore_eos", "skip_reading_prefix_cache"), (True,)),
+    **dict.fromkeys(("cuda_graphs", "check", "ignore_eos", "skip_reading_prefix_cache"), (True,)),
     **dict.fromkeys(("event", "moment"), (None, 5)),
     **dict.fromkeys(("text", "right", "left", "intro", "appendix"), TEXTS),
     "trust": (True,),

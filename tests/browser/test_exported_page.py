@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser
 
 import labengine
 from browser.chromium import new_context
@@ -21,7 +21,7 @@ from waiting import wait_until
 pytestmark = pytest.mark.browser
 
 KB = 1024
-TABS = ("Timeline", "Step", "Bands", "Log", "Why?", "Code", "Charts")
+TABS = ("Timeline", "Step", "Log", "Why?", "Charts")
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ def test_every_view_works_without_python(browser: Browser, alone: Path) -> None:
             assert shown.count() == 1 and box is not None and box["width"] > 300 and box["height"] > 60, tab
         page.press("Home")
         page.page.get_by_role("tab", name="Charts", exact=True).click()
-        assert "decided by" in page.open_tab("Code")
+        assert "decided by" in page.open_tab("Why?")
 
 
 def test_why_is_answered_from_what_the_page_carries(browser: Browser, alone: Path) -> None:
@@ -204,19 +204,6 @@ def test_no_other_script_may_run(browser: Browser, alone: Path) -> None:
         wait_until(refused, "the policy to refuse it", between=lambda: page.page.wait_for_timeout(20))
         assert page.page.evaluate("() => window.pwned") is None
         page.watch.forget()
-
-
-@pytest.mark.sweep
-def test_charts_are_drawn_by_the_plotly_that_the_page_carries(
-    browser: Browser, comparison: Comparison, tmp_path: Path
-) -> None:
-    path = comparison.export_html(tmp_path / "charts.html", charts=True)
-    assert path.stat().st_size < 4000 * KB
-    with opened(browser, path) as page:
-        plots = page.page.locator(".labengine-plot", has=page.page.locator(".main-svg"))
-        expect(plots).to_have_count(2)
-        for text in ("Blocks in use", "nano-vllm"):
-            expect(plots.first).to_contain_text(text)
 
 
 def test_an_opened_trace_is_exported_too(browser: Browser, comparison: Comparison, tmp_path: Path) -> None:

@@ -66,9 +66,9 @@ def test_every_tab_has_something_to_show(dashboard: OpenView) -> None:
     for tab, name in TABS.items():
         drawer = dashboard.open_tab(tab)
         dashboard.notebook.wait_for(f"the text of {tab}", lambda drawer=drawer: len(drawer.inner_text()) > 100)  # type: ignore[misc]
-        if name in ("timeline", "bands", "charts"):
+        if name in ("timeline", "charts"):
             dashboard.notebook.wait_for(f"colours in {tab}", lambda: dashboard.shades(".le-drawer canvas") > 4)
-    assert "without its code" not in dashboard.open_tab("Code").inner_text()
+    assert "without its code" not in dashboard.open_tab("Why?").inner_text()
 
 
 def test_one_scrubs_to_its_first_step_and_asks_why(dashboard: OpenView) -> None:
@@ -85,7 +85,7 @@ def test_one_scrubs_to_its_first_step_and_asks_why(dashboard: OpenView) -> None:
     view.until("step", "300")
 
 
-@pytest.mark.parametrize("names", [("pool", "tables"), ("timeline",), ("bands",), ("log",), ("map", "queue")])
+@pytest.mark.parametrize("names", [("pool", "tables"), ("timeline",), ("log",), ("map", "queue")])
 def test_its_views_can_be_alone(dashboard: OpenView, names: tuple[str, ...]) -> None:
     view = shown(dashboard.notebook, f"trace.view{names!r}" if len(names) > 1 else f"trace.view({names[0]!r})")
     assert view.root.locator(".le-panel").count() == len(names)

@@ -23,27 +23,21 @@ WORDS = {
     "queue": "B's copy, merged",
     "step": "its query reads 15",
     "timeline": "prefill",
-    "bands": "freed, cached",
-    "groups": "keeps every token",
     "tier": "Nothing has been saved to an external tier.",
     "log": "B's next token, at position",
-    "code": "Engine._all_or_nothing",
     "why": "Why did the last event happen?",
     "charts": "Blocks in use",
 }
 """What each view says after step 3; the pool speaks through its canvas and its label."""
 
-DRAWN = ("pool", "timeline", "bands", "charts")
+DRAWN = ("pool", "timeline", "charts")
 """Views on a canvas."""
 
 TABS = {
     "Timeline": "timeline",
     "Step": "step",
-    "Bands": "bands",
-    "KV-cache groups": "groups",
     "Log": "log",
     "Why?": "why",
-    "Code": "code",
     "Charts": "charts",
 }
 CUT_OFF = """(root) => [root.scrollWidth - root.clientWidth, root.scrollHeight - root.clientHeight]"""
@@ -107,7 +101,7 @@ def test_the_dashboard_shows_all_else_at_once(dashboard: OpenView, theme: str) -
     dashboard.notebook.set_theme("JupyterLab Light")
 
 
-@pytest.mark.parametrize("name", [name for name in WORDS if name != "charts"])
+@pytest.mark.parametrize("name", list(WORDS))
 def test_a_view_can_be_alone(lab: LabPage, name: str) -> None:
     view = shown(lab, f"lab.view({name!r})")
     view.press("End")

@@ -8,8 +8,6 @@
       |
     views/NAME       one view each; no view imports another one
       |
-    views/time       what views over time share
-      |
     views            what a view is, and what views are made of
       |
     look             colours, theme, elements
@@ -23,8 +21,7 @@
     model          tables
     look           model
     views          look, model
-    views/time     look, model, views
-    views/NAME     look, model, views, views/time
+    views/NAME     look, model, views
     stage          look, model, views, views/index.ts
     stage/compare  look, model, views, stage
     widget.ts      everything
@@ -48,7 +45,7 @@ TABLES = (
     "../../labengine/glossary.json",
     "../../labengine/record/hidden_text.json",
 )
-OWN_FOLDERS = ("model", "look", "views", "views/time", "stage", "stage/compare", "widget.ts", "views/index.ts")
+OWN_FOLDERS = ("model", "look", "views", "stage", "stage/compare", "widget.ts", "views/index.ts")
 
 
 def folder_of(path: str) -> str:

@@ -30,7 +30,6 @@ READERS = {
     "labengine/scenarios/": "finds the events at which its own story stops",
     "labengine/course/": "asks about an event, and shows the one that an answer gets wrong",
     "tools/event_types.py": "which fields a stream of vLLM leaves out",
-    "tools/hops.py": "where the way of a merge begins",
     "tools/site/opening.py": "tells of a step in sentences of its own",
     "widgets/labengine_widgets/compare/alignment.py": "pairs the events of two recordings by their subjects",
     "widgets/labengine_widgets/why/": "an answer is a chain of events",
@@ -40,7 +39,7 @@ READERS = {
     "widgets/browser/model/alarms.ts": "what ends a block's wrong name",
     "widgets/browser/model/forgetting.ts": "which hashes kept rows still name",
     "widgets/browser/model/plain_words.ts": "a sentence for a first visitor",
-    "widgets/browser/views/code/code.ts": "the seam of an event's variant",
+    "widgets/browser/views/why/code.ts": "the seam of an event's variant",
     "widgets/browser/views/map/map.ts": "when a key came",
     "widgets/browser/views/queue/seats.ts": "how a block takes or leaves its seat",
 }

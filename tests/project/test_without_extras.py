@@ -68,7 +68,7 @@ print("search", labengine.find("labengine", seconds=1, max_workloads=1, workers=
 def test_a_simulated_lab_does_everything(tmp_path: Path) -> None:
     printed = run_without_extras("-c", f"folder = {str(tmp_path)!r}\n{SIMULATED}")
     assert "search ('rule', 'raises'" in printed
-    assert printed.count("charts ['charts']") == len(EDITIONS), "those of the dashboard, without plotly"
+    assert printed.count("charts ['charts']") == len(EDITIONS)
     assert "verdict True" in printed and 'json b\'{"text":"\\\\ud800"' in printed
     assert len(re.findall(r"^[\w.+-]+ Why is #0 free\?", printed, re.MULTILINE)) == len(EDITIONS), printed
     assert len(list(tmp_path.glob("*.html"))) == len(EDITIONS) and len(list(tmp_path.glob("kv/**/*.safetensors"))) == 2
@@ -89,7 +89,7 @@ refused(lambda: labengine.Lab("./my_model"))
 refused(lambda: labengine.model_path("smollm2"))
 refused(lambda: labengine.bug("nano-vllm-190").verdict())
 with labengine.Lab("simulated", num_blocks=8) as lab:
-    refused(lambda: lab.export_html("never.html", charts=True))
+    refused(lab.events_frame)
 """
 
 

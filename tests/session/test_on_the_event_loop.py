@@ -148,17 +148,3 @@ def test_a_comparison_runs_in_the_background() -> None:
             assert [lab.stats().num_finished for lab in both.sides] == [2, 2]
 
     asyncio.run(scenario())
-
-
-def test_the_charts_are_drawn_by_the_loops_timer(monkeypatch: pytest.MonkeyPatch) -> None:
-    from labengine_widgets.pictures import charts
-
-    monkeypatch.setattr(charts, "PERIOD", 0.01)
-
-    async def scenario() -> None:
-        with Lab("simulated", num_blocks=16, block_size=4) as lab:
-            figure = lab.view("charts")
-            lab.generate(PROMPT, max_tokens=4)
-            await until(lambda: len(figure.data[0].x) == 4)
-
-    asyncio.run(scenario())

@@ -168,7 +168,7 @@ def emitted_places(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, tuple[str
 
 
 def line_that_emits(seam: Seam) -> tuple[str, int] | None:
-    """Return the file and the line that the Code tab lights; None for none."""
+    """Return the file and the line that the Why? tab lights; None for none."""
     for method in (seam, *seam["methods"]):
         if "emits_at" in method:
             return str(sys.modules[method["module"]].__file__), method["line"] + method["emits_at"]

@@ -91,7 +91,7 @@ def test_the_moment_can_be_set(recorded: Lab | Trace) -> None:
         ("view", (), 'which view? lab.view("pool")'),
         ("view", ("pol",), "there is no view 'pol'; did you mean 'pool'?"),
         ("view", (3,), "there is no view 3; there are pool"),
-        ("view", ("pool", "charts"), "'charts' is a figure of its own"),
+        ("view", ("pool", "xray"), "'xray' is a separate figure"),
         ("view", (["pool", "tables"],), "each view is named by itself: lab.view('pool', 'tables')"),
     ],
 )
@@ -232,10 +232,15 @@ def test_without_a_recording_there_is_nowhere_to_go() -> None:
                 act()
 
 
+def test_a_view_of_an_earlier_version_opens_as_what_it_is_a_part_of_and_says_so(lab: Lab) -> None:
+    for old, new in (("bands", "timeline"), ("groups", "tables"), ("code", "why")):
+        with pytest.warns(UserWarning, match=f"{old!r} is now a part of {new!r}, which is shown"):
+            assert lab.view(old, new) is lab.view(new)
+
+
 def test_a_closed_lab_is_its_recording(lab: Lab, tmp_path: Path) -> None:
     note_threads_of_others()
     before, listening = lab.show(), sum(map(len, lab.hooks.values()))
-    lab.view("charts")
     assert labengine_threads()
     lab.close()
     assert_no_thread_is_left()

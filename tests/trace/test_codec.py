@@ -192,12 +192,12 @@ FRAME = json.loads(dumps(keyframe(recording(Ground("labengine"), 3).state())))
 def test_any_keyframe_is_a_state_or_refused(name: str, value: Any) -> None:
     try:
         state = checked_fold(FRAME | {name: value})
-    except TraceError:
+    except ValueError:
         return
     state.copy()
 
 
 @pytest.mark.parametrize("document", [None, [], {}, FRAME | {"free_queue": [10**6]}, FRAME | {"ref_counts": []}])
 def test_what_is_no_keyframe_is_refused(document: Any) -> None:
-    with pytest.raises(TraceError, match="this is no keyframe"):
+    with pytest.raises(ValueError, match="this is no keyframe"):
         checked_fold(document)

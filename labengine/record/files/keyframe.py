@@ -6,7 +6,6 @@ from collections import OrderedDict
 from typing import Any, Literal, NamedTuple, get_type_hints
 
 from labengine.events import BlockId, BlockIds, BlockOrNull, GroupKey, GroupNumber, GroupRow, Image, Signed, TokenIds
-from labengine.record.files.parsing import TraceError
 from labengine.record.files.sequence import SLACK
 from labengine.record.files.shapes import PoolSize, shape_of
 from labengine.record.fold import Fold
@@ -78,12 +77,12 @@ def fold_of(document: Any) -> Fold:
 
 
 def checked_fold(document: Any) -> Fold:
-    """Return the state of a keyframe of JSON. Raises TraceError for anything else, and for ids out of bounds."""
+    """Return the state of a keyframe of JSON. Raises ValueError for anything else, and for ids out of bounds."""
     try:
         _check(document)
         return fold_of(document)
     except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise TraceError(f"this is no keyframe ({error}): get it again") from None
+        raise ValueError(f"this is no keyframe ({error})") from None
 
 
 def _check(document: Any) -> None:

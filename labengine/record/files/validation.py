@@ -49,8 +49,8 @@ def _keyframe(line: bytes, limits: Limits) -> Fold:
         limits.refuse_pool(len(counts))
     try:
         return checked_fold(document)
-    except TraceError as error:
-        raise TraceError(f"{limits.path}: {error}") from None
+    except ValueError as error:
+        raise TraceError(f"{limits.path}: {error}: get it again") from None
 
 
 def _pool(row: Sequence[Any], pool: PoolSize, limits: Limits) -> PoolSize:

@@ -123,10 +123,10 @@ class ViewedRecording(Looking, Closing, ABC):
             subject["request"] = numbers.get(name, name)
         return super().why(*selected, **subject)
 
-    def export_html(self, path: str | PathLike[str], title: str | None = None, *, charts: bool = False) -> Path:
+    def export_html(self, path: str | PathLike[str], title: str | None = None) -> Path:
         """Write one HTML file in which the run scrubs; return its path."""
         with self._private():
-            return super().export_html(path, title, charts=charts)
+            return super().export_html(path, title)
 
     def _private(self) -> AbstractContextManager[None]:
         """Return a block in which files are for the user alone, where the recording is of an engine that serves."""

@@ -12,9 +12,9 @@ from labengine import events as ev
 from labengine.config import ConfigError, EngineConfig
 from labengine.core.editions import RECORDED_EDITIONS, edition
 from labengine.core.parts import Parts
-from labengine.finder.alone import called_alone
-from labengine.finder.board import Board, NoAnswer
-from labengine.finder.limits import can_fork
+from labengine.isolation.alone import called_alone
+from labengine.isolation.board import Board, NoAnswer
+from labengine.isolation.limits import can_fork
 from labengine.record.figures import counted
 from labengine.record.fold import Fold, surviving
 from labengine.session.patch.override import parts_with

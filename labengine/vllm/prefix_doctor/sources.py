@@ -26,7 +26,6 @@ from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine, kept_ev
 from labengine.vllm.prefix_doctor.repeatable import Repeatable
 from labengine.vllm.prefix_doctor.saved_settings import (
     HAS_TIER,
-    keys_of,
     salts_in,
     with_settings_of,
     with_settings_of_stream,
@@ -72,7 +71,7 @@ def _of_lab(lab: Lab, token_text: TokenText | None) -> RecordedEngine:
         raise ConfigError("this lab has no recording: make it without record=False")
     with lab.session.stepper.reading():
         adds = [one for one in lab.session.inputs.done if isinstance(one, AddInput)]
-        salts = {number: keys_of(one.cache_salt, one.extra_keys) for number, one in enumerate(adds)}
+        salts = {number: one.options.extra_keys for number, one in enumerate(adds)}
         recorded = _recording(lab.timeline, lab.title, token_text or lab.token_text, salts)
     if lab.external is not None:
         return replace(recorded, why_not_repeatable=HAS_TIER)

@@ -23,7 +23,7 @@ import { watchWidth } from "./visibility.ts";
 const NARROW = 640; // below it the panels stand one above the other
 const READABLE = 300; // the least width of one view beside others
 const PANELS = ["pool", "tables", "map", "queue", "tier"];
-const DRAWN = ["timeline", "step", "bands", "groups", "log", "why", "code", "charts"];
+const DRAWN = ["timeline", "step", "log", "why", "charts"];
 
 // Everything about one lab at once: pool, tables, map, queue and tier; a drawer for the rest; time and controls below.
 // views: of a dashboard for somebody who has not met the others yet; empty for all.

@@ -21,7 +21,6 @@ const ABOUT: Record<string, string> = {
   tables: meaning("block table"),
   queue: meaning("free queue"),
   map: meaning("prefix map"),
-  groups: meaning("KV-cache group"),
   tier: meaning("external tier"),
   step: meaning("step"),
 };

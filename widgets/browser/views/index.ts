@@ -1,8 +1,5 @@
 // The views by name.
-import * as bands from "./bands/bands.ts";
 import * as charts from "./charts/charts.ts";
-import * as code from "./code/code.ts";
-import * as groups from "./groups/groups.ts";
 import * as log from "./log/log.ts";
 import * as map from "./map/map.ts";
 import * as pool from "./pool/pool.ts";
@@ -15,10 +12,7 @@ import type { ViewModule } from "./view.ts";
 import * as why from "./why/why.ts";
 
 export const VIEWS: Record<string, ViewModule> = {
-  bands,
   charts,
-  code,
-  groups,
   log,
   map,
   pool,

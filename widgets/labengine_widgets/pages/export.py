@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
 from labengine.record.files.codec import dumps
-from labengine.system.extras import require_extra
 from labengine_widgets.browser import COMPARE, DASHBOARD
 from labengine_widgets.compare.captions import PairDocument
 from labengine_widgets.pages.html_page import page, write_page
@@ -18,28 +16,22 @@ from labengine_widgets.pictures.svg import block_map_svg
 from labengine_widgets.view_source import PairViewSource, ViewSource
 
 
-def export_html(
-    source: ViewSource, path: str | os.PathLike[str], title: str | None = None, *, charts: bool = False
-) -> Path:
+def export_html(source: ViewSource, path: str | os.PathLike[str], title: str | None = None) -> Path:
     """Write the recording as a page in which it scrubs, from its first step on; returns the path.
 
-    It keeps the words, the code that decided, and the likeliest answers to Why? charts: plotly's figures too, with
-    plotly itself (5 MB).
+    It keeps the words, the code that decided, and the likeliest answers to Why?
     """
-    return write_page(path, html_page(source, title, charts=charts))
+    return write_page(path, html_page(source, title))
 
 
-def html_page(source: ViewSource, title: str | None = None, *, charts: bool = False) -> str:
+def html_page(source: ViewSource, title: str | None = None) -> str:
     """Return the page as text: style, recording and browser half, all inline."""
-    appendix, scripts = _charts([(source.title, source)]) if charts else ("", [])
     return page(
         title or source.title,
         DASHBOARD,
         [recording_payload(source, is_from_start=True)],
         still(source, title or source.title),
         heading=title or source.title,
-        appendix=appendix,
-        scripts=scripts,
     )
 
 
@@ -55,28 +47,24 @@ def export_pair(
     path: str | os.PathLike[str],
     title: str | None = None,
     *,
-    charts: bool = False,
     intro: str = "",
     appendix: str = "",
 ) -> Path:
-    """Write a page in which both sides scrub together; returns the path. charts: plotly's figures too (5 MB).
+    """Write a page in which both sides scrub together; returns the path.
 
     intro, appendix: markup above and below, inserted unchanged.
     """
-    return write_page(path, pair_page(source, title, charts=charts, intro=intro, appendix=appendix))
+    return write_page(path, pair_page(source, title, intro=intro, appendix=appendix))
 
 
 def pair_page(
     source: PairViewSource,
     title: str | None = None,
     *,
-    charts: bool = False,
     intro: str = "",
     appendix: str = "",
 ) -> str:
     """Return the page as text, all inline. Follow-ups that were run are in it; running more needs Python."""
-    view_sources = list(zip(source.names, source.view_sources, strict=True))
-    figures, scripts = _charts(view_sources) if charts else ("", [])
     named = title or source.title
     heading = "" if intro else f"<h1>{escape(named)}</h1>"
     return page(
@@ -85,8 +73,7 @@ def pair_page(
         pair_payloads(source, named),
         heading + "".join(map(still, source.view_sources, source.names)),
         intro=intro,
-        appendix=figures + appendix,
-        scripts=scripts,
+        appendix=appendix,
     )
 
 
@@ -95,32 +82,3 @@ def pair_payloads(source: PairViewSource, title: str) -> list[bytes]:
     without_python = {"follow_up": None, "title": title, "is_live": False, "is_running": False}
     document = PairDocument(source).payload() | without_python
     return [*(recording_payload(side, has_words=False) for side in source.view_sources), dumps(document)]
-
-
-_DRAW = """
-for (const place of document.querySelectorAll(".labengine-plot")) {
-  const { data, layout } = JSON.parse(place.previousElementSibling.textContent);
-  Plotly.newPlot(place, data, { ...layout, autosize: true }, { responsive: true, displaylogo: false });
-}
-"""
-
-
-def _charts(view_sources: Sequence[tuple[str, ViewSource]]) -> tuple[str, list[str]]:
-    """Return markup with one figure per recording under its name, and the scripts that draw the figures."""
-    require_extra("lab", "a page with charts", "plotly")
-    from plotly.offline import get_plotlyjs  # plotly is large, and loaded for pages with charts only
-
-    from labengine_widgets.pictures.charts import as_figure
-    from labengine_widgets.pictures.plots import CSS
-
-    figures = (as_figure(source, name).to_json() for name, source in view_sources)
-    places = (
-        f'<script type="application/json">{_inert_json(figure)}</script><div class="labengine-plot"></div>'
-        for figure in figures
-    )
-    return f'<style>{CSS}</style><section aria-label="charts">{"".join(places)}</section>', [get_plotlyjs(), _DRAW]
-
-
-def _inert_json(document: str) -> str:
-    """Return the JSON with `<` and similar characters escaped, so that no markup can begin in it."""
-    return document.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

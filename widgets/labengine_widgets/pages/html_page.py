@@ -43,12 +43,10 @@ const unpacked = (bytes) => {
 };
 window.recordings = [...document.querySelectorAll("script.recording")].map(bytesOf);
 (async () => {
-  for (const place of document.querySelectorAll("script.program")) {
-    const program = document.createElement("script");
-    program.type = place.dataset.type;
-    program.textContent = await unpacked(bytesOf(place));
-    document.body.append(program);
-  }
+  const program = document.createElement("script");
+  program.type = "module";
+  program.textContent = await unpacked(bytesOf(document.getElementById("program")));
+  document.body.append(program);
 })().catch((error) => document.getElementById("lab").append(`This page needs a newer browser: ${error.message}`));
 """
 """The only script that the page has as plain text; the others are compressed to a third of their size."""
@@ -76,17 +74,15 @@ def page(
     heading: str = "",
     intro: str = "",
     appendix: str = "",
-    scripts: Sequence[str] = (),
 ) -> str:
     """Return the page as text.
 
     arrangement: what to mount, such as {"kind": "dashboard", "views": []}. recordings: its payloads as JSON.
     still: markup for a browser that runs no scripts. heading: a line above. intro, appendix: markup above and below.
-    scripts: classic ones, which find the appendix in place.
     Titles and all text from prompts or models are escaped or encoded here; markup is inserted unchanged.
     """
-    programs = [(esm() + _START, "module"), *((script, "text/javascript") for script in scripts)]
-    policy = _policy(_UNPACK, *(text for text, _ in programs))
+    program = esm() + _START
+    policy = _policy(_UNPACK, program)
     return "\n".join(
         (
             "<!doctype html>",
@@ -100,10 +96,7 @@ def page(
             f"<noscript>{still}</noscript>",
             appendix,
             *(f'<script type="text/plain" class="recording">{_packed(data)}</script>' for data in recordings),
-            *(
-                f'<script type="text/plain" class="program" data-type="{type_}">{_packed(text.encode())}</script>'
-                for text, type_ in programs
-            ),
+            f'<script type="text/plain" id="program">{_packed(program.encode())}</script>',
             f"<script>{_UNPACK}</script>",
             "</body></html>",
         )

@@ -13,7 +13,7 @@ from labengine.core.block_pool import BlockPool
 from widgets.browser.stage.dashboard_page import View, show_dashboard
 from widgets.story_219 import merging_step
 
-TABS = ("Timeline", "Step", "Bands", "KV-cache groups", "Log", "Why?", "Code", "Charts")
+TABS = ("Timeline", "Step", "Log", "Why?", "Charts")
 NO_BLOCK, NO_REQUEST = 10**9, 77
 WILD = [
     ev.StepStarted(2),

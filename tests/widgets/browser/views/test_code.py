@@ -75,7 +75,8 @@ def armed(
 
 
 def choose(mounted: MountedView, kind: str | None, subject: object = None) -> None:
-    mounted.page.evaluate("(selection) => window.mounted.stage.select(selection)", {"kind": kind, "id": subject})
+    select = "(selection) => window.mounted.stage.select(selection)"
+    mounted.page.evaluate(select, kind and {"kind": kind, "id": subject})
 
 
 def until(mounted: MountedView, selector: str, text: str) -> None:
@@ -259,7 +260,7 @@ def test_the_method_that_decided_the_current_event() -> None:
         mounted.page.get_by_role("button", name="whole text").click()
         assert set(mounted.texts(".le-code-sign")) == {" "}
 
-    show_view(check, "code", MERGED)
+    show_view(check, "why", MERGED)
 
 
 def test_a_selected_event_comes_before_the_current_one() -> None:
@@ -273,7 +274,7 @@ def test_a_selected_event_comes_before_the_current_one() -> None:
         choose(mounted, None)
         assert mounted.text(".le-code-head").startswith("StepEnded")
 
-    show_view(check, "code", MERGED)
+    show_view(check, "why", MERGED)
 
 
 def test_a_block_that_a_fork_shares_was_found_by_no_hash() -> None:
@@ -288,7 +289,7 @@ def test_a_block_that_a_fork_shares_was_found_by_no_hash() -> None:
         mounted.at(moment_after(events, ev.BlockTouched))
         assert mounted.text(".le-code-head").endswith("decided by KVCacheGroup.num_shared_tokens")
 
-    show_view(check, "code", events)
+    show_view(check, "why", events)
 
 
 def test_what_is_selected_opens_at_the_last_decision_about_it() -> None:
@@ -303,7 +304,7 @@ def test_what_is_selected_opens_at_the_last_decision_about_it() -> None:
         choose(mounted, "block", 11)
         assert mounted.text(".le-code-head").startswith(type(MERGED[merged - 1]).__name__), "nobody has used #11"
 
-    show_view(check, "code", MERGED)
+    show_view(check, "why", MERGED)
 
 
 def test_an_override_is_a_difference_from_production() -> None:
@@ -322,7 +323,7 @@ def test_an_override_is_a_difference_from_production() -> None:
         mounted.picture("narrow", width=320)
         assert mounted.overflow() <= 0
 
-    show_view(check, "code", MERGED)
+    show_view(check, "why", MERGED)
 
 
 def test_a_recording_without_code_says_so() -> None:
@@ -333,7 +334,7 @@ def test_a_recording_without_code_says_so() -> None:
         mounted.at(3)
         assert mounted.text(".le-code-head") == "This recording was saved without its code."
 
-    show_view(check, "code", MERGED)
+    show_view(check, "why", MERGED)
 
 
 def test_hostile_source_stays_text() -> None:
@@ -345,7 +346,7 @@ def test_hostile_source_stays_text() -> None:
         assert "onerror" in mounted.text(".le-code-sheet") and mounted.count("img") == 0
         assert mounted.page.evaluate("() => window.pwned") is None
 
-    show_view(check, "code", MERGED)
+    show_view(check, "why", MERGED)
 
 
 def test_the_line_that_emits_is_lit_from_event_to_event() -> None:
@@ -367,4 +368,4 @@ def test_the_line_that_emits_is_lit_from_event_to_event() -> None:
         assert mounted.text(".le-code-tab[aria-selected='true'] code") == "KVCacheGroup.register_block"
         assert "BlockCached(" in lit(mounted)[0]
 
-    show_view(check, "code", MERGED)
+    show_view(check, "why", MERGED)

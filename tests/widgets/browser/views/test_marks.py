@@ -49,7 +49,7 @@ def marked(mounted: MountedView, name: str = "le-related") -> set[str]:
     return set(mounted.page.evaluate(MARKED, name))
 
 
-@pytest.mark.parametrize("view", ["tables", "step", "groups", "map"])
+@pytest.mark.parametrize("view", ["tables", "step", "map"])
 def test_a_hash_is_marked_with_the_blocks_that_hold_its_content(view: str) -> None:
     def check(mounted: MountedView) -> None:
         mounted.at(number(OVERWRITTEN, ev.StepEnded))
@@ -65,7 +65,7 @@ def test_a_hash_is_marked_with_the_blocks_that_hold_its_content(view: str) -> No
     show_view(check, view, OVERWRITTEN)
 
 
-@pytest.mark.parametrize("view", ["tables", "step", "groups", "map", "queue"])
+@pytest.mark.parametrize("view", ["tables", "step", "map", "queue"])
 def test_an_event_is_marked_with_what_it_names(view: str) -> None:
     merged = number(MERGED, ev.BlockMerged)  # block 4 of request 1 into block 0
 
@@ -120,8 +120,8 @@ def test_the_pool_rings_the_same_blocks(kind: str, of: str) -> None:
 
 def test_the_bands_tag_what_an_event_names() -> None:
     tagged = """([id]) => {
-      const { view } = stage.shows[0], tagged = [], tag = view.tagRow.bind(view);
-      view.tagRow = (context, block, theme) => (tagged.push(block), tag(context, block, theme));
+      const { view } = stage.shows[0], tagged = [], tag = view.bands.tag.bind(view.bands);
+      view.bands.tag = (context, block, theme) => (tagged.push(block), tag(context, block, theme));
       stage.select({ kind: "event", id });
       return tagged;
     }"""
@@ -129,7 +129,7 @@ def test_the_bands_tag_what_an_event_names() -> None:
     def check(view: Viewed) -> None:
         assert sorted(view.js(tagged, number(MERGED, ev.BlockMerged))) == [0, 4]
 
-    show_views(check, MERGED, "bands")
+    show_views(check, MERGED, "timeline")
 
 
 # -- in sight ----------------------------------------------------------------------------------------------------------

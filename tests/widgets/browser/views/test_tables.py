@@ -312,7 +312,9 @@ def test_groups_are_side_by_side() -> None:
     events = hybrid()
 
     def check(mounted: MountedView) -> None:
+        mounted.page.get_by_role("button", name="by group").click()
         mounted.at(moment_after(events, ev.ForwardRan, 4))
+        assert not mounted.page.locator(".le-tables-row").first.is_visible()
         assert mounted.texts(".le-groups-name") == ["full attention", "window attention"]
         assert "window 8 = 2 blocks" in mounted.texts(".le-groups-rule")[1]
         (left, _), (right, _) = mounted.places(".le-groups-name").values()
@@ -323,19 +325,22 @@ def test_groups_are_side_by_side() -> None:
             mounted.picture("hybrid", theme)
         mounted.dress("light", 300)
         assert mounted.overflow() <= 0
+        mounted.page.get_by_role("button", name="by request").click()
+        assert mounted.page.locator(".le-tables-row").first.is_visible() and not mounted.count(".le-groups:visible")
 
-    show_view(check, "groups", events)
+    show_view(check, "tables", events)
 
 
 def test_a_groups_blocks_are_counted_as_they_come_and_go() -> None:
     events = hybrid()
 
     def check(mounted: MountedView) -> None:
+        mounted.page.get_by_role("button", name="by group").click()
         figures = texts_of(".le-groups-figure b")
-        for moment, (counted, expected) in mounted.walk(range(0, mounted.end, 7), figures, COUNT_HELD):
+        for moment, (counted, expected) in mounted.walk(range(1, mounted.end, 7), figures, COUNT_HELD):
             assert [int(text) for text in counted] == expected, moment
 
-    show_view(check, "groups", events)
+    show_view(check, "tables", events)
 
 
 COUNT_HELD = """

@@ -1,4 +1,4 @@
-"""Timeline, bands and charts in a bare page: one axis of time, with the current moment on it."""
+"""Timeline and charts in a bare page: one axis of time, with the current moment on it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.browser
 
 VERMILION = """
 () => {
-  const canvas = document.querySelector(".le-bands-canvas"), context = canvas.getContext("2d");
+  const canvas = document.querySelector(".le-timeline-canvas"), context = canvas.getContext("2d");
   const { data } = context.getImageData(0, 0, canvas.width, canvas.height);
   let count = 0;
   for (let i = 0; i < data.length; i += 4)
@@ -129,22 +129,22 @@ def test_a_lane_is_its_request() -> None:
 
 def test_bands_choose_block_and_moment_and_hatch_what_is_lost() -> None:
     def lost(view: Viewed) -> None:
-        box, axis = view.page.locator(".le-bands-canvas").bounding_box(), view.axis(0)
-        rows = view.js("() => stage.shows[0].view.rows")
+        box, axis = view.page.locator(".le-timeline-canvas").bounding_box(), view.axis(0)
+        rows = view.js("() => stage.shows[0].view.bands.rows")
         assert box is not None and not rows["isBinned"] and rows["numRows"] == 12
         x = box["x"] + axis["left"] + (19.5 - axis["from"]) * axis["perEvent"]
-        view.page.mouse.click(x, box["y"] + 14 + rows["height"] * 5.5)
+        view.page.mouse.click(x, box["y"] + rows["top"] + rows["height"] * 5.5)
         assert view.moment == 20 and view.selection == {"kind": "block", "id": 5}
-        view.press(".le-bands-canvas", "ArrowDown", "ArrowDown")
-        assert view.selection == {"kind": "block", "id": 7}
-        assert "#7 is in use, of B" in view.page.locator(".le-bands-canvas").get_attribute("aria-valuetext")
+        view.press(".le-timeline-canvas", *["ArrowDown"] * 10, "Enter")
+        assert view.selection == {"kind": "block", "id": 7}, "below the lanes of A and B"
+        assert "#7 is in use, of B" in view.page.locator(".le-timeline-canvas").get_attribute("aria-valuetext")
         assert view.page.evaluate(VERMILION) > 300
 
     def merged(view: Viewed) -> None:
         assert view.page.evaluate(VERMILION) == 0
 
-    show_views(lost, [*begin(), *overwriting_step()], "bands")
-    show_views(merged, [*begin(), *merging_step()], "bands")
+    show_views(lost, [*begin(), *overwriting_step()], "timeline")
+    show_views(merged, [*begin(), *merging_step()], "timeline")
 
 
 def test_charts_say_the_step_and_leave_out_what_is_unknown() -> None:
@@ -180,7 +180,7 @@ def test_what_is_new_is_added_and_nothing_twice() -> None:
         assert view.axis(0)["to"] >= len(events) > before["to"]
         assert f"{len(events):,} events" in (view.page.locator(".le-log-count").text_content() or "")
 
-    show_views(check, events[:cut], "timeline", "bands", "log")
+    show_views(check, events[:cut], "timeline", "log")
 
 
 @pytest.mark.sweep
@@ -207,7 +207,7 @@ def test_a_moment_of_100_000_events_is_painted_as_fast_as_one_of_10_000() -> Non
         assert view.page.locator("#cell *").count() < 700
 
     for some in (events[:10_000], events):
-        show_views(check, some, "timeline", "bands", "log", "charts")
+        show_views(check, some, "timeline", "log", "charts")
     for short, long in zip(*milliseconds, strict=True):
         assert long < 4 * short + 4, milliseconds
 

@@ -1,11 +1,11 @@
-// The drawer below the comparison, closed at first, for one side at a time: the answers to Why?, the code that decided,
-// and the log.
+// The drawer below the comparison, closed at first, for one side at a time: the answers to Why?, the log,
+// the timeline and the step.
 
 import { element, write } from "../../look/element.ts";
 import { Drawer } from "../panel.ts";
 import type { PairStage } from "../stage.ts";
 
-const NAMES = ["why", "code", "log", "timeline", "step", "bands"];
+const NAMES = ["why", "log", "timeline", "step"];
 
 export class CompareDrawer {
   stage: PairStage;

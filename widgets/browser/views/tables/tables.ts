@@ -1,5 +1,5 @@
 // Block tables: a compact row per request, logical block to physical block; unfolded, with every token's slot and
-// state: found, loaded, computed, in this step, not yet.
+// state: found, loaded, computed, in this step, not yet. With several KV-cache groups also by group, side by side.
 
 import { element as make, write as say } from "../../look/element.ts";
 import type { Violation } from "../../model/alarms.ts";
@@ -19,6 +19,7 @@ import type { StepFacts } from "../step_facts.ts";
 import { factsAt } from "../step_facts.ts";
 import type { CsvRow, PaintMoment, ViewHost } from "../view.ts";
 import { VisibleRows } from "../visible_rows.ts";
+import { paintGroups } from "./groups.ts";
 import { paintHead, paintStrip } from "./head.ts";
 import type { TableLayout } from "./places.ts";
 import { arrange, paintPlace, placesOf, shownPlaces } from "./places.ts";
@@ -53,7 +54,11 @@ class Tables {
   stage: ViewHost;
   side: Side;
   element = make("div", "le-tables");
+  top = make("div", "le-tables-top");
+  mode = make("button", "le-button le-tables-mode");
   list = make("div", "le-tables-list");
+  groups = make("div", "le-groups");
+  isByGroup = false;
   rows = new Map<number, { name: string; blocks: number[]; version: number }>();
   folding: Folding;
   marks: Marks;
@@ -73,9 +78,12 @@ class Tables {
     this.element.setAttribute("role", "group");
     this.element.setAttribute("aria-label", "Block tables: logical block to physical block, request by request");
     this.list.setAttribute("role", "list");
-    this.element.append(legend(), this.list);
+    this.mode.type = "button";
+    this.mode.addEventListener("click", () => this.turn());
+    this.top.append(legend(), this.mode);
+    this.element.append(this.top, this.list, this.groups);
     this.folding = new Folding(stage);
-    const covered = () => (this.element.firstElementChild as HTMLElement).offsetHeight,
+    const covered = () => this.top.offsetHeight,
       shownPart = (found: HTMLElement) =>
         found.dataset.request === undefined ? found : (found.closest<HTMLElement>(".le-tables-row") ?? found);
     this.marks = new Marks(stage, side, this.element, { covered, shownPart, rowOf: (about) => this.rowOf(about) });
@@ -90,6 +98,11 @@ class Tables {
     this.start = this.facts.start;
     if (isNewStep) this.rows.clear();
     const { shown, numHidden } = this.shownRequests();
+    if (this.paintMode()) {
+      const isOpen = (id: number) => !this.isEnded(id);
+      paintGroups(this.groups, scene, shown.filter(isOpen), numHidden);
+      return this.marks.again();
+    }
     this.queuePlaces = queuePlaces(scene);
     this.hasNumbers = isAboutSlots(this.stage);
     this.takeViolations(moment);
@@ -115,6 +128,23 @@ class Tables {
     );
     this.visible.settle();
     this.marks.again();
+  }
+
+  // Returns true if the tables are shown by group. Two sides are compared request by request.
+  paintMode() {
+    const hasGroups = this.scene.groups.length > 1 && !this.stage.isPair,
+      isByGroup = hasGroups && this.isByGroup;
+    this.mode.hidden = !hasGroups;
+    say(this.mode, isByGroup ? "by request" : "by group");
+    this.element.classList.toggle("le-is-by-group", isByGroup);
+    this.list.hidden = isByGroup;
+    this.groups.hidden = !isByGroup;
+    return isByGroup;
+  }
+
+  turn() {
+    this.isByGroup = !this.isByGroup;
+    this.stage.repaint();
   }
 
   // What is broken is marked where it is: new ones may be about any row.

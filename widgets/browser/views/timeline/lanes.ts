@@ -6,9 +6,9 @@ import { requestName } from "../../model/names.ts";
 import type { Story, StoryLane } from "../../model/story.ts";
 import { STATE } from "../../model/story.ts";
 import { hatch, label } from "../canvas.ts";
-import type { Axis } from "../time/axis.ts";
-import type { Pattern } from "../time/bar.ts";
-import type { Rect, Size } from "../view.ts";
+import type { Rect } from "../view.ts";
+import type { Axis } from "./axis.ts";
+import type { Pattern } from "./bar.ts";
 
 const LEAST_LANE = 10,
   MOST_LANE = 22;
@@ -31,9 +31,8 @@ export class Lanes {
 
   // A lane each while they fit; else requests share rows, one after the other, from when they first run, and rows get
   // thinner.
-  lay(story: Story, top: number, height: number) {
-    const { axis } = this,
-      room = Math.max(8, height - top - 4);
+  lay(story: Story, top: number, room: number) {
+    const { axis } = this;
     this.story = story;
     this.top = top;
     const seen = [...story.lanes.values()].filter(
@@ -62,10 +61,11 @@ export class Lanes {
     this.numHidden = Math.max(0, ends.length - numRows);
   }
 
-  paint(context: CanvasRenderingContext2D, { width, height }: Size, theme: Theme) {
+  paint(context: CanvasRenderingContext2D, width: number, theme: Theme) {
+    const { bottom } = this;
     context.save();
     context.beginPath();
-    context.rect(this.axis.left - 1, this.top - 2, width, height);
+    context.rect(this.axis.left - 1, this.top - 2, width, bottom - this.top + 4);
     context.clip();
     for (const [lane, row, from] of this.placed) this.paintLane(context, lane, row, from ?? lane.at[0], theme);
     context.restore();
@@ -75,7 +75,7 @@ export class Lanes {
         context,
         `and ${this.numHidden} more at a time`,
         width - 8,
-        height - 8,
+        bottom - 8,
         null,
         `12px ${theme.ui}`,
         theme.soft,
@@ -125,6 +125,11 @@ export class Lanes {
     context.setLineDash([]);
   }
 
+  // The edge below the lanes.
+  get bottom() {
+    return this.top + this.height * placesOf(this.placed);
+  }
+
   // The request whose lane is at a place on the canvas; undefined where there is none.
   requestAt(x: number, y: number) {
     const row = Math.floor((y - this.top) / this.height),
@@ -136,6 +141,10 @@ export class Lanes {
     );
     return found?.[0].id;
   }
+}
+
+function placesOf(placed: PlacedLane[]) {
+  return placed.reduce((most, [, row]) => Math.max(most, row + 1), 0);
 }
 
 // A finished request's lane ends a little after its end; any other lasts.

@@ -1,6 +1,7 @@
-// The run as a score: steps, a tick per event on the line of its topic, and a lane per request. Drag to scrub.
+// The run as a score: steps, a tick per event on the line of its topic, a lane per request, and a band per block. Drag
+// to scrub.
 
-import { element, targetOf } from "../../look/element.ts";
+import { element, targetOf, write } from "../../look/element.ts";
 import type { Theme } from "../../look/theme.ts";
 import { TOPIC_NAMES } from "../../model/event_rows.ts";
 import { requestName } from "../../model/names.ts";
@@ -10,20 +11,25 @@ import type { Changes } from "../../model/scene_state.ts";
 import type { Side } from "../../model/side.ts";
 import type { Story } from "../../model/story.ts";
 import { STATE_NAMES, storyOf } from "../../model/story.ts";
-import { Mentioned } from "../about.ts";
+import { aboutOf, Mentioned } from "../about.ts";
 import { hatch, label } from "../canvas.ts";
-import type { TimeBar } from "../time/bar.ts";
-import { timeBar } from "../time/bar.ts";
-import { Board, drawPen, labelSteps, shownSteps } from "../time/board.ts";
 import type { CsvRow, PaintMoment, Size, Subject, ViewHost } from "../view.ts";
 import { eventOf, moveToMoment } from "../view.ts";
-import { Lanes, legend } from "./lanes.ts";
+import { Bands, rowsOfBlocks } from "./bands.ts";
+import type { TimeBar } from "./bar.ts";
+import { timeBar } from "./bar.ts";
+import { Board, drawPen, labelSteps, shownSteps } from "./board.ts";
+import { Lanes, legend as laneLegend } from "./lanes.ts";
+import { legend as lifeLegend } from "./lives.ts";
 
 export const title = "Timeline";
 
 const STEPS = 15,
   NUM_TOPICS = TOPIC_NAMES.length,
-  TALL = 190;
+  TALL = 290;
+const LANES = 0.33; // of the room below the events, at most
+const GAP = 6; // between lanes and bands
+const REDRAW_MS = 200;
 const NEAR = 5; // pixels from an alarm's sign
 // the one strong colour; whatever else is trouble is ordinary
 const ALARMS = new Set(["ViolationFound", "StepFailed", "StepRolledBack", "LoadFailed"]);
@@ -40,12 +46,17 @@ class Timeline {
   selection: Selection | null = null;
   marked: number[] = [];
   mentioned = new Mentioned();
-  lane: number | null = null;
+  cursor: Selection | null = null; // of the keyboard: a lane or a band
   element = element("div", "le-timeline");
   board: Board;
   bar: TimeBar;
+  density = element("span", "le-time-density");
+  scene!: Scene;
   news?: string;
   lanes: Lanes;
+  bands: Bands;
+  redrawTimer = 0;
+  drawnAt = 0;
 
   constructor(stage: ViewHost, side: Side) {
     this.stage = stage;
@@ -56,7 +67,9 @@ class Timeline {
       moveTo: (moment) => moveToMoment(stage, side, moment),
     });
     this.lanes = new Lanes(this.board.axis);
-    this.bar = timeBar(stage, side, this.board, () => this.moment, legend());
+    this.bands = new Bands(this.board.axis);
+    this.bar = timeBar(stage, side, this.board, () => this.moment, [...laneLegend(), ...lifeLegend()]);
+    this.bar.element.firstElementChild?.after(this.density);
     const { canvas } = this.board;
     canvas.addEventListener("keydown", (event) => this.onKey(event));
     for (const kind of ["focus", "blur"])
@@ -70,22 +83,30 @@ class Timeline {
     return storyOf(this.side.recording);
   }
 
-  paint(_scene: Scene, changes: Changes, { moment }: PaintMoment) {
+  paint(scene: Scene, changes: Changes, { moment }: PaintMoment) {
     const { recording } = this.side,
       { axis } = this.board;
+    this.scene = scene;
     this.moment = moment;
     const news = `${recording.start}:${recording.end}`;
-    if (
-      axis.fit(recording.start, recording.end, recording.header.is_live !== false) ||
-      news !== this.news ||
-      changes.all
-    )
+    if (axis.fit(recording.start, recording.end, recording.header.is_live !== false) || changes.all)
       this.board.isStale = true;
     if (axis.reach(moment)) this.board.isStale = true;
-    if (news !== this.news) this.findMarked();
+    if (news !== this.news) this.takeNews();
     this.news = news;
     this.board.paint();
     this.bar.update(moment);
+  }
+
+  // Rows of single blocks are drawn at once; a large pool's, which cost more, a few times a second.
+  takeNews() {
+    this.findMarked();
+    if (!this.bands.rows?.isBinned || performance.now() - this.drawnAt > REDRAW_MS) this.board.isStale = true;
+    else
+      this.redrawTimer ||= setTimeout(() => {
+        this.redrawTimer = 0;
+        this.board.refresh();
+      }, REDRAW_MS);
   }
 
   mark(selection: Selection | null) {
@@ -115,6 +136,7 @@ class Timeline {
   }
 
   destroy() {
+    clearTimeout(this.redrawTimer);
     this.bar.destroy();
     this.element.remove();
   }
@@ -124,9 +146,8 @@ class Timeline {
   paintAll(context: CanvasRenderingContext2D, { width, height }: Size) {
     const { story } = this,
       theme = this.stage.theme;
-    this.lanes.lay(story, this.lanesTop, height);
-    this.board.axis.left = this.tick > 8 ? 58 : this.lanes.isPacked ? 8 : 34;
-    this.board.axis.width = Math.max(1, width - this.board.axis.left - 6);
+    this.drawnAt = performance.now();
+    this.lay(story, width, height);
     this.paintSteps(context, story, theme, height);
     this.paintTicks(context, story, theme);
     if (this.tick > 8)
@@ -142,7 +163,20 @@ class Timeline {
           "right",
         ),
       );
-    this.lanes.paint(context, { width, height }, theme);
+    this.lanes.paint(context, width, theme);
+    this.bands.paint(context, this.scene, width, theme);
+    write(this.density, this.bands.meaning);
+  }
+
+  // Lanes have what they need, up to a share of the room; the rows of blocks have the rest.
+  lay(story: Story, width: number, height: number) {
+    const { axis } = this.board,
+      room = height - this.lanesTop - GAP;
+    axis.left = Math.max(this.tick > 8 ? 58 : 34, Bands.roomFor(story));
+    axis.width = Math.max(1, width - axis.left - 6);
+    this.lanes.lay(story, this.lanesTop, Math.max(8, LANES * room));
+    const top = this.lanes.bottom + GAP;
+    this.bands.lay(story, top, height - top - 2);
   }
 
   paintSteps(context: CanvasRenderingContext2D, story: Story, theme: Theme, height: number) {
@@ -189,8 +223,8 @@ class Timeline {
 
   // -- the pen and the selection
 
-  paintOverlay(context: CanvasRenderingContext2D, { height }: Size) {
-    const { axis } = this.board,
+  paintOverlay(context: CanvasRenderingContext2D, { width, height }: Size) {
+    const { axis, canvas } = this.board,
       { theme } = this.stage;
     context.fillStyle = theme.accent;
     let drawn = -1;
@@ -200,9 +234,11 @@ class Timeline {
       drawn = x;
       context.fillRect(x, this.lanesTop - 5, Math.max(2, axis.perEvent), 3);
     }
-    const isHere = document.activeElement === this.board.canvas;
-    if (isHere && this.lane !== null) this.lanes.paintRing(context, this.lane, theme.ink, [4, 3]);
+    const cursor = document.activeElement === canvas ? this.cursor : null,
+      about = cursor?.kind === "block" ? cursor : this.selection?.kind === "block" ? this.selection : null;
+    if (cursor?.kind === "request") this.lanes.paintRing(context, Number(cursor.id), theme.ink, [4, 3]);
     if (this.selection?.kind === "request") this.lanes.paintRing(context, Number(this.selection.id), theme.accent);
+    this.paintBlocks(context, width, about);
     if (this.selection?.kind === "event") {
       context.strokeStyle = theme.accent;
       context.lineWidth = 2;
@@ -214,38 +250,52 @@ class Timeline {
       );
     }
     if (this.moment >= axis.from && this.moment <= axis.to) drawPen(context, axis.x(this.moment), height, theme);
-    this.board.canvas.setAttribute("aria-valuenow", String(this.moment));
-    this.board.canvas.setAttribute("aria-valuemin", String(axis.start));
-    this.board.canvas.setAttribute("aria-valuemax", String(axis.end));
-    this.board.canvas.setAttribute(
-      "aria-valuetext",
-      this.bar.words(this.moment) + (isHere && this.lane !== null ? ` · request ${requestName(this.lane)}` : ""),
-    );
+    canvas.setAttribute("aria-valuenow", String(this.moment));
+    canvas.setAttribute("aria-valuemin", String(axis.start));
+    canvas.setAttribute("aria-valuemax", String(axis.end));
+    canvas.setAttribute("aria-valuetext", [this.bar.words(this.moment), ...this.wordsOf(cursor ?? about)].join(" · "));
   }
 
-  // -- the keyboard: down and up from the events to the lanes
+  // The block that is chosen, or those that the selection names.
+  paintBlocks(context: CanvasRenderingContext2D, width: number, chosen: Selection | null) {
+    const { theme } = this.stage;
+    if (chosen) this.bands.ring(context, Number(chosen.id), width, theme);
+    else for (const block of aboutOf(this.selection, this.side).block) this.bands.tag(context, block, theme);
+  }
+
+  wordsOf(subject: Selection | null) {
+    if (subject?.kind === "request") return [`request ${requestName(Number(subject.id))}`];
+    const isThere = subject?.kind === "block" && Number(subject.id) < this.story.numBlocks;
+    return isThere ? [this.bands.describe(Number(subject.id), this.moment, this.scene)] : [];
+  }
+
+  // -- the keyboard: down and up from the events to the lanes, and on to the blocks
 
   onKey(event: KeyboardEvent) {
     if (event.ctrlKey || event.metaKey || event.altKey || !this.lanes.story) return;
     const by = { ArrowUp: -1, ArrowDown: 1 }[event.key as "ArrowUp"];
-    if (by) this.moveLane(by);
+    if (by) this.moveCursor(by);
     else if (event.key === "Enter") this.choose();
     else return;
     event.preventDefault();
     event.stopPropagation();
   }
 
-  moveLane(by: number) {
-    const lanes = this.lanes.placed.map(([lane]) => lane.id),
-      at = lanes.indexOf(this.lane ?? -1) + by;
-    this.lane = lanes[Math.min(at, lanes.length - 1)] ?? null;
+  moveCursor(by: number) {
+    const { cursor } = this,
+      rows: Selection[] = [
+        ...this.lanes.placed.map(([lane]): Selection => ({ kind: "request", id: lane.id })),
+        ...(this.bands.rows?.ids ?? []).map((id): Selection => ({ kind: "block", id })),
+      ],
+      at = rows.findIndex(({ kind, id }) => kind === cursor?.kind && id === cursor.id) + by;
+    this.cursor = rows[Math.min(at, rows.length - 1)] ?? null;
     this.board.paint();
   }
 
   choose() {
     const event = this.moment - 1,
       { recording } = this.side;
-    if (this.lane !== null) this.stage.select({ kind: "request", id: this.lane });
+    if (this.cursor) this.stage.select(this.cursor);
     else if (event >= recording.start) this.stage.select(eventOf(this.stage, this.side, event));
   }
 
@@ -253,7 +303,7 @@ class Timeline {
     return this.board.clicked(event, this.under(event), this.selection);
   }
 
-  // What lies under the mouse: a request in the lanes, an event above them.
+  // What lies under the mouse: an event, below it a request in the lanes, below these a block.
   under(event: MouseEvent): Subject | null {
     if (targetOf(event) !== this.board.canvas || !this.lanes.story) return null;
     const { axis } = this.board,
@@ -265,7 +315,9 @@ class Timeline {
         ? { kind: "event", id: moment }
         : null;
     const request = this.lanes.requestAt(event.offsetX, event.offsetY);
-    return request === undefined ? null : { kind: "request", id: request };
+    if (request !== undefined) return { kind: "request", id: request };
+    const block = this.bands.blockAt(event.offsetX, event.offsetY);
+    return block === undefined ? null : { kind: "block", id: block };
   }
 
   // The sign of a violation or a failure, within a few pixels of the mouse.
@@ -281,12 +333,12 @@ class Timeline {
   }
 
   csv() {
-    const rows: CsvRow[] = [["request", "from_moment", "to_moment", "state"]];
+    const rows: CsvRow[] = [["of", "id", "from_moment", "to_moment", "state", "hash", "owner", "ref_count"]];
     for (const lane of this.story.lanes.values())
       lane.at.forEach((at, i) =>
-        rows.push([lane.id, at, lane.at[i + 1] ?? this.story.end, STATE_NAMES[lane.state[i]]]),
+        rows.push(["request", lane.id, at, lane.at[i + 1] ?? this.story.end, STATE_NAMES[lane.state[i]]]),
       );
-    return rows;
+    return [...rows, ...rowsOfBlocks(this.story)];
   }
 }
 

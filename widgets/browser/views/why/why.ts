@@ -1,4 +1,5 @@
 // The Why? view: the question, the answer, and the chain of events that caused it; each link leads to its moment.
+// Beside them the code that decided the shown event.
 
 import { element, targetOf, write } from "../../look/element.ts";
 import type { Answer, AnswerLink, AskedSubject, Selection } from "../../model/payloads.ts";
@@ -6,6 +7,7 @@ import type { Side } from "../../model/side.ts";
 import { keep } from "../pieces.ts";
 import type { ViewHost } from "../view.ts";
 import { moveToMoment } from "../view.ts";
+import { Code } from "./code.ts";
 import type { Question } from "./questions.ts";
 import { questionsFor } from "./questions.ts";
 
@@ -32,6 +34,7 @@ class WhyDrawer {
   names = element("p", "le-why-names"); // what the engine itself calls the requests
   chain = element("ol", "le-why-chain");
   sheet = element("div", "le-why-sheet");
+  code: Code;
   offered?: Question[];
   preferred?: string | null;
   question: Question | null = null; // whose answer can be asked for again
@@ -56,7 +59,10 @@ class WhyDrawer {
     this.chain.addEventListener("click", (event) => this.onLink(event));
     this.element.addEventListener("keydown", (event) => this.onKey(event));
     this.sheet.append(this.heading, this.again, this.answer, this.names, this.chain);
-    this.element.append(this.questions, this.sheet);
+    this.code = new Code(side);
+    const columns = element("div", "le-why-columns");
+    columns.append(this.sheet, this.code.element);
+    this.element.append(this.questions, columns);
     this.showNothing();
   }
 
@@ -69,6 +75,7 @@ class WhyDrawer {
     this.markHere();
     this.follow();
     this.paintAge();
+    this.code.paint(this.moment);
   }
 
   get recording() {
@@ -93,6 +100,7 @@ class WhyDrawer {
   // A choice made while the drawer is open is a question.
   mark(selection: Selection | null) {
     this.selection = selection;
+    this.code.mark(selection);
     this.offer();
     this.follow();
   }

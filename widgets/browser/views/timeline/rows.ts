@@ -5,15 +5,15 @@ import { countUpTo } from "../../model/arrays.ts";
 import type { Story } from "../../model/story.ts";
 import { LIFE } from "../../model/story.ts";
 import { hatch } from "../canvas.ts";
-import type { Axis } from "../time/axis.ts";
+import type { Axis } from "./axis.ts";
 
-export const TOP = 14;
 export const IDLE = 16; // the line that counts the blocks without a row
 const LEAST_ROW = 4;
 const MOST_ROW = 24;
 
 // The rows of blocks: a block a row, or perRow of them.
 export interface Rows {
+  top: number;
   ids: number[];
   places: Map<number, number>;
   numIdle: number;
@@ -28,8 +28,8 @@ function range(count: number) {
 }
 
 // A row per block while all of them fit; of a larger pool the blocks that were ever used have the room for themselves.
-export function layRows(story: Story, height: number): Rows {
-  const full = Math.max(LEAST_ROW, height - TOP - 2),
+export function layRows(story: Story, top: number, height: number): Rows {
+  const full = Math.max(LEAST_ROW, height),
     hasAll = story.numBlocks * LEAST_ROW <= full;
   const ids = hasAll ? range(story.numBlocks) : Object.keys(story.bands).map(Number),
     numIdle = story.numBlocks - ids.length;
@@ -37,6 +37,7 @@ export function layRows(story: Story, height: number): Rows {
     perRow = Math.max(1, Math.ceil((ids.length * LEAST_ROW) / room)),
     numRows = Math.max(1, Math.ceil(ids.length / perRow));
   return {
+    top,
     ids,
     places: new Map(ids.map((id, place) => [id, place])),
     numIdle,
@@ -50,12 +51,12 @@ export function layRows(story: Story, height: number): Rows {
 // Null for a block without a row, because it was never used.
 export function yOf(rows: Rows, block: number) {
   const place = rows.places.get(block);
-  return place === undefined ? null : TOP + Math.floor(place / rows.perRow) * rows.height;
+  return place === undefined ? null : rows.top + Math.floor(place / rows.perRow) * rows.height;
 }
 
 // The place of a row's first block among those that are drawn.
 export function placeAt(rows: Rows, y: number) {
-  const row = Math.floor((y - TOP) / rows.height);
+  const row = Math.floor((y - rows.top) / rows.height);
   return row < 0 || row >= rows.numRows || !rows.ids.length ? null : Math.min(rows.ids.length - 1, row * rows.perRow);
 }
 
@@ -81,7 +82,7 @@ export function paintDensity(
   context: CanvasRenderingContext2D,
   story: Story,
   axis: Axis,
-  { places, perRow, numRows, height }: Rows,
+  { top, places, perRow, numRows, height }: Rows,
   theme: Theme,
 ) {
   const columns = Math.ceil(axis.width);
@@ -107,7 +108,7 @@ export function paintDensity(
         left: axis.left,
         offset: row * (columns + 1),
         columns,
-        y: TOP + row * height,
+        y: top + row * height,
         h: Math.max(1, height - 0.5),
         perRow,
       },

@@ -5,8 +5,8 @@ import type { Theme } from "../../look/theme.ts";
 import { contentName, requestName } from "../../model/names.ts";
 import { LIFE, NO_OWNER, SHARED } from "../../model/story.ts";
 import { hatch, label } from "../canvas.ts";
-import type { Pattern } from "../time/bar.ts";
 import type { Rect } from "../view.ts";
+import type { Pattern } from "./bar.ts";
 
 // A stretch of a block's life.
 interface Life {
@@ -86,6 +86,7 @@ function paintWords(
 export function legend(): Pattern[] {
   const life = (name: string, parts: Partial<Life>): Pattern => ({
     name,
+    isOfBlocks: true,
     paint: (context, rect, theme) =>
       paintLife(
         context,

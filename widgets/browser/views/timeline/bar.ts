@@ -1,4 +1,4 @@
-// The line above a view of time: the key to the patterns, the shown moment, and the zoom. Its keys are the view's.
+// The line above the timeline: the key to the patterns, the shown moment, and the zoom. Its keys are the view's.
 
 import { element } from "../../look/element.ts";
 import type { Theme } from "../../look/theme.ts";
@@ -11,6 +11,7 @@ import type { Board } from "./board.ts";
 // A pattern of the key, painted as a swatch.
 export interface Pattern {
   name: string;
+  isOfBlocks?: boolean; // left out where a row has many blocks
   paint: (context: CanvasRenderingContext2D, rect: Rect, theme: Theme) => void;
 }
 
@@ -90,8 +91,8 @@ export function timeBar(stage: ViewHost, side: Side, board: Board, moment: () =>
   };
 }
 
-function swatch({ name, paint }: Pattern) {
-  const item = element("span", "le-time-swatch"),
+function swatch({ name, isOfBlocks, paint }: Pattern) {
+  const item = element("span", `le-time-swatch${isOfBlocks ? " le-time-of-blocks" : ""}`),
     canvas = document.createElement("canvas");
   canvas.setAttribute("aria-hidden", "true");
   item.append(canvas, element("span", "", name));

@@ -5,21 +5,12 @@ import { element, put, targetOf, write } from "../../look/element.ts";
 import { visible } from "../../model/hidden_text.ts";
 import type { Seam, SeamMethod, Selection } from "../../model/payloads.ts";
 import type { Recording } from "../../model/recording.ts";
-import type { Scene } from "../../model/scene.ts";
-import type { Changes } from "../../model/scene_state.ts";
 import type { Side } from "../../model/side.ts";
 import { mentions } from "../about.ts";
-import type { PaintMoment, ViewHost } from "../view.ts";
 import type { PythonPiece } from "./text.ts";
 import { lineDiff, pieces } from "./text.ts";
 
-export const title = "Code";
-
 const FAR = 20_000; // events back, in which a decision about what is chosen is looked for
-
-export function create(stage: ViewHost, side: Side) {
-  return new Code(stage, side);
-}
 
 // The seam of an event: of its variant ("BlockFreed:merged"), else of its kind; null where the recording has none.
 function seamOf(recording: Recording, i: number): Seam | null {
@@ -34,8 +25,7 @@ function variantOf(recording: Recording, i: number) {
   return recording.field(i, "reason") ?? "";
 }
 
-class Code {
-  stage: ViewHost;
+export class Code {
   side: Side;
   selection: Selection | null = null;
   shown?: string;
@@ -52,8 +42,7 @@ class Code {
   seam: Seam | null = null;
   drawn?: Seam | null;
 
-  constructor(stage: ViewHost, side: Side) {
-    this.stage = stage;
+  constructor(side: Side) {
     this.side = side;
     this.element.setAttribute("aria-label", "Code");
     this.methods.setAttribute("role", "tablist");
@@ -69,7 +58,7 @@ class Code {
     this.element.append(top, this.reason, this.methods, this.sheet);
   }
 
-  paint(_scene: Scene, _changes: Changes, { moment }: PaintMoment) {
+  paint(moment: number) {
     this.moment = moment;
     this.show();
   }
@@ -77,10 +66,6 @@ class Code {
   mark(selection: Selection | null) {
     this.selection = selection;
     this.show();
-  }
-
-  destroy() {
-    this.element.remove();
   }
 
   // The chosen event; else the last decision about what is chosen; else the event that has just happened.

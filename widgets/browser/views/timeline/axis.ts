@@ -1,5 +1,4 @@
-// The axis of moments that timeline and bands share: places of moments, and the zoom. Follows the run until the reader
-// zooms or pans.
+// The axis of moments: where each one is, and the zoom. It follows the run until the reader zooms or pans.
 const LEAST = 48;
 const CLOSEST = 12;
 

@@ -1,0 +1,156 @@
+// The use of each block over time: a row per block, a band per stretch of its life. Hue shows content, border and hatch
+// show state, letters are owners.
+
+import type { Theme } from "../../look/theme.ts";
+import { countUpTo } from "../../model/arrays.ts";
+import { contentName, requestName } from "../../model/names.ts";
+import type { Scene } from "../../model/scene.ts";
+import type { Story } from "../../model/story.ts";
+import { LIFE, LIFE_NAMES, NO_OWNER, SHARED } from "../../model/story.ts";
+import { label } from "../canvas.ts";
+import type { CsvRow } from "../view.ts";
+import type { Axis } from "./axis.ts";
+import { paintLife } from "./lives.ts";
+import type { Rows } from "./rows.ts";
+import { busiest, IDLE, layRows, paintDensity, placeAt, yOf } from "./rows.ts";
+
+export class Bands {
+  axis: Axis;
+  story!: Story;
+  rows?: Rows;
+
+  constructor(axis: Axis) {
+    this.axis = axis;
+  }
+
+  lay(story: Story, top: number, height: number) {
+    this.story = story;
+    this.rows = layRows(story, top, height);
+  }
+
+  // Room to the left of the axis for the blocks' numbers.
+  static roomFor(story: Story) {
+    return 14 + 7 * String(Math.max(0, story.numBlocks - 1)).length;
+  }
+
+  // What a row of many blocks means, which has no content's hue and no border; nothing for rows of single blocks.
+  get meaning() {
+    const { isBinned, perRow } = this.rows ?? {};
+    return isBinned ? `${perRow} blocks a row: the darker, the more of them are in use; stripes: freed, cached` : "";
+  }
+
+  paint(context: CanvasRenderingContext2D, scene: Scene, width: number, theme: Theme) {
+    const { rows, story, axis } = this;
+    if (!rows) return;
+    this.paintGrid(context, rows, theme, width);
+    if (rows.isBinned) paintDensity(context, story, axis, rows, theme);
+    else for (const block of rows.ids) if (story.bands[block]) this.paintBand(context, rows, scene, block, theme);
+    if (rows.numIdle)
+      label(
+        context,
+        `${rows.numIdle.toLocaleString("en")} of ${story.numBlocks.toLocaleString("en")} blocks were never used`,
+        axis.left + 4,
+        rows.top + rows.numRows * rows.height + IDLE / 2,
+        null,
+        `12px ${theme.ui}`,
+        theme.soft,
+      );
+  }
+
+  paintGrid(context: CanvasRenderingContext2D, rows: Rows, theme: Theme, width: number) {
+    const every = Math.ceil(13 / rows.height),
+      { left } = this.axis;
+    for (let row = 0; row < rows.numRows && rows.ids.length; row += every)
+      label(
+        context,
+        `#${rows.ids[row * rows.perRow]}`,
+        left - 5,
+        rows.top + (row + 0.5) * rows.height,
+        null,
+        `12px ${theme.ui}`,
+        theme.soft,
+        "right",
+      );
+    context.fillStyle = theme.faint;
+    if (rows.height >= 8)
+      for (let row = 0; row <= rows.numRows; row++)
+        context.fillRect(left, rows.top + row * rows.height - 0.5, width, 1);
+  }
+
+  paintBand(context: CanvasRenderingContext2D, rows: Rows, scene: Scene, block: number, theme: Theme) {
+    const { axis, story } = this,
+      band = story.bands[block],
+      { height } = rows,
+      gap = height > 9 ? 2 : height > 5 ? 1 : 0.5;
+    const y = (yOf(rows, block) ?? 0) + gap / 2,
+      h = height - gap,
+      limit = axis.left + axis.width;
+    let painted = -Infinity;
+    for (let i = Math.max(0, countUpTo(band.at, axis.from) - 1); i < band.at.length && band.at[i] < axis.to; i++) {
+      const x = Math.max(axis.left, axis.x(band.at[i])),
+        right = Math.min(limit, axis.x(band.at[i + 1] ?? story.end));
+      if (right <= painted || band.life[i] === LIFE.free) continue;
+      painted = Math.max(right, Math.floor(x) + 1);
+      const key = band.key[i] < 0 ? null : story.keys[band.key[i]],
+        content = key === null ? -1 : scene.contentOf(key);
+      const isSame = i > 0 && band.key[i - 1] === band.key[i] && band.life[i - 1] === band.life[i];
+      paintLife(
+        context,
+        { x, y, w: Math.max(0.8, right - x), h },
+        { life: band.life[i], content, isHashed: key !== null, owner: band.owner[i], refs: band.refs[i], isSame },
+        theme,
+      );
+    }
+  }
+
+  ring(context: CanvasRenderingContext2D, block: number, width: number, theme: Theme) {
+    const y = this.rows ? yOf(this.rows, block) : null,
+      { left } = this.axis;
+    if (y === null || !this.rows) return;
+    context.strokeStyle = theme.accent;
+    context.lineWidth = 2;
+    context.strokeRect(left - 2, y - 0.5, width - left, Math.max(4, this.rows.height));
+    const text = `#${block}`,
+      font = `700 12px ${theme.ui}`,
+      middle = y + this.rows.height / 2;
+    context.font = font;
+    const w = context.measureText(text).width + 6;
+    context.fillStyle = theme.accent;
+    context.fillRect(left - 4 - w, middle - 7, w, 14);
+    label(context, text, left - 7, middle + 0.5, null, font, theme.paper, "right");
+  }
+
+  tag(context: CanvasRenderingContext2D, block: number, theme: Theme) {
+    const y = this.rows ? yOf(this.rows, block) : null;
+    if (y === null || !this.rows) return;
+    context.fillStyle = theme.accent;
+    context.fillRect(this.axis.left - 3, y, 3, Math.max(2, this.rows.height - 1));
+  }
+
+  // The block whose row is at a place on the canvas; undefined where there is none.
+  blockAt(x: number, y: number) {
+    const place = this.rows ? placeAt(this.rows, y) : null;
+    if (place === null || !this.rows) return undefined;
+    return this.rows.isBinned ? busiest(this.rows, this.story, place, this.axis.clicked(x)) : this.rows.ids[place];
+  }
+
+  describe(block: number, moment: number, scene: Scene) {
+    const { life, key, owner, refs } = this.story.lifeAt(block, moment),
+      content = key === null ? -1 : scene.contentOf(key);
+    const whose = owner === SHARED ? `, ${refs} references` : owner === NO_OWNER ? "" : `, of ${requestName(owner)}`;
+    return (
+      `#${block} is ${LIFE_NAMES[life]}${life === LIFE.free ? "" : whose}` +
+      `${content >= 0 ? `, content ${contentName(content)}` : ""}`
+    );
+  }
+}
+
+export function* rowsOfBlocks(story: Story): Generator<CsvRow> {
+  for (const [block, band] of Object.entries(story.bands))
+    for (const [i, at] of band.at.entries()) {
+      const owner = band.owner[i] === SHARED ? "shared" : band.owner[i] === NO_OWNER ? "" : band.owner[i];
+      const to = band.at[i + 1] ?? story.end,
+        key = story.keys[band.key[i]] ?? "";
+      yield ["block", Number(block), at, to, LIFE_NAMES[band.life[i]], key, owner, band.refs[i]];
+    }
+}
