@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from labengine.events.event import Event, InVllm, methods
 from labengine.events.fields import (
@@ -41,7 +42,8 @@ class BlockEvicted(Event):
     """A block's cached content is forgotten: its hashes and its map entries are gone."""
 
     block_id: BlockId
-    reason: EvictReason = "reused"
+    reason: Annotated[EvictReason, str] = "reused"
+    """A user's part may give another one."""
 
     topic = "block"
     decided_by = {
@@ -211,7 +213,8 @@ class BlockFreed(Event):
     index: EntryIndex
     ref_count: Signed
     queue_end: QueueEnd | None
-    reason: FreeReason
+    reason: Annotated[FreeReason, str]
+    """A user's part may give another one."""
 
     topic = "block"
     decided_by = {

@@ -76,11 +76,8 @@ ScheduledStatus = Annotated[str, Literal["waiting", "running"]]
 QueueEnd = Literal["head", "tail"]
 """Where a freed block enters the free queue: the head is reused next, the tail last."""
 
-FreeReason = Annotated[
-    Literal["finished", "aborted", "preempted", "merged", "copied", "pruned", "window", "state", "load_failed"], str
-]
-"""A recording may have another one, which a user's part gave."""
+FreeReason = Literal["finished", "aborted", "preempted", "merged", "copied", "pruned", "window", "state", "load_failed"]
 
-EvictReason = Annotated[Literal["reused", "replaced", "reset", "distrusted"], str]
+EvictReason = Literal["reused", "replaced", "reset", "distrusted"]
 """Why a block's content was forgotten: it is given away; a longer prefix took its place; the cache was reset; it may
 hold garbage."""

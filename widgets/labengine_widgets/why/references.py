@@ -46,7 +46,8 @@ def life_of(past: Past, block_id: int) -> Life:
         if ev.is_loss(event) and count == 0:
             return Life(0, tuple(found[::-1]), True)
         found.append(Reference(number, event, count))
-        if isinstance(event, ev.BlockCopied) or (count == 1 and not ev.is_loss(event)):
+        is_taken = count == 1 and not ev.is_loss(event) and not isinstance(event, ev.EntryReplaced)
+        if is_taken or isinstance(event, ev.BlockCopied):
             return Life(0, tuple(found[::-1]), True)
     counts = past.at(past.first).ref_counts
     base = counts[block_id] if block_id < len(counts) else 0
