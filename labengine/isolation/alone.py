@@ -1,4 +1,8 @@
-"""A call alone in a fresh process, with limits of time, memory and output: its answer, or how its process ended."""
+"""A call alone in a fresh process, with limits of time, memory and output: its answer, or how its process ended.
+
+Each call is a fork: it knows closures, patches and classes of a notebook's cells. Pools (concurrent.futures, pebble)
+send a call by pickle to workers that were started before, and say of a worker that is lost only that it is.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from dataclasses import replace
 from time import monotonic
 from typing import Any
 
-from labengine.isolation import limits
+from labengine.isolation import looks
 from labengine.isolation.board import Board, NoAnswer, Why
 from labengine.isolation.channel import Receiver, Sender
 from labengine.isolation.confinement import confine, end_session
@@ -85,8 +89,8 @@ class _Call:
         while True:
             has_ended = self._process.exitcode is not None
             if not is_listening:
-                self._process.join(limits.LOOK_S)
-            elif self._receiver.is_ready(limits.LOOK_S):
+                self._process.join(looks.LOOK_S)
+            elif self._receiver.is_ready(looks.LOOK_S):
                 for kind, message in self._receiver.received():
                     if kind == "answer":
                         return message
@@ -125,7 +129,7 @@ class _Call:
             return self._board.no_answer("endless", reason)
         is_asleep = self._computed == before and state == "S"
         self._num_asleep = self._num_asleep + 1 if is_asleep else 0
-        if self._num_asleep > limits.NUM_ASLEEP + _LOOKS_AHEAD:
+        if self._num_asleep > looks.NUM_ASLEEP + _LOOKS_AHEAD:
             return self._board.no_answer("asleep", "it waits for something that never comes")
         return None
 

@@ -12,6 +12,7 @@ from types import FrameType
 
 from labengine.engine.endless import place_of
 from labengine.engine.safe_points import is_users
+from labengine.isolation.looks import LOOK_S, Looks
 
 OPERATION_S = 1.0
 """Processor seconds of one operation: the finder's are over in a thousandth of that."""
@@ -21,14 +22,6 @@ RESERVE_BYTES = 2**26
 """Memory beyond that, for judging and telling what code has done that filled its memory and keeps it."""
 _memory: dict[int, int] = {}
 """The limits of this process, by resource's numbers; none in one that is not limited."""
-
-LOOK_S = 0.05
-"""Seconds between two looks at whether an operation sleeps."""
-NUM_ASLEEP = 100
-"""Looks in a row at which an operation slept, and had computed nothing, after which it waits for ever. Counted, not
-timed: a process that is starved, stopped or waits for a disk does not sleep, and a frozen machine looks at nothing."""
-ASLEEP_S = 0.0003
-"""Processor seconds between two looks, below which nothing was computed but the look."""
 
 
 class EndlessOperationError(BaseException):
@@ -49,14 +42,12 @@ _deadlines: list[float] = []
 """When the operation that is monitored has to be over; none outside of one."""
 
 
-class _Limited:
-    """A block of `operations_end`: its thread, its last moment, and what the looks have seen of its operation."""
-
-    __slots__ = ("computed", "last", "num_asleep", "thread")
+class _Limited(Looks):
+    """A block of `operations_end`: its thread, its last moment, and the looks at its operation."""
 
     def __init__(self, thread: int, last: float) -> None:
+        super().__init__()
         self.thread, self.last = thread, last
-        self.num_asleep, self.computed = 0, 0.0
 
 
 _limited: list[_Limited] = []
@@ -135,7 +126,7 @@ def restart_clock() -> None:
     if _deadlines:
         _deadlines[-1] = time.monotonic() + MONITORED_S
     elif _limited and _limited[-1].thread == threading.get_ident():
-        _limited[-1].num_asleep = 0
+        _limited[-1].restart()
         signal.setitimer(signal.ITIMER_VIRTUAL, OPERATION_S, OPERATION_S)
 
 
@@ -192,14 +183,12 @@ def _look(_: int, frame: FrameType | None) -> None:
     if not _limited:
         return
     refuse_alarm()
-    now, limited = time.thread_time(), _limited[-1]
-    limited.num_asleep = limited.num_asleep + 1 if now - limited.computed < ASLEEP_S else 0
-    limited.computed = now
+    limited = _limited[-1]
+    is_asleep = limited.is_asleep_for_good()
     if time.monotonic() > limited.last:
         limited.last = float("inf")
         raise SearchEndedError(users_place(frame))
-    if limited.num_asleep > NUM_ASLEEP:
-        limited.num_asleep = 0
+    if is_asleep:
         raise EndlessOperationError(f"{users_place(frame)}, and waits for something that never comes")
 
 

@@ -16,8 +16,8 @@ import pytest
 import labengine
 from labengine.core.merge_policy import MergePolicy
 from labengine.course import alone as course_alone
-from labengine.course.exercise import exercise_names
-from labengine.isolation import alone, endings, limits
+from labengine.course.words import exercise_names
+from labengine.isolation import alone, endings, limits, looks
 
 SLOT, KEEP, WAY = "why-blocks/slot", "late-merge/keep-first", "prefix-caching/in-the-way"
 held = threading.Lock()
@@ -111,7 +111,7 @@ def answers(act: Callable[[], Any]) -> Iterator[tuple[str, Any]]:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alone, "COMPUTING_S", 0.5)
     monkeypatch.setattr(limits, "OPERATION_S", 0.4)
-    monkeypatch.setattr(limits, "NUM_ASLEEP", 4)
+    monkeypatch.setattr(looks, "NUM_ASLEEP", 4)
 
 
 def kernel_state() -> tuple[object, ...]:

@@ -323,7 +323,7 @@ module = types.ModuleType("nano_scheduler")
 module.VERSION, module.CORE, module.__file__ = "stub", Engine, __file__
 sys.modules["nano_scheduler"] = module
 import driver
-driver.NUM_ASLEEP = 4
+driver.looks.NUM_ASLEEP = 4
 driver.main("nano-vllm")
 """
 

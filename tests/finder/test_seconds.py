@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from math import inf
@@ -131,7 +130,7 @@ def test_in_this_process_an_operation_that_does_not_come_back_ends_with_the_sear
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers, "monotonic", clock)
-    monkeypatch.setattr(limits, "time", SimpleNamespace(monotonic=clock, thread_time=time.thread_time))
+    monkeypatch.setattr(limits, "time", SimpleNamespace(monotonic=clock))
     parts = ending(MovesTheClock(clock, 6.0 + AFTER_S + 0.1))
     report = find(parts, scopes=TINY, kinds=GRAVE, workers=0, seconds=6.0, show_progress=False)
     assert isinstance(report, SearchReport) and report.is_cut

@@ -22,7 +22,7 @@ from labengine.finder.judgement import Case, Judgement
 from labengine.finder.operations import TakeStep
 from labengine.finder.report import SearchReport
 from labengine.finder.suspects import suspects_of
-from labengine.isolation import alone, limits
+from labengine.isolation import alone, limits, looks
 
 
 def searched(parts: object, **settings: Any) -> Counterexample | SearchReport:
@@ -34,7 +34,7 @@ def searched(parts: object, **settings: Any) -> Counterexample | SearchReport:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "SILENCE_S", 0.5)
     monkeypatch.setattr(alone, "COMPUTING_S", 0.5)
-    monkeypatch.setattr(limits, "NUM_ASLEEP", 10)
+    monkeypatch.setattr(looks, "NUM_ASLEEP", 10)
 
 
 def test_in_processes_of_their_own() -> None:
