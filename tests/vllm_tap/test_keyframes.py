@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import sys
+from itertools import cycle
 from types import FrameType
 from typing import Any
 
@@ -81,3 +82,13 @@ def test_it_is_of_the_moment_at_which_it_was_made(engine: Engine) -> None:
         scheduler.update_from_output(scheduler.schedule(), None)
     engine.pool.evict_blocks(set(range(1, NUM_BLOCKS, 2)))
     assert copied.document() == at_once != Keyframe(engine, recorder).document()
+
+
+def test_it_copies_queues_that_are_broken(engine: Engine) -> None:
+    """One without an end, and one with a request that is not among the requests."""
+    (name,) = engine.scheduler.requests
+    engine.scheduler.waiting = cycle(engine.scheduler.requests.values())
+    engine.scheduler.running.append(FakeRequest("gone", [1, 2, 3], 1))
+    recorder = Recorder(TokenIds())
+    document = Keyframe(engine, recorder).document()
+    assert document["waiting"] == document["running"] == [recorder.ids[name]] and "gone" not in recorder.ids

@@ -45,23 +45,23 @@ def is_unread(request: Any) -> bool:
     return bool(getattr(request, "skip_reading_prefix_cache", False))
 
 
-def served_links(engine: Engine, request: Any, told: set[bytes]) -> list[Link]:
-    """Return the links of a request's hash chain that the prefix map has and `told` has not; `told` gets them.
+def new_links(engine: Engine, request: Any, asked: set[bytes]) -> list[Link]:
+    """Return the links of a request's hash chain that the prefix map has, of those that are not in `asked` yet.
 
-    A reader that begins late does not know what cached blocks hold. By these hashes it knows for which tokens.
+    A reader that begins late does not know what cached blocks hold. By these hashes it knows for which tokens. Each is
+    asked for once: what the map gets later, events tell. A long prompt may wait for many steps.
     """
-    new = [*_links(request.block_hashes, engine.pool.cached_block_hash_to_block._cache, len(engine.groups), told)]
-    told.update(block_hash for _, block_hash in new)
-    return [(place, block_hash.hex()) for place, block_hash in new]
+    served, num_groups = engine.pool.cached_block_hash_to_block._cache, len(engine.groups)
+    new = [(place, found) for place, found in enumerate(request.block_hashes) if found not in asked]
+    asked.update(found for _, found in new)
+    return [*_served(new, served, num_groups)]
 
 
-def _links(
-    hashes: Iterable[bytes], served: Container[bytes], num_groups: int, told: Container[bytes] = ()
-) -> Iterator[tuple[int, bytes]]:
+def _served(links: Iterable[tuple[int, bytes]], served: Container[bytes], num_groups: int) -> Iterator[Link]:
     suffixes = [group.to_bytes(4, "big") for group in range(num_groups)]
-    for place, block_hash in enumerate(hashes):
-        if block_hash not in told and any(block_hash + suffix in served for suffix in suffixes):
-            yield place, block_hash
+    for place, block_hash in links:
+        if any(block_hash + suffix in served for suffix in suffixes):
+            yield place, block_hash.hex()
 
 
 class CopiedCalls:
@@ -92,5 +92,5 @@ class CopiedCalls:
         """Return (number, max_tokens, salt, arrival, is_unread, shared_prefix_boundary, unusual, cached blocks per
         group, tokens, outputs and stale tokens in flight, served links).
         """
-        links = [(place, found.hex()) for place, found in _links(self._hashes, served, len(self._cached))]
-        return *self._facts, self._cached, self._in_flight, links
+        links = _served(enumerate(self._hashes), served, len(self._cached))
+        return *self._facts, self._cached, self._in_flight, [*links]

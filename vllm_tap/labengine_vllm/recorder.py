@@ -55,8 +55,8 @@ class Recorder:
         """Requests that wait for a load, and how many computed tokens each had before it."""
         self.has_loaded: set[str] = set()
         """Requests that have waited for a load since they were preempted: they wait as new ones do."""
-        self.told: set[bytes] = set()
-        """Block hashes of which a reader was told, since the newest keyframe, what tokens they stand for."""
+        self.asked: set[bytes] = set()
+        """Block hashes that requests have been looked up by since the newest keyframe."""
         self._num_ids = 0
         self._num_rows_at_start: int | None = None
         """Length of `rows` after the open step's StepStarted; -1 once that row was taken; None between steps."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from labengine_vllm.calls import is_unread, salt_of, served_links, unusual_features
+from labengine_vllm.calls import is_unread, new_links, salt_of, unusual_features
 from labengine_vllm.drafts import DraftObserver
 from labengine_vllm.engine import Engine
 from labengine_vllm.kinds import (
@@ -85,7 +85,7 @@ class RequestObserver:
     def _before_allocate(self, request: Any, num_new_tokens: int, *_: Any, **kwargs: Any) -> tuple[bool, int, int]:
         """Return whether the request is admitted now, its computed tokens, and where its rows begin."""
         is_new = request.status.name != "RUNNING" and request.num_computed_tokens == 0
-        if is_new and (links := served_links(self._engine, request, self._recorder.told)):
+        if is_new and (links := new_links(self._engine, request, self._recorder.asked)):
             self._recorder.note("links", self._recorder.id_of(request.request_id), links)
         return is_new, request.num_computed_tokens, len(self._recorder.rows)
 

@@ -37,11 +37,12 @@ class Keyframe:
         self._has_tokens = recorder.tokens.are_sent
         self._step, self._groups, self._null_block = recorder.step, engine.group_rows(), pool.null_block.block_id
         scheduler = engine.scheduler
-        requests = scheduler.requests.items()
-        self._requests = [_CopiedRequest(engine, recorder, name, request) for name, request in requests]
-        self._calls = [CopiedCalls(engine, recorder, name, request) for name, request in requests]
+        requests = scheduler.requests
+        self._requests = [_CopiedRequest(engine, recorder, name, one) for name, one in requests.items()]
+        self._calls = [CopiedCalls(engine, recorder, name, one) for name, one in requests.items()]
         self._running, self._waiting = (
-            [recorder.id_of(one.request_id) for one in queue] for queue in (scheduler.running, scheduler.waiting)
+            [recorder.ids[one.request_id] for one in islice(queue, len(requests)) if one.request_id in requests]
+            for queue in (scheduler.running, scheduler.waiting)  # a broken one may hold others, or be endless
         )
         self._ref_counts = [block.ref_cnt for block in blocks]
         self._ref_counts[self._null_block] = 0

@@ -285,7 +285,7 @@ class Tap:
         if not self._send(message, len(self.engine.pool.blocks)):
             return
         recorder.new_names = {}
-        recorder.told.clear()
+        recorder.asked.clear()
         self._keyframe_step = recorder.step
         self._num_dropped = self._num_unseen_steps = 0
         self._next_keyframe = monotonic() + SECONDS_BETWEEN_KEYFRAMES

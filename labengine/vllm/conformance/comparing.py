@@ -13,9 +13,9 @@ from labengine.session.reasons import seams_of
 from labengine.session.saved.trace import Trace
 from labengine.vllm.conformance.recorded import Recorded
 from labengine.vllm.conformance.settings import edition_for
+from labengine.vllm.stream.description import STEPS_ARE_OF_VLLM
 from labengine.vllm.stream.methods import code_of
 
-LEFT_NOTE = "This is a recording of a vLLM scheduler: there is no engine here to step."
 RIGHT_NOTE = "This is what the edition does with the recorded inputs: there is no engine here to step."
 
 
@@ -26,7 +26,7 @@ def comparison_of(recorded: Recorded, expected: Timeline, ends: tuple[int, int] 
         timeline, expected = timeline.until(ends[0]), expected.until(ends[1])
     code = code_of(header.methods, header.engine)
     parts = edition_for(header)
-    left = _trace(recorded, timeline, recorded.name, LEFT_NOTE, code)
+    left = _trace(recorded, timeline, recorded.name, STEPS_ARE_OF_VLLM, code)
     right = _trace(recorded, expected, f"edition {parts.name}", RIGHT_NOTE, seams_of(parts, None))
     return Comparison(left, right, names=(recorded.name, f"edition {parts.name}"), title=recorded.title)
 

@@ -43,10 +43,8 @@ class Recorded:
     title: str = field(init=False)
 
     def __post_init__(self) -> None:
-        header = self.header
-        model = readable(header.model.rstrip("/").rpartition("/")[2])
-        name = f"{readable(header.engine)} {readable(header.scheduler)}"
-        object.__setattr__(self, "title", f"{name} · rank {header.rank} · {model}")
+        model = readable(self.header.model.rstrip("/").rpartition("/")[2])
+        object.__setattr__(self, "title", f"{self.name} · rank {self.header.rank} · {model}")
 
     @property
     def name(self) -> str:

@@ -32,9 +32,17 @@ def late_start_of(piece: Piece, *, has_drafts: bool) -> LateStart | None:
         raise CannotJudgeError("it begins late, and no keyframe says which states its blocks hold")
     if first.pins or first.holding:
         raise CannotJudgeError("it begins late, with blocks that are held and in no table")
+    if not _adds_up(piece.start, first):
+        raise CannotJudgeError("it begins late, and the queues of its first keyframe are not those of its requests")
     if unusual := next((one.unusual for one in piece.start.requests.values() if one.unusual), ""):
         raise CannotJudgeError(readable(unusual, 300))
     return piece.start
+
+
+def _adds_up(start: LateStart, state: Fold) -> bool:
+    """Return False where a request is in no queue, in two, or in a queue alone, as in a broken scheduler."""
+    is_whole = all(len(one.num_cached) == len(state.groups) for one in start.requests.values())
+    return is_whole and sorted((*start.running, *start.waiting)) == sorted(start.requests) == sorted(state.requests)
 
 
 def restore_pool(pool: BlockPool, state: Fold, known: KnownHashes) -> None:
