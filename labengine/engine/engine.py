@@ -270,10 +270,11 @@ class Engine:
     def _sample(self, plan: StepPlan, logits: Logits) -> list[int]:
         """Return one token per row of the plan; those of beams count for nothing: their search chooses."""
         token_ids = self.runner.sample(plan, logits) if plan.sampling else []
-        if num_tokens := self.scheduler.num_likeliest(plan):
+        beams = self.scheduler.beams
+        if beams is not None and (num_tokens := beams.num_likeliest(plan)):
             found = self.runner.likeliest(plan, logits, num_tokens)
             with interrupts_deferred():
-                self.scheduler.note_likeliest(plan, found)
+                beams.note_likeliest(plan, found)
         return token_ids
 
     @rolls_back
@@ -289,12 +290,12 @@ class Engine:
             return
         for part in plan.sampling:
             request = self.requests[part.request_id]
-            num_wanted = self.scheduler.num_wanted_drafts(request)
+            num_wanted = self.scheduler.drafts.num_wanted(request)
             if num_wanted > 0:
                 with interrupts_allowed():
                     drafts = self.proposer.propose(tuple(request.token_ids), num_wanted)
                 with interrupts_deferred():
-                    self.scheduler.set_drafts(request, tuple(drafts))
+                    self.scheduler.drafts.keep(request, tuple(drafts))
 
     def _forget_finished(self) -> None:
         """Drop old finished requests after a step, which can no longer be rolled back."""
@@ -304,7 +305,8 @@ class Engine:
     def _report(self, plan: StepPlan, token_ids: list[int], finished: tuple[int, ...]) -> StepReport:
         rows = zip(plan.rows, zip(token_ids), strict=True)
         sampled: dict[int, tuple[int, ...]] = {row.request_id: new for row, new in rows if row.sampling.beams == 1}
-        sampled |= {request_id: (token_id,) for request_id, token_id in self.scheduler.chosen.items()}
+        if (beams := self.scheduler.beams) is not None:
+            sampled |= {request_id: (token_id,) for request_id, token_id in beams.chosen.items()}
         judged = [part for part in plan.sampling if part.num_drafts] if len(plan.rows) > len(plan.sampling) else ()
         drafted, accepted = {}, {}
         for part in judged:

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from labengine.config import GroupSpec
-from labengine.core.beams import Likeliest
-from labengine.core.connector import BlockKV
 from labengine.core.step_plan import Logits, ScheduledRequest, StepPlan
 from labengine.engine.kv_tensors import KVTensors
 from labengine.engine.model_runner import ModelRunner
@@ -70,25 +69,8 @@ class Probe:
             layers = content(kv, groups, part.block_tables, part.end)
         return Reading(part.end, logits.detach().to("cpu", torch.float32, copy=True), layers)
 
-    def sample(self, plan: StepPlan, logits: Logits) -> list[int]:
-        """Sample with the other runner."""
-        return self._runner.sample(plan, logits)
-
-    def likeliest(self, plan: StepPlan, logits: Logits, num_tokens: int) -> list[Likeliest]:
-        """Rank with the other runner."""
-        return self._runner.likeliest(plan, logits, num_tokens)
-
-    def copy_block(self, group: int, block_id: int, into_block_id: int) -> None:
-        """Copy a block with the other runner."""
-        self._runner.copy_block(group, block_id, into_block_id)
-
-    def read_block(self, group: int, block_id: int) -> BlockKV | None:
-        """Read a block with the other runner."""
-        return self._runner.read_block(group, block_id)
-
-    def write_block(self, group: int, block_id: int, kv: BlockKV | None) -> None:
-        """Write a block with the other runner."""
-        self._runner.write_block(group, block_id, kv)
+    def __getattr__(self, name: str) -> Any:  # any other method of a runner
+        return getattr(self._runner, name)
 
 
 def content(

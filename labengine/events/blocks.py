@@ -222,7 +222,7 @@ class BlockFreed(Event):
             "KVCacheGroup.copies_before_write KVCacheGroup.copy BlockPool.release KVCacheGroup.release",
         ),
         "state": methods("StateGroup.num_skipped_tokens StateGroup.drop_skipped BlockPool.reused_first", _RELEASED),
-        "pruned": methods("Scheduler.places Scheduler.replace_beam", _FREED),
+        "pruned": methods("BeamSearches.places BeamSearches.replace_beam", _FREED),
         "window": methods(
             "SlidingWindowGroup.num_skipped_tokens SlidingWindowGroup.window BlockPool.reused_first",
             "KVCacheGroup.freeing_order KVCacheGroup.drop_skipped",

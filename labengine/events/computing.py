@@ -67,7 +67,7 @@ class TokensComputed(Event):
     """0 after a load that failed from its first block on: a table of null entries alone is then empty again."""
 
     topic = "request"
-    decided_by = {"": ("Scheduler.book_computed", "Scheduler.book_accepted", "Scheduler.count_computed")}
+    decided_by = {"": ("Scheduler.book_computed", "Drafts.book_accepted", "Scheduler.count_computed")}
     in_vllm = {
         "": InVllm("scheduler", "update_from_output", "The tokens of a step count as computed when its output arrives.")
     }
@@ -85,7 +85,7 @@ class TokenSampled(Event):
     phase = "sample"
     decided_by = {
         "": methods(
-            "Scheduler.update Scheduler.judge_drafts Scheduler.num_accepted Scheduler.book Scheduler.fill_in",
+            "Scheduler.update Drafts.judge Drafts.num_accepted Scheduler.book Scheduler.fill_in",
             "Scheduler.plan Scheduler.append_token",
         ),
     }
@@ -103,7 +103,7 @@ class TokensDrafted(Event):
     token_ids: TokenIds
 
     topic = "model"
-    decided_by = {"": ("Scheduler.num_wanted_drafts", "Engine._draft", "Scheduler.set_drafts")}
+    decided_by = {"": ("Drafts.num_wanted", "Engine._draft", "Drafts.keep")}
     in_vllm = {"": InVllm("scheduler", "update_draft_token_ids", "Guesses are for requests that decode alone.")}
 
 
@@ -121,5 +121,5 @@ class DraftsJudged(Event):
 
     topic = "model"
     phase = "sample"
-    decided_by = {"": ("Scheduler.num_accepted", "Scheduler.update", "Scheduler.judge_drafts")}
+    decided_by = {"": ("Drafts.num_accepted", "Scheduler.update", "Drafts.judge")}
     in_vllm = {"": InVllm("scheduler", "update_from_output", "Rejected guesses no longer count as computed.")}

@@ -32,7 +32,7 @@ class RequestAdded(Event):
     decided_by = {
         "": methods(
             "WaitingQueue.add_request WaitingQueue.order WaitingQueue.priority Scheduler.add Scheduler.join",
-            "Scheduler.branch Scheduler.accept",
+            "Scheduler.branch Scheduler.accept Forks.join Forks.branch",
         ),
     }
     in_vllm = {"": InVllm("scheduler", "add_request", "A request joins the waiting queue.")}
@@ -104,8 +104,8 @@ class RequestForked(Event):
     topic = "request"
     decided_by = {
         "": methods(
-            "Scheduler.fork KVCacheGroup.num_shared_tokens KVCacheGroup.shared_blocks Scheduler.forks_of",
-            "Scheduler.join Scheduler.branch KVCacheManager.fork",
+            "Forks.fork KVCacheGroup.num_shared_tokens KVCacheGroup.shared_blocks Forks.of_batch Forks.start",
+            "Forks.join Forks.branch Scheduler.join Scheduler.branch KVCacheManager.fork",
         ),
     }
 
@@ -126,8 +126,9 @@ class BeamReplaced(Event):
     topic = "request"
     decided_by = {
         "": methods(
-            "Scheduler.places Scheduler.beam_policy Scheduler.decide Scheduler.end_search Scheduler.num_likeliest",
-            "Scheduler.note_likeliest Scheduler.replace_beam Scheduler.take_tokens",
+            "BeamSearches.places BeamSearches.policy BeamSearches.decide BeamSearches.decide_due",
+            "BeamSearches.end_search BeamSearches.num_likeliest BeamSearches.note_likeliest BeamSearches.search_of",
+            "BeamSearches.replace_beam BeamSearches.take_tokens",
         ),
     }
 
@@ -148,14 +149,14 @@ class RequestScheduled(Event):
     topic = "request"
     decided_by = {
         "": methods(
-            "Scheduler.schedule Scheduler.next_waiting Scheduler.has_seats Scheduler.skips Scheduler.longest_chunk",
+            "Scheduler.schedule Scheduler.next_waiting Forks.has_seats Scheduler.skips Scheduler.longest_chunk",
             "Scheduler.clipped KVCacheGroup.chunk_end StateGroup.chunk_unit StateGroup.stops StateGroup.last_hit_end",
             "StateGroup.leaves_checkpoint StateGroup.is_reachable StateGroup.num_own_blocks",
             "Scheduler.admit WaitingQueue.remove_request KVCacheManager.can_admit KVCacheManager.has_room",
             "KVCacheGroup.num_blocks_to_admit KVCacheGroup.max_blocks_held SlidingWindowGroup.num_steps_in_flight",
             "KVCacheManager.num_blocks_needed KVCacheManager.needs_tokens_to_allocate BlockPool.num_free",
-            "Scheduler.num_plannable Scheduler.num_known Scheduler.num_affordable_drafts Scheduler.num_admitted",
-            "Scheduler.budget_left Scheduler.num_draft_inputs KVCacheManager.has_blocks_for Scheduler.ahead_of",
+            "Scheduler.num_plannable Scheduler.num_known Drafts.num_affordable Drafts.fitting Scheduler.num_admitted",
+            "Scheduler.budget_left Drafts.num_inputs KVCacheManager.has_blocks_for Scheduler.ahead_of",
             "Scheduler.plan",
         ),
     }
@@ -179,6 +180,7 @@ class RequestPreempted(Event):
         "": methods(
             "Scheduler.choose_victim WaitingQueue.least_urgent WaitingQueue.order Scheduler.allocate_or_preempt",
             "Scheduler.preempt Scheduler.requeue WaitingQueue.prepend_request ExternalLoads.give_up",
+            "BeamSearches.holds BeamSearches.park BeamSearches.unpark BeamSearches.last_held",
             _FREED,
             "Scheduler.take_blocks",
         ),
@@ -207,9 +209,12 @@ class RequestFinished(Event):
     decided_by = {
         "": methods("Scheduler.finish_reason", _FREED, "Scheduler.finish Scheduler.end"),
         "abort": methods(
-            "Scheduler.abort Scheduler.ends_with ExternalLoads.drop", _FREED, "Scheduler.finish Scheduler.end"
+            "Scheduler.abort Scheduler.ends_with BeamSearches.all_of BeamSearches.leave Forks.follow",
+            "ExternalLoads.drop",
+            _FREED,
+            "Scheduler.finish Scheduler.end",
         ),
-        "moved": ("Scheduler.hand_over", "Scheduler.end"),
+        "moved": ("HandOver.give", "Scheduler.end"),
     }
     in_vllm = {
         "": InVllm("scheduler", "_free_request", "A request that has ended gives its blocks back, last block first.")
@@ -223,7 +228,7 @@ class RequestReleased(Event):
     request_id: RequestId
 
     topic = "request"
-    decided_by = {"": ("Scheduler.hand_over",)}
+    decided_by = {"": ("HandOver.give",)}
     in_vllm = {
         "": InVllm(
             "scheduler", "_free_blocks", "When the connector is done, a request that has ended gives its blocks back."
@@ -246,7 +251,7 @@ class RequestHandedOver(Event):
     num_tokens: int
 
     topic = "request"
-    decided_by = {"": ("Scheduler.hand_over",)}
+    decided_by = {"": ("HandOver.give",)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,8 +274,8 @@ class RequestReceived(Event):
     topic = "request"
     decided_by = {
         "": methods(
-            "Scheduler.blocks_to_fill Scheduler.blocks_to_read KVCacheManager.allocate_computed",
-            "KVCacheGroup.add_external Scheduler.receive Scheduler.start_received",
+            "HandOver.blocks_to_fill HandOver.blocks_to_read KVCacheManager.allocate_computed",
+            "KVCacheGroup.add_external HandOver.receive HandOver.start_received",
         ),
     }
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from labengine.config import ConfigError, GroupSpec
 from labengine.core.editions import edition
-from labengine.core.nano_vllm.scheduler import UnchunkedScheduler
 from labengine.core.proposer import NGram
 from labengine.engine.loaded_model import is_provided
 from labengine.engine.wasm.bpe_tokenizer import BPETokenizer, question_in
@@ -102,7 +101,7 @@ def _varied(scenario: Comparison, changes: dict[str, int]) -> Comparison:
 def _budget(link: Permalink) -> dict[str, int]:
     """Return the budget of a step with weights, where the small one of a page would refuse most prompts."""
     schedulers = [edition(name).scheduler for name in link.editions]
-    is_whole = any(issubclass(scheduler, UnchunkedScheduler) for scheduler in schedulers)
+    is_whole = not all(scheduler.cuts_prompts for scheduler in schedulers)
     return {"max_num_batched_tokens": WHOLE_PROMPT} if is_whole and link.model != SIMULATED else {}
 
 

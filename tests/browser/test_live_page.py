@@ -67,6 +67,15 @@ UNFIT = """async () => {
 }"""
 
 
+ROWS_OF_THE_HEAD = """() => {
+  const boxOf = (one) => one.getBoundingClientRect(),
+    middle = (one) => Math.round((boxOf(one).top + boxOf(one).bottom) / 2),
+    all = [...document.querySelectorAll(".live-row > *")].filter((one) => one.checkVisibility() && one.clientHeight),
+    room = document.querySelector(".live-row");
+  return [new Set(all.map(middle)).size, room.scrollWidth - room.clientWidth];
+}"""
+
+
 def unfit_on_a_phone(page: Page) -> list[str]:
     """What is too wide for a window of 390 pixels, and what is too small for a thumb."""
     size = page.viewport_size
@@ -162,6 +171,8 @@ def test_a_recorded_bug_becomes_live_and_a_session_of_ones_own_has_a_link(browse
     with opened(browser, address + BUG) as page:
         root = page.wait_for_selector("#lab .labengine-compare")
         assert root is not None
+        page.set_viewport_size({"width": 1440, "height": 900})
+        assert page.evaluate(ROWS_OF_THE_HEAD) == [1, 0], "one row, of which nothing sticks out"
         assert page.locator(".le-guide-words").inner_text() == bug("nano-vllm-219").sentences[0]
         until_live(page)
         assert root.is_visible() and page.locator(".labengine").count() == 1, "the picture itself has become live"

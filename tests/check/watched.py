@@ -102,7 +102,7 @@ def watched(
     """A strict engine: whatever a listener raises, the test sees."""
     if proposer is not None:
         settings["num_drafts"] = proposer.num_drafts
-        settings["drafter"] = getattr(proposer, "drafter", "lookup")
+        settings["drafter"] = proposer.drafter
     config = EngineConfig(num_blocks, tuple(groups), max_num_seqs, budget, **settings)  # type: ignore[arg-type]
     hooks, timeline = Hooks(strict=True), Timeline(max_events)
     hooks.subscribe(timeline.record)

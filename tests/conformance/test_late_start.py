@@ -43,7 +43,7 @@ def test_the_recordings_have_what_is_hard(tmp_path: Path) -> None:
         found.update("hit" for one in events if isinstance(one, ev.BlockTouched) and one.block_id in unknown)
         found.update("twin" for one in events if isinstance(one, ev.BlockCached) and unknown.intersection(one.mapped))
         found.update("preempted" for one in events if isinstance(one, ev.RequestPreempted))
-        found.update(one.word for one in piece.inputs if one.word != "earlier" or one.values[0] <= first.step)
+        found.update(one.word for one in piece.inputs if one.word != "earlier" or (one.values[0] or 0) <= first.step)
         found["window"] += any(group.window is not None for group in first.groups)
         found["priority"] += workload.get("policy") == "priority"
     assert all(found[name] for name in ("hit", "twin", "preempted", "earlier", "links", "window", "priority")), found
@@ -108,3 +108,11 @@ def test_traffic_of_a_late_stream_is_not_run_again(tmp_path: Path) -> None:
     late = [*vllm_streams.begun_late(SOUND[0][1])][6]
     with pytest.raises(labengine.ConfigError, match="requests that came before are not in it"):
         labengine.conform(written(late, tmp_path)).against("vllm")
+
+
+@pytest.mark.parametrize("value", [[], [[0]], [[0, 1, "", 0.0, False, 0, "", [0], [0, 0, 0], []]], "running"])
+def test_a_keyframe_that_contradicts_itself_is_damaged(value: Any, tmp_path: Path) -> None:
+    late: list[Item] = json.loads(json.dumps([*vllm_streams.begun_late(SOUND[0][1])][6]))
+    late[1]["message"]["k"]["calls"] = value
+    with pytest.raises(labengine.ConfigError, match="does not add up at message"):
+        labengine.conform(written(late, tmp_path))

@@ -89,7 +89,7 @@ class Recorder:
         between equal priorities), unread (a request that is not to read the prefix cache), drafts ((request, tokens)
         each), unusual (why no other one can follow). For a reader that begins at the newest keyframe also links
         (request, its links of the hash chain that the prefix map has) and earlier (step, (request, number of tokens)
-        each): the update that follows is of a step that was scheduled before; -1 for a step that was not observed.
+        each): the update that follows is of a step that was scheduled before; None for a step that was not observed.
         """
         if self.is_listening:
             self.inputs.append((len(self.rows), word, *values))

@@ -206,21 +206,21 @@ class Tap:
         if not self.recorder.has_open_step:
             self.recorder.open_step()
         step = self._step_of(scheduler_output)
-        if step <= self._keyframe_step:
+        if step is None or step <= self._keyframe_step:
             ids, scheduled = self.recorder.ids, scheduler_output.num_scheduled_tokens.items()
             self.recorder.note("earlier", step, [(ids[name], number) for name, number in scheduled if name in ids])
         self.recorder.note("update")
         self._requests.begin_booking(scheduler_output)
 
-    def _step_of(self, output: Any) -> int:
-        """Return the step of an output that comes; -1 for one that was scheduled while nobody listened."""
+    def _step_of(self, output: Any) -> int | None:
+        """Return the step of an output that comes; None for one that was scheduled while nobody listened."""
         for place, (step, plan) in enumerate(self._in_flight):
             if plan is output:
                 del self._in_flight[place]
                 if place:
                     self.recorder.note("unusual", "an output came that is not the oldest step's")
                 return step
-        return -1
+        return None
 
     def _after_update(self, *_: Any, **__: Any) -> None:
         self._requests.report_computed()

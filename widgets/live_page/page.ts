@@ -21,9 +21,9 @@ const COMPARE: Arrangement = { kind: "compare", views: [] },
 
 const WORDS: Record<State, string> = {
   opening: "",
-  recorded: "A recording, while Python is coming (10 MB the first time) …",
+  recorded: "A recording; Python is coming (10 MB the first time) …",
   loading: "Python is coming (10 MB the first time) …",
-  live: "Live: this engine runs in your browser.",
+  live: "Live: it runs in your browser",
   failed: "the question of the front and the recorded bugs can be played, and nothing of your own.",
 };
 

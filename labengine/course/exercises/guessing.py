@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from labengine.core.drafts import Drafts
 from labengine.core.proposer import FixedDrafts
-from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.course.base import Exercise
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.predict_exercise import RevealedStep, in_step
@@ -172,8 +172,8 @@ def look_up(make: Make) -> Exercise:
     )
 
 
-class AcceptsEveryEqual(TokenBudgetScheduler):
-    """A scheduler that counts the drafts that equal the model's tokens, wherever they stand."""
+class AcceptsEveryEqual(Drafts):
+    """Counts the drafts that equal the model's tokens, wherever they stand."""
 
     def num_accepted(self, drafts: Sequence[int], sampled: Sequence[int]) -> int:
         """Return how many drafts equal what the model samples in their place."""

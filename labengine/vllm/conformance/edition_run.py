@@ -14,7 +14,6 @@ from labengine.core.parts import Parts
 from labengine.core.request import ExtraKeys, Request, RequestStatus
 from labengine.core.scheduler import Scheduler
 from labengine.core.step_plan import ScheduledRequest, StepPlan
-from labengine.core.vllm.async_scheduler import AsyncTokenBudgetScheduler
 from labengine.record.files.parsing import INT, TEXT
 from labengine.record.hooks import Hooks
 from labengine.record.timeline import Timeline
@@ -45,7 +44,7 @@ class Rerun:
         self._config, self._longest = config, longest
         self._hooks, self._journal = Hooks(), Journal()
         self._hooks.subscribe(self._take)
-        self._unsaid = UNSAID_IF_ASYNC if issubclass(parts.scheduler, AsyncTokenBudgetScheduler) else UNSAID
+        self._unsaid = UNSAID_IF_ASYNC if parts.scheduler.plans_ahead else UNSAID
         self._accepted = deque[int]()
         self._new: list[ev.Event] = []
         self._copied: dict[tuple[int, int], ev.StateCopied] = {}
@@ -102,7 +101,7 @@ class Rerun:
         Raises CannotJudgeError where drafts were computed, and no token came.
         """
         plan = self._unbooked.popleft() if self._unbooked else StepPlan(())
-        if isinstance(self.scheduler, AsyncTokenBudgetScheduler):
+        if self.scheduler.plans_ahead:
             self.scheduler.book(plan, [_output(part, sampled, accepted) for part in plan.sampling])
         else:
             plan = replace(plan, scheduled=tuple(part for part in plan.scheduled if self._is_open(part.request_id)))
@@ -118,7 +117,7 @@ class Rerun:
         for request_id, tokens in guessed:
             if self._is_open(request_id):
                 request = self.scheduler.requests[request_id]
-                self.scheduler.set_drafts(request, tuple(tokens[: max(0, self.scheduler.num_wanted_drafts(request))]))
+                self.scheduler.drafts.keep(request, tuple(tokens[: max(0, self.scheduler.drafts.num_wanted(request))]))
         return self._done()
 
     def abort(self, request_id: int) -> list[ev.Event]:
@@ -144,8 +143,7 @@ class Rerun:
         """Return what a step computes of a request, as far as booking it asks. Asynchronously it gets what comes."""
         request, num_tokens = scheduled
         start = request.num_computed_tokens
-        is_async = isinstance(self.scheduler, AsyncTokenBudgetScheduler)
-        samples = is_async or start + num_tokens >= request.num_tokens
+        samples = self.scheduler.plans_ahead or start + num_tokens >= request.num_tokens
         tokens = (UNKNOWN_TOKEN,) * num_tokens
         return ScheduledRequest(request.request_id, tokens, start, (), (), False, samples, request.sampling, 0)
 

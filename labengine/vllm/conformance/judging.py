@@ -129,7 +129,7 @@ class _Judging:
             case "schedule", _:
                 return rerun.schedule()
             case "earlier", (step, scheduled, *_):
-                if step <= self._first_step:
+                if step is None or step <= self._first_step:
                     rerun.begin_earlier(scheduled)
                 return []
             case "update", _:

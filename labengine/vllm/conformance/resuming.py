@@ -5,7 +5,6 @@ from __future__ import annotations
 from labengine.core.block_pool import BlockPool
 from labengine.core.request import Request, RequestStatus
 from labengine.core.scheduler import Scheduler
-from labengine.core.vllm.async_scheduler import AsyncTokenBudgetScheduler
 from labengine.record.fold import Fold
 from labengine.record.wording import readable
 from labengine.vllm.conformance.known_hashes import KnownHashes
@@ -58,8 +57,7 @@ def restore_request(scheduler: Scheduler, request: Request, state: Fold, start: 
     request.num_registered_blocks = list(known.num_cached)
     request.shared_prefix_boundary = known.shared_prefix_boundary
     scheduler.requests[request.request_id] = request
-    if isinstance(scheduler, AsyncTokenBudgetScheduler):
-        scheduler._set_ahead(request.request_id, known.unbooked)
+    scheduler.restore_unbooked(request, known.unbooked)
 
 
 def restore_queues(scheduler: Scheduler, start: LateStart) -> None:

@@ -66,7 +66,7 @@ def _piece(timeline: Timeline, said: dict[str, Any], checkpoint_alignment: int |
             piece.record(event)
     forgotten = [number for number, event in enumerate(events) if isinstance(event, ev.RequestForgotten)]
     piece.take_inputs(_moved(said["inputs"], forgotten))
-    piece.start = None if said["start"] is None else late_start_of(said["start"])
+    piece.start = None if said["start"] is None else late_start_of(said["start"], first)
     piece.loss = None if said["loss"] is None else Loss(*said["loss"])
     return piece
 

@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from labengine import events as ev
+from labengine.record.fold_state import Key
 from labengine.record.snapshot import GroupState
 from labengine.vllm.prefix_doctor.content import CachedContent
 from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine
@@ -24,6 +25,11 @@ class RequestFacts:
     hashes: dict[int, dict[tuple[int, int], bytes]] = field(default_factory=lambda: defaultdict(dict))
     registered: dict[tuple[int, int, int], int] = field(default_factory=dict)
     unfinished: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def told(self) -> set[Key]:
+        """The keys of which a request says what they stand for."""
+        return {(group, found) for hashes in self.hashes.values() for (group, _), found in hashes.items()}
 
 
 def facts_of(recording: RecordedEngine) -> RequestFacts:

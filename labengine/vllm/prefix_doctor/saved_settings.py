@@ -10,7 +10,6 @@ from labengine import events as ev
 from labengine.config import ConfigError, EngineConfig, GroupKind, GroupSpec
 from labengine.core.editions import LABENGINE, edition
 from labengine.core.request import ExtraKeys
-from labengine.core.vllm.checkpoints import CheckpointGroup
 from labengine.engine.request_options import salted
 from labengine.vllm.conformance.edition_run import arrivals_of
 from labengine.vllm.conformance.recorded import Recorded
@@ -66,7 +65,7 @@ def with_settings_of(
         parts = edition(settings.get("edition", LABENGINE.name), settings.get("policy", "fcfs"))
         config = _config(recording, {name: settings[name] for name in LIMITS if name in settings})
         has_states = any(group.kind == "state" for group in config.groups)
-        if has_states and issubclass(parts.state_group, CheckpointGroup):
+        if has_states and parts.state_group.has_checkpoints:
             if settings.get("groups") is None:
                 return replace(recording, why_not_repeatable=HAS_STATES)
             config = replace(config, groups=tuple(GroupSpec(**group) for group in settings["groups"]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from labengine import events as ev
 from labengine.record.gap import Gap
 from labengine.record.wording import readable
 from labengine.vllm.stream.header import StreamHeader
@@ -50,10 +51,14 @@ def facts_of(reader: StreamReader, number: int, note: str) -> dict[str, Any]:
             "end": reader.end,
             "judged_by": judged_by(reader, number),
         },
-        "request_names": {
-            str(i): readable(name) for i, name in reader.names.items() if piece.has_inputs or i in piece.fold.requests
-        },
+        "request_names": {str(i): readable(reader.names[i]) for i in sorted(_requests_of(piece) & reader.names.keys())},
     }
+
+
+def _requests_of(piece: Piece) -> set[int]:
+    """Return all requests of a piece, as far as its events tell: a live one forgets finished requests."""
+    added = {event.request_id for event in piece.timeline.of_kind(ev.RequestAdded)}
+    return added | piece.fold.requests.keys() | (piece.start.requests.keys() if piece.start is not None else set())
 
 
 def judged_by(reader: StreamReader, number: int) -> dict[str, Any]:

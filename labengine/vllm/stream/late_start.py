@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from labengine.core.vllm.async_scheduler import Unbooked
 from labengine.events import Exact
 from labengine.record.files.shapes import shape_of
+from labengine.record.fold import Fold
 
 Links = tuple[tuple[Exact, bytes], ...]
 """Links of a request's hash chain that the prefix map has: place and hash."""
@@ -48,7 +49,7 @@ _Row = tuple[Exact, Exact, str, float, bool, Exact, str, _Ids, tuple[Exact, Exac
 _IDS, _ROWS = shape_of(_Ids), shape_of(tuple[_Row, ...])
 
 
-def late_start_of(document: Mapping[str, Any]) -> LateStart | None:
+def late_start_of(document: Mapping[str, Any], state: Fold) -> LateStart | None:
     """Return what a keyframe says besides the state; None for one of an earlier tap. Raises TypeError, ValueError."""
     if "calls" not in document:
         return None
@@ -58,6 +59,9 @@ def late_start_of(document: Mapping[str, Any]) -> LateStart | None:
     }
     own = {name: document[name] for name in ("calls", "running", "waiting")}
     start = LateStart(requests, _IDS(own["running"]), _IDS(own["waiting"]), own)
-    if unknown := {*start.running, *start.waiting} - requests.keys():
-        raise ValueError(f"request {min(unknown)} is in a queue, and not among the requests")
+    queued = (*start.running, *start.waiting)
+    if requests.keys() != state.requests.keys() or len({*queued}) < len(queued) or not {*queued} <= requests.keys():
+        raise ValueError("its queues and its requests are not the same requests")
+    if any(len(one.num_cached) != len(state.groups) for one in requests.values()):
+        raise ValueError("a request has other groups than its engine")
     return start

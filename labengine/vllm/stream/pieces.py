@@ -16,7 +16,7 @@ from labengine.record.fold import Fold
 from labengine.record.gap import Gap
 from labengine.record.hooks import Hooks
 from labengine.record.timeline import Timeline
-from labengine.vllm.stream.late_start import LateStart, Links
+from labengine.vllm.stream.late_start import LINKS, LateStart
 from labengine.vllm.stream.written import written
 
 EDITION = "vllm"
@@ -31,7 +31,7 @@ class RecordedInput(NamedTuple):
     salt (request, digest), arrival (request, time) and unread (request: it is not to read the prefix cache) are of the
     request that was just added; unusual (why) is what no other scheduler can follow. links (request, its links of the
     hash chain that the prefix map has) and earlier (step, (request, number of tokens) each: the step of the next
-    update, scheduled before the newest keyframe, -1 if it was not observed) are for who begins at a keyframe.
+    update, scheduled before the newest keyframe, None if it was not observed) are for who begins at a keyframe.
     """
 
     moment: int
@@ -47,8 +47,8 @@ INPUTS: Mapping[str, tuple[Shape, ...]] = {
     "abort": (INT,),
     "drafts": (shape_of(tuple[tuple[int, ev.TokenIds], ...]),),
     "unusual": (TEXT,),
-    "links": (INT, shape_of(Links)),
-    "earlier": (INT, shape_of(tuple[tuple[ev.Exact, ev.Exact], ...])),
+    "links": (INT, LINKS),
+    "earlier": (shape_of(ev.Exact | None), shape_of(tuple[tuple[ev.Exact, ev.Exact], ...])),
 }
 """Shapes of the values that are read; a later tap may write more of them, and other words."""
 

@@ -133,7 +133,7 @@ class StreamReader:
 
     def _begin(self, document: dict[str, Any], state: Fold, gap: str, gap_before: Gap | None) -> None:
         piece = self._new_piece(state, gap, gap_before)
-        piece.start = late_start_of(document)
+        piece.start = late_start_of(document, state)
         self.pieces.append(piece)
 
     def _new_piece(self, state: Fold, gap: str, gap_before: Gap | None) -> Piece:
