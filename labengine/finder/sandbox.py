@@ -27,7 +27,7 @@ from labengine.finder.repeats import RepeatError, refuse_difference
 from labengine.finder.state_key import attributes_of, state_key
 from labengine.finder.tally import Tally
 from labengine.isolation.endings import OF_THE_USER, num_copies, refusing_copies, said_of
-from labengine.isolation.limits import EndlessOperationError, open_reserve, refuse_alarm, restart_clock
+from labengine.isolation.limits import EndlessOperationError, refuse_alarm, restart_clock
 from labengine.record.hooks import Hooks
 from labengine.record.snapshot import Snapshot
 from labengine.record.violation import Violation, gravest_first
@@ -154,8 +154,6 @@ class Sandbox:
         except BaseException as error:  # a part's KeyboardInterrupt and SystemExit too
             if isinstance(error, ConfigError) and isinstance(operation, (Add, Branch)):
                 raise  # a request that never fits this pool, or a fork where there are none, is refused: no fault
-            if isinstance(error, MemoryError):
-                open_reserve()
             return self._raised(error)
         if num_copies() > before:
             return Finding("raises", f"{operation} forks the process", "fork")
